@@ -10,6 +10,7 @@ import pytest
 import rlcpu
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train.actors import SquashedGaussian
+from tests.envs.test_memory import check_values
 
 pytest.importorskip("mujoco")
 
@@ -51,6 +52,10 @@ POLICIES = {
     "squashed": lambda env: SquashedGaussian(env.dynamics, (16,), seed=1),
     "none": lambda env: network(env, None, deterministic=True),
 }
+
+
+def test_a_rollout_with_memory_is_what_the_networks_say() -> None:
+    check_values(make("InvertedPendulum-v5"), "separate", 16)
 
 
 @pytest.mark.parametrize("name", POLICIES)

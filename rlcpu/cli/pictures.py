@@ -135,13 +135,16 @@ def film(agent: Agent, seed: int) -> Iterator[NDArray[np.uint8]]:
     )
     try:
         observations, infos = env.reset(seed=seed)
+        memory: dict[str, Any] = {"state": agent.initial_state()} if agent.state_size else {}
         for _ in range(MOST_FRAMES):
             frames = env.render()
             if frames is None or frames[0] is None:
                 raise ValueError(f"{agent.env.dynamics.id} renders nothing as rgb_array")
             yield frames[0]
             masks = infos["action_mask"] if agent.env.dynamics.num_masked else None
-            actions = agent.predict(observations, action_masks=masks)
+            actions = agent.predict(observations, action_masks=masks, **memory)
+            if memory:
+                actions, memory["state"] = actions
             observations, _, terminated, truncated, infos = env.step(actions)
             if terminated[0] or truncated[0]:
                 yield env.render()[0]  # type: ignore[index]

@@ -199,6 +199,8 @@ class CudaRunner(Runner):
             refuse_policy(policy, "actions that are not finite")
         super().__init__(engine, policy)
         self._code, self._arrays = policy.code(engine.dynamics), policy.arrays(engine.dynamics)
+        if self._arrays.state_size:
+            raise NotImplementedError(f"{policy!r} has memory: it acts on the CPU alone")
 
     def collect(self, num_steps: int, records: DeviceRecords) -> bool:
         """Overwrite `records` with K steps; returns before that has happened."""

@@ -135,6 +135,7 @@ class RolloutSession:
         engine = env.engine
         runner = engine.runner(policy)
         rollout = take_rollout(engine, num_steps, out)
+        before = runner.states()
         made = self._ask_all(engine, policy, num_steps)
         ours = rollout.form.by_env(rollout.records, num_steps)
         for part, (records, state, _, _) in zip(self._parts, made, strict=True):
@@ -143,7 +144,7 @@ class RolloutSession:
             engine.put(part, state)
         if any(each.faulty for each in made):
             runner.check(rollout.records, num_steps)
-        rollout.renew(policy, runner)
+        rollout.renew(policy, runner, before, runner.states())
         self.agent.history.actors = {
             f"collector_{i}_steps_per_second": self._size(i, num_steps) / each.seconds
             for i, each in enumerate(made)

@@ -46,10 +46,10 @@ def collect(
     """
     num_steps = _check(env, num_steps)
     runner = env.engine.runner(policy)
-    rollout = take_rollout(env.engine, num_steps, out)
+    rollout, before = take_rollout(env.engine, num_steps, out), runner.states()
     if runner.collect(num_steps, rollout.outputs):
         runner.check(rollout.records, num_steps)
-    rollout.renew(policy, runner)
+    rollout.renew(policy, runner, before, runner.states())
     return rollout
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +19,7 @@ from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import ActCategoricals, Head
+from rlcpu.nn.layers import Dense
 from rlcpu.nn.network import ACTIVATIONS, CLIP, Network, num_parameters, orthogonal
 
 #: What these attributes may be.
@@ -90,6 +93,49 @@ class NetworkPolicy:
         if "value" in networks:
             self.value_parameters = networks["value"].parameters
 
+    @classmethod
+    def of_layers(
+        cls,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        layers: Callable[[Space[Any]], Any],
+        value: str | None = None,
+        seed: int = 0,
+    ) -> NetworkPolicy:
+        """Return a policy by layers that a function makes, with dense outputs behind them.
+
+        The outputs begin with weights of gain 0.01, a value's with 1, as those of `MLP`.
+
+        Args:
+            observation_space: one environment's; see `MLP`.
+            action_space: one environment's.
+            layers: observation space -> layers between an observation and the outputs.
+            value: "separate" calls it again, for a network of the value's own; "shared" puts the
+                value behind the same layers; None leaves it out.
+            seed: of the initial weights.
+
+        Raises:
+            TypeError, ValueError: layers do not fit the spaces.
+
+        Example:
+            >>> from rlcpu import nn
+            >>> spaces = Box(-1.0, 1.0, (3,)), Discrete(2)
+            >>> NetworkPolicy.of_layers(*spaces, lambda space: nn.Gru(16), "shared")
+            NetworkPolicy(3 inputs, 3 outputs, value='shared', 1,059 parameters)
+        """
+        numbers = np.random.default_rng(check_seed(seed)).integers(2**31, size=2).tolist()
+        shape = shape_of(observation_space)
+        size = int(observation_space.n) if not shape else math.prod(shape)  # type: ignore[attr-defined]
+        outputs, below = Head.of(action_space).size, layers(observation_space)
+        graphs: Any = below >> Dense(outputs, 0.01)
+        if value == "shared":
+            graphs = {"policy": graphs, "value": below >> Dense(1, 1.0)}
+        critic: Any = value
+        if value == "separate":
+            critic = Network(size, layers(observation_space) >> Dense(1, 1.0), seed=numbers[1])
+        network = Network(size, graphs, seed=numbers[0])
+        return cls(observation_space, action_space, network, critic)
+
     def _begin(self, observation_space: Any, action_space: Any, value: str | None) -> int:
         """Set what does not depend on the networks; returns how many numbers they see."""
         self.value, self.deterministic, self._actings = value, False, Actings()
@@ -146,6 +192,23 @@ class NetworkPolicy:
     def num_outputs(self) -> int:
         """Return how many outputs the policy's network has, with a shared value."""
         return sum(self.networks()["policy"].output_sizes.values())
+
+    @property
+    def state_sizes(self) -> dict[str, int]:
+        """Return how many numbers each network remembers of an environment, 0 without memory."""
+        return {name: network.state_size for name, network in self.networks().items()}
+
+    @functools.cached_property
+    def mark(self) -> int:
+        """A number that is the policy's own, and its copies', for what environments remember."""
+        return secrets.randbits(62) + 1 if any(self.state_sizes.values()) else 0
+
+    def initial_state(self, num_envs: int) -> Array:
+        """Return the state of a policy with memory before episodes, zeros (num_envs, state_size).
+
+        It is what the network "policy" remembers; that of a value has a memory of its own.
+        """
+        return np.zeros((num_envs, self.state_sizes["policy"]), np.float32)
 
     def _layers(self) -> tuple[Array, Array, int]:
         """Return sizes of multilayer perceptrons, and their activation; others have none."""
@@ -229,23 +292,39 @@ class NetworkPolicy:
         if self.value is None:
             raise ValueError("policy has no value head: make it with value= separate or shared")
         if self.value == "shared":
-            return self._run("policy", observations)[:, -1].copy()
-        return self._run("value", observations)[:, 0]
+            return self._run("policy", observations)[0][:, -1].copy()
+        return self._run("value", observations)[0][:, 0]
 
-    def outputs(self, observations: npt.ArrayLike) -> Array:
+    def outputs(
+        self,
+        observations: npt.ArrayLike,
+        state: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
+    ) -> Any:
         """Logits (n, num_actions) or means (n, action_size) float32 for (n, observation_size).
 
+        Args:
+            observations: of n environments.
+            state: (n, state_size) of a policy with memory, from `initial_state` or the last call.
+            starts: (n,) bools, where an episode begins and nothing is remembered; None for nowhere.
+
+        Returns:
+            The outputs; of a policy with memory these, and the state afterwards.
+
         Raises:
-            ValueError: observations have another shape.
+            ValueError: observations or a state have another shape, or the state is missing.
             FloatingPointError: observations, parameters or outputs are NaN or infinite.
         """
         if not np.isfinite(self.log_std).all():
             refuse_policy(self, "actions that are not finite")
         count = self.num_outputs - (self.value == "shared")
-        return self._run("policy", observations)[:, :count]
+        outputs, after = self._run("policy", observations, state, starts)
+        return (outputs[:, :count], after) if self.state_sizes["policy"] else outputs[:, :count]
 
-    def _run(self, name: str, observations: npt.ArrayLike) -> Array:
-        """Return all outputs (n, any) of one of the networks."""
+    def _run(
+        self, name: str, observations: npt.ArrayLike, state: Any = None, starts: Any = None
+    ) -> tuple[Array, Array]:
+        """Return all outputs (n, any) of one of the networks, and its state (n, any) afterwards."""
         size = self.num_inputs
         inputs: Any = observations
         if type(inputs) is not np.ndarray or inputs.dtype != np.float32:
@@ -260,13 +339,14 @@ class NetworkPolicy:
                 f"{scale.shape}: expected ({size},)"
             )
         scaled = np.clip((inputs - mean) * scale, -CLIP, CLIP)
-        outputs = acting.outputs(scaled)
+        after, begins = check_state(state, starts, len(inputs), self.state_sizes[name])
+        outputs = acting.outputs(scaled, after, begins)
         if not np.isfinite(outputs).all():
             if np.isnan(inputs).any():
                 place = np.argwhere(np.isnan(inputs))[0].tolist()
                 raise FloatingPointError(f"observations{place}=nan: expected finite numbers")
             refuse_policy(self, "outputs that are not finite")
-        return outputs
+        return outputs, after
 
 
 class MLP(NetworkPolicy):
@@ -427,6 +507,28 @@ class Linear(MLP):
         super().__init__(observation_space, action_space, (), value=value, seed=seed)
 
 
+def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, Array | None]:
+    """Return a copy of the state of `count` environments, and where episodes begin, after checks.
+
+    Raises:
+        ValueError: the state is missing, or it or the starts are of others.
+    """
+    if size == 0 and state is not None:
+        raise ValueError("state: the policy has no memory, expected None")
+    if state is None and size:
+        raise ValueError(
+            f"state: the policy has memory, expected an array ({count}, {size}), such as "
+            f"policy.initial_state({count})"
+        )
+    rows = np.zeros((count, 0)) if state is None else as_numbers("state", state)
+    if rows.shape != (count, size):
+        raise ValueError(f"state has shape {rows.shape}: expected ({count}, {size})")
+    begins = None if starts is None else np.asarray(starts)
+    if begins is not None and begins.shape != (count,):
+        raise ValueError(f"starts have shape {begins.shape}: expected ({count},)")
+    return rows.astype(np.float32), begins
+
+
 def shape_of(space: Any) -> tuple[int, ...]:
     """Shape of one observation that a network can see; () of a `Discrete`."""
     if isinstance(space, Discrete):
@@ -520,6 +622,26 @@ class Critic:
     def evaluate(self, observations: Array) -> Array:
         """(n,) float32 values of (n, observation_size) observations."""
         return self._policy.evaluate(observations)
+
+    def evaluate_sequences(self, observations: Array, states: Array) -> Array:
+        """Return values (T, n) float32 of sequences of observations, with memory.
+
+        Args:
+            observations: (T, n, observation_size).
+            states: (n, any), what the policy remembers before them; see `Rollout.states`.
+        """
+        policy, name = self._policy, "value" if self._policy.value == "separate" else "policy"
+        sizes = policy.state_sizes
+        first = sizes["policy"] if name == "value" else 0
+        network = policy.networks()[name]
+        inputs = (observations - policy.observation_mean) * policy.observation_scale
+        inputs = np.clip(inputs, np.float32(-CLIP), np.float32(CLIP))
+        if network.state_size == 0:
+            made = network.outputs(inputs.reshape(-1, inputs.shape[-1]))
+        else:
+            made, _ = network.outputs(inputs, states[:, first : first + sizes[name]])
+        values: Array = list(made.values())[-1] if isinstance(made, dict) else made
+        return values[..., -1].reshape(observations.shape[:2])
 
 
 # ---------------------------------------------------------------- numbers that are not finite

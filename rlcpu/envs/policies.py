@@ -82,7 +82,7 @@ class PolicyArrays(NamedTuple):
     def for_kernels(self) -> KernelPolicy:
         """Return what kernels of the CPU take; these arrays keep the memory of the networks."""
         places = [0 if each is None else each.place for each in (self.network, self.value_network)]
-        settings = np.array([*self.settings, *places], np.int64)
+        settings = np.array([*self.settings, *places, 0, self.state_size], np.int64)
         arrays = self.weights, self.log_std, self.mean, self.scale
         return KernelPolicy._make(
             [*(np.ascontiguousarray(a, np.float32) for a in arrays), settings]
@@ -91,6 +91,11 @@ class PolicyArrays(NamedTuple):
     def networks(self) -> list[Any]:
         """Return what runs the networks."""
         return [each for each in (self.network, self.value_network) if each is not None]
+
+    @property
+    def state_size(self) -> int:
+        """Return the numbers that the networks remember of an environment, the policy's first."""
+        return sum(each.plan.state_size for each in self.networks())
 
     @classmethod
     def of_scalar(cls, params: tuple[float, ...]) -> PolicyArrays:
@@ -106,7 +111,8 @@ class KernelPolicy(NamedTuple):
     Attributes:
         weights: the params of a scalar policy.
         log_std, mean, scale: see there.
-        settings: (4,) int64: the two above, and addresses of the jobs of the networks, or 0.
+        settings: (6,) int64: the two above, addresses of the jobs of the networks, or 0, and of
+            what they remember of the environments, (N, that many numbers) float32, or 0.
     """
 
     weights: Array
@@ -116,8 +122,14 @@ class KernelPolicy(NamedTuple):
     settings: Array
 
 
+def carrier_of(policy: Any) -> int:
+    """Return the mark by which environments know the policy that remembers them; 0 for none."""
+    mark: int = getattr(policy, "mark", 0)
+    return mark
+
+
 #: Places in the settings of kernels.
-GREEDY, NETWORK, VALUE_NETWORK = 1, 2, 3
+GREEDY, NETWORK, VALUE_NETWORK, MEMORY, STATE_SIZE = 1, 2, 3, 4, 5
 #: What kernels read these as.
 POLICY_DTYPES: dict[str, Any] = {
     name: np.int64 if name == "settings" else np.float32 for name in KernelPolicy._fields

@@ -99,6 +99,8 @@ class Rollout:
             that were allowed before each step and after the last; None without `action_mask`.
         num_steps: T.
         form, records, outputs: what decides its arrays, its memory, and that as kernels take it.
+        states: (N, state_size) float32, what a policy with memory remembered before the first step:
+            of its network, then of that of its value; None without memory.
     """
 
     actions: Array
@@ -112,6 +114,8 @@ class Rollout:
         self.form, self.num_steps = form, num_steps
         self.records = form.allocate(num_steps)
         self._critic: Critic | None = None
+        self.states: Array | None = None
+        self._last_states: Array | None = None
         self._bind()
         self.__dict__.update(self._shown)
 
@@ -144,8 +148,18 @@ class Rollout:
         self.__dict__.update(state)
         self._bind()
 
-    def renew(self, policy: Policy, source: object) -> None:
-        """Show what a kernel has just written; `source` stands for the policy's present form."""
+    def renew(
+        self,
+        policy: Policy,
+        source: object,
+        states: Array | None = None,
+        last_states: Array | None = None,
+    ) -> None:
+        """Show what a kernel has just written; `source` stands for the policy's present form.
+
+        States are what a policy with memory remembered before the first and after the last step.
+        """
+        self.states, self._last_states = states, last_states
         shown = self.__dict__
         for name in _DERIVED.intersection(shown):
             del shown[name]
@@ -210,7 +224,20 @@ class Rollout:
         if self._critic is None:
             return np.zeros(self.form.num_envs, np.float32)
         rows = self.records.last.reshape(self.form.num_envs, -1)
-        return self._critic.evaluate(self.form.view.inputs(rows))
+        inputs = self.form.view.inputs(rows)
+        if self._last_states is not None:
+            return self._critic.evaluate_sequences(inputs[None], self._last_states)[0]
+        return self._critic.evaluate(inputs)
+
+    @property
+    def starts(self) -> Array:
+        """(T, N) bool, whether an episode of this rollout begins with the step, and another ended.
+
+        Where one begins with the first step, `states` has zeros.
+        """
+        begins = np.zeros((self.num_steps, self.form.num_envs), np.bool_)
+        np.logical_or(self.terminated[:-1], self.truncated[:-1], out=begins[1:])
+        return begins
 
     @functools.cached_property
     def _ends(self) -> Array:
@@ -248,9 +275,37 @@ class Rollout:
         terminated, truncated = self.records.flags.reshape(2, -1)
         cut = truncated[ends] & ~terminated[ends]
         if self._critic is not None and cut.any():
-            values.ravel()[ends[cut]] = self._critic.evaluate(
-                self.form.view.inputs(self._final_rows[cut])
+            inputs = self.form.view.inputs(self._final_rows[cut])
+            values.ravel()[ends[cut]] = (
+                self._critic.evaluate(inputs)
+                if self.states is None
+                else self._remember_to(self.final_indices[cut], inputs)
             )
+        return values
+
+    def _remember_to(self, ends: Array, finals: Array) -> Array:
+        """Return values (n,) of final observations, with what was remembered of their episodes.
+
+        Each sequence is what the rollout has of such an episode, then its final observation.
+
+        Args:
+            ends: (n, 2), rows of `final_indices`.
+            finals: (n, observation_size), inputs of networks.
+        """
+        steps, envs = ends.T
+        starts, first = self.starts, np.zeros_like(steps)
+        for k, (step, env) in enumerate(ends.tolist()):
+            before = np.flatnonzero(starts[: step + 1, env])
+            first[k] = before[-1] if before.size else 0
+        lengths = steps - first + 1
+        inputs, columns = self.inputs, np.arange(len(ends))
+        sequences = np.zeros((int(lengths.max()) + 1, *finals.shape), np.float32)
+        for k, (begin, end, env) in enumerate(zip(first, steps + 1, envs, strict=True)):
+            sequences[: end - begin, k] = inputs[begin:end, env]
+        sequences[lengths, columns] = finals
+        states = np.where((first == 0)[:, None], self.states[envs], np.float32(0))  # type: ignore[index]
+        assert self._critic is not None
+        values: Array = self._critic.evaluate_sequences(sequences, states)[lengths, columns]
         return values
 
     @functools.cached_property

@@ -24,6 +24,7 @@ from rlcpu.envs.arguments import (
 )
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.base import Engine, TimeStep
+from rlcpu.envs.engine.carried import check_carried
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.layout import States, with_fields
@@ -385,7 +386,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             TypeError, ValueError: arrays of other names, dtypes or shapes, as those of another kind
                 or number of environments; nothing has changed then.
         """
-        arrays = self._arrays("restore")
+        arrays = {k: x for k, x in self._arrays("restore").items() if k != "carried"}
+        carried = {}
+        if isinstance(snapshot, Mapping) and "carried" in snapshot:
+            snapshot, carried = dict(snapshot), {"carried": snapshot["carried"]}
+            check_carried(snapshot.pop("carried"), self.num_envs)
         if not isinstance(snapshot, Mapping) or snapshot.keys() != arrays.keys():
             names = list(snapshot) if isinstance(snapshot, Mapping) else type(snapshot).__name__
             raise TypeError(f"snapshot: expected arrays named {', '.join(arrays)}, got {names}")
@@ -400,6 +405,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 )
         for name, array in arrays.items():
             array[...] = snapshot[name]
+        self.engine.put_carried(carried)
         self.engine.mark_ready()
 
     def _arrays(self, name: str) -> dict[str, Array]:

@@ -23,8 +23,8 @@ from rlcpu.kernels.memory import address, aligned_zeros
 from rlcpu.kernels.vectors import width
 from rlcpu.nn.layers.embedding import sum_ones
 from rlcpu.nn.layers.kind import STEP, UNIT, padded
-from rlcpu.nn.packed import Packed, input_place, output_place
-from rlcpu.nn.passes import forward, link
+from rlcpu.nn.packed import Packed, input_place, output_place, read_state, write_state
+from rlcpu.nn.passes import Time, forward, link
 from rlcpu.nn.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -37,12 +37,13 @@ class Job(NamedTuple):
 
     Attributes:
         run: address of the compiled `run_tile`.
-        table, steps, inputs, outputs, num_outputs: of the plan; the table is linked, see
-            `rlcpu.nn.passes`.
+        table, steps, inputs, outputs, num_outputs, states, num_states: of the plan; the table is
+            linked, see `rlcpu.nn.passes`.
         parameters, num_parameters, copies, num_copies: of its `Packed`.
         units: numbers of a sample in the pass.
         size, made: numbers of an observation, and of all outputs together.
         takes_ones: 1 where a first layer may add up rows in the place of a product.
+        state_size: numbers that it remembers of an environment.
     """
 
     run: Any
@@ -51,6 +52,8 @@ class Job(NamedTuple):
     inputs: Any
     outputs: Any
     num_outputs: Any
+    states: Any
+    num_states: Any
     parameters: Any
     num_parameters: Any
     copies: Any
@@ -59,6 +62,7 @@ class Job(NamedTuple):
     size: Any
     made: Any
     takes_ones: Any
+    state_size: Any
 
 
 class Tile(NamedTuple):
@@ -75,6 +79,10 @@ class Tile(NamedTuple):
         few: whether inputs are zeros but for a few ones, and `inputs` is not read; those of lane i
             are columns[starts[i]:starts[i + 1]].
         starts, columns: int32.
+        memory: (lanes, stride) float32, what the network remembers of each environment, in the
+            first state_size numbers of a row; overwritten.
+        stride: numbers of a row.
+        begins: (lanes,) float32, not 0 where an episode begins; not read without memory.
     """
 
     job: Any
@@ -86,6 +94,9 @@ class Tile(NamedTuple):
     few: Any
     starts: Any
     columns: Any
+    memory: Any
+    stride: Any
+    begins: Any
 
 
 _single, _int32, _int64 = map(types.CPointer, (types.float32, types.int32, types.int64))
@@ -93,11 +104,16 @@ _table: Any = types.CPointer(from_dtype(STEP))
 _size: Any = types.int64
 _JOB = kind_of(
     Job(
-        *(_size, _table, _size, _int64, _int64, _size, _single, _size, _single),
-        *(_size,) * 5,
+        *(_size, _table, _size, _int64, _int64, _size, _int64, _size),
+        *(_single, _size, _single, *(_size,) * 6),
     )
 )
-_TILE = kind_of(Tile(_size, _single, _single, _single, _size, _size, types.boolean, _int32, _int32))
+_TILE = kind_of(
+    Tile(
+        *(_size, _single, _single, _single, _size, _size, types.boolean, _int32, _int32),
+        *(_single, _size, _single),
+    )
+)
 
 
 @intrinsic
@@ -160,6 +176,7 @@ def run_tile(tile):
         carray(job.table, (job.steps,)),
         carray(job.inputs, (1, 3)),
         carray(job.outputs, (job.num_outputs, 3)),
+        carray(job.states, (job.num_states, 3)),
         carray(job.parameters, (job.num_parameters,)),
         carray(job.copies, (job.num_copies,)),
     )
@@ -170,7 +187,17 @@ def run_tile(tile):
     else:
         place = input_place(network, 0)
         to_rows(tile.inputs, units, place.cells * samples, lanes, place.size, place.width)
-    forward(network, units, samples, tile.few)
+    memory, size = carray(tile.memory, (samples * tile.stride,)), job.state_size
+    if size > 0:
+        for i in range(samples):
+            begin = i * tile.stride
+            write_state(network, units, samples, i, memory[begin : begin + size])
+    time = Time(1, carray(tile.begins, (samples,)))
+    forward(network, units, samples, tile.few, time)
+    if size > 0:
+        for i in range(samples):
+            begin = i * tile.stride
+            read_state(network, units, samples, samples + i, memory[begin : begin + size])
     row = 0
     for k in range(job.num_outputs):
         place = output_place(network, k)
@@ -184,13 +211,13 @@ def _address() -> int:
 
 
 @kernel
-def _run_lone(job, inputs, outputs, lanes, samples):
-    """Run a network on its own."""
+def _run_lone(job, inputs, outputs, lanes, samples, memory, begins):
+    """Run a network on its own; overwrites memory, (samples, state_size)."""
     units = np.empty(job_at(job).units * lanes, np.float32)
     none = np.zeros(1, np.int32)
     tile = Tile(
         job, address(inputs), address(outputs), address(units), lanes, samples, False,
-        address(none), address(none),
+        address(none), address(none), address(memory), memory.shape[1], address(begins),
     )  # fmt: skip
     run_network(tile)
     units[0], none[0] = np.float32(0), 0  # keeps them alive until now: an address does not
@@ -221,9 +248,11 @@ class Acting:
         numbers = Job(
             *(_address(), self._table.ctypes.data, len(self._table)),
             *(plan.inputs.ctypes.data, plan.outputs.ctypes.data, len(plan.outputs)),
+            *(plan.states.ctypes.data, len(plan.states)),
             *(self._packed.ctypes.data, self._packed.size),
             *(self._copies.ctypes.data, self._copies.size),
             *(plan.units, int(plan.inputs[0, 2]), self.made, int(plan.takes_ones)),
+            plan.state_size,
         )
         self._job = np.array(numbers, np.int64)
         self.place = self._job.ctypes.data
@@ -236,8 +265,23 @@ class Acting:
         for copy, weights in self._pairs:
             copy[...] = weights
 
-    def outputs(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Return all outputs, one after the other, (n, made) for (n, size)."""
+    def outputs(
+        self,
+        inputs: npt.NDArray[np.float32],
+        memory: npt.NDArray[np.float32] | None = None,
+        begins: Array | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Return all outputs, one after the other, (n, made) for (n, size).
+
+        Args:
+            inputs: (n, size).
+            memory: (n, state_size) float32 of a network with memory, overwritten with what it
+                remembers afterwards.
+            begins: (n,), not 0 where an episode begins; None for nowhere.
+        """
+        if memory is None:
+            memory = np.empty((len(inputs), 0), np.float32)
+        flags = np.zeros(len(inputs), np.float32) if begins is None else begins.astype(np.float32)
         outputs = np.empty((len(inputs), self.made), np.float32)
         for begin in range(0, len(inputs), BATCH):
             part = inputs[begin : begin + BATCH]
@@ -246,7 +290,8 @@ class Acting:
             tile = np.zeros((padded(inputs.shape[1]), lanes), np.float32)
             tile[: inputs.shape[1], :count] = part.T
             made = np.empty((padded(self.made) + UNIT, lanes), np.float32)
-            _run_lone(self.place, tile, made, lanes, count)
+            rows = slice(begin, begin + count)
+            _run_lone(self.place, tile, made, lanes, count, memory[rows], flags[rows])
             outputs[begin : begin + BATCH] = made[: self.made, :count].T
         return outputs
 

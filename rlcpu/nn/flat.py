@@ -46,8 +46,8 @@ class Layout(NamedTuple):
     """Places of networks in the flat vectors.
 
     Attributes:
-        tables, inputs, outputs: those of each network's plan, with zeros behind them up to the
-            longest; see `rlcpu.nn.plan.Plan`.
+        tables, inputs, outputs, states: those of each network's plan, with zeros behind them up to
+            the longest; see `rlcpu.nn.plan.Plan`.
         steps: (num_networks,) int64, rows of each table.
         begins, copies_begins: (num_networks + 1,) int64, bounds in parameters and in copies.
         free: (num_networks,) int64, free parameters at the beginning of each, padded.
@@ -56,6 +56,7 @@ class Layout(NamedTuple):
     tables: Any
     inputs: Any
     outputs: Any
+    states: Any
     steps: Any
     begins: Any
     copies_begins: Any
@@ -71,6 +72,7 @@ class Layout(NamedTuple):
             tables=_stack([plan.table for plan in plans]),
             inputs=_stack([plan.inputs for plan in plans]),
             outputs=_stack([plan.outputs for plan in plans]),
+            states=_stack([plan.states for plan in plans]),
             steps=np.array([len(plan.table) for plan in plans]),
             begins=np.cumsum([0, *sizes]),
             copies_begins=np.cumsum([0, *(plan.copies for plan in plans)]),

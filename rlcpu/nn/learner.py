@@ -17,12 +17,12 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn import flat, instructions, passes
-from rlcpu.nn.columns import Columns
+from rlcpu.nn.columns import Columns, address_of, as_writable
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.instructions.chunk import COLUMN_RECORD, Chunk
 from rlcpu.nn.layers.kind import Step, padded
 from rlcpu.nn.network import Network
-from rlcpu.nn.program import FROM_COLUMN, NetworkSizes
+from rlcpu.nn.program import FROM_COLUMN, STARTS, NetworkSizes
 from rlcpu.nn.tape import Tape
 from rlcpu.nn.update import (
     CHUNK,
@@ -42,6 +42,8 @@ Array = npt.NDArray[Any]
 #: Products of parameters and samples from which a second thread pays: of a minibatch, for what
 #: threads wait for each other, and of a call, for its start.
 LEAST, SHARED = 1_000_000, 4_000_000
+#: Sequences that pass networks together at least: rows of the products of a time step.
+TOGETHER = 16
 
 
 class Update(NamedTuple):
@@ -74,6 +76,9 @@ class Steps(NamedTuple):
         stop_above: the name of a statistic of the first update, and the mean over a minibatch above
             which the call ends before that step.
         target_period, tau: every so many minibatches, targets go this part of the way.
+        sequence_length: T, where samples are sequences for networks with memory: a batch has all
+            sequences of the first time step, then those of the second, and so on. Minibatches are
+            of whole sequences, and derivatives go through all time steps.
     """
 
     learning_rate: float | Sequence[float]
@@ -87,6 +92,7 @@ class Steps(NamedTuple):
     stop_above: tuple[str, float] | None = None
     target_period: int = 1
     tau: float = 1.0
+    sequence_length: int = 1
 
 
 class Learner(FlatLearner):
@@ -157,6 +163,8 @@ class Learner(FlatLearner):
         self.targets = dict(targets or {})
         self.columns, self.settings = dict(columns), dict(settings or {})
         self._named = {name: x for name, x in networks.items() if isinstance(x, Network)}
+        if any(each.state_size for each in self._named.values()):
+            self.columns.setdefault(STARTS, 1)
         self.arrays = {name: x for name, x in networks.items() if name not in self._named}
         for name, array in self.arrays.items():
             _check_array(name, array)
@@ -256,7 +264,11 @@ class Learner(FlatLearner):
         """Trace the algorithm; a setting that is no float is read here, and stays."""
         sizes = {
             name: NetworkSizes(
-                each.input_sizes, each.output_sizes, each.names_outputs, each.plan.units
+                each.input_sizes,
+                each.output_sizes,
+                each.names_outputs,
+                each.plan.units,
+                each.state_size,
             )
             for name, each in zip(self.names, self.networks, strict=True)
         }
@@ -316,6 +328,7 @@ class Learner(FlatLearner):
         normalise: Mapping[str, tuple[Array, Array]] | None = None,
         settings: Mapping[str, Any] | None = None,
         write: Sequence[str] | None = None,
+        states: Mapping[str, npt.ArrayLike] | None = None,
         **steps: Any,
     ) -> dict[str, float]:
         """Learn from S samples, and write the networks.
@@ -327,6 +340,9 @@ class Learner(FlatLearner):
                 scale, clipped to +-10.
             settings: those that have changed.
             write: names of what is to be written; None for everything but targets.
+            states: by name of a network with memory what it remembers before the first time step,
+                (sequences, state_size); targets have those of their networks. Such networks read
+                the column `starts` too: not 0 where an episode begins.
             **steps: fields of `rlcpu.nn.learner.Steps`, `learning_rate` at least.
 
         Returns:
@@ -348,16 +364,19 @@ class Learner(FlatLearner):
         columns, references, count = self._columns.read(batch, normalise or {})
         self._is_ready &= ones == self._columns.ones
         watched, most = self._find_watched(chosen.stop_above)
+        length = chosen.sequence_length
+        remembered = self._make_states(states or {}, count, length)
         self._prepare()
         minibatch = min(minibatch, count)
-        part = part_of(minibatch)
-        space = self._space_for(self._make_space, count, minibatch, part)
+        part, chunk = parts_of(minibatch, length)
+        space = self._space_for(self._make_space, count, minibatch, part, chunk)
         real = self.dtype
         values = Settings(
             epochs=epochs,
             minibatch=minibatch,
             part=part,
-            chunk=CHUNK,
+            chunk=chunk,
+            steps=length,
             is_shuffled=bool(chosen.shuffle),
             standardised=self._standardised,
             before=int(self.counters[0]),
@@ -378,7 +397,9 @@ class Learner(FlatLearner):
         )
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), real)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
-        samples, kernel = Batch(count, columns, outputs), self._compiled
+        places = np.array([0 if array is None else address_of(array) for array in remembered])
+        samples, kernel = Batch(count, columns, outputs, places), self._compiled
+        references = references, remembered
         workers = self._workers_for(minibatch, part, epochs * -(-count // minibatch))
 
         def run(*arguments: Any, alive: Any = references) -> None:
@@ -433,8 +454,12 @@ class Learner(FlatLearner):
         if "learning_rate" not in steps:
             raise TypeError("learning_rate: expected a number")
         chosen = Steps(**steps)
-        for name in ("epochs", "minibatch_size", "target_period"):
+        for name in ("epochs", "minibatch_size", "target_period", "sequence_length"):
             check_count(name, getattr(chosen, name))
+        if chosen.minibatch_size % chosen.sequence_length:
+            length = chosen.sequence_length
+            whole = f"expected a multiple of sequence_length={length}, for whole sequences"
+            raise ValueError(f"minibatch_size={chosen.minibatch_size}: {whole}")
         if not 0.0 <= chosen.tau <= 1.0:
             raise ValueError(f"tau={chosen.tau!r}: expected a number from 0 to 1")
         return chosen
@@ -473,6 +498,28 @@ class Learner(FlatLearner):
 
     # ------------------------------------------------------------ batches
 
+    def _make_states(self, states: Mapping[str, Any], count: int, length: int) -> list[Any]:
+        """Return the states of each network as the kernel takes them, or None, after checks."""
+        if count % length:
+            raise ValueError(f"sequence_length={length}: the batch has {count} samples")
+        for name in states:
+            if name not in self._named:
+                raise ValueError(f"states has {name!r}: expected {', '.join(self._named)}")
+        made: list[Any] = []
+        for name, network in zip(self.names, self.networks, strict=True):
+            source, size = self.targets.get(name, name), network.state_size
+            if size == 0:
+                made.append(None)
+                continue
+            shape = count // length, size
+            if source not in states:
+                raise KeyError(f"states has no {source!r}, a network with memory: expected {shape}")
+            array = as_writable(states[source], np.float32)
+            if array.shape != shape:
+                raise ValueError(f"states[{source!r}] has shape {array.shape}: expected {shape}")
+            made.append(array)
+        return made
+
     def takes_ones(self, name: str) -> bool:
         """Tell whether networks add up rows of weights for the ones of a column.
 
@@ -493,11 +540,11 @@ class Learner(FlatLearner):
                 return False
         return True
 
-    def _make_space(self, count: int, minibatch: int, part: int) -> Space:
+    def _make_space(self, count: int, minibatch: int, part: int, chunk: int) -> Space:
         layout, tape, workers, real = self.layout, self.tape, self.num_workers, self.dtype
         minibatches, parts = -(-count // minibatch), -(-minibatch // part)
         products = max(each.plan.slopes for each in self.networks)
-        chunk, height = min(part, CHUNK), max(tape.heights)
+        most, height = min(part, chunk), max(tape.heights)
         slices = len(layout.slices)
         return Space(
             indices=np.zeros(count, np.int64),
@@ -506,10 +553,10 @@ class Learner(FlatLearner):
             gradients=aligned_zeros((parts, self.learnt.parameters.size), real),
             sums=np.zeros((parts, self.num_sums)),
             squares=np.zeros(slices),
-            units=aligned_zeros((workers, CHUNK * (tape.cells + tape.shared_cells)), real),
-            products=aligned_zeros((workers, (chunk + 1) * products), real),
-            rows=aligned_zeros((workers, chunk * height), real),
-            slopes=aligned_zeros((workers, chunk * height), real),
+            units=aligned_zeros((workers, chunk * (tape.cells + tape.shared_cells)), real),
+            products=aligned_zeros((workers, (most + 1) * products), real),
+            rows=aligned_zeros((workers, most * height), real),
+            slopes=aligned_zeros((workers, most * height), real),
             claims=np.zeros(LINE * max(parts, slices, minibatches), np.int64),
             done=np.zeros(LINE, np.int64),
             report=np.zeros((len(self.updates), self.num_sums + 3)),
@@ -540,12 +587,12 @@ class Learner(FlatLearner):
         """Return values of the types of the kernel's last arguments."""
         real, numbers = self.dtype, np.zeros(1, np.int64)
         reals: Any = np.zeros(1, real)
-        batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real))
+        batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), numbers)
         settings = Settings(
-            *(1, 1, 1, 1, False, numbers, 0, 0, numbers, 1, real(0), reals, real(0), real(0)),
+            *(1, 1, 1, 1, 1, False, numbers, 0, 0, numbers, 1, real(0), reals, real(0), real(0)),
             *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0),
         )
-        return self._program, batch, self._make_space(1, 1, 32), settings
+        return self._program, batch, self._make_space(1, 1, 32, CHUNK), settings
 
     def _types(self) -> tuple[Any, ...]:
         """Return numba's types of the kernel's arguments."""
@@ -562,11 +609,19 @@ class Learner(FlatLearner):
         }
 
 
-def part_of(minibatch: int) -> int:
-    """Return the samples of a part: few enough to keep two cores busy, with few parts in all."""
-    if minibatch <= CHUNK:
-        return max(32, -(-minibatch // 32) * 16)
-    return CHUNK * max(1, -(-minibatch // (CHUNK * MOST_PARTS)))
+def parts_of(minibatch: int, steps: int = 1) -> tuple[int, int]:
+    """Return the samples of a part and of a chunk, whole sequences of so many steps.
+
+    Parts are few enough to keep two cores busy, and few in all.
+    """
+    if steps == 1:
+        if minibatch <= CHUNK:
+            return max(32, -(-minibatch // 32) * 16), CHUNK
+        return CHUNK * max(1, -(-minibatch // (CHUNK * MOST_PARTS))), CHUNK
+    sequences = minibatch // steps
+    together = min(max(TOGETHER, 4 * CHUNK // steps), -(-sequences // 2))
+    chunks = -(-sequences // together)
+    return together * steps * -(-chunks // MOST_PARTS), together * steps
 
 
 def _copy_of(each: Network) -> Network:

@@ -21,8 +21,8 @@ from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn import passes
 from rlcpu.nn.layers import Dense, Graph, LayerNorm, Relu, Tanh
-from rlcpu.nn.packed import Packed
-from rlcpu.nn.passes import ADDED, BY_INPUTS
+from rlcpu.nn.packed import Packed, read_state, write_state
+from rlcpu.nn.passes import ADDED, BY_INPUTS, Time
 from rlcpu.nn.plan import plan_of
 
 Array = npt.NDArray[Any]
@@ -135,39 +135,61 @@ class Network:
         views = self.plan.flat_views(self.parameters)
         return {each.name: view for each, view in zip(self.plan.arrays, views, strict=True)}
 
-    def outputs(self, inputs: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Any:
-        """Return outputs for n samples.
+    @property
+    def state_size(self) -> int:
+        """Return the numbers that its layers with memory remember of a sequence; 0 without any."""
+        return self.plan.state_size
+
+    def outputs(
+        self,
+        inputs: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+        state: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
+    ) -> Any:
+        """Return outputs for n samples, or for T time steps of n sequences.
 
         Args:
-            inputs: (n, size) of the input, or of each by its name.
+            inputs: (n, size) of the input, or of each by its name; of a network with memory
+                (T, n, size).
+            state: (n, state_size), what a network with memory remembers before the first time step;
+                zeros remember nothing.
+            starts: (T, n) bools, where an episode begins and nothing is remembered; None for
+                nowhere.
 
         Returns:
             (n, size) of the output; of a network whose outputs have names a dictionary of them. The
-            dtype is that of the parameters.
+            dtype is that of the parameters. Of a network with memory two: outputs (T, n, size), and
+            the state (n, state_size) after the last time step.
 
         Raises:
-            ValueError: inputs have other names or shapes.
+            ValueError: inputs have other names or shapes, or the state is missing or of another.
         """
         rows = self._check("inputs", inputs, self._inputs)
-        outputs = self._empty(self._outputs, len(rows[0]))
+        memory = self._check_memory(rows, state, starts)
+        outputs, after = self._empty(self._outputs, rows[0].shape), memory.state.copy()
         packed = self.packed(is_learnt=False)
-        for part, units in self._parts(len(rows[0])):
+        for part, units in self._parts(*rows[0].shape[:2]):
             self._inputs.write(units, part, rows)
-            _run_forward(packed, units, part.stop - part.start)
+            _run_forward(packed, units, *memory.of(part), after[part])
             self._outputs.read(units, part, outputs)
-        return self._outputs.give(outputs)
+        given = self._outputs.give(outputs if self.state_size else [each[0] for each in outputs])
+        return (given, after) if self.state_size else given
 
     def gradients(
         self,
         inputs: npt.ArrayLike | Mapping[str, npt.ArrayLike],
         slopes: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+        state: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
     ) -> tuple[Array, Any]:
         """Return derivatives of sum(slopes * outputs), such as that of Q(s, a) by a.
 
         Args:
-            inputs: (n, size) of the input, or of each by its name.
+            inputs: (n, size) of the input, or of each by its name; with memory (T, n, size).
             slopes: (n, size) of the output, or of each by its name: derivatives of what is
-                differentiated by the outputs.
+                differentiated by the outputs; with memory (T, n, size).
+            state: see `outputs`.
+            starts: see `outputs`.
 
         Returns:
             Those by the parameters, (P,) in their order, and those by the inputs, of their shapes.
@@ -177,20 +199,26 @@ class Network:
         """
         rows = self._check("inputs", inputs, self._inputs)
         by_outputs = self._check("slopes", slopes, self._outputs)
-        count = len(rows[0])
-        if len(by_outputs[0]) != count:
-            raise ValueError(f"slopes have {len(by_outputs[0])} rows: expected {count}")
+        memory, shape = self._check_memory(rows, state, starts), rows[0].shape[:2]
+        if by_outputs[0].shape[:2] != shape:
+            rows_given, first = by_outputs[0].shape[:2], shape
+            if not self.state_size:
+                rows_given, first = rows_given[1:], first[1:]
+            counts = [" x ".join(map(str, each)) for each in (rows_given, first)]
+            raise ValueError(f"slopes have {counts[0]} rows: expected {counts[1]}")
         plan, packed = self.plan, self.packed()
-        by_inputs, gradients = self._empty(self._inputs, count), np.zeros_like(packed.parameters)
-        scratch = aligned_zeros(((min(count, BATCH) + 1) * plan.slopes,), self._dtype)
-        for part, units in self._parts(count):
-            samples = part.stop - part.start
+        by_inputs, gradients = self._empty(self._inputs, shape), np.zeros_like(packed.parameters)
+        for part, units in self._parts(*shape):
+            samples = shape[0] * (part.stop - part.start)
+            scratch = aligned_zeros(((samples + 1) * plan.slopes,), self._dtype)
             self._inputs.write(units, part, rows)
-            _run_forward(packed, units, samples)
+            begin, starts_of_part = memory.of(part)
+            _run_forward(packed, units, begin, starts_of_part, begin.copy())
             self._outputs.write(units, part, by_outputs)
-            _run_backward(packed, units, scratch, gradients, samples)
+            _run_backward(packed, units, scratch, gradients, samples, starts_of_part)
             self._inputs.read(units, part, by_inputs)
-        return plan.unpack(gradients, self._dtype), self._inputs.give(by_inputs)
+        given = by_inputs if self.state_size else [each[0] for each in by_inputs]
+        return plan.unpack(gradients, self._dtype), self._inputs.give(given)
 
     def packed(self, is_learnt: bool = True) -> Packed:
         """Return a copy as kernels have it, in the dtype of its parameters.
@@ -202,7 +230,7 @@ class Network:
         parameters = plan.pack(self.parameters, self._dtype)
         copies = np.zeros(plan.copies, self._dtype)
         table = passes.link(plan, self._dtype, is_learnt)
-        packed = Packed(table, plan.inputs, plan.outputs, parameters, copies)
+        packed = Packed(table, plan.inputs, plan.outputs, plan.states, parameters, copies)
         for copy, weights in plan.copied_views(parameters, copies):
             copy[...] = weights
         return packed
@@ -218,7 +246,7 @@ class Network:
         return self.parameters.dtype.type
 
     def _check(self, name: str, values: Any, ends: Ends) -> list[Array]:
-        """Return arrays with a row for each sample, in the order of names, after checks."""
+        """Return arrays (T, n, size) in the order of names, T = 1 without memory, after checks."""
         if isinstance(values, Mapping) != ends.are_named:
             wanted = f"a dictionary of {', '.join(ends.names)}" if ends.are_named else "an array"
             raise TypeError(f"{name} are of {type(values).__name__}: expected {wanted}")
@@ -229,21 +257,50 @@ class Network:
         for key, (_, _, size) in zip(ends.names, ends.places.tolist(), strict=True):
             rows = np.asarray(named[key], self._dtype)
             label = f"{name}[{key!r}]" if ends.are_named else name
-            if rows.ndim != 2 or rows.shape[1] != size:
-                raise ValueError(f"{label} have shape {rows.shape}: expected (n, {size})")
-            if arrays and len(rows) != len(arrays[0]):
-                raise ValueError(f"{label} have {len(rows)} rows: expected {len(arrays[0])}")
+            if rows.ndim != (3 if self.state_size else 2) or rows.shape[-1] != size:
+                lead = "T, n" if self.state_size else "n"
+                raise ValueError(f"{label} have shape {rows.shape}: expected ({lead}, {size})")
+            if arrays and rows.shape[:-1] != arrays[0].shape[:-1]:
+                counts = (each.shape[:-1] for each in (rows, arrays[0]))
+                given, first = (" x ".join(map(str, count)) for count in counts)
+                raise ValueError(f"{label} have {given} rows: expected {first}")
             arrays.append(rows)
-        return arrays
+        return arrays if self.state_size else [rows[None] for rows in arrays]
 
-    def _parts(self, count: int) -> Iterable[tuple[slice, Array]]:
-        """Yield parts of so many samples, and scratch memory for each."""
-        units = aligned_zeros((min(count, BATCH) * self.plan.units,), self._dtype)
-        for begin in range(0, count, BATCH):
-            yield slice(begin, min(begin + BATCH, count)), units
+    def _check_memory(self, rows: list[Array], state: Any, starts: Any) -> _Memory:
+        """Return what is remembered of sequences, after checks."""
+        steps, count = rows[0].shape[:2]
+        size = self.state_size
+        if state is None and size:
+            raise ValueError(f"state: the network has memory, expected an array ({count}, {size})")
+        begin = np.zeros((count, size), self._dtype) if state is None else np.asarray(state)
+        if begin.shape != (count, size):
+            raise ValueError(f"state has shape {begin.shape}: expected ({count}, {size})")
+        flags = np.zeros((steps, count)) if starts is None else np.asarray(starts)
+        if flags.shape != (steps, count):
+            raise ValueError(f"starts have shape {flags.shape}: expected ({steps}, {count})")
+        return _Memory(begin.astype(self._dtype), flags.astype(self._dtype))
 
-    def _empty(self, ends: Ends, count: int) -> list[Array]:
-        return [np.empty((count, size), self._dtype) for size in ends.places[:, 2]]
+    def _parts(self, steps: int, count: int) -> Iterable[tuple[slice, Array]]:
+        """Yield parts of so many sequences of so many steps, and scratch memory for each."""
+        most = max(BATCH // max(steps, 1), 1)
+        units = aligned_zeros((min(count, most) * steps * self.plan.units,), self._dtype)
+        for begin in range(0, count, most):
+            yield slice(begin, min(begin + most, count)), units
+
+    def _empty(self, ends: Ends, shape: Sequence[int]) -> list[Array]:
+        return [np.empty((*shape[:2], size), self._dtype) for size in ends.places[:, 2]]
+
+
+class _Memory(NamedTuple):
+    """States (n, state_size) before the first time step, and starts (T, n) of episodes."""
+
+    state: Array
+    starts: Array
+
+    def of(self, part: slice) -> tuple[Array, Array]:
+        """Return those of a part of the sequences."""
+        return self.state[part], np.ascontiguousarray(self.starts[:, part])
 
 
 class Ends(NamedTuple):
@@ -258,22 +315,23 @@ class Ends(NamedTuple):
         """Return numbers of a sample, by name."""
         return dict(zip(self.names, self.places[:, 2].tolist(), strict=True))
 
-    def blocks(self, units: Array, part: slice) -> Iterable[Array]:
-        """Yield rows of each in units of a part of the samples."""
-        samples = part.stop - part.start
+    def blocks(self, units: Array, steps: int, part: slice) -> Iterable[Array]:
+        """Yield rows (T, n, width) of each in units of a part of the sequences."""
+        count = part.stop - part.start
+        samples = steps * count
         for cells, width, _ in self.places.tolist():
-            yield units[cells * samples : (cells + width) * samples].reshape(samples, width)
+            yield units[cells * samples : (cells + width) * samples].reshape(steps, count, width)
 
     def write(self, units: Array, part: slice, arrays: list[Array]) -> None:
         """Write a part of arrays to their places in units, and 0 behind their rows."""
-        for block, array in zip(self.blocks(units, part), arrays, strict=True):
-            size = array.shape[1]
-            block[:, :size], block[:, size:] = array[part], 0.0
+        for block, array in zip(self.blocks(units, len(arrays[0]), part), arrays, strict=True):
+            size = array.shape[2]
+            block[..., :size], block[..., size:] = array[:, part], 0.0
 
     def read(self, units: Array, part: slice, arrays: list[Array]) -> None:
         """Read a part of arrays from their places in units."""
-        for block, array in zip(self.blocks(units, part), arrays, strict=True):
-            array[part] = block[:, : array.shape[1]]
+        for block, array in zip(self.blocks(units, len(arrays[0]), part), arrays, strict=True):
+            array[:, part] = block[..., : array.shape[2]]
 
     def give(self, arrays: list[Array]) -> Any:
         """Return arrays as users have them."""
@@ -281,15 +339,21 @@ class Ends(NamedTuple):
 
 
 @kernel
-def _run_forward(network, units, samples):
-    """Make the outputs."""
-    passes.forward(network, units, samples, False)
+def _run_forward(network, units, state, starts, after):
+    """Make the outputs, and the states afterwards."""
+    steps, width = starts.shape
+    for b in range(width):
+        write_state(network, units, starts.size, b, state[b])
+    passes.forward(network, units, starts.size, False, Time(steps, starts.reshape(-1)))
+    for b in range(width):
+        read_state(network, units, starts.size, starts.size + b, after[b])
 
 
 @kernel
-def _run_backward(network, units, slopes, gradients, samples):
+def _run_backward(network, units, slopes, gradients, samples, starts):
     """Add gradients, and write derivatives by inputs."""
-    passes.backward(network, units, slopes, gradients, samples, False, ADDED | BY_INPUTS)
+    time, mode = Time(starts.shape[0], starts.reshape(-1)), ADDED | BY_INPUTS
+    passes.backward(network, units, slopes, gradients, samples, False, time, mode)
 
 
 def _named(values: Any, name: str) -> dict[str, Any]:

@@ -16,7 +16,8 @@ class Packed(NamedTuple):
     """One network; for the first three see `rlcpu.nn.plan.Plan`.
 
     Attributes:
-        table, inputs, outputs: of the plan; rows of inputs and outputs may be followed by others.
+        table, inputs, outputs, states: of the plan; rows of the last three may be followed by
+            others, of states by zeros.
         parameters: (plan.parameters,).
         copies: (plan.copies,) transposed matrices, see `rlcpu.nn.plan.Plan.copied_views`.
     """
@@ -24,6 +25,7 @@ class Packed(NamedTuple):
     table: Any
     inputs: Any
     outputs: Any
+    states: Any
     parameters: Any
     copies: Any
 
@@ -55,9 +57,37 @@ def network_of(learnt, layout, k):
         layout.tables[k, : layout.steps[k]],
         layout.inputs[k],
         layout.outputs[k],
+        layout.states[k],
         learnt.parameters[begin:end],
         learnt.copies[first:last],
     )
+
+
+# ---------------------------------------------------------------- states of layers with memory
+
+
+@inline
+def write_state(network, units, samples, row, state):
+    """Write a state to row `row` of the places of a network's states in `units`."""
+    begin = 0
+    for k in range(network.states.shape[0]):
+        cells, wide, _ = _read_place(network.states[k])
+        first = cells * samples + row * wide
+        for j in range(wide):
+            units[first + j] = state[begin + j]
+        begin += wide
+
+
+@inline
+def read_state(network, units, samples, row, state):
+    """Read a state from row `row` of the places of a network's states in `units`."""
+    begin = 0
+    for k in range(network.states.shape[0]):
+        cells, wide, _ = _read_place(network.states[k])
+        first = cells * samples + row * wide
+        for j in range(wide):
+            state[begin + j] = units[first + j]
+        begin += wide
 
 
 # ---------------------------------------------------------------- transposed copies

@@ -5,10 +5,10 @@ One pair of functions runs every network: they go through its table of instructi
 (`rlcpu.nn.layers`) by its address, which `link` writes to the table. Each function is compiled for
 the first network that needs it: a new network of known kinds compiles nothing.
 
-    forward(network, units, samples, is_summed)
+    forward(network, units, samples, is_summed, time)
         makes the outputs, and returns where the first one begins in `units`
 
-    backward(network, units, slopes, gradients, samples, is_summed, mode)
+    backward(network, units, slopes, gradients, samples, is_summed, time, mode)
         makes derivatives by the parameters, by the inputs, or both
 
 `network` is a `Packed` whose table is linked; `input_place` and `output_place` say where its inputs
@@ -25,6 +25,7 @@ and outputs are in `units`, which its `Plan` has the size of:
                and input 0 is not read; `plan.takes_ones` says which networks allow it. The backward
                pass leaves it to the caller to add the gradients of that layer's weights, and
                derivatives by the product in its place; see `Ones`.
+    time       a `Time`: samples are sequences for layers with memory.
     mode       `ADDED`: derivatives by the parameters are added to `gradients`; or `OVERWRITTEN`:
                they overwrite it; `BY_INPUTS`: those by the inputs take the place of the inputs.
                One of the first two and the third may be combined, as in `ADDED | BY_INPUTS`.
@@ -49,8 +50,25 @@ from rlcpu.nn.packed import Packed, output_place
 from rlcpu.nn.plan import Plan
 
 
+class Time(NamedTuple):
+    """How samples are sequences, which layers with memory want to know.
+
+    Samples lie time step after time step, those of all sequences in each. Before a forward pass,
+    the caller writes the states of all sequences to the first rows of their places
+    (`rlcpu.nn.plan.Plan.states`).
+
+    Attributes:
+        steps: time steps; 1 without memory.
+        starts: (samples,), not 0 where an episode begins with a sample, and nothing is remembered;
+            not looked at without memory.
+    """
+
+    steps: int
+    starts: Any
+
+
 class Work(NamedTuple):
-    """Arguments of a pass, see above; the mode of a forward pass is `FORWARD`."""
+    """Arguments of a pass, see above and `Time`; the mode of a forward pass is `FORWARD`."""
 
     network: Packed
     units: Any
@@ -59,6 +77,8 @@ class Work(NamedTuple):
     gradients: Any
     is_summed: bool
     mode: int
+    steps: int
+    starts: Any
 
 
 @functools.cache
@@ -66,8 +86,8 @@ def _work_kind(dtype: type) -> Any:
     """Return numba's type of a `Work`."""
     none: Any = np.zeros(0, dtype)
     places: Any = np.zeros((0, 0), np.int64)
-    network = Packed(np.zeros(0, STEP), places, places, none, none)
-    return kind_of(Work(network, none, 0, none, none, False, FORWARD))
+    network = Packed(np.zeros(0, STEP), places, places, places, none, none)
+    return kind_of(Work(network, none, 0, none, none, False, FORWARD, 1, none))
 
 
 def _expected(work: Any) -> Any:
@@ -80,19 +100,20 @@ _call = make_numbered_call(_expected)
 
 
 @merge
-def forward(network, units, samples, is_summed):
+def forward(network, units, samples, is_summed, time):
     """Make the outputs, in kernels; see above."""
-    none = units[:0]
-    work = view(Work(network, units, samples, none, none, is_summed, FORWARD))
+    none, (steps, starts) = units[:0], time
+    work = view(Work(network, units, samples, none, none, is_summed, FORWARD, steps, starts))
     for i in range(1 if is_summed else 0, network.table.shape[0]):
         _call(network.table[i].forward, work, i)
     return output_place(network, 0).cells * samples
 
 
 @merge
-def backward(network, units, slopes, gradients, samples, is_summed, mode):
+def backward(network, units, slopes, gradients, samples, is_summed, time, mode):
     """Make derivatives by parameters, by inputs, or both, in kernels; see above."""
-    work = view(Work(network, units, samples, slopes, gradients, is_summed, mode))
+    steps, starts = time
+    work = view(Work(network, units, samples, slopes, gradients, is_summed, mode, steps, starts))
     for i in range(network.table.shape[0] - 1, -1, -1):
         _call(network.table[i].backward, work, i)
 

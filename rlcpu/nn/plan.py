@@ -64,6 +64,8 @@ class Plan:
         table: (num_steps,) of dtype `STEP`, instructions, without addresses of functions.
         kinds: of layers, one for each instruction.
         inputs, outputs: (number of them, 3) int64, rows of `Place`.
+        states: (number of them, 3) int64, of layers with memory: a place has rows for the first
+            time step, and those of the others, and of what comes after the last, behind them.
         units: numbers of a sample, of all layers.
         slopes: passes over S samples need (S + 1) * slopes numbers of scratch in the backward pass.
         parameters, flat: numbers of the packed and of the flat parameters.
@@ -76,6 +78,7 @@ class Plan:
     kinds: tuple[Kind, ...]
     inputs: npt.NDArray[np.int64]
     outputs: npt.NDArray[np.int64]
+    states: npt.NDArray[np.int64]
     units: int
     slopes: int
     parameters: int
@@ -91,6 +94,11 @@ class Plan:
     def steps(self) -> list[Step]:
         """Return the rows of the table, with names."""
         return [Step(*row) for row in self.table.tolist()]
+
+    @property
+    def state_size(self) -> int:
+        """Return the numbers that layers with memory remember of a sequence."""
+        return int(self.states[:, 1].sum())
 
     @property
     def takes_ones(self) -> bool:
@@ -251,7 +259,7 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
     units, next_unit = {}, 0
     for tensor in inputs:
         units[tensor], next_unit = next_unit, next_unit + padded(tensor.size)
-    steps, arrays, learns = [], [], set[Tensor]()
+    steps, arrays, states, learns = [], [], [], set[Tensor]()
     flat = packed = copies = 0
     slopes, most_slopes = _place_slopes(drafts)
     numbers: dict[str, int] = {}
@@ -261,6 +269,8 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
         saved = next_unit
         if draft.layer is not None:
             next_unit += draft.layer.saved_of(_sizes_of(draft))
+            if draft.layer.state:
+                states.append(Place(saved, draft.layer.state, draft.layer.state))
         if target not in units:
             if target.shares is None:
                 units[target], next_unit = next_unit, next_unit + width_out
@@ -305,6 +315,7 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
         kinds=tuple(draft.kind for draft in drafts),
         inputs=_places(inputs, units),
         outputs=_places(ends, units),
+        states=np.array(states, np.int64).reshape(-1, 3),
         units=next_unit,
         slopes=max(most_slopes, *widths),
         parameters=packed,

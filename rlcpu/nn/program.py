@@ -25,7 +25,8 @@ INSTRUCTION = np.dtype(
 )  # fmt: skip
 #: One use of a network: its number, where its units begin in scratch memory (for one sample, -1 for
 #: memory that is shared), its first `OPERAND` and how many there are, whether derivatives by its
-#: parameters and by its operands are wanted, and whether it overwrites gradients.
+#: parameters and by its operands are wanted, whether it overwrites gradients, and of a network with
+#: memory the row that says where episodes begin (-1 without).
 APPLICATION = np.dtype(
     [
         (name, np.int64)
@@ -37,6 +38,7 @@ APPLICATION = np.dtype(
             "by_parameters",
             "by_inputs",
             "is_first",
+            "starts",
         )
     ]
 )
@@ -44,6 +46,8 @@ APPLICATION = np.dtype(
 #: derivatives), that column or first row, their number, the network's input, and the place in it.
 OPERAND = np.dtype([(name, np.int64) for name in ("kind", "source", "width", "input", "begin")])
 FROM_COLUMN, FROM_ROWS, FROM_HELD = range(3)
+#: The column that says where episodes begin, which networks with memory read.
+STARTS = "starts"
 
 
 class Program(NamedTuple):
@@ -78,12 +82,14 @@ class NetworkSizes(NamedTuple):
         inputs, outputs: numbers of a sample that go in and come out, by name.
         are_named: whether it gives its outputs by their names.
         cells: units of a sample, of all its layers.
+        state: numbers that it remembers of a sequence.
     """
 
     inputs: dict[str, int]
     outputs: dict[str, int]
     are_named: bool
     cells: int
+    state: int = 0
 
 
 class Function(NamedTuple):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,11 @@ from rlcpu.nn.program import (
     FROM_ROWS,
     INSTRUCTION,
     OPERAND,
+    STARTS,
     Function,
     Program,
 )
-from rlcpu.nn.tensors import Column, Mean, Tensor, at_user
+from rlcpu.nn.tensors import Column, Mean, Outputs, Tensor, at_user
 
 
 class Tape:
@@ -345,6 +346,7 @@ class Tape:
             raise ValueError(
                 at_user(f"gives {actual} numbers to network {name!r}, which takes {wanted}")
             )
+        starts = self._read_starts() if network.state else -1
         by_parameters = name in self.learns
         by_inputs = any(tensor.has_gradient for tensor in tensors)
         out = self.new(sum(network.outputs.values()), by_parameters or by_inputs)
@@ -361,6 +363,7 @@ class Tape:
                 "by_parameters": int(by_parameters),
                 "by_inputs": int(by_inputs),
                 "is_first": 0,
+                "starts": starts,
             }
         )
         self.inputs += [(*each, *place) for each, place in zip(inputs, places, strict=True)]
@@ -370,7 +373,12 @@ class Tape:
         for key, size in network.outputs.items():
             parts[key] = out[begin : begin + size]
             begin += size
-        return SimpleNamespace(**parts)
+        return Outputs(out, parts)
+
+    def _read_starts(self) -> int:
+        """Return the row that says where episodes begin."""
+        number = list(self.columns).index(STARTS)
+        return self.read_column(Column(self, STARTS, number, 1)).place
 
     def combine(self, kind: str, left: Any, right: Any) -> Tensor:
         """Return a sum, difference or product, number by number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -85,6 +86,23 @@ def _either(kind: str, left: Tensor, right: Any) -> Any:
 
 def _quotient(dividend: float, divisor: float) -> float:
     return dividend / divisor
+
+
+class Outputs(Tensor):
+    """Outputs of a network by their names, as attributes; and all of them, one after the other.
+
+    A name that a tensor has already, such as "width", gives what it gives of a tensor.
+    """
+
+    def __init__(self, whole: Tensor, parts: Mapping[str, Tensor]) -> None:
+        super().__init__(whole.tape, whole.place, whole.width, whole.has_gradient)
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name.startswith("_") or name not in self._parts:
+            known = ", ".join(vars(self).get("_parts", ()))
+            raise AttributeError(at_user(f"reads output {name!r}: there are {known}"))
+        return self._parts[name]
 
 
 class Mean:

@@ -60,6 +60,7 @@ class Layout(NamedTuple):
     tables: Any
     inputs: Any
     outputs: Any
+    states: Any
     steps: Any
     begins: Any
     copies_begins: Any
@@ -77,11 +78,14 @@ class Batch(NamedTuple):
         size: S.
         columns: of `rlcpu.nn.instructions.chunk.COLUMN_RECORD`.
         per_sample: (any, S), numbers of each sample that the algorithm writes.
+        states: (num_networks,) int64, addresses of what each network with memory remembers of the
+            sequences, (sequences, state size) float32.
     """
 
     size: int
     columns: Any
     per_sample: Any
+    states: Any
 
 
 class Space(NamedTuple):
@@ -119,6 +123,7 @@ class Settings(NamedTuple):
     Attributes:
         epochs, minibatch: how often a call goes through all samples, and how many at a time.
         part, chunk: samples of a part, and at most so many pass the networks together.
+        steps: time steps of a sequence; all sizes above are of whole sequences.
         is_shuffled: whether each epoch shuffles the samples.
         standardised: (any,) int64, columns that minibatches standardise.
         before, epochs_before: minibatches and epochs before this call.
@@ -136,6 +141,7 @@ class Settings(NamedTuple):
     minibatch: int
     part: int
     chunk: int
+    steps: int
     is_shuffled: bool
     standardised: Any
     before: int
@@ -199,7 +205,10 @@ class Turn(NamedTuple):
 
 @functools.cache
 def make_order(dtype: type) -> Callable[..., None]:
-    """Make `order(frame, epoch, minibatch)`: it chooses samples, and writes moments of columns."""
+    """Make `order(frame, epoch, minibatch)`: it chooses samples, and writes moments of columns.
+
+    Whole sequences are chosen; those of a chunk lie time step after time step.
+    """
     zero, one, like = dtype(0), dtype(1), np.float32(0)
 
     @inline
@@ -222,14 +231,22 @@ def make_order(dtype: type) -> Callable[..., None]:
         count = space.indices.size
         begin = minibatch * settings.minibatch
         samples = space.indices[begin : min(begin + settings.minibatch, count)]
+        steps, bits = settings.steps, 0
+        sequences, first = count // steps, begin // steps
+        a = b = u32(0)
         if settings.is_shuffled:
-            bits = bits_of(count)
+            bits = bits_of(sequences)
             a, b = mix(settings.key_low, settings.key_high, u32(settings.epochs_before + epoch))
-            for i in range(samples.size):
-                samples[i] = np.int64(shuffled(begin + i, count, bits, a, b))
-        else:
-            for i in range(samples.size):
-                samples[i] = begin + i
+        width = settings.chunk // steps
+        for k in range(samples.size // steps):
+            chosen = first + k
+            if settings.is_shuffled:
+                chosen = np.int64(shuffled(chosen, sequences, bits, a, b))
+            together = k // width * width
+            place = together * steps + k - together
+            stride = min(width, samples.size // steps - together)
+            for t in range(steps):
+                samples[place + t * stride] = t * sequences + chosen
         for k in range(settings.standardised.size):
             moments = space.moments[minibatch, k]
             moments[0], moments[1] = zero, one

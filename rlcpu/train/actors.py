@@ -247,6 +247,8 @@ class Actor:
         """
         outputs = sum(self.network.output_sizes.values())
         check_network("the policy's network", network, dynamics.observation_size, outputs)
+        if network.state_size:
+            raise ValueError("the policy's network has memory: expected one without")
         self.network = network
 
     def networks(self) -> dict[str, Network]:

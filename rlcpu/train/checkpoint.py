@@ -120,7 +120,10 @@ class Agent:
         observations: npt.ArrayLike,
         deterministic: bool = True,
         action_masks: npt.ArrayLike | None = None,
-    ) -> Array:
+        *,
+        state: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
+    ) -> Any:
         """Actions for observations.
 
         Args:
@@ -128,24 +131,56 @@ class Agent:
             deterministic: take the most likely action, or the best, in place of drawing one.
             action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
                 actions are allowed, as `infos["action_mask"]` says; None where all are.
+            state: of an agent with memory what it remembers, (n, state_size) or (state_size,), from
+                `initial_state` or the last call.
+            starts: (n,) bools, where an episode has begun since, and nothing is remembered; None
+                for nowhere.
 
         Returns:
             Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
-            bounds; without the first axis for one observation.
+            bounds; without the first axis for one observation. Of an agent with memory these, and
+            the state for the next call.
 
         Raises:
             TypeError: the environment has action masks and none are given.
-            ValueError: observations or masks have another shape, or a mask allows nothing.
+            ValueError: observations, masks or a state have another shape, a mask allows nothing,
+                or an agent with memory is given no state.
             FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
         """
         masks = check_masks(self.env.dynamics, action_masks)
-        actions = self._actions_of(observations, deterministic, masks)
         single = np.ndim(observations) == len(self.policy.observation_shape)
-        return actions[0] if single else actions
+        if not self.state_size:
+            if state is not None or starts is not None:
+                raise ValueError(f"state, starts: {type(self).__name__} has no memory")
+            actions = self._actions_of(observations, deterministic, masks)
+            return actions[0] if single else actions
+        if state is not None and np.ndim(state) == 1 and single:
+            state = np.asarray(state)[None]
+        if starts is not None and single:
+            starts = np.atleast_1d(starts)
+        memory = state, starts
+        actions, after = self._actions_of(observations, deterministic, masks, memory)
+        return (actions[0], after[0]) if single else (actions, after)
 
-    def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
-        """Actions for observations; masks (n, num_actions) are those of `check_masks`."""
+    def _actions_of(
+        self, observations: npt.ArrayLike, greedy: bool, masks: Array | None, memory: Any = None
+    ) -> Any:
+        """Actions for observations.
+
+        Masks (n, num_actions) are those of `check_masks`, memory the state and starts of an agent
+        that has one, whose state afterwards is returned too.
+        """
         raise NotImplementedError
+
+    @property
+    def state_size(self) -> int:
+        """Return how many numbers it remembers of an environment to act; 0 without memory."""
+        sizes: dict[str, int] = getattr(self.policy, "state_sizes", {})
+        return sizes.get("policy", 0)
+
+    def initial_state(self, num_envs: int = 1) -> npt.NDArray[np.float32]:
+        """Return the state of an agent before episodes, zeros (num_envs, state_size)."""
+        return np.zeros((check_count("num_envs", num_envs), self.state_size), np.float32)
 
     @functools.cached_property
     def _no_losses(self) -> Any:
@@ -257,6 +292,7 @@ class Agent:
         *,
         env: VectorEnv | None = None,
         num_threads: int | None = None,
+        network: Any = None,
     ) -> Self:
         """Return the agent of a file; it goes on exactly as the saved one would have.
 
@@ -265,6 +301,7 @@ class Agent:
             env: environments to go on in, for an environment that is not registered; they take
                 over the saved state.
             num_threads: threads at most; None takes all of numba's.
+            network: the function that made the layers, if the saved agent was given one.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -274,8 +311,9 @@ class Agent:
         description, arrays = read(path, _format(cls))
         try:
             options = cls._arguments_of(description, arrays, num_threads)
-            config = cls.Config(**_without_functions(description["config"], name))
+            config = cls.Config(**_without_functions(description["config"], name, network))
             is_ours = cls.networks.__module__.startswith("rlcpu.")
+            is_ours &= getattr(config, "network", "mlp") == "mlp"
             _check_sizes(find_env(description, env), config, arrays, is_ours)
             made = make_env(description, config.num_envs, env, num_threads)
             seed = description["seed"]
@@ -286,8 +324,18 @@ class Agent:
         return agent
 
 
-def _without_functions(config: dict[str, Any], file: str) -> dict[str, Any]:
-    """Settings of a file; schedules that were functions are constant, and a warning says so."""
+def _without_functions(config: dict[str, Any], file: str, network: Any) -> dict[str, Any]:
+    """Settings of a file; schedules that were functions are constant, and a warning says so.
+
+    Raises:
+        ValueError: the network was a function and none is given, or the other way round.
+    """
+    if config.get("network") == _FUNCTION:
+        if not callable(network):
+            raise ValueError("its network was a function, which no file holds: give network=")
+        config = {**config, "network": network}
+    elif network is not None and network != config.get("network"):
+        raise ValueError(f"network={network!r}: the agent has {config.get('network')!r}")
     functions = [name for name, value in config.items() if value == _FUNCTION]
     if functions:
         warnings.warn(
@@ -557,7 +605,7 @@ def describe(agent: Agent) -> dict[str, Any]:
     """Return all that is no array, as JSON takes it."""
     config = agent.config
     functions = [name for name in config.names() if callable(getattr(config, name))]
-    plain = config.replace(dict.fromkeys(functions, "constant"))
+    plain = config.replace({k: "mlp" if k == "network" else "constant" for k in functions})
     return {
         **describe_env(agent.env),
         "config": {**dataclasses.asdict(plain), **dict.fromkeys(functions, _FUNCTION)},

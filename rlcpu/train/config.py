@@ -22,6 +22,7 @@ from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
+from rlcpu.train.presets import Layers, check_network_setting
 
 _Arguments = ParamSpec("_Arguments")
 Env = str | Dynamics | VectorEnv
@@ -135,6 +136,8 @@ class Settings:
                 _check_choice(name, value, _CHOICES[name])
             elif name.endswith("_schedule"):
                 _check_schedule(name, value)
+            elif name == "network":
+                check_network_setting(value)
             elif name == "hidden":
                 checked[name] = _check_hidden(value)
             elif kinds[name] in ("float", float):  # of a user's config
@@ -196,6 +199,11 @@ class PPOConfig(Settings):
             clipped to +-10.
         reward_scale: rewards are multiplied by it, at last, before anything is learnt from them.
         adam_epsilon: added to the root of Adam's second moment.
+        network: "mlp"; or "mingru", "gru" or "lstm", whose last hidden layer remembers what the
+            environment showed before: an update learns from whole sequences of `num_steps` then,
+            `minibatch_size` rounded to them. Or a function of an observation space that returns
+            layers, such as `lambda space: nn.Dense(64) >> nn.Gru(64)`: the agent puts its outputs
+            behind them. No file holds a function: give it to `load`.
         hidden: units of the hidden layers.
         activation: "tanh" or "relu".
         value: "separate" network for values, or "shared" with the policy.
@@ -224,6 +232,7 @@ class PPOConfig(Settings):
     normalize_rewards: bool = False
     reward_scale: float = 1.0
     adam_epsilon: float = 1e-5
+    network: str | Layers = "mlp"
     hidden: tuple[int, ...] = (64, 64)
     activation: Literal["tanh", "relu"] = "tanh"
     value: Literal["separate", "shared"] = "separate"
@@ -306,7 +315,16 @@ def choose_config(
 
 #: Settings that an agent is made with.
 _MADE_WITH = {
-    *("num_envs", "hidden", "activation", "value", "log_std_init", "layer_norm", "dueling"),
+    *(
+        "num_envs",
+        "network",
+        "hidden",
+        "activation",
+        "value",
+        "log_std_init",
+        "layer_norm",
+        "dueling",
+    ),
     *("scale_observations", "temperature", "capacity", "replay", "n_step", "policy_delay"),
     "learn_temperature",
 }

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from rlcpu import nn
 from rlcpu.envs.networks import NetworkPolicy
 from rlcpu.nn.network import hidden_layers
+from rlcpu.nn.program import STARTS
 from rlcpu.train.config import PPOConfig
 
 Array = npt.NDArray[Any]
@@ -115,6 +116,18 @@ class Losses(NamedTuple):
     num_gradients: int = 0
 
 
+class Memory(NamedTuple):
+    """Sequences of a rollout, T steps of N environments, for networks with memory.
+
+    Attributes:
+        states: (N, state_size), what the policy remembered before; see `Rollout.states`.
+        starts: (T, N), where episodes begin; see `Rollout.starts`.
+    """
+
+    states: Array
+    starts: Array
+
+
 class Batch(NamedTuple):
     """S samples of a rollout.
 
@@ -124,6 +137,7 @@ class Batch(NamedTuple):
             (S, action_size) float32 of `Box`.
         log_probs, advantages, targets: (S,) float32; targets are returns to learn the value from.
         masks: (S, num_actions) bools, which actions were allowed; None where all are.
+        memory: what networks with memory need; None without.
     """
 
     observations: Array | nn.Ones
@@ -132,6 +146,7 @@ class Batch(NamedTuple):
     advantages: Array
     targets: Array
     masks: Array | None = None
+    memory: Memory | None = None
 
 
 class Updater(nn.Learner):
@@ -229,6 +244,13 @@ class Updater(nn.Learner):
         if batch.masks is not None:
             _check_allowed(batch.actions, batch.masks, self.columns["action_mask"])
             arrays["action_mask"] = batch.masks
+        minibatch, length, states = config.minibatch_size, 1, {}
+        if batch.memory is not None:
+            arrays[STARTS], length = batch.memory.starts.ravel(), len(batch.memory.starts)
+            minibatch, begin = max(round(minibatch / length), 1) * length, 0
+            for name, size in self.policy.state_sizes.items():
+                states[name] = batch.memory.states[:, begin : begin + size]
+                begin += size
         changed = {} if config is self._read else vars(config)
         self._read = config
         report: dict[str, Any] = self.update(
@@ -240,7 +262,9 @@ class Updater(nn.Learner):
             },
             shuffle=True,
             epochs=config.num_epochs,
-            minibatch_size=config.minibatch_size,
+            minibatch_size=minibatch,
+            sequence_length=length,
+            states=states,
             max_gradient_norm=config.max_gradient_norm,
             epsilon=config.adam_epsilon,
             stop_above=None if config.target_kl is None else ("kl", 1.5 * config.target_kl),

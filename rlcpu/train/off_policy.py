@@ -561,7 +561,9 @@ class OffPolicy(checkpoint.Agent):
 
     # ------------------------------------------------------------ acting
 
-    def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
+    def _actions_of(
+        self, observations: npt.ArrayLike, greedy: bool, masks: Array | None, memory: Any = None
+    ) -> Any:
         more = () if masks is None else (masks,)
         actions: Array = self.policy.actions(observations, None if greedy else self.rng, *more)
         return actions

@@ -42,8 +42,9 @@ from rlcpu.train.config import (
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.objective import Batch, Updater, networks_of, ppo
+from rlcpu.train.objective import Batch, Memory, Updater, networks_of, ppo
 from rlcpu.train.precompile import precompiled
+from rlcpu.train.presets import layers_of
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
@@ -176,8 +177,11 @@ class PPO(checkpoint.Agent):
             policy.code(self.env.dynamics)
             return policy
         spaces = self.env.single_observation_space, self.env.single_action_space
-        config = self.config
-        policy = MLP(*spaces, config.hidden, config.activation, config.value, seed)
+        config, made = self.config, layers_of(self.config)
+        if config.network == "mlp":
+            policy = MLP(*spaces, config.hidden, config.activation, config.value, seed)
+        else:
+            policy = NetworkPolicy.of_layers(*spaces, made, config.value, seed)
         policy.log_std[:] = config.log_std_init
         return policy
 
@@ -366,6 +370,7 @@ class PPO(checkpoint.Agent):
             estimates.advantages.ravel(),
             estimates.returns.ravel(),
             None if masks is None else masks.reshape(rollout.rewards.size, -1),
+            None if rollout.states is None else Memory(rollout.states, rollout.starts),
         )
         learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
         clip = at(config.clip_range, config.clip_schedule, remaining)
@@ -375,9 +380,18 @@ class PPO(checkpoint.Agent):
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - start
 
-    def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
+    def _actions_of(
+        self, observations: npt.ArrayLike, greedy: bool, masks: Array | None, memory: Any = None
+    ) -> Any:
         self._finish_going_back()
-        outputs = forbid(self.policy.outputs(observations), masks)
+        if memory is None:
+            return self._draw(self.policy.outputs(observations), greedy, masks)
+        outputs, after = self.policy.outputs(observations, *memory)
+        return self._draw(outputs, greedy, masks), after
+
+    def _draw(self, outputs: Array, greedy: bool, masks: Array | None) -> Array:
+        """Return actions for outputs of the policy's network."""
+        outputs = forbid(outputs, masks)
         if not greedy:
             stds = np.exp(self.policy.log_std)
             is_choice = stds.size == 0
@@ -401,5 +415,7 @@ class PPO(checkpoint.Agent):
         super().save(path)
 
     def _parts(self) -> dict[str, Any]:
+        policy = self.policy
+        self.env.engine.carry(policy.mark, sum(policy.state_sizes.values()))
         parts = {"policy": self.policy, "learner": self.updater, "env": self.env.engine}
         return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import rlcpu
+from rlcpu import nn
 from rlcpu.distributed import rollouts
 from rlcpu.distributed.rollouts import RolloutSession
 from rlcpu.envs.registration import find
-from rlcpu.policies import MLP
+from rlcpu.policies import MLP, NetworkPolicy
 from rlcpu.train import PQN
 from rlcpu.train.actors import EpsilonGreedy
 from tests.distributed.local import Here
@@ -42,7 +43,22 @@ def perceptron(env_id):
     return MLP(dynamics.observation_space, dynamics.action_space, hidden=(8,), seed=1)
 
 
-SHOWN = ("observations", "actions", "log_probs", "values", "rewards", "terminated", "truncated")
+def remembering(env_id):
+    dynamics = find(env_id)
+    spaces = dynamics.observation_space, dynamics.action_space
+    return NetworkPolicy.of_layers(*spaces, lambda space: nn.MinGru(20), "separate", seed=1)
+
+
+SHOWN = (
+    "observations",
+    "actions",
+    "log_probs",
+    "values",
+    "rewards",
+    "terminated",
+    "truncated",
+    "states",
+)
 ENDS = ("last_observations", "final_observations", "final_indices", "episode_returns")
 VALUES = ("last_values", "final_values", "episode_lengths", "action_masks")
 
@@ -54,6 +70,8 @@ VALUES = ("last_values", "final_values", "episode_lengths", "action_masks")
         ("Taxi-v4", greedy, 3, 2),
         pytest.param(TIC_TAC_TOE, greedy, 3, 3, id="TicTacToe-v0"),
         ("InvertedPendulum-v5", perceptron, 5, 2),
+        ("CartPole-v1", remembering, 37, 3),
+        ("InvertedPendulum-v5", remembering, 5, 2),
     ],
 )
 def test_parts_are_the_rollout_of_one_process(divide, env_id, make_policy, num_envs, count):

@@ -13,7 +13,7 @@ import pytest
 from rlcpu import nn
 from rlcpu.kernels.compile import kernel
 from rlcpu.nn import Network, packed
-from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, backward, forward
+from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time, backward, forward
 from tests.train import naive
 
 ARCHITECTURES = [(4, 64, 64, 2), (4, 2), (20, 3), (6, 33, 17, 5), (1, 1), (30, 100, 40, 20, 18)]
@@ -24,14 +24,14 @@ DTYPES = [np.float32, np.float64]
 def run_forward(net: Any, units: Any, samples: int) -> int:
     for i in range(net.table.shape[0]):
         packed.copy_rows(net.table[i], net, 0, net.table[i].rows)
-    return forward(net, units, samples, False)
+    return forward(net, units, samples, False, Time(1, units[:0]))
 
 
 @kernel
 def run_backward(
     net: Any, units: Any, slopes: Any, gradients: Any, samples: int, found: int
 ) -> None:
-    backward(net, units, slopes, gradients, samples, False, found)
+    backward(net, units, slopes, gradients, samples, False, Time(1, units[:0]), found)
 
 
 def make_network(sizes: Any, activation: str, dtype: Any, layer_norm: bool = False) -> Network:

@@ -21,12 +21,13 @@ from rlcpu.envs.arguments import (
     find_bad_actions,
 )
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.carried import Carrying
 from rlcpu.envs.engine.form import Form
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import values_of
 from rlcpu.envs.engine.masks import mask_rows, write_masks
 from rlcpu.envs.engine.observations import View
-from rlcpu.envs.policies import Policy, check_policy
+from rlcpu.envs.policies import Policy, carrier_of, check_policy
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.random import new_seeds, stream_seeds
 
@@ -50,7 +51,7 @@ class TimeStep(NamedTuple):
     finals: Any
 
 
-class Engine:
+class Engine(Carrying):
     """N environments and their memory: states, random streams, and clocks of episodes.
 
     Subclasses bring the methods that raise NotImplementedError here.
@@ -393,10 +394,24 @@ class Runner:
 
     Attributes:
         engine, policy: these.
+        state_size: numbers that the policy remembers of an environment.
     """
+
+    state_size = 0
 
     def __init__(self, engine: Engine, policy: Policy) -> None:
         self.engine, self.policy = engine, policy
+
+    def states(self) -> Array | None:
+        """Return what the policy remembers before the next step, (N, state_size), or None.
+
+        Episodes that are missing are started.
+        """
+        if not self.state_size:
+            return None
+        self.engine.start_episodes()
+        self.engine.carry(carrier_of(self.policy), self.state_size)
+        return self.engine.remembered()
 
     def is_current(self, policy: Policy) -> bool:
         """Tell whether this is what lets a policy act now, and read its present numbers."""

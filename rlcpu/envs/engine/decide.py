@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.lane import LANES, Structure, compile_lane
+from rlcpu.envs.engine.lane import ELAPSED, LANES, Structure, compile_lane
 from rlcpu.envs.engine.layout import make_decode
 from rlcpu.envs.engine.masks import make_spread, make_unpack
-from rlcpu.envs.policies import NETWORK, VALUE_NETWORK, PolicyCode
+from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, merge, specialise
 from rlcpu.kernels.matmul import MANY_ONES
-from rlcpu.kernels.memory import address, array_at, place_of, shifted
+from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
 from rlcpu.kernels.random import uniforms
 from rlcpu.kernels.rows import ANY, load_rows, row_access, store_rows
 from rlcpu.nn.acting import Tile, job_at, run_network
@@ -33,8 +33,9 @@ class Decide(NamedTuple):
     Attributes:
         unpack: (weights, log_std) -> constants of `choose`.
         scratch: settings -> arrays for `prepare`, made once a block.
-        prepare: (state, params, policy, count, scratch) -> layout, once a step and block: runs
-            the networks of the first `count` lanes, and tells where in scratch their outputs are.
+        prepare: (state, words, params, policy, count, number, scratch) -> layout, once a step and
+            block: runs the networks of the first `count` lanes of block `number`, and tells where
+            in scratch their outputs are.
         choose: (observation, constants, greedy, bits, scratch, layout, i) -> (action, log_prob,
             value) of lane i.
     """
@@ -68,7 +69,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
         return np.empty(0, np.float32)
 
     @inline
-    def prepare(state, params, policy, count, scratch):
+    def prepare(state, words, params, policy, count, number, scratch):
         return 0, 0, 0
 
     masked, allowed = policy.masked, make_unpack(size, env.num_actions)
@@ -180,7 +181,7 @@ def _make_column(outputs: int) -> Callable[..., Any]:
 def _make_prepare(
     env: Structure, dtype: type, value: str, outputs: int, cells: int
 ) -> Callable[..., Any]:
-    """Function (state, params, policy, count, scratch) -> (lanes, first output, value row).
+    """Function `prepare` of `Decide`: its layout is (lanes, first output, value row).
 
     The last `cells` numbers of scratch are not its own.
     """
@@ -192,21 +193,21 @@ def _make_prepare(
         if is_binary or is_written
         else define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(size))})")
     )
-    put = store_rows(size, "observations")
+    put, get_word = store_rows(size, "observations"), row_access("words")[0]
 
     separate = value == "separate"
     rows_of = _make_rows(separate)
 
     @merge
-    def prepare(state, params, policy, count, scratch):
+    def prepare(state, words, params, policy, count, number, scratch):
         job, few = job_at(policy.settings[NETWORK]), False
         lanes = 1 if count == 1 else (count + 15) // 16 * 16
-        inputs, (first, first_value, units, _) = job.size, rows_of(policy.settings)
+        inputs, (first, first_value, units, end) = job.size, rows_of(policy.settings)
         mean, scale, begin = take(policy.mean), take(policy.scale), 0
         if is_binary:
-            end = scratch.size - cells - size * LANES
-            begin = end - STARTS * LANES
-            rows, starts = scratch[end : end + size * LANES], scratch[begin:end].view(np.int32)
+            seen = scratch.size - cells - size * LANES
+            begin = seen - STARTS * LANES
+            rows, starts = scratch[seen : seen + size * LANES], scratch[begin:seen].view(np.int32)
             columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
             for i in range(lanes):
                 put(rows, lanes, i, read(state, params, i))
@@ -224,10 +225,19 @@ def _make_prepare(
         else:
             for i in range(lanes):
                 put(scratch, lanes, i, see(read(state, params, i), mean, scale))
-        place, words = address(scratch), address(scratch.view(np.int32))
+        place, ints = address(scratch), address(scratch.view(np.int32))
+        begins, memory = shifted(place, (end - 1) * LANES), place
+        stride = policy.settings[STATE_SIZE]
+        if stride > 0:
+            memory = pointer_to(policy.settings[MEMORY], np.float32(0))
+            memory = shifted(memory, number * LANES * stride)
+            for i in range(count):
+                is_first = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
+                scratch[(end - 1) * LANES + i] = np.float32(is_first)
         tile = Tile(
             policy.settings[NETWORK], place, shifted(place, first * LANES),
-            shifted(place, units * LANES), lanes, count, few, shifted(words, begin), words,
+            shifted(place, units * LANES), lanes, count, few, shifted(ints, begin), ints,
+            memory, stride, begins,
         )  # fmt: skip
         run_network(tile)
         value_row = first * LANES + outputs * lanes
@@ -236,7 +246,7 @@ def _make_prepare(
             run_network(
                 Tile(
                     policy.settings[VALUE_NETWORK], tile.inputs, made, tile.units, lanes, count,
-                    few, tile.starts, tile.columns,
+                    few, tile.starts, tile.columns, shifted(memory, job.state_size), stride, begins,
                 )
             )  # fmt: skip
             value_row = first_value * LANES
@@ -249,7 +259,7 @@ def _make_prepare(
 def _make_rows(separate: bool) -> Callable[..., Any]:
     """Inlinable function: settings -> where outputs, values and units begin in scratch, its end.
 
-    All are rows of LANES; the inputs come first.
+    All are rows of LANES; the inputs come first, and in the last row beginnings of episodes.
     """
 
     @inline
@@ -260,7 +270,7 @@ def _make_rows(separate: bool) -> Callable[..., Any]:
         end, units = begin, job.units
         if separate:
             end, units = begin + 32, max(units, job_at(settings[VALUE_NETWORK]).units)
-        return first, begin, end, end + units
+        return first, begin, end, end + units + 1
 
     return rows_of
 

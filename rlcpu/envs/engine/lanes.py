@@ -36,7 +36,7 @@ from rlcpu.envs.engine.rollout import (
     simulate_kernels,
 )
 from rlcpu.envs.engine.steps import Steps, observe_kernel, reset_kernel, step_kernels
-from rlcpu.envs.policies import Policy, version_of
+from rlcpu.envs.policies import MEMORY, Policy, carrier_of, version_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.threads import launch, launcher
@@ -183,7 +183,8 @@ class LaneEngine(Engine):
 
     def state(self) -> dict[str, Array]:
         """Return its arrays by name, which a checkpoint keeps."""
-        return {"real": self.real, "words": self.words, "clock": self.clock}
+        arrays = {"real": self.real, "words": self.words, "clock": self.clock}
+        return arrays | self.carried_arrays()
 
     def take(self, part: slice) -> dict[str, Array]:
         """Return a copy of some environments; see `Engine.take`."""
@@ -191,7 +192,7 @@ class LaneEngine(Engine):
         real = np.concatenate([self.state_rows()[places], others[places]])
         words = _rows(self.words)[places]
         words[KEY_LOW] += self.clock[:1] * GOLDEN  # another engine has another counter
-        return {"real": real, "words": words}
+        return {"real": real, "words": words, **self.carried_arrays(part)}
 
     def put(self, part: slice, taken: Mapping[str, Array]) -> None:
         """Overwrite some environments; see `Engine.put`."""
@@ -200,6 +201,7 @@ class LaneEngine(Engine):
         _rows(self.real)[self.state_size :][places] = taken["real"][self.state_size :]
         words[places] = taken["words"]
         words[KEY_LOW][places[1:]] -= self.clock[:1] * GOLDEN
+        self.put_carried(taken, part)
 
     def _places(self, part: slice) -> tuple[Any, ...]:
         """Return the index of some environments in what `_rows` gives."""
@@ -304,6 +306,8 @@ class LaneRunner(Runner):
         self._version = version_of(policy)
         self._code, arrays = policy.code(dynamics), policy.arrays(dynamics)
         self._networks, self._policy_arrays = arrays.networks(), tuple(arrays.for_kernels())
+        self.state_size, self._mark = arrays.state_size, carrier_of(policy)
+        engine.carry(self._mark, self.state_size)
         bounds: Any = np.zeros(0, np.float32)
         if not dynamics.is_discrete:
             bounds = np.concatenate((space.low, space.high)).astype(np.float32)  # type: ignore[union-attr]
@@ -338,6 +342,9 @@ class LaneRunner(Runner):
     def _run(self, kernels: Rollouts, num_steps: int, outputs: Any) -> bool:
         """Take K steps, after the resets that are missing; whether a number was not finite."""
         engine = self.engine
+        if self.state_size:
+            carried = engine.carry(self._mark, self.state_size)
+            self._policy_arrays[-1][MEMORY] = carried.ctypes.data
         while code := launch(
             kernels.drivers, num_steps * self._shared_envs, engine.num_threads, kernels.address,
             self._env_arrays, self._policy_arrays, num_steps, engine.num_envs, outputs,

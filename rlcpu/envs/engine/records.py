@@ -521,7 +521,7 @@ def _compile_block(
         for first in range(0, count, group):
             for step in range(num_steps):
                 now = u32(counter + u32(step))
-                layout = prepare(seen, params, policy, count, space)
+                layout = prepare(seen, words, params, policy, count, number, space)
                 for i in range(first, min(first + group, count)):
                     bits, place = draw_words(words, i, now), step * num_envs + begin + i
                     chosen = choose(take(seen, i), constants, greedy, bits, space, layout, i)

@@ -163,7 +163,7 @@ def _compile_block(
         rows = start(outputs, words, count, num_steps)
         for step in range(num_steps):
             now = u32(counter + u32(step))
-            layout = prepare(state, params, policy, count, space)
+            layout = prepare(state, words, params, policy, count, number, space)
             for i in range(count if exact else LANES):
                 bits = draw_words(words, i, now)
                 seen = observe(load(state, LANES, i), vary(params, state, i))

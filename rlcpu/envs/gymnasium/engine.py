@@ -84,7 +84,15 @@ class GymnasiumEngine(Engine):
 
     def state(self) -> dict[str, Array]:
         """Return the arrays for a checkpoint; the environments' own state is theirs alone."""
-        return {"keys": self.keys, "clock": self.clock}
+        return {"keys": self.keys, "clock": self.clock} | self.carried_arrays()
+
+    def remembered(self) -> npt.NDArray[np.float32]:
+        """Return what was remembered before the next step that a rollout has; see `Carrying`."""
+        states = super().remembered()
+        for i, kept in enumerate(self.ahead):
+            if kept:
+                states[i] = kept[0]["states"]
+        return states
 
     def finish(self, mask: Array) -> None:
         """Have all environments begin anew."""

@@ -154,13 +154,12 @@ class GymnasiumEnv(VectorEnv):
 def _borrowed(env: GymnasiumEnv) -> Any:
     """Yield the environments themselves, whose streams go on afterwards as if nothing had been."""
     engine = env.engine
-    copies = {name: array.copy() for name, array in engine.state().items()}
+    keys, clock = engine.keys.copy(), engine.clock.copy()
     try:
         yield env
     finally:
         engine.ready = False
-        for name, array in engine.state().items():
-            array[:] = copies[name]
+        engine.keys[:], engine.clock[:] = keys, clock
 
 
 def make(task: GymnasiumTask, num_envs: int, **settings: Any) -> GymnasiumEnv:

@@ -17,7 +17,7 @@ from rlcpu.envs.engine.base import Runner
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES
 from rlcpu.envs.networks import refuse_policy
-from rlcpu.envs.policies import Policy, PolicyCode
+from rlcpu.envs.policies import Policy, PolicyCode, carrier_of
 from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
@@ -46,6 +46,7 @@ class GymnasiumRunner(Runner):
     def __init__(self, engine: GymnasiumEngine, policy: Policy) -> None:
         super().__init__(engine, policy)
         self._act = Act(engine, policy)
+        self.state_size = self._act.state_size
 
     def collect(self, num_steps: int, records: Any) -> bool:
         """Take K steps and overwrite `records`; see `Runner.collect`."""
@@ -101,6 +102,7 @@ def take_steps(engine: GymnasiumEngine, act: Act, tables: dict[str, Array], begi
     engine.ready = False  # until all is well
     engine.number = begin
     while filled.min() < len(tables["rewards"]):
+        states = act.remembered()
         chosen = act(engine.observed, engine.keys, engine.clock, engine.number)
         engine.clock += np.uint64(1)
         acted, before, taken = chosen.actions, engine.observed.copy(), ~engine.waiting
@@ -117,6 +119,7 @@ def take_steps(engine: GymnasiumEngine, act: Act, tables: dict[str, Array], begi
                 "finals": step.finals.T,
                 "totals": engine.totals,
                 "lengths": engine.lengths,
+                "states": states,
             },
             taken, tables, filled, engine.ahead,
         )  # fmt: skip
@@ -144,7 +147,7 @@ def _keep(
     for name, table in tables.items():
         table[filled[lanes], lanes] = row[name][lanes]
     for i in np.flatnonzero(taken & ~fits):
-        ahead[i].append({name: row[name][i].copy() for name in tables})
+        ahead[i].append({name: values[i].copy() for name, values in row.items()})
     filled += fits
 
 
@@ -154,8 +157,9 @@ def _take_kept(ahead: Any, tables: dict[str, Array]) -> Array:
     filled = np.zeros(len(ahead), np.int64)
     for i, kept in enumerate(ahead):
         while kept and filled[i] < num_steps:
-            for name, value in kept.popleft().items():
-                tables[name][filled[i], i] = value
+            step = kept.popleft()
+            for name, table in tables.items():
+                table[filled[i], i] = step[name]
             filled[i] += 1
     return filled
 
@@ -187,11 +191,18 @@ class Act:
     def __init__(self, engine: GymnasiumEngine, policy: Policy) -> None:
         dynamics, view = engine.dynamics, engine.view
         self._policy, self._view, self._dynamics = policy, view, dynamics
+        self._engine = engine
         self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
         self._outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
         rows = view.size[0] if view.kind == "floats" and self._code.act else 0
         sizes = dynamics.num_actions, dynamics.action_size, rows
         self._kernel = act_kernel(self._code, *sizes)
+        self._mark, self.state_size = carrier_of(policy), self._arrays.state_size
+
+    def remembered(self) -> Array:
+        """Return what the policy remembers before the next step, (N, state_size), a copy."""
+        carried = self._engine.carry(self._mark, self.state_size)
+        return np.where(self._engine.lengths[:, None] == 0, single(0), carried)
 
     def __call__(self, rows: Array, keys: Array, clock: Array, number: int) -> Chosen:
         """Return the actions of one step.
@@ -229,12 +240,24 @@ class Act:
         arrays = self._arrays
         scaled = (self._view.inputs(rows) - arrays.mean) * arrays.scale
         scaled = np.clip(scaled, single(-CLIP), single(CLIP))
-        outputs: Array = arrays.network.outputs(scaled)
+        engine = self._engine
+        carried, begins = engine.carry(self._mark, self.state_size), engine.lengths == 0
+        size = arrays.network.plan.state_size
+        outputs: Array = _run_carrying(arrays.network, scaled, carried[:, :size], begins)
         if self._code.value == "shared":
             values[:] = outputs[:, self._outputs]
         elif self._code.value == "separate":
-            values[:] = arrays.value_network.outputs(scaled)[:, 0]
+            made = _run_carrying(arrays.value_network, scaled, carried[:, size:], begins)
+            values[:] = made[:, 0]
         return outputs
+
+
+def _run_carrying(network: Any, inputs: Array, carried: Array, begins: Array) -> Array:
+    """Return outputs of a network; what it carries is overwritten."""
+    states = np.ascontiguousarray(carried)
+    outputs: Array = network.outputs(inputs, states, begins)
+    carried[...] = states
+    return outputs
 
 
 @inline

@@ -33,7 +33,7 @@ from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import Renderer
 from rlcpu.envs.mujoco.varied import find_bad_draw, rows_of, split
 from rlcpu.envs.networks import describe_fault, refuse_policy
-from rlcpu.envs.policies import Policy
+from rlcpu.envs.policies import MEMORY, Policy, carrier_of
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
 
@@ -308,6 +308,7 @@ class MuJoCoEngine(Engine):
             "returns": self.returns,
             "words": self.streams,
             "unstable": self.unstable,
+            **self.carried_arrays(),
         }
 
     def take(self, part: slice) -> dict[str, Array]:
@@ -316,6 +317,7 @@ class MuJoCoEngine(Engine):
 
     def put(self, part: slice, taken: Mapping[str, Array]) -> None:
         """Overwrite some simulations; see `Engine.put`."""
+        self.put_carried(taken, part)
         for name, array in self.state().items():
             array[part] = taken[name]
 
@@ -396,7 +398,7 @@ class MuJoCoRunner(Runner):
             code, sizes = code._replace(draws=0), (0, 0)
         self._run = make_run(code, engine.scalar_type, *sizes)
         self._arrays = policy.arrays(engine.dynamics)
-        self._policy = self._arrays.for_kernels()
+        self._policy, self.state_size = self._arrays.for_kernels(), self._arrays.state_size
         space: Any = engine.dynamics.action_space
         self._bounds = np.stack((space.low, space.high)).astype(np.float32)
         self._sums = np.zeros((engine.num_envs, 5))
@@ -420,6 +422,8 @@ class MuJoCoRunner(Runner):
         engine = self.engine
         engine.start_episodes()
         self._sums.fill(0.0)
+        carried = engine.carry(carrier_of(self.policy), self.state_size)
+        self._policy.settings[MEMORY] = carried.ctypes.data
         job = engine.job(jobs.ROLLOUT, sums=self._sums, bounds=self._bounds, **records)
         job[jobs.NUM_STEPS], job[jobs.RECORD] = num_steps, bool(records)
         jobs.write_policy(job, self._policy)

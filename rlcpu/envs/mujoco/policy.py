@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.policies import GREEDY, NETWORK, VALUE_NETWORK, PolicyCode
+from rlcpu.envs.policies import (
+    GREEDY,
+    MEMORY,
+    NETWORK,
+    STATE_SIZE,
+    VALUE_NETWORK,
+    PolicyCode,
+)
 from rlcpu.kernels.compile import define, inline, inline_exact, source_of_tuple, specialise
-from rlcpu.kernels.memory import address, shifted
+from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import act_gaussian
@@ -100,13 +107,23 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
     def scratch(constants):
         job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
         units = job.units if critic == 0 else max(job.units, job_at(critic).units)
-        return np.empty(job.size + job.made + 1 + units, np.float32)
+        return np.empty(job.size + job.made + 2 + units, np.float32)
 
     @inline
-    def run(job, cells, outputs, units):
+    def run(job, cells, outputs, units, memory, stride):
         place, words = address(cells), address(cells.view(np.int32))
         made, space, one = shifted(place, outputs), shifted(place, units), np.int64(1)
-        run_network(Tile(job, place, made, space, one, one, False, words, words))
+        begins = shifted(place, units - 1)
+        run_network(
+            Tile(job, place, made, space, one, one, False, words, words, memory, stride, begins)
+        )
+
+    @inline
+    def memory_of(settings, i):
+        if settings[STATE_SIZE] == 0:
+            return address(settings.view(np.float32))
+        place = pointer_to(settings[MEMORY], single(0))
+        return shifted(place, np.int64(i) * settings[STATE_SIZE])
 
     @inline
     def normalise(observation, mean, scale, cells):
@@ -118,11 +135,13 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
     def choose(i, step, record, arrays, constants, cells):
         normalise(arrays.observation[i], constants.mean, constants.scale, cells)
         job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
-        first, last = job.size, job.size + job.made
-        run(constants.settings[NETWORK], cells, first, last + 1)
+        first, last, stride = job.size, job.size + job.made, constants.settings[STATE_SIZE]
+        memory = memory_of(constants.settings, i)
+        cells[last + 1] = single(arrays.elapsed[i] == u32(0))
+        run(constants.settings[NETWORK], cells, first, last + 2, memory, stride)
         outputs, value = numbers if headed else constants.log_std.size, single(0)
         if critic != 0:
-            run(critic, cells, last, last + 1)
+            run(critic, cells, last, last + 2, shifted(memory, job.state_size), stride)
             value = cells[last]
         elif job.made > outputs:  # a network that shares its layers with the policy's
             value = cells[first + outputs]

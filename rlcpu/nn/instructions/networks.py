@@ -17,8 +17,8 @@ from rlcpu.nn.instructions.chunk import floats_at
 from rlcpu.nn.instructions.numbers import fill_row
 from rlcpu.nn.layers.embedding import add_slopes, sum_ones
 from rlcpu.nn.network import CLIP
-from rlcpu.nn.packed import input_place, network_of, output_place
-from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN
+from rlcpu.nn.packed import input_place, network_of, output_place, write_state
+from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time
 from rlcpu.nn.program import FROM_COLUMN, FROM_ROWS
 
 
@@ -28,7 +28,8 @@ def apply(chunk: Any, instruction: Any) -> None:
     network, units = network_at(chunk, application), units_of(chunk, application)
     for k in range(application.inputs):
         gather(chunk, chunk.frame.program.inputs[application.first + k], network, units)
-    passes.forward(network, units, chunk.samples.size, False)
+    prepare_memory(chunk, application, network, units)
+    passes.forward(network, units, chunk.samples.size, False, time_of(chunk, application))
     read_outputs(chunk, instruction.out, network, units)
 
 
@@ -37,7 +38,8 @@ def apply_to_ones(chunk: Any, instruction: Any) -> None:
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_at(chunk, application), units_of(chunk, application)
     sum_all_ones(chunk, chunk.frame.program.inputs[application.first], network, units)
-    passes.forward(network, units, chunk.samples.size, True)
+    prepare_memory(chunk, application, network, units)
+    passes.forward(network, units, chunk.samples.size, True, time_of(chunk, application))
     read_outputs(chunk, instruction.out, network, units)
 
 
@@ -49,7 +51,8 @@ def learn(chunk: Any, instruction: Any) -> None:
     write_slopes(chunk, instruction.out, network, units)
     gradients, scratch = gradients_of(chunk, application), chunk.frame.space.products[chunk.worker]
     mode = mode_of(chunk, application)
-    passes.backward(network, units, scratch, gradients, count, False, mode)
+    time = time_of(chunk, application)
+    passes.backward(network, units, scratch, gradients, count, False, time, mode)
     if application.by_inputs != 0:
         for k in range(application.inputs):
             operand = program.inputs[application.first + k]
@@ -66,8 +69,8 @@ def learn_from_ones(chunk: Any, instruction: Any) -> None:
     network, units = network_at(chunk, application), units_of(chunk, application)
     write_slopes(chunk, instruction.out, network, units)
     gradients, scratch = gradients_of(chunk, application), chunk.frame.space.products[chunk.worker]
-    mode = mode_of(chunk, application)
-    passes.backward(network, units, scratch, gradients, chunk.samples.size, True, mode)
+    mode, time = mode_of(chunk, application), time_of(chunk, application)
+    passes.backward(network, units, scratch, gradients, chunk.samples.size, True, time, mode)
     if application.by_parameters != 0:
         first = chunk.frame.program.inputs[application.first]
         add_all_slopes(chunk, first, network, units, gradients)
@@ -121,6 +124,28 @@ def write_slopes(chunk: Any, out: int, network: Any, units: Any) -> None:
         for j in range(size):
             to_units(outputs, width, j, chunk.slopes[out + j])
         out += size
+
+
+# ---------------------------------------------------------------- memory
+
+
+@inline
+def time_of(chunk, application):
+    """Return how the samples are sequences."""
+    return Time(chunk.frame.settings.steps, chunk.rows[max(application.starts, 0)])
+
+
+def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> None:
+    """Write what a network remembers of each sequence before the first time step, if it does."""
+    if application.starts < 0:
+        return
+    batch, steps, size = chunk.frame.batch, chunk.frame.settings.steps, 0
+    for k in range(network.states.shape[0]):
+        size += network.states[k, 1]
+    states = floats_at(batch.states[application.network], batch.size // steps * size)
+    for b in range(chunk.samples.size // steps):
+        begin = chunk.samples[b] * size
+        write_state(network, units, chunk.samples.size, b, states[begin : begin + size])
 
 
 # ---------------------------------------------------------------- inputs

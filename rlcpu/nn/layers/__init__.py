@@ -11,6 +11,7 @@ from rlcpu.nn.layers.embedding import Embedding, Ones
 from rlcpu.nn.layers.graph import Graph, Input
 from rlcpu.nn.layers.images import Convolution, Image, MaxPool, Planes
 from rlcpu.nn.layers.joins import Concatenate, Residual, Sum
+from rlcpu.nn.layers.memory import Gru, Lstm, MinGru
 from rlcpu.nn.layers.norm import LayerNorm
 
 __all__ = [
@@ -22,10 +23,13 @@ __all__ = [
     "Elu",
     "Embedding",
     "Graph",
+    "Gru",
     "Image",
     "Input",
     "LayerNorm",
+    "Lstm",
     "MaxPool",
+    "MinGru",
     "Ones",
     "Planes",
     "Relu",

@@ -161,6 +161,8 @@ class Layer(Graph):
     kind: ClassVar[Kind]
     #: Whether an image that it is given stays one.
     keeps_image: ClassVar[bool] = False
+    #: Numbers that it remembers of a sequence, which are the first of its further units.
+    state: ClassVar[int] = 0
     #: See `Step`.
     option: int = 0
 

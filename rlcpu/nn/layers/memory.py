@@ -1,0 +1,686 @@
+"""Layers with memory: what they make of a sample depends on the samples before it.
+
+Samples are sequences: T time steps of B sequences, time step after time step, each B rows. A cell
+is plain Python for one unit: what the products of the inputs and of the memory say, and what was
+remembered, give what is remembered next. Products of the inputs are a dense layer in front of the
+cell, of all time steps at once; a product of the memory has the B rows of one time step.
+
+The memory of a sequence, its state, lies in the layer's saved units, a row for each sequence and
+time step, and one more behind the last:
+
+    row t    what the cell reads in time step t: zeros where an episode begins (`work.starts`), else
+             what it has written in the step before; the caller writes row 0
+    row T    what it has written in the last time step
+
+The backward pass goes from the last time step to the first, and through no beginning of an episode;
+row T then holds derivatives by the state, and in the end those by row 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.compile import apart, compact, inline, merge, outline, specialise
+from rlcpu.kernels.matmul import Matrix, product
+from rlcpu.kernels.memory import address
+from rlcpu.nn.layers.dense import Dense, orthogonal
+from rlcpu.nn.layers.graph import Graph, Tensor, Trace
+from rlcpu.nn.layers.kind import (
+    OVERWRITTEN,
+    Array,
+    Kind,
+    Layer,
+    Parameters,
+    Sizes,
+    gradients_of,
+    inputs_of,
+    output_slopes,
+    outputs_of,
+    padded,
+    parameters_of,
+    saved_of,
+    vector,
+    wants_parameters,
+)
+from rlcpu.nn.layers.rows import add_rows, fill
+
+# ---------------------------------------------------------------- cells, of one unit
+
+
+def sigmoid(x: float) -> float:
+    """Return 1 / (1 + exp(-x))."""
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+def min_gru(x_z: float, x_h: float, h: float) -> tuple[float, float]:
+    """Return the update gate and the memory of a minimal gated unit.
+
+        z = sigmoid(x_z)
+        h' = (1 - z) * h + z * x_h
+
+    Source: Feng et al. 2024, "Were RNNs all we needed?", section 3.1.1.
+    """
+    z = sigmoid(x_z)
+    return z, h + z * (x_h - h)
+
+
+def through_min_gru(z: float, x_h: float, h: float, slope: float) -> tuple[float, float, float]:
+    """Return derivatives by x_z, x_h and h from that by h'."""
+    return slope * (x_h - h) * z * (1.0 - z), slope * z, slope * (1.0 - z)
+
+
+def gru(
+    x_r: float, x_z: float, x_n: float, p_r: float, p_z: float, p_n: float, h: float
+) -> tuple[float, float, float, float]:
+    """Return gates r and z, the candidate n, and the memory of a gated recurrent unit.
+
+        r, z = sigmoid(x_r + p_r), sigmoid(x_z + p_z)
+        n = tanh(x_n + r * p_n)
+        h' = (1 - z) * n + z * h
+
+    x are products of the inputs and p those of the memory. Source: Cho et al. 2014, "Learning
+    phrase representations using RNN encoder-decoder", in PyTorch's form.
+    """
+    r, z = sigmoid(x_r + p_r), sigmoid(x_z + p_z)
+    n = math.tanh(x_n + r * p_n)
+    return r, z, n, n + z * (h - n)
+
+
+def through_gru(
+    r: float, z: float, n: float, p_n: float, h: float, slope: float
+) -> tuple[float, float, float, float, float]:
+    """Return derivatives by x_r, x_z, x_n, p_n and, directly, h, from that by h'."""
+    by_n = slope * (1.0 - z) * (1.0 - n * n)
+    by_z = slope * (h - n) * z * (1.0 - z)
+    return by_n * p_n * r * (1.0 - r), by_z, by_n, by_n * r, slope * z
+
+
+def lstm(
+    x_i: float, x_f: float, x_g: float, x_o: float, c: float
+) -> tuple[float, float, float, float, float, float]:
+    """Return gates i, f, g and o, and the memory h and c of long short-term memory.
+
+        i, f, o = sigmoid(x_i), sigmoid(x_f), sigmoid(x_o)
+        c' = f * c + i * tanh(x_g)
+        h' = o * tanh(c')
+
+    x are sums of the products of the inputs and of h. Source: Hochreiter & Schmidhuber 1997, "Long
+    short-term memory", with the forget gate of Gers et al. 2000.
+    """
+    i, f, g, o = sigmoid(x_i), sigmoid(x_f), math.tanh(x_g), sigmoid(x_o)
+    after = f * c + i * g
+    return i, f, g, o, o * math.tanh(after), after
+
+
+def through_lstm(
+    i: float, f: float, g: float, o: float, c: float, slope: float, slope_c: float
+) -> tuple[float, float, float, float, float]:
+    """Return derivatives by x_i, x_f, x_g, x_o and c from those by h' and c'."""
+    squashed = math.tanh(f * c + i * g)
+    by_c = slope_c + slope * o * (1.0 - squashed * squashed)
+    return (
+        by_c * g * i * (1.0 - i),
+        by_c * c * f * (1.0 - f),
+        by_c * i * (1.0 - g * g),
+        slope * squashed * o * (1.0 - o),
+        by_c * f,
+    )
+
+
+# ---------------------------------------------------------------- time steps
+
+
+@inline
+def copy_rows(target, source):
+    """Copy numbers."""
+    for k in range(target.size):
+        target[k] = source[k]
+
+
+@inline
+def add_rows_to(target, source):
+    """Add numbers."""
+    for k in range(target.size):
+        target[k] += source[k]
+
+
+@merge
+def width_of(work):
+    """Return the sequences of a pass: rows of one time step."""
+    return work.samples // work.steps
+
+
+@outline
+def forget(rows, starts, first, width, zero):
+    """Set the rows of sequences to zero whose episode begins in this time step."""
+    apart()
+    size = rows.size // width
+    for b in range(width):
+        if starts[first + b] != zero:
+            fill(rows[b * size : (b + 1) * size], zero)
+
+
+@functools.cache
+def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callable[..., Any]:
+    """Return a function: dtype -> `forward(step, work)`, see `Kind`.
+
+    `step_of(dtype)` makes `advance(step, work, t, memory, after, size)`: it computes one time step,
+    from the rows `memory` of the state to `after`, and writes the outputs.
+    """
+
+    @functools.cache
+    def make_forward(dtype: type) -> Callable[..., None]:
+        advance, zero = step_of(dtype), dtype(0)
+
+        @outline
+        def forward(step, work):
+            compact()
+            fill(outputs_of(step, work), zero)
+            states, width = saved_of(step, work), width_of(work)
+            size = width * step.option
+            for t in range(work.steps):
+                memory = states[t * size : (t + 1) * size]
+                forget(memory, work.starts, t * width, width, zero)
+                advance(step, work, t, memory, states[(t + 1) * size : (t + 2) * size], width)
+
+        return forward
+
+    return make_forward
+
+
+@functools.cache
+def make_backward_loop(
+    step_of: Callable[[type], Callable[..., None]], end_of: Callable[[type], Callable[..., None]]
+) -> Callable[..., Any]:
+    """Return a function: dtype -> `backward(step, work)`, see `Kind`.
+
+    `step_of(dtype)` makes `go_back(step, work, t, memory, slopes, width)`: from derivatives by what
+    a time step has written it computes those by the rows `memory`, in their place `slopes`.
+    `end_of(dtype)` makes `finish(step, work)`, which adds derivatives by parameters.
+    """
+
+    @functools.cache
+    def make_backward(dtype: type) -> Callable[..., None]:
+        go_back, finish, zero = step_of(dtype), end_of(dtype), dtype(0)
+
+        @outline
+        def backward(step, work):
+            compact()
+            states, width = saved_of(step, work), width_of(work)
+            size = width * step.option
+            slopes = states[work.steps * size : (work.steps + 1) * size]
+            fill(slopes, zero)
+            for t in range(work.steps - 1, -1, -1):
+                go_back(step, work, t, states[t * size : (t + 1) * size], slopes, width)
+                forget(slopes, work.starts, t * width, width, zero)
+            finish(step, work)
+
+        return backward
+
+    return make_backward
+
+
+@functools.cache
+def make_nothing(dtype: type) -> Callable[..., None]:
+    """Make `finish(step, work)` of a cell without parameters."""
+    return inline(lambda step, work: None)
+
+
+# ---------------------------------------------------------------- minimal gated unit
+
+
+@functools.cache
+def make_min_gru(dtype: type) -> Callable[..., None]:
+    """Make `advance`, see `make_forward_loop`."""
+    cell = specialise(min_gru, dtype)
+
+    @inline
+    def run(x_z, x_h, h, after, out):
+        for k in range(out.size):
+            x_z[k], out[k] = cell(x_z[k], x_h[k], h[k])
+        for k in range(out.size):
+            after[k] = out[k]
+
+    @merge
+    def advance(step, work, t, memory, after, width):
+        inputs, outputs = inputs_of(step, work), outputs_of(step, work)
+        size, row = step.size_out, step.width_out
+        for b in range(width):
+            x = inputs[(t * width + b) * step.width_in :]
+            at, out = b * row, (t * width + b) * row
+            h, made = memory[at : at + size], outputs[out : out + size]
+            run(x[:size], x[size : 2 * size], h, after[at : at + size], made)
+            fill(after[at + size : at + row], dtype(0))
+
+    return advance
+
+
+@functools.cache
+def make_through_min_gru(dtype: type) -> Callable[..., None]:
+    """Make `go_back`, see `make_backward_loop`."""
+    through = specialise(through_min_gru, dtype)
+
+    @inline
+    def run(x_z, x_h, h, slopes, by_output):
+        for k in range(h.size):
+            slope = slopes[k] + by_output[k]
+            x_z[k], x_h[k], slopes[k] = through(x_z[k], x_h[k], h[k], slope)
+
+    @merge
+    def go_back(step, work, t, memory, slopes, width):
+        inputs, by_outputs = inputs_of(step, work), output_slopes(step, work)
+        size, row = step.size_out, step.width_out
+        for b in range(width):
+            x = inputs[(t * width + b) * step.width_in :]
+            at, out = b * row, (t * width + b) * row
+            by_output = by_outputs[out : out + size]
+            run(
+                x[:size],
+                x[size : 2 * size],
+                memory[at : at + size],
+                slopes[at : at + size],
+                by_output,
+            )
+
+    return go_back
+
+
+# ---------------------------------------------------------------- products of the memory
+
+
+@inline
+def recurrent(step, work):
+    """Return the matrix by which rows of the memory are multiplied."""
+    return Matrix(address(parameters_of(step, work)), 0, step.columns, 1)
+
+
+@functools.cache
+def make_finish(with_biases: bool, place: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function: dtype -> `finish(step, work)`, see `make_backward_loop`.
+
+    `place(step, work)` are derivatives by the product of the memory, all samples'.
+    """
+
+    @functools.cache
+    def make(dtype: type) -> Callable[..., None]:
+        zero, none = dtype(0), dtype(-np.inf)
+
+        @merge
+        def finish(step, work):
+            if not wants_parameters(work):
+                return
+            gradients, slopes, count = (
+                gradients_of(step, work),
+                place(step, work),
+                step.rows * step.columns,
+            )
+            if work.mode & OVERWRITTEN:
+                fill(gradients, zero)
+            if with_biases:
+                add_rows(gradients[count : count + step.columns], slopes)
+            total = Matrix(address(gradients), 0, step.columns, 1)
+            product(
+                Matrix(address(saved_of(step, work)), 0, 1, step.option),
+                Matrix(address(slopes), 0, step.columns, 1),
+                total,
+                total,
+                (step.rows, work.samples, step.columns),
+                none,
+            )
+
+        return finish
+
+    return make
+
+
+@functools.cache
+def make_add_product(dtype: type) -> Callable[..., None]:
+    """Make `add_product(step, work, slopes, memory, width)`.
+
+    It adds derivatives by rows of the memory from those by their products, rows of `slopes`.
+    """
+    none = dtype(-np.inf)
+
+    @merge
+    def add_product(step, work, slopes, memory, width):
+        weights = Matrix(address(work.network.copies), step.copies, step.rows, 1)
+        out = Matrix(address(memory), 0, step.option, 1)
+        left = Matrix(address(slopes), 0, step.columns, 1)
+        product(left, weights, out, out, (width, step.columns, step.rows), none)
+
+    return add_product
+
+
+# ---------------------------------------------------------------- gated recurrent unit
+
+
+@inline
+def products_of(step, work):
+    """Return the products of the memory, (samples * columns,), behind the states."""
+    begin = 2 * step.option * work.samples
+    return saved_of(step, work)[begin : begin + step.columns * work.samples]
+
+
+@functools.cache
+def make_gru(dtype: type) -> Callable[..., None]:
+    """Make `advance`, see `make_forward_loop`."""
+    cell, none = specialise(gru, dtype), dtype(-np.inf)
+
+    @inline
+    def run(x_r, x_z, x_n, p_r, p_z, p_n, h, out):
+        for k in range(out.size):
+            x_r[k], x_z[k], x_n[k], out[k] = cell(
+                x_r[k], x_z[k], x_n[k], p_r[k], p_z[k], p_n[k], h[k]
+            )
+
+    @merge
+    def advance(step, work, t, memory, after, width):
+        inputs, outputs, columns = inputs_of(step, work), outputs_of(step, work), step.columns
+        size, row = step.size_out, step.width_out
+        products = products_of(step, work)[t * width * columns : (t + 1) * width * columns]
+        biases = Matrix(address(parameters_of(step, work)), step.rows * columns, 0, 1)
+        out = Matrix(address(products), 0, columns, 1)
+        left = Matrix(address(memory), 0, row, 1)
+        product(left, recurrent(step, work), biases, out, (width, step.rows, columns), none)
+        for b in range(width):
+            x, p = inputs[(t * width + b) * columns :], products[b * columns :]
+            at = (t * width + b) * row
+            run(
+                x[:size], x[size : 2 * size], x[2 * size : 3 * size],
+                p[:size], p[size : 2 * size], p[2 * size : 3 * size],
+                memory[b * row : b * row + size], outputs[at : at + size],
+            )  # fmt: skip
+        copy_rows(after, outputs[t * width * row : (t + 1) * width * row])
+
+    return advance
+
+
+@functools.cache
+def make_through_gru(dtype: type) -> Callable[..., None]:
+    """Make `go_back`, see `make_backward_loop`."""
+    through, add_product = specialise(through_gru, dtype), make_add_product(dtype)
+
+    @inline
+    def run(x_r, x_z, x_n, p_n, h, slopes):
+        for k in range(h.size):
+            x_r[k], x_z[k], x_n[k], p_n[k], slopes[k] = through(
+                x_r[k], x_z[k], x_n[k], p_n[k], h[k], slopes[k]
+            )
+
+    @merge
+    def go_back(step, work, t, memory, slopes, width):
+        inputs, by_outputs, columns = inputs_of(step, work), output_slopes(step, work), step.columns
+        size, row = step.size_out, step.width_out
+        products = products_of(step, work)[t * width * columns : (t + 1) * width * columns]
+        add_rows_to(slopes, by_outputs[t * width * row : (t + 1) * width * row])
+        for b in range(width):
+            x, p, at = inputs[(t * width + b) * columns :], products[b * columns :], b * row
+            run(
+                x[:size], x[size : 2 * size], x[2 * size : 3 * size], p[2 * size : 3 * size],
+                memory[at : at + size], slopes[at : at + size],
+            )  # fmt: skip
+            copy_rows(p[: 2 * size], x[: 2 * size])
+        add_product(step, work, products, slopes, width)
+
+    return go_back
+
+
+# ---------------------------------------------------------------- long short-term memory
+
+
+@functools.cache
+def make_lstm(dtype: type) -> Callable[..., None]:
+    """Make `advance`, see `make_forward_loop`; a row of the state has h, then c."""
+    cell, zero, none = specialise(lstm, dtype), dtype(0), dtype(-np.inf)
+
+    @inline
+    def run(x_i, x_f, x_g, x_o, c, after, out):
+        for k in range(out.size):
+            x_i[k], x_f[k], x_g[k], x_o[k], out[k], after[k] = cell(
+                x_i[k], x_f[k], x_g[k], x_o[k], c[k]
+            )
+
+    @merge
+    def advance(step, work, t, memory, after, width):
+        columns, size, row = step.columns, step.size_out, step.width_out
+        inputs = inputs_of(step, work)[t * width * columns : (t + 1) * width * columns]
+        outputs = outputs_of(step, work)[t * width * row : (t + 1) * width * row]
+        sums = Matrix(address(inputs), 0, columns, 1)
+        left = Matrix(address(memory), 0, step.option, 1)
+        product(left, recurrent(step, work), sums, sums, (width, step.rows, columns), none)
+        fill(after, zero)
+        for b in range(width):
+            x, at = inputs[b * columns :], b * step.option
+            run(
+                x[:size], x[size : 2 * size], x[2 * size : 3 * size], x[3 * size : 4 * size],
+                memory[at + row : at + row + size], after[at + row : at + row + size],
+                outputs[b * row : b * row + size],
+            )  # fmt: skip
+            copy_rows(after[at : at + row], outputs[b * row : (b + 1) * row])
+
+    return advance
+
+
+@functools.cache
+def make_through_lstm(dtype: type) -> Callable[..., None]:
+    """Make `go_back`, see `make_backward_loop`."""
+    through, add_product = specialise(through_lstm, dtype), make_add_product(dtype)
+    zero = dtype(0)
+
+    @inline
+    def run(x_i, x_f, x_g, x_o, c, slopes, slopes_c, by_output):
+        for k in range(c.size):
+            x_i[k], x_f[k], x_g[k], x_o[k], slopes_c[k] = through(
+                x_i[k], x_f[k], x_g[k], x_o[k], c[k], slopes[k] + by_output[k], slopes_c[k]
+            )
+
+    @merge
+    def go_back(step, work, t, memory, slopes, width):
+        columns, size, row = step.columns, step.size_out, step.width_out
+        inputs = inputs_of(step, work)[t * width * columns : (t + 1) * width * columns]
+        by_outputs = output_slopes(step, work)[t * width * row : (t + 1) * width * row]
+        for b in range(width):
+            x, at = inputs[b * columns :], b * step.option
+            run(
+                x[:size], x[size : 2 * size], x[2 * size : 3 * size], x[3 * size : 4 * size],
+                memory[at + row : at + row + size], slopes[at : at + size],
+                slopes[at + row : at + row + size], by_outputs[b * row : b * row + size],
+            )  # fmt: skip
+            fill(slopes[at : at + row], zero)
+        add_product(step, work, inputs, slopes, width)
+
+    return go_back
+
+
+# ---------------------------------------------------------------- kinds and layers
+
+#: Steps that the unit with the longest memory remembers at first.
+LONGEST = 64.0
+
+MIN_GRU = Kind(
+    "min_gru",
+    make_forward_loop(make_min_gru),
+    make_backward_loop(make_through_min_gru, make_nothing),
+    is_private=True,
+)
+GRU = Kind(
+    "gru",
+    make_forward_loop(make_gru),
+    make_backward_loop(make_through_gru, make_finish(True, products_of)),
+    is_private=True,
+)
+LSTM = Kind(
+    "lstm",
+    make_forward_loop(make_lstm),
+    make_backward_loop(make_through_lstm, make_finish(False, inputs_of)),
+    is_private=True,
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cell(Layer):
+    """What remembers, behind the product of the inputs.
+
+    Attributes:
+        size: units.
+        gates: numbers of a unit that the inputs' product makes.
+        parts: numbers that a unit remembers.
+        has_products: whether products of the memory are kept, apart from those of the inputs.
+    """
+
+    size: int
+    gates: ClassVar[int]
+    parts: ClassVar[int] = 1
+    has_products: ClassVar[bool] = False
+
+    @property
+    def option(self) -> int:  # type: ignore[override]
+        """Return the numbers of a row of the state."""
+        return self.parts * padded(self.size)
+
+    @property
+    def state(self) -> int:  # type: ignore[override]
+        """Return the numbers that are remembered of a sequence."""
+        return self.option
+
+    def saved_of(self, sizes: Sizes) -> int:
+        """Return the further units: one state more than there are samples, and products."""
+        return 2 * self.option + (padded(self.gates * self.size) if self.has_products else 0)
+
+    def output_size(self, inputs: int) -> int:
+        """Return the number of outputs; see `Layer`."""
+        return self.size
+
+    def _weights(self) -> Parameters:
+        """Return the matrix by which the memory is multiplied."""
+        shape = self.size, self.gates * self.size
+        initial = functools.partial(_orthogonal_gates, shape=shape)
+        packed = padded(shape[0]), padded(shape[1])
+        return Parameters("weights", shape, initial, packed, copied=True)
+
+
+class MinGruCell(Cell):
+    """The cell of `MinGru`, which has no parameters."""
+
+    kind, gates = MIN_GRU, 2
+
+
+class GruCell(Cell):
+    """The cell of `Gru`."""
+
+    kind, gates, has_products = GRU, 3, True
+
+    def parameters(self, sizes: Sizes) -> list[Parameters]:
+        """Return its arrays; see `Layer`."""
+        return [self._weights(), vector("biases", self.gates * self.size, 0.0)]
+
+
+class LstmCell(Cell):
+    """The cell of `Lstm`."""
+
+    kind, gates, parts = LSTM, 4, 2
+
+    def parameters(self, sizes: Sizes) -> list[Parameters]:
+        """Return its arrays; see `Layer`."""
+        return [self._weights()]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Inputs(Dense):
+    """The product of the inputs, whose biases let units remember for times of their own.
+
+    Attributes:
+        forgets: for each gate the sign of its biases: 1 where an open gate remembers, -1 where it
+            forgets, 0 for none.
+    """
+
+    forgets: tuple[int, ...] = ()
+
+    def parameters(self, sizes: Sizes) -> list[Parameters]:
+        """Return its arrays; see `Layer`."""
+        weights, biases = super().parameters(sizes)
+        initial = functools.partial(_time_scales, self.size // len(self.forgets), self.forgets)
+        return [weights, biases._replace(initial=initial)]
+
+
+def _time_scales(size: int, signs: tuple[int, ...], _: np.random.Generator) -> Array:
+    """Return biases of gates with which unit k remembers for some T_k steps, log(T_k - 1).
+
+    T goes from 2 to `LONGEST` in equal ratios. Source: Tallec & Ollivier 2018, "Can recurrent
+    neural networks warp time?", section 3, where T is drawn.
+    """
+    times = 2.0 * (LONGEST / 2.0) ** np.linspace(0.0, 1.0, size)
+    return np.concatenate([sign * np.log(times - 1.0) for sign in signs])
+
+
+def _orthogonal_gates(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Return a square orthogonal matrix for each gate, side by side."""
+    size, columns = shape
+    return np.hstack([orthogonal(rng, (size, size), 1.0) for _ in range(columns // size)])
+
+
+class Memory(Graph):
+    """A cell and the product of the inputs in front of it; see `MinGru`, `Gru` and `Lstm`."""
+
+    _cell: ClassVar[type[Cell]]
+    #: See `Inputs`.
+    _forgets: ClassVar[tuple[int, ...]]
+
+    def __init__(self, size: int) -> None:
+        self.size = check_count("size", size)
+        self._graph = Inputs(self._cell.gates * size, 1.0, self._forgets) >> self._cell(size)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size})"
+
+    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+        """Add its steps to a trace; see `Graph`."""
+        return trace.run(self._graph, source)
+
+
+class MinGru(Memory):
+    """Minimal gated recurrent units (Feng et al. 2024, "Were RNNs all we needed?").
+
+    Their gates do not see what is remembered, so that a time step has no product: the cheapest
+    memory, 2 * size * (inputs + 1) parameters.
+
+    Args:
+        size: units.
+
+    Example:
+        >>> from rlcpu import nn
+        >>> network = nn.Network(3, nn.MinGru(64) >> nn.Dense(2))
+        >>> network.state_size
+        64
+    """
+
+    _cell, _forgets = MinGruCell, (-1, 0)
+
+
+class Gru(Memory):
+    """Gated recurrent units (Cho et al. 2014), as `torch.nn.GRU` computes them.
+
+    Args:
+        size: units.
+    """
+
+    _cell, _forgets = GruCell, (0, 1, 0)
+
+
+class Lstm(Memory):
+    """Long short-term memory (Hochreiter & Schmidhuber 1997), as `torch.nn.LSTM` computes it.
+
+    It remembers two numbers of a unit; its biases are one vector in the place of torch's two.
+
+    Args:
+        size: units.
+    """
+
+    _cell, _forgets = LstmCell, (-1, 1, 0, 0)
