@@ -542,6 +542,22 @@ def shape_of(space: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def image_shape(space: Any) -> tuple[int, int, int, bool] | None:
+    """Return height, width and channels of observations, and whether these come first, or None.
+
+    Planes of boards come first; of another space of three axes the shorter one of the first and
+    the last is that of channels.
+    """
+    shape: Any = getattr(space, "shape", None) or ()
+    if len(shape) != 3:
+        return None
+    are_planes = isinstance(space, MultiBinary) or shape[0] < shape[2]
+    if not are_planes and shape[0] == shape[2]:
+        are_planes = space.dtype != np.uint8 or bool((space.high <= 1).all())
+    planes, rows, columns = shape if are_planes else (shape[2], *shape[:2])
+    return int(rows), int(columns), int(planes), are_planes
+
+
 def as_inputs(observations: Array, shape: tuple[int, ...], size: int) -> Array:
     """Return one observation, or several, as networks read them: (n, size) float32.
 

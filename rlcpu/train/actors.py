@@ -496,7 +496,7 @@ def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
     if not isinstance(space, Box):
         size = dynamics.observation_size
         return np.zeros(size, np.float32), np.ones(size, np.float32)
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    low, high = (x.astype(np.float64).ravel() for x in (space.low, space.high))
     bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED) & (high > low)
     low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
     mean, scale = (low + high) / 2, 2.0 / (high - low)

@@ -199,11 +199,13 @@ class PPOConfig(Settings):
             clipped to +-10.
         reward_scale: rewards are multiplied by it, at last, before anything is learnt from them.
         adam_epsilon: added to the root of Adam's second moment.
-        network: "mlp"; or "mingru", "gru" or "lstm", whose last hidden layer remembers what the
-            environment showed before: an update learns from whole sequences of `num_steps` then,
-            `minibatch_size` rounded to them. Or a function of an observation space that returns
-            layers, such as `lambda space: nn.Dense(64) >> nn.Gru(64)`: the agent puts its outputs
-            behind them. No file holds a function: give it to `load`.
+        network: "mlp"; "conv", a convolution of a board or three of an image in front of the
+            hidden layers, or "impala", residual blocks; or "mingru", "gru" or "lstm", whose last
+            hidden layer remembers what the environment showed before: an update learns from whole
+            sequences of `num_steps` then, `minibatch_size` rounded to them. Or a function of an
+            observation space that returns layers, such as `lambda space: nn.Dense(64) >>
+            nn.Gru(64)`: the agent puts its outputs behind them. No file holds a function: give it
+            to `load`.
         hidden: units of the hidden layers.
         activation: "tanh" or "relu".
         value: "separate" network for values, or "shared" with the policy.

@@ -26,6 +26,7 @@ from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
 from rlcpu.train.config import Env, Schedule, Settings, typed_by
 from rlcpu.train.off_policy import Arguments, Array, OffPolicy
+from rlcpu.train.presets import Layers, network_of_values
 
 
 def squared_error(value: float, target: float) -> float:
@@ -59,6 +60,8 @@ class PQNConfig(Settings):
         exploration_initial, exploration_final: probability of a random action, first and last.
         exploration_schedule: how it gets from the one to the other; see `learning_rate_schedule`.
         exploration_steps: environment steps in which it does.
+        network: "mlp"; "conv", a convolution of a board or three of an image in front of the
+            hidden layers, or "impala", residual blocks; or a function, see `PPOConfig`.
         hidden: units of the hidden layers.
         activation: "relu" or "tanh".
         layer_norm: whether hidden layers are normalised in front of their activation.
@@ -83,6 +86,7 @@ class PQNConfig(Settings):
     exploration_final: float = 0.05
     exploration_schedule: Schedule = "linear"
     exploration_steps: int = 250_000
+    network: str | Layers = "mlp"
     hidden: tuple[int, ...] = (120, 84)
     activation: Literal["relu", "tanh"] = "relu"
     layer_norm: bool = True
@@ -153,9 +157,13 @@ class PQN(OffPolicy):
     def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
         check_discrete(dynamics)
         config = self.config
-        return EpsilonGreedy(
+        policy = EpsilonGreedy(
             dynamics, config.hidden, config.activation, seed=seed, layer_norm=config.layer_norm
         )
+        if config.network != "mlp":
+            outputs = dynamics.num_actions
+            policy.take(network_of_values(config, dynamics, outputs, seed), dynamics)
+        return policy
 
     def networks(self, seed: int) -> dict[str, Any]:
         """Return the networks; see `OffPolicy.networks`."""

@@ -16,6 +16,8 @@ from typing import Any
 from gymnasium.spaces import Space
 
 from rlcpu import nn
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.networks import image_shape
 
 #: What makes the layers of an observation space.
 Layers = Callable[[Space[Any]], nn.Graph]
@@ -23,7 +25,7 @@ Layers = Callable[[Space[Any]], nn.Graph]
 
 def perceptron(config: Any, space: Space[Any]) -> nn.Graph:
     """Return dense layers of `hidden` units, each with the activation."""
-    return _dense(config.hidden, config.activation)
+    return _dense(config.hidden, config.activation, _normalises(config))
 
 
 def remembering(memory: Callable[[int], nn.Graph], config: Any, space: Space[Any]) -> nn.Graph:
@@ -32,14 +34,72 @@ def remembering(memory: Callable[[int], nn.Graph], config: Any, space: Space[Any
     return _dense(sizes, config.activation) >> memory(last) if sizes else memory(last)
 
 
-def _dense(sizes: Any, activation: str) -> nn.Graph:
-    made = [nn.Dense(size) >> (nn.Tanh() if activation == "tanh" else nn.Relu()) for size in sizes]
+def convolution(config: Any, space: Space[Any]) -> nn.Graph:
+    """Return convolutions of an image or board, then dense layers of `hidden` units.
+
+    A board has one, of 3 x 3 cells (Young & Tian 2019, "MinAtar"); an image of 36 pixels or more
+    those of Mnih et al. 2015, "Human-level control through deep reinforcement learning".
+    """
+    seen = _image(config, space)
+    is_large = min(seen.height, seen.width) >= 36
+    sizes = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if is_large else ((16, 3, 1),)
+    layers: nn.Graph = seen
+    for channels, window, stride in sizes:
+        layers = layers >> nn.Convolution(channels, window, stride=stride)
+        layers = layers >> nn.LayerNorm(each_pixel=True) if _normalises(config) else layers
+        layers = layers >> nn.Relu()
+    return _behind(layers, config)
+
+
+def impala(config: Any, space: Space[Any]) -> nn.Graph:
+    """Return three stacks of residual blocks, then dense layers of `hidden` units.
+
+    Source: Espeholt et al. 2018, "IMPALA", figure 3.
+    """
+    layers: nn.Graph = _image(config, space)
+    for channels in (16, 32, 32):
+        layers = layers >> nn.Convolution(channels, 3, padding=1) >> nn.MaxPool(3, 2, padding=1)
+        for _ in range(2):
+            first, second = (nn.Convolution(channels, 3, padding=1) for _ in range(2))
+            layers = layers >> nn.Residual(nn.Relu() >> first >> nn.Relu() >> second)
+    return _behind(layers >> nn.Relu(), config)
+
+
+def _image(config: Any, space: Space[Any]) -> nn.Image:
+    """Return the layer that says how an observation is an image."""
+    sizes = image_shape(space)
+    if sizes is None:
+        raise ValueError(
+            f"network={config.network!r}: observations are of {space}, expected images or boards "
+            "of three axes"
+        )
+    height, width, channels, are_planes = sizes
+    return nn.Planes(channels, height, width) if are_planes else nn.Image(height, width, channels)
+
+
+def _normalises(config: Any) -> bool:
+    return getattr(config, "layer_norm", False)
+
+
+def _dense(sizes: Any, activation: str, normalises: bool = False) -> nn.Graph:
+    made: list[nn.Graph] = []
+    for size in sizes:
+        made += [nn.Dense(size), *([nn.LayerNorm()] if normalises else [])]
+        made.append(nn.Tanh() if activation == "tanh" else nn.Relu())
     return functools.reduce(operator.rshift, made)
+
+
+def _behind(layers: nn.Graph, config: Any) -> nn.Graph:
+    """Return layers and the dense ones behind them."""
+    hidden = config.hidden
+    return layers >> _dense(hidden, config.activation, _normalises(config)) if hidden else layers
 
 
 #: By name, (config, observation space) -> layers.
 PRESETS: dict[str, Callable[[Any, Space[Any]], nn.Graph]] = {
     "mlp": perceptron,
+    "conv": convolution,
+    "impala": impala,
     "mingru": functools.partial(remembering, nn.MinGru),
     "gru": functools.partial(remembering, nn.Gru),
     "lstm": functools.partial(remembering, nn.Lstm),
@@ -59,6 +119,12 @@ def layers_of(config: Any) -> Layers:
         return made
 
     return make
+
+
+def network_of_values(config: Any, dynamics: Dynamics, outputs: int, seed: int) -> nn.Network:
+    """Return the network of an agent that learns values of actions, of so many outputs."""
+    layers = layers_of(config)(dynamics.observation_space) >> nn.Dense(outputs, 1.0)
+    return nn.Network(dynamics.observation_size, layers, seed=seed)
 
 
 def check_network_setting(network: Any) -> None:

@@ -187,10 +187,10 @@ def test_policies_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("observed", "text"),
     [
-        (Box(0, 255, (8, 8, 3), np.uint8), r"Box\(\(8, 8, 3\), uint8\) is of images"),
+        (Box(0, 255, (8, 8, 3, 2), np.uint8), r"Box\(\(8, 8, 3, 2\), uint8\): expected a Box of"),
         (Box(-1, 1, (2, 2)), r"Box\(\(2, 2\), float32\): expected a Box of one axis.*Flatten"),
         (Dict({"a": Discrete(2)}), "expected a Box of one axis.*FlattenObservation"),
-        (Discrete(3, start=1), "expected a Box of one axis, or a Discrete from 0 on"),
+        (Discrete(3, start=1), "expected a Box of one axis.*or a Discrete from 0 on"),
         (MultiBinary(3), "expected a Box of one axis"),
     ],
 )

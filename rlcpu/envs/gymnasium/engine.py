@@ -275,7 +275,7 @@ class GymnasiumEngine(Engine):
         with np.errstate(over="ignore"):
             rows = array.astype(np.float32)
         self._refuse_bad("observation", rows, where, actions)
-        return rows
+        return rows.reshape(self.num_envs, -1)
 
     def _refuse_bad(self, name: str, numbers: Array, where: str, actions: Array | None) -> None:
         """Raise FloatingPointError for the first number that is not finite."""

@@ -30,7 +30,8 @@ class GymnasiumTask(Dynamics):
 
     Args:
         id: Gymnasium's id, or the name of a class.
-        observation_space: a `Box` of one axis, of floats or ints, or a `Discrete`.
+        observation_space: a `Box` of one axis, or of three for an image, of floats or ints, or
+            a `Discrete`.
         action_space: a `Discrete`, or a `MultiDiscrete` or a `Box` of floats, of one axis.
         make: makes as many environments as are wanted; None if they were given.
         spec: Gymnasium's, with the limit of steps and the reward threshold.
@@ -116,19 +117,13 @@ def _convert_observed(id: str, space: Any) -> Box | Discrete:
     """
     if isinstance(space, Discrete) and space.start == 0:
         return Discrete(int(space.n))
-    if (
-        isinstance(space, Box)
-        and len(space.shape) == 1
-        and space.shape[0]
-        and _is_real(space, "fiu")
-    ):
+    is_box = isinstance(space, Box) and len(space.shape) in (1, 3) and min(space.shape) > 0
+    if is_box and _is_real(space, "fiu"):
         return _as_single(space)
-    start = f"{id}: observation_space={_show(space)}"
-    if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) > 1:
-        raise TypeError(f"{start} is of images, for which rlcpu has no networks")
     raise TypeError(
-        f"{start}: expected a Box of one axis, or a Discrete from 0 on; "
-        "gymnasium.wrappers.FlattenObservation makes one of a Box, Dict, Tuple or MultiDiscrete"
+        f"{id}: observation_space={_show(space)}: expected a Box of one axis, of three axes for an "
+        "image, or a Discrete from 0 on; gymnasium.wrappers.FlattenObservation makes one axis of a "
+        "Box, Dict, Tuple or MultiDiscrete"
     )
 
 
