@@ -18,13 +18,15 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir as llvm
+from numba import types
 from numba.core import caching, codegen, compiler, errors, imputils, ir, serialize
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import build_definitions
 from numba.core.runtime.context import NRTContext
 from numba.core.typed_passes import NopythonTypeInference, type_inference_stage
-from numba.core.typing.templates import AttributeTemplate
+from numba.core.typing.templates import AttributeTemplate, builtin_registry
 from numba.core.untyped_passes import GenericRewrites
+from numba.extending import overload_method
 
 # ---------------------------------------------------------------- settings and the machine
 
@@ -443,6 +445,24 @@ def resolve_attributes(kind: type, resolve: Callable[[Any, str], Any]) -> None:
             return resolve(found, name)
 
     numba.extending.infer_getattr(Attributes)
+
+
+def overload_method_of(
+    named_tuple: type, name: str, function: Callable[..., Any], jit_options: dict[str, Any]
+) -> None:
+    """Teach numba a method of one class of named tuples.
+
+    `overload_method` is public, but named tuples are one type to it: a field of the same name would
+    become the method in all others.
+    """
+    overload_method(types.NamedTuple, name, jit_options=jit_options)(function)
+    template: Any = builtin_registry.attributes[-1]
+    resolve = template._resolve
+
+    def resolve_of_class(self: Any, kind: Any, attribute: str) -> Any:
+        return resolve(self, kind, attribute) if kind.instance_class is named_tuple else None
+
+    template._resolve = resolve_of_class
 
 
 def lower_constant(kind: type) -> Any:

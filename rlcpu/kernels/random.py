@@ -25,11 +25,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, lower_builtin, overload_method, type_callable
+from numba.extending import intrinsic, lower_builtin, type_callable
 
 from rlcpu.kernels import distributions, maths
 from rlcpu.kernels.checks import check_seed
 from rlcpu.kernels.compile import INLINE, define, inline, merge, source_of_tuple, specialise
+from rlcpu.kernels.hooks import overload_method_of
 from rlcpu.kernels.tuples import swapped
 
 #: Numbers that one pair of words gives; those after them come from a pair of their own.
@@ -374,7 +375,7 @@ def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
 
         source = f"def method(rng, {signature}): return choose(rng, {', '.join(names)})"
         method = define(source, choose=choose)
-        overload_method(types.NamedTuple, name, jit_options=INLINE)(method)
+        overload_method_of(Rng, name, method, INLINE)
 
     return teach
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -374,6 +374,20 @@ def check_types_before_failure() -> None:
     assert (line, "half", numba.float64) in found
 
 
+class Die(NamedTuple):
+    eyes: int
+
+
+class Line(NamedTuple):
+    double: int
+
+
+def check_overload_method_of() -> None:
+    hooks.overload_method_of(Die, "double", lambda die: lambda die: 2 * die.eyes, {})
+    assert numba.njit(lambda die: die.double())(Die(4)) == 8
+    assert numba.njit(lambda line: line.double)(Line(4)) == 4
+
+
 #: Each test, and the hooks that it is a test of.
 CHECKS: dict[Callable[[], None], str] = {
     check_setting: "setting",
@@ -396,6 +410,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_borrowed: "borrowed",
     check_lower_constant: "lower_constant",
     check_resolve_attributes: "resolve_attributes",
+    check_overload_method_of: "overload_method_of",
     check_freeze: "freeze",
     check_add_attribute: "add_attribute",
 }
