@@ -374,18 +374,20 @@ def check_types_before_failure() -> None:
     assert (line, "half", numba.float64) in found
 
 
-class Die(NamedTuple):
+class Die(NamedTuple):  # fields of one type would make another type of tuple
     eyes: int
+    weight: float
 
 
 class Line(NamedTuple):
     double: int
+    length: float
 
 
 def check_overload_method_of() -> None:
     hooks.overload_method_of(Die, "double", lambda die: lambda die: 2 * die.eyes, {})
-    assert numba.njit(lambda die: die.double())(Die(4)) == 8
-    assert numba.njit(lambda line: line.double)(Line(4)) == 4
+    assert numba.njit(lambda die: die.double())(Die(4, 0.5)) == 8
+    assert numba.njit(lambda line: line.double)(Line(4, 0.5)) == 4
 
 
 #: Each test, and the hooks that it is a test of.
