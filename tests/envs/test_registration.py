@@ -35,7 +35,7 @@ def test_all_that_can_be_made_is_registered() -> None:
     assert is_imported == "False"
     assert ("HalfCheetah-v5" in names.split()) == bool(importlib.util.find_spec("mujoco"))
     assert all(find(name).id == name for name in names.split())
-    assert set(names.split()) == set(rlcpu.registered())
+    assert set(names.split()) <= set(rlcpu.registered())  # other tests have registered theirs
 
 
 @every_environment
