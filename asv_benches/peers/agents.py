@@ -23,6 +23,8 @@ PEER, STABLE = "stable-baselines3", "stable_baselines3"
 LIMIT_S = 900.0
 #: Steps of one call.
 ACTOR_STEPS, DQN_STEPS, PQN_STEPS = 100, 1024, 2048
+#: Steps of our agents before, from which a kernel makes their rounds.
+BEFORE = {"DQN": 20 * DQN_STEPS}
 HIDDEN, BATCH = 256, 256
 #: Environment of our agents, and their settings that the peer has too.
 SETTINGS = {
@@ -103,7 +105,8 @@ def make_agent(name: str, **options: Any) -> Any:
 
 def our_agent(name: str, steps: int, operations: int = 1, **options: Any) -> Job:
     """`operations` of a step, where those are the figure."""
-    return learning(make_agent(name, **options), 2 * DQN_STEPS, steps, operations)
+    before = BEFORE.get(name, 2 * DQN_STEPS)
+    return learning(make_agent(name, **options), before, steps, operations)
 
 
 # ---------------------------------------------------------------- torch, stable-baselines3

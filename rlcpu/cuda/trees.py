@@ -145,6 +145,10 @@ class Tree(tree_cpu.Tree):
 
     # ------------------------------------------------------------ upkeep
 
+    def leaves_of(self, priorities: Any, epsilon: float, alpha: float) -> Any:
+        """Return the leaves (n,) of priorities (n,) float64: (priority + epsilon) ** alpha."""
+        return (priorities + epsilon) ** alpha
+
     def update(self, indices: Any, leaves: Any, filled: int | None = None) -> float:
         """Write leaves, of equal indices the last one, and return the largest, at least 0.0."""
         if not indices.size:

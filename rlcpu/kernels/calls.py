@@ -51,9 +51,12 @@ def kind_of(example: Any) -> Any:
     return typeof(example)
 
 
-def function_of(body: Callable[..., Any], kind: Any) -> int:
-    """Address of `body(view)`, which returns None, for a type of NamedTuples."""
-    return c_function(body, (View(kind),))
+def function_of(body: Callable[..., Any], kind: Any, **options: Any) -> int:
+    """Address of `body(view)`, which returns None, for a type of NamedTuples.
+
+    Options are those of `kernel`.
+    """
+    return c_function(body, (View(kind),), **options)
 
 
 def make_call(kind: Any) -> Callable[..., None]:

@@ -258,6 +258,13 @@ class Acting:
         self.place = self._job.ctypes.data
         self.refresh()
 
+    def job_at(self, parameters: Array, copies: Array) -> npt.NDArray[np.int64]:
+        """Return a `Job` of the same network in other memory, packed alike, which is not copied."""
+        fields, job = Job._fields, self._job.copy()
+        job[fields.index("parameters")] = parameters.ctypes.data
+        job[fields.index("copies")] = copies.ctypes.data
+        return job
+
     def refresh(self) -> None:
         """Read the present parameters."""
         for packed, flat in zip(self._views, self._flat, strict=True):

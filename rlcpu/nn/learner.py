@@ -12,9 +12,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels import hooks
 from rlcpu.kernels.calls import View, kind_of
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.hooks import cache_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn import flat, instructions, passes
 from rlcpu.nn.columns import Columns, address_of, as_writable
@@ -34,7 +34,9 @@ from rlcpu.nn.update import (
     Layout,
     Settings,
     Space,
+    make_kernel,
     make_update,
+    share_kind,
 )
 from rlcpu.nn.workers import LINE
 
@@ -125,6 +127,7 @@ class Learner(FlatLearner):
         names: of networks, then of targets.
         arrays: float32 vectors that belong to no network, by name.
         tape: the algorithm as it was traced last.
+        last_call: arguments of the last update, or None.
 
     Raises:
         TypeError, ValueError: a bad argument, or an algorithm that cannot be traced.
@@ -145,6 +148,7 @@ class Learner(FlatLearner):
     """
 
     awaited: subprocess.Popen[bytes] | None = None
+    last_call: Call | None = None
     _compiled: Any = None
 
     def __init__(
@@ -291,17 +295,16 @@ class Learner(FlatLearner):
         if self._is_ready:
             return
         kind = self._kind()
-        kernel: Any = make_update(self.dtype, kind)
         is_awaited, self.awaited = self.awaited is not None, None
         if is_awaited:  # the process goes the other way, until both meet
-            kernel.compile(self._types())
+            self._compile_update(kind)
         for table, each in zip(self.layout.tables, self.networks, strict=True):
             table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)
         kinds = [self._kind_of(each) for each in self.tape.instructions]
         rows = list(zip(self._program.instructions, kinds, strict=True))
         rows = rows if is_awaited else rows[::-1]
         instructions.link(rows, self.tape.functions, self.dtype, kind)
-        self._compiled = kernel
+        self._compiled = _Compiled(make_kernel(share_kind(kind)), self._compile_update(kind))
         self._is_ready = True
 
     def _kind_of(self, instruction: Mapping[str, Any]) -> str:
@@ -313,6 +316,12 @@ class Learner(FlatLearner):
         source, column, *_ = self.tape.inputs[first]
         is_of_ones = source == FROM_COLUMN and list(self.columns)[column] in self._columns.ones
         return "network_of_ones" if is_of_ones else kind
+
+    def _compile_update(self, kind: Any) -> int:
+        """Return the address of the function that all workers run; see `make_update`."""
+        update: Any = make_update(self.dtype, kind)
+        update.compile((View(share_kind(kind)),))
+        return hooks.address_of(update)
 
     @property
     def num_sums(self) -> int:
@@ -379,8 +388,7 @@ class Learner(FlatLearner):
             steps=length,
             is_shuffled=bool(chosen.shuffle),
             standardised=self._standardised,
-            before=int(self.counters[0]),
-            epochs_before=int(self.counters[1]),
+            counters=self.counters,
             every=self._every,
             period=chosen.target_period,
             tau=real(chosen.tau),
@@ -398,20 +406,23 @@ class Learner(FlatLearner):
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), real)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
         places = np.array([0 if array is None else address_of(array) for array in remembered])
-        samples, kernel = Batch(count, columns, outputs, places), self._compiled
-        references = references, remembered
+        samples, kernel = Batch(count, columns, outputs, places), self._compiled.kernel
+        update = self._compiled.update
+        alive = references, remembered
         workers = self._workers_for(minibatch, part, epochs * -(-count // minibatch))
 
-        def run(*arguments: Any, alive: Any = references) -> None:
+        def run(*arguments: Any, alive: Any = alive) -> None:
             """Hold arrays whose addresses the kernel has, also where nobody waits for its end."""
-            kernel(*arguments)
+            kernel(update, *arguments)
 
+        frame = Frame(self.learnt, self.layout, self._program, samples, space, values)
+        self.last_call = Call(workers, references, update, frame)
         try:
             self._run(run, workers, space, self._program, samples, space, values)
         finally:
             self.counters[0] += int(space.report[0, self.num_sums + 1])
             self.counters[1] += epochs
-        return self._finish(write)
+        return self.finish(write)
 
     def _workers_for(self, minibatch: int, part: int, steps: int) -> int:
         """Return how many threads are worth their start, and the waiting in each step."""
@@ -420,7 +431,7 @@ class Learner(FlatLearner):
             return 1
         return min(self.num_workers, -(-minibatch // part))
 
-    def _finish(self, write: Sequence[str] | None) -> dict[str, float]:
+    def finish(self, write: Sequence[str] | None) -> dict[str, float]:
         """Write what was learnt to networks and arrays; returns the report of `update`."""
         rows, sums = self.space.report.tolist(), self.num_sums
         names = [*self._named, *self.arrays] if write is None else write
@@ -567,12 +578,13 @@ class Learner(FlatLearner):
     def compile(self) -> None:
         """Make the kernel and what it calls ready, without an update."""
         self._prepare()
-        self._compiled.compile(self._types())
+        self._compiled.kernel.compile(self._types())
 
     def is_uncompiled(self) -> bool:
-        """Tell whether the kernel would be compiled by the first update, and kept in a cache."""
-        kernel: Any = make_update(self.dtype, self._kind())
-        return not kernel.overloads and cache_of(kernel).lacks(self._types())
+        """Tell whether the first update would compile what workers run, and keep it in a cache."""
+        kind = self._kind()
+        update: Any = make_update(self.dtype, kind)
+        return not update.overloads and hooks.cache_of(update).lacks((View(share_kind(kind)),))
 
     def _kind(self) -> Any:
         """Return numba's type of a `Chunk`."""
@@ -589,7 +601,7 @@ class Learner(FlatLearner):
         reals: Any = np.zeros(1, real)
         batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), numbers)
         settings = Settings(
-            *(1, 1, 1, 1, 1, False, numbers, 0, 0, numbers, 1, real(0), reals, real(0), real(0)),
+            *(1, 1, 1, 1, 1, False, numbers, numbers, numbers, 1, real(0), reals, real(0), real(0)),
             *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0),
         )
         return self._program, batch, self._make_space(1, 1, 32, CHUNK), settings
@@ -597,7 +609,7 @@ class Learner(FlatLearner):
     def _types(self) -> tuple[Any, ...]:
         """Return numba's types of the kernel's arguments."""
         typeof: Any = numba.typeof
-        return tuple(map(typeof, (0, 1, self.learnt, self.layout, *self._examples())))
+        return tuple(map(typeof, (0, 0, 1, self.learnt, self.layout, *self._examples())))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the process that compiles, and addresses, which no other process has."""
@@ -606,7 +618,31 @@ class Learner(FlatLearner):
             "awaited": None,
             "_is_ready": False,
             "_compiled": None,
+            "last_call": None,
         }
+
+
+class Call(NamedTuple):
+    """Arguments of an update, which kernels may call again in the same memory.
+
+    Attributes:
+        workers: threads that made it.
+        columns: of the batch by name, see `rlcpu.nn.columns`.
+        update: address of the function that all workers run.
+        frame: what they work on.
+    """
+
+    workers: int
+    columns: Any
+    update: int
+    frame: Frame
+
+
+class _Compiled(NamedTuple):
+    """Machine code: the kernel, and the address of what it calls."""
+
+    kernel: Any
+    update: int
 
 
 def parts_of(minibatch: int, steps: int = 1) -> tuple[int, int]:

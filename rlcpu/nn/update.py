@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.calls import make_numbered_call, view
+from rlcpu.kernels.calls import kind_of, make_call, make_numbered_call, view
 from rlcpu.kernels.compile import inline, inline_exact, kernel, outline
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import mix
@@ -126,7 +126,7 @@ class Settings(NamedTuple):
         steps: time steps of a sequence; all sizes above are of whole sequences.
         is_shuffled: whether each epoch shuffles the samples.
         standardised: (any,) int64, columns that minibatches standardise.
-        before, epochs_before: minibatches and epochs before this call.
+        counters: (2,) int64, minibatches and epochs before this call.
         every: (num_updates,) int64: an update follows every so many minibatches.
         period, tau: every so many minibatches, targets go this part of the way.
         learning_rates: (num_updates,).
@@ -144,8 +144,7 @@ class Settings(NamedTuple):
     steps: int
     is_shuffled: bool
     standardised: Any
-    before: int
-    epochs_before: int
+    counters: Any
     every: Any
     period: int
     tau: Any
@@ -162,7 +161,7 @@ class Settings(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Arguments of a call.
+    """Everything that a call works on.
 
     Attributes:
         learnt: parameters and moments, see `rlcpu.nn.flat.Learnt`.
@@ -179,6 +178,19 @@ class Frame(NamedTuple):
     batch: Batch
     space: Space
     settings: Settings
+
+
+class Share(NamedTuple):
+    """Arguments of a worker.
+
+    Attributes:
+        worker, workers: its number, and how many there are.
+        frame: what they work on.
+    """
+
+    worker: int
+    workers: int
+    frame: Any
 
 
 class Turn(NamedTuple):
@@ -236,7 +248,8 @@ def make_order(dtype: type) -> Callable[..., None]:
         a = b = u32(0)
         if settings.is_shuffled:
             bits = bits_of(sequences)
-            a, b = mix(settings.key_low, settings.key_high, u32(settings.epochs_before + epoch))
+            epochs = settings.counters[1] + epoch
+            a, b = mix(settings.key_low, settings.key_high, u32(epochs))
         width = settings.chunk // steps
         for k in range(samples.size // steps):
             chosen = first + k
@@ -362,9 +375,9 @@ def make_step(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_update(dtype: type, kind: Any) -> Callable[..., None]:
-    """Make the kernel (worker, workers, Learnt, Layout, Program, Batch, Space, Settings).
+    """Make the function of a view of a `Share`, which runs the share of one worker.
 
-    It runs the share of one worker.
+    It is compiled for `View(share_kind(kind))`, and called by address.
 
     `kind` is numba's type of a `Chunk`.
     """
@@ -493,7 +506,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
         board = Board(space.claims, space.done)
         minibatches = (space.indices.size + settings.minibatch - 1) // settings.minibatch
         phase = done = 0
-        number = settings.before
+        number = settings.counters[0]
         for epoch in range(settings.epochs):
             phase += 1
             order_all(crew, minibatches, phase, epoch, frame)
@@ -523,9 +536,28 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                         return
                     phase += 3
 
-    @kernel
-    def update(worker, workers, learnt, layout, program, batch, space, settings):
-        frame = view(Frame(learnt, layout, program, batch, space, settings))
-        run((worker, workers), frame)
+    def update(share):
+        run((share.worker, share.workers), share.frame)
 
-    return update
+    return kernel(update)
+
+
+def share_kind(kind: Any) -> Any:
+    """Return numba's type of a `Share` of that of a `Chunk`."""
+    return kind_of(Share(0, 1, kind.types[-1].kind))
+
+
+@functools.cache
+def make_kernel(kind: Any) -> Callable[..., None]:
+    """Make the kernel (address, worker, workers, Learnt, Layout, Program, Batch, Space, Settings).
+
+    It calls the function of `make_update` at the address. `kind` is numba's type of a `Share`.
+    """
+    call = make_call(kind)
+
+    @kernel
+    def update_share(where, worker, workers, learnt, layout, program, batch, space, settings):
+        frame = Frame(learnt, layout, program, batch, space, settings)
+        call(where, Share(worker, workers, frame))
+
+    return update_share

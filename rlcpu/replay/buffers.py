@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -14,8 +16,9 @@ from rlcpu.replay.buffer import (
     Path,  # noqa: F401 (in annotations of the constructors that `dataclass` makes)
 )
 from rlcpu.replay.checks import check_count, check_flag, check_number
-from rlcpu.replay.items import Batch, Items, NStep
+from rlcpu.replay.items import Batch, Items, NStep, Ring
 from rlcpu.replay.lock import complete
+from rlcpu.replay.loop import Loop, Parts, make_loop
 from rlcpu.replay.samplers import MOST, ByPriority, ByValue, InOrder
 
 
@@ -82,6 +85,34 @@ class ReplayBuffer(Buffer):
         self._n_step = NStep(self.structure, self.n_step, self.gamma, self.truncated)
         self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
         return Items(num_envs, self.capacity // num_envs)
+
+    @contextlib.contextmanager
+    def looping(
+        self, batch: Batch, sources: Mapping[str, tuple[int, int]], count: int, errors: Array
+    ) -> Iterator[Loop]:
+        """Lend the memory to kernels that add and draw, while this call holds the lock.
+
+        Of this class and `PrioritizedReplayBuffer`, on the CPU and without `derive_next`.
+
+        Args:
+            batch: that `sample` returned last; it is drawn to.
+            sources: of each field, the address of the first transition that is added, and the
+                distance of transitions in bytes.
+            count: transitions that are added at a time.
+            errors: (S,) float32, from which priorities come.
+        """
+        assert self._n_step is not None
+        with self.locked():
+            parts = Parts(
+                self.structure, self._storage, self._sampler, self._n_step, self._ring, self._stream
+            )
+            loop = make_loop(parts, batch, sources, count // self._envs, errors)
+            try:
+                yield loop
+            finally:  # kernels have added, and given priorities
+                self._ring = Ring(self._ring.length, int(loop.added[0]))
+                if loop.tree.size:
+                    self._sampler.largest = float(loop.largest[0])
 
 
 @dataclass(eq=False, repr=False)

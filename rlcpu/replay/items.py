@@ -89,13 +89,19 @@ def pick_item(u, num_envs, first, count, length):
     return env * length + (slot - length if slot >= length else slot)
 
 
-@kernel(fastmath=EXACT)
-def draw_items(stream, num_envs, first, count, length, out):
+@inline_exact
+def pick_items(stream, num_envs, first, count, length, out):
     """Fill `out`, (n,) int64, see `pick_item`; `stream` is (2,) uint64, and moved on."""
     for j in range(out.size):
         u = uniform53(stream[0], u64(stream[1] + u64(j)))
         out[j] = pick_item(u, num_envs, first, count, length)
     stream[1] += u64(out.size)
+
+
+@kernel(fastmath=EXACT)
+def draw_items(stream, num_envs, first, count, length, out):
+    """Call `pick_items`."""
+    pick_items(stream, num_envs, first, count, length, out)
 
 
 def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
@@ -182,13 +188,19 @@ def sum_ahead(rewards, terminated, truncated, row, ring, settings):
     return total, discount, row
 
 
-@kernel(fastmath=EXACT)
-def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):
+@inline_exact
+def sums_ahead(rewards, terminated, truncated, rows, ring, settings, out):
     """`sum_ahead` of each of `rows`, to three arrays (batch_size,): sums, discounts, last rows."""
     returns, discounts, last = out
     for b in range(rows.size):
         ahead = sum_ahead(rewards, terminated, truncated, rows[b], ring, settings)
         returns[b], discounts[b], last[b] = ahead
+
+
+@kernel(fastmath=EXACT)
+def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):
+    """Call `sums_ahead`."""
+    sums_ahead(rewards, terminated, truncated, rows, ring, settings, out)
 
 
 class NStep:

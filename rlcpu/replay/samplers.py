@@ -139,7 +139,7 @@ class ByPriority(_Weighted):
         """Indices, and their leaves, or an exception: the only place where alpha is applied."""
         array, numbers = self.check_pairs(indices, priorities)
         self.items.refuse_unwritten(ring, array)  # what is written once stays so
-        return array, (numbers + self.epsilon) ** self.alpha
+        return array, self.tree.leaves_of(numbers, self.epsilon, self.alpha)
 
     def update(self, ring: Ring, indices: Array, leaves: Array) -> None:
         """Write what `check` returned; items that are not there (any more) are passed over."""

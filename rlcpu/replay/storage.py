@@ -103,7 +103,8 @@ def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
 
 
 @inline_exact
-def _copy_row(out, to, storage, begin, count):
+def copy_row(out, to, storage, begin, count):
+    """Copy `count` bytes."""
     # Rewards and flags are single numbers: a call of the C library takes 1.6 times as long.
     if count == 4:
         copy_word(out, to, storage, begin, _U32)
@@ -123,7 +124,8 @@ def _ask_for(storage, begin, count):
 
 
 @inline_exact
-def _gather_field(storage, out, field, rows, first, last, steps, length):
+def gather_field(storage, out, field, rows, first, last, steps, length):
+    """Copy sequences `first` to `last` of one field; see `GATHER`."""
     source, row_bytes, target = field[0], field[1], field[2]
     size = rows.size
     # The first line of each row before anything else, for the sake of its page: a quarter of the
@@ -139,7 +141,7 @@ def _gather_field(storage, out, field, rows, first, last, steps, length):
         for t in range(steps):
             _ask_for(storage, source + soon * row_bytes, row_bytes)
             to = target + (t * size + b) * row_bytes
-            _copy_row(out, to, storage, source + row * row_bytes, row_bytes)
+            copy_row(out, to, storage, source + row * row_bytes, row_bytes)
             row = row + 1 if row + 1 < end else end - length
             soon = soon + 1 if soon + 1 < soon_end else soon_end - length
 
@@ -150,7 +152,7 @@ def at_a_time(size: int) -> int:
 
 
 def _make_gather(parallel: bool) -> Any:
-    """Compile the driver of `_gather_field`: `each` sequences at a time, field after field."""
+    """Compile the driver of `gather_field`: `each` sequences at a time, field after field."""
 
     @kernel(parallel=parallel, fastmath=EXACT)
     def gather(storage, out, fields, rows, steps, length, each):
@@ -158,7 +160,7 @@ def _make_gather(parallel: bool) -> Any:
         for block in prange((size + each - 1) // each):
             first, last = block * each, min((block + 1) * each, size)
             for f in range(fields.shape[0]):
-                _gather_field(storage, out, fields[f], rows, first, last, steps, length)
+                gather_field(storage, out, fields[f], rows, first, last, steps, length)
 
     return gather
 
@@ -173,7 +175,7 @@ GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
 @inline_exact
 def _lay(target, to, batch, row, stride, count, row_bytes):
     for t in range(count):
-        _copy_row(target, to + t * row_bytes, batch, (row + t * stride) * row_bytes, row_bytes)
+        copy_row(target, to + t * row_bytes, batch, (row + t * stride) * row_bytes, row_bytes)
 
 
 @kernel(fastmath=EXACT)

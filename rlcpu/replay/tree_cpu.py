@@ -84,8 +84,8 @@ def _propagate_range(levels, begin, end):
                 _refresh(levels, level, node)
 
 
-@kernel(fastmath=EXACT)
-def update(numbers, capacity, filled, indices, leaves):
+@inline_exact
+def write_leaves(numbers, capacity, filled, indices, leaves):
     """Write leaves, and return the largest, at least 0.0; of equal indices the last one counts.
 
     `indices`, (n,) int64, are overwritten.
@@ -100,7 +100,13 @@ def update(numbers, capacity, filled, indices, leaves):
 
 
 @kernel(fastmath=EXACT)
-def write_runs(numbers, capacity, filled, num_envs, begin, end, leaves):
+def update(numbers, capacity, filled, indices, leaves):
+    """Call `write_leaves`."""
+    return write_leaves(numbers, capacity, filled, indices, leaves)
+
+
+@inline_exact
+def write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
     """Write the leaves of the items numbered `begin` to `end`; the last ones of them count.
 
     Numbers go on for ever: number i is at `env * items + i % items` of every environment.
@@ -117,6 +123,12 @@ def write_runs(numbers, capacity, filled, num_envs, begin, end, leaves):
             levels.sums[base + (slot if slot < items else slot - items)] = leaf
         _propagate_range(levels, base + start, base + min(start + count, items))
         _propagate_range(levels, base, base + start + count - items)
+
+
+@kernel(fastmath=EXACT)
+def write_runs(numbers, capacity, filled, num_envs, begin, end, leaves):
+    """Call `write_new`."""
+    write_new(numbers, capacity, filled, num_envs, begin, end, leaves)
 
 
 @kernel(fastmath=EXACT)
@@ -157,25 +169,26 @@ def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
             out[q] = _scan(levels, _find_mark(key, counter, weight, width, first + q) / weight)
 
 
-def _make_draw(parallel: bool) -> Any:
-    @kernel(parallel=parallel, fastmath=EXACT)
-    def draw(numbers, capacity, filled, stream, stratified, out):
-        weight, count = _total_of(numbers, capacity, filled), out.size
-        width = weight / count if stratified else 0.0
-        for block in prange((count + _BLOCK - 1) // _BLOCK):
-            begin, end = block * _BLOCK, min((block + 1) * _BLOCK, count)
-            rows = out[begin:end]
-            _fill_block(numbers, capacity, filled, stream, weight, width, begin, rows)
-        stream[1] += u64(count)
-        return weight
+def draw(numbers, capacity, filled, stream, stratified, out):
+    """Fill `out`; see `DRAW`."""
+    weight, count = _total_of(numbers, capacity, filled), out.size
+    width = weight / count if stratified else 0.0
+    for block in prange((count + _BLOCK - 1) // _BLOCK):
+        begin, end = block * _BLOCK, min((block + 1) * _BLOCK, count)
+        rows = out[begin:end]
+        _fill_block(numbers, capacity, filled, stream, weight, width, begin, rows)
+    stream[1] += u64(count)
+    return weight
 
-    return draw
+
+#: `DRAW` on one thread, for other kernels.
+draw_leaves = inline_exact(draw)
 
 
 #: (numbers, capacity, filled, stream, stratified, out) -> sum of all weights: with replacement.
 #: `stream` is (2,) uint64, key and counter, and moved on; `out` is (n,) int64; where the sum is 0
 #: it is nonsense. Stratum k of n is draw k's.
-DRAW = Kernels(_make_draw(False), _make_draw(True), _GRAIN)
+DRAW = Kernels(kernel(draw, fastmath=EXACT), kernel(draw, fastmath=EXACT, parallel=True), _GRAIN)
 
 
 # ---------------------------------------------------------------- without replacement
@@ -266,7 +279,7 @@ def importance_weight(ratio: float, beta: float) -> float:
 
 
 @functools.cache
-def weights_kernel() -> Any:
+def make_weigh() -> Any:
     """(tree, indices, total, beta, probabilities, weights): of items that were drawn from a tree.
 
     By NumPy, in the midst of other work, they would add a quarter to the time of drawing a batch.
@@ -278,8 +291,8 @@ def weights_kernel() -> Any:
         for k in range(weights.size):
             weights[k] = scalar(weights[k], beta)
 
-    @kernel(fastmath=EXACT)
-    def make_weights(tree, indices, total, beta, probabilities, weights):
+    @inline_exact
+    def weigh_drawn(tree, indices, total, beta, probabilities, weights):
         least = np.inf
         for k in range(indices.size):
             leaf = tree[indices[k]]
@@ -289,7 +302,34 @@ def weights_kernel() -> Any:
             weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
         weigh(weights, beta)
 
+    return weigh_drawn
+
+
+@functools.cache
+def weights_kernel() -> Any:
+    """Kernel of `make_weigh`."""
+    weigh = make_weigh()
+
+    @kernel(fastmath=EXACT)
+    def make_weights(tree, indices, total, beta, probabilities, weights):
+        weigh(tree, indices, total, beta, probabilities, weights)
+
     return make_weights
+
+
+# ---------------------------------------------------------------- priorities
+
+
+@inline_exact
+def leaf_of(priority, epsilon, alpha):
+    """Return the leaf of a priority; Schaul et al. 2016, equation 1."""
+    return (priority + epsilon) ** alpha
+
+
+@kernel(fastmath=EXACT)
+def _raise_priorities(priorities, epsilon, alpha, leaves):
+    for k in range(leaves.size):
+        leaves[k] = leaf_of(priorities[k], epsilon, alpha)
 
 
 # ---------------------------------------------------------------- memory
@@ -347,6 +387,12 @@ class Tree:
     def update(self, indices: Array, leaves: Array, filled: int | None = None) -> float:
         """Write leaves, and return the largest; see the kernel `update`."""
         return float(update(self.numbers, self.capacity, filled, indices, leaves))
+
+    def leaves_of(self, priorities: Array, epsilon: float, alpha: float) -> Array:
+        """Return the leaves (n,) of priorities (n,) float64: (priority + epsilon) ** alpha."""
+        leaves = np.empty(priorities.size)
+        _raise_priorities(priorities, epsilon, alpha, leaves)
+        return leaves
 
     def write_runs(
         self, num_envs: int, begin: int, end: int, leaves: Array, filled: int | None = None

@@ -44,6 +44,17 @@ from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.train.history import Bar, History, Progress
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.train.rounds import (
+    AT_ONCE,
+    BAD_PRIORITY,
+    BAD_ROLLOUT,
+    LEAST_CALLS,
+    LONGEST,
+    calls_of,
+    can_repeat,
+    is_loaded,
+    play,
+)
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation; and
@@ -51,8 +62,6 @@ Array = npt.NDArray[Any]
 WINDOW, FEW = 100, 10
 #: Environment steps between two entries of the history, and between two looks at the target.
 REPORT_STEPS, LOOK_STEPS = 500, 2000
-#: Minibatches that are drawn, and learnt from, in one call.
-AT_ONCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -369,6 +378,9 @@ class OffPolicy(checkpoint.Agent):
                     while history.steps < last:
                         self._remaining = left_of(bounds, self.steps)
                         rounds.run(advance, history)
+                        if others is None and history.steps < last:
+                            left = total_steps - history.steps
+                            rounds.run(self._repeat, history, last, left, bounds)
                     history.solved = self._is_solved(target_return, history.steps >= total_steps)
                     history.time_total = clock() - start
                     history.time_compile = announce.seconds() - compiled
@@ -434,6 +446,62 @@ class OffPolicy(checkpoint.Agent):
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - now
 
+    def _repeat(self, history: History, last: int, left: int, bounds: tuple[int, int]) -> None:
+        """Make rounds like the last one in a kernel, where one can, until 50 ms are over.
+
+        Args:
+            history: of this call of `learn`.
+            last: steps of the history with which rounds end.
+            left: further steps of `learn`.
+            bounds: of schedules, see `left_of`.
+        """
+        config, rollout = self.config, self._rollout
+        if not hasattr(config, "num_updates") or rollout is None:
+            return
+        batch = self._batches.get(min(config.num_updates, AT_ONCE) * config.batch_size)
+        size = rollout.rewards.size
+        is_worth_it = left // size * calls_of(config) >= LEAST_CALLS
+        if batch is None or not (is_worth_it or is_loaded()):
+            return
+        if not can_repeat(self, OffPolicy, rollout, batch):
+            return
+        seconds = (history.time_collect + history.time_update) * size / history.steps
+        most = min(-(-(last - history.steps) // size), int(2e-9 * LONGEST / seconds) + 1)
+        played = play(self, rollout, batch, *self._foresee(most, size, bounds))
+        # A round whose numbers are bad after its rollout has made its steps.
+        rounds = played.whole + (played.stopped > BAD_ROLLOUT)
+        self.count(rounds * size, played.returns, history)
+        history.time_collect += played.times[0]
+        history.time_update += played.times[1]
+        history.losses = self._losses_of(self.learner.finish(self.learner.names[:1]))
+        if played.stopped == BAD_ROLLOUT:
+            runner: Any = self.env.engine.last_runner
+            runner.check(rollout.records, len(rollout.rewards))
+        elif played.stopped == BAD_PRIORITY:
+            self._give_priorities(batch)
+
+    def _foresee(self, most: int, size: int, bounds: tuple[int, int]) -> tuple[Array, Array]:
+        """Return the policy's params and the learning rates in each of the next rounds.
+
+        Args:
+            most: rounds.
+            size: steps of a round.
+            bounds: of schedules, see `left_of`.
+        """
+        params, before = self.policy.params, self.steps
+        explorations = np.empty((most, params.size), np.float32)
+        rates = np.empty((most, len(self.learner.updates)), self.learner.dtype)
+        try:
+            for number in range(most):
+                self.steps = before + number * size
+                self._remaining = left_of(bounds, self.steps)
+                self.explore()
+                explorations[number] = params
+                rates[number] = self._options()["learning_rate"]
+        finally:
+            self.steps = before
+        return explorations, rates
+
     def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
         """Call `rlcpu.collect`; collectors in other processes take its place."""
         return collect(*args, out=out)
@@ -478,9 +546,12 @@ class OffPolicy(checkpoint.Agent):
                 },
             )
             if buffers.has_priorities(self.buffer):
-                buffer: Any = self.buffer
-                buffer.update_priorities(batch.indices, np.abs(self.learner.per_sample["error"]))
+                self._give_priorities(batch)
         return self._losses_of(report)
+
+    def _give_priorities(self, batch: Any) -> None:
+        """Give what was drawn and learnt from the sizes of its errors as priorities."""
+        self.buffer.update_priorities(batch.indices, np.abs(self.learner.per_sample["error"]))
 
     def _changed_settings(self) -> dict[str, Any] | None:
         """Return settings for the learner, if the config is another one than at the last update."""

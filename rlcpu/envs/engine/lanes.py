@@ -293,6 +293,8 @@ class LaneRunner(Runner):
 
     Attributes:
         sums: (blocks + 1, 5) float64, which `simulate` overwrites.
+        env_arrays, policy_arrays: the fields of `EnvArrays` and `KernelPolicy`.
+        shared_envs: environments whose steps several cores can share: one block is one core's.
 
     Raises:
         TypeError, ValueError: they do not fit.
@@ -305,18 +307,18 @@ class LaneRunner(Runner):
         dynamics, space = engine.dynamics, engine.dynamics.action_space
         self._version = version_of(policy)
         self._code, arrays = policy.code(dynamics), policy.arrays(dynamics)
-        self._networks, self._policy_arrays = arrays.networks(), tuple(arrays.for_kernels())
+        self._networks, self.policy_arrays = arrays.networks(), tuple(arrays.for_kernels())
         self.state_size, self._mark = arrays.state_size, carrier_of(policy)
         engine.carry(self._mark, self.state_size)
         bounds: Any = np.zeros(0, np.float32)
         if not dynamics.is_discrete:
             bounds = np.concatenate((space.low, space.high)).astype(np.float32)  # type: ignore[union-attr]
-        self._env_arrays = tuple(
+        self.env_arrays = tuple(
             EnvArrays(engine.real, engine.words, engine.numbers, bounds, engine.clock)
         )
         blocks = len(engine.real)
         self.sums = np.zeros((blocks + 1, 5))
-        self._shared_envs = engine.num_envs if blocks > 1 else 0  # one block is one core's
+        self.shared_envs = engine.num_envs if blocks > 1 else 0
 
     def is_current(self, policy: Policy) -> bool:
         """Tell whether the policy is what it was, and read its present numbers."""
@@ -344,10 +346,10 @@ class LaneRunner(Runner):
         engine = self.engine
         if self.state_size:
             carried = engine.carry(self._mark, self.state_size)
-            self._policy_arrays[-1][MEMORY] = carried.ctypes.data
+            self.policy_arrays[-1][MEMORY] = carried.ctypes.data
         while code := launch(
-            kernels.drivers, num_steps * self._shared_envs, engine.num_threads, kernels.address,
-            self._env_arrays, self._policy_arrays, num_steps, engine.num_envs, outputs,
+            kernels.drivers, num_steps * self.shared_envs, engine.num_threads, kernels.address,
+            self.env_arrays, self.policy_arrays, num_steps, engine.num_envs, outputs,
         ):  # fmt: skip
             if code == FAULT:
                 return True

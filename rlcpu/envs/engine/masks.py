@@ -22,13 +22,13 @@ from rlcpu.kernels.compile import define, inline, kernel, outline, source_of_tup
 
 Array = npt.NDArray[Any]
 #: Actions in a row.
-_BITS = 32
-_WORD = ir.IntType(_BITS)
+BITS = 32
+_WORD = ir.IntType(BITS)
 
 
 def mask_rows(count: int) -> int:
     """Return the number of rows that hold the mask of so many actions."""
-    return -(-count // _BITS)
+    return -(-count // BITS)
 
 
 @functools.cache
@@ -47,8 +47,8 @@ def make_pack(count: int) -> Any:
                 bit = context.cast(
                     builder, builder.extract_value(args[0], k), mask[k], types.boolean
                 )
-                shifted = builder.shl(builder.zext(bit, _WORD), ir.Constant(_WORD, k % _BITS))
-                words[k // _BITS] = builder.or_(words[k // _BITS], shifted)
+                shifted = builder.shl(builder.zext(bit, _WORD), ir.Constant(_WORD, k % BITS))
+                words[k // BITS] = builder.or_(words[k // BITS], shifted)
             rows = [builder.bitcast(word, ir.FloatType()) for word in words]
             return context.make_tuple(builder, kind, rows)
 
@@ -61,9 +61,7 @@ def make_pack(count: int) -> Any:
 def make_unpack(first: int, count: int) -> Callable[..., Any]:
     """Inlinable function: rows, of which those from `first` on are a mask -> its bools."""
     words = [f"w{row} = single(rows[{first + row}]).view(u32)" for row in range(mask_rows(count))]
-    bools = source_of_tuple(
-        f"(w{k // _BITS} & u32({1 << k % _BITS})) != zero" for k in range(count)
-    )
+    bools = source_of_tuple(f"(w{k // BITS} & u32({1 << k % BITS})) != zero" for k in range(count))
     lines = "".join(f"\n    {line}" for line in [*words, f"return {bools}"])
     names = {"u32": np.uint32, "zero": np.uint32(0), "single": np.float32}
     return inline(define(f"def unpack(rows):{lines}", **names))
@@ -80,7 +78,7 @@ def make_spread(first: int, count: int) -> Callable[..., Any]:
     """As `make_unpack`, for many actions: (rows, scratch) -> its last `count` numbers, 0 or 1."""
     lines = ["cells = scratch[scratch.size - count :]"]
     for row in range(mask_rows(count)):
-        cells = f"cells[{row * _BITS} : {min((row + 1) * _BITS, count)}]"
+        cells = f"cells[{row * BITS} : {min((row + 1) * BITS, count)}]"
         lines.append(f"spread(single(rows[{first + row}]).view(u32), {cells})")
     source = "def unpack(rows, scratch):" + "".join(f"\n    {x}" for x in [*lines, "return cells"])
     names = {"u32": np.uint32, "single": np.float32, "spread": _spread, "count": count}
@@ -94,12 +92,12 @@ def write_masks(rows, masks):
     Returns whether one allows nothing. For one environment NumPy takes ten times as long.
     """
     count, is_empty = masks.shape[1], False
-    first = rows.shape[0] - (count + _BITS - 1) // _BITS
+    first = rows.shape[0] - (count + BITS - 1) // BITS
     for i in range(masks.shape[0]):
         mask, is_any = masks[i], np.int8(0)
         for k in range(count):
-            word = np.float32(rows[first + k // _BITS, i]).view(np.uint32)
-            mask[k] = (word >> np.uint32(k % _BITS)) & np.uint32(1)
+            word = np.float32(rows[first + k // BITS, i]).view(np.uint32)
+            mask[k] = (word >> np.uint32(k % BITS)) & np.uint32(1)
             is_any |= mask[k]
         is_empty |= is_any == 0
     return is_empty
@@ -113,7 +111,7 @@ def masks_of(rows: Array, count: int) -> Array:
     words = np.moveaxis(rows.view(np.uint32), -1, 0)
     found = []
     for row in range(mask_rows(count)):
-        bits = np.uint32(1) << np.arange(min(_BITS, count - row * _BITS), dtype=np.uint32)
+        bits = np.uint32(1) << np.arange(min(BITS, count - row * BITS), dtype=np.uint32)
         found.append((words[row] & bits.reshape(-1, *[1] * (words.ndim - 1))) != 0)
     masks = found[0] if len(found) == 1 else np.concatenate(found)
     return np.moveaxis(masks, 0, -1)
@@ -122,7 +120,7 @@ def masks_of(rows: Array, count: int) -> Array:
 def pack_masks(masks: Array) -> Array:
     """Return the rows (n, mask rows) float32 that hold masks (n, count) bool."""
     n, count = masks.shape
-    bits = np.zeros((n, mask_rows(count) * _BITS), np.bool_)
+    bits = np.zeros((n, mask_rows(count) * BITS), np.bool_)
     bits[:, :count] = masks
     packed: Array = np.packbits(bits, axis=1, bitorder="little").view("<u4")
     return packed.astype(np.uint32, copy=False).view(np.float32)

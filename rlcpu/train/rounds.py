@@ -1,0 +1,305 @@
+"""Rounds of learning that one kernel makes, without Python between them.
+
+A round of a small network takes 50 us in kernels, and three times as long in Python. So after a
+round in Python, which checks everything, a kernel makes the next ones in the same memory: the same
+functions collect, store, draw, learn and give priorities, called by address or inlined, and the
+result is the same, bit for bit. Python goes on after 50 ms, for the sake of Ctrl-C, and wherever it
+has something to do: callbacks, evaluations, and numbers that are not finite.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs import repeat as rollouts
+from rlcpu.kernels.calls import view
+from rlcpu.kernels.compile import EXACT, kernel, merge
+from rlcpu.kernels.memory import address, array_at, call_at
+from rlcpu.nn.update import Frame, Share
+from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
+
+Array = npt.NDArray[Any]
+#: Minibatches that are drawn, and learnt from, in one call.
+AT_ONCE = 8
+#: Nanoseconds after which Python goes on.
+LONGEST = 50_000_000
+#: Calls of the learner, in the rest of `learn`, from which it pays to load the kernel.
+LEAST_CALLS = 1000
+#: Why the kernel stopped: rounds are whole, or the last one has numbers that are not finite.
+WHOLE, BAD_ROLLOUT, BAD_LOSS, BAD_PRIORITY = range(4)
+#: How a column of the learner is made of what was drawn.
+FROM_WHOLE, FROM_FLAG, SCALED, COPIED = range(4)
+f32 = np.float32
+
+
+class Plan(NamedTuple):
+    """What rounds do besides rollouts, the buffer and the learner.
+
+    Attributes:
+        params: of the policy's head.
+        explorations: (most rounds, params.size) float32, what these are in each round.
+        rates: (most rounds, num_updates), learning rates in each round.
+        columns: (any, 4) int64, how a column is made, addresses of what is drawn and of the column,
+            and how many numbers.
+        reward_scale: float32.
+        calls: of the learner in a round.
+        results: (2,) int64: whole rounds, and why the kernel stopped.
+        times: (2,) int64, nanoseconds of collecting and of updating.
+        clock: address of C's `clock_gettime`, and the number of the clock.
+    """
+
+    params: Any
+    explorations: Any
+    rates: Any
+    columns: Any
+    reward_scale: Any
+    calls: Any
+    results: Any
+    times: Any
+    clock: Any
+
+
+# ---------------------------------------------------------------- the kernel
+
+
+@merge
+def _now(clock, place):
+    """Return nanoseconds; `place` is (2,) int64, scratch."""
+    call_at(clock[0], (np.int32(clock[1]), address(place)))
+    return place[0] * 1_000_000_000 + place[1]
+
+
+@merge
+def _make_columns(plan):
+    """Make the learner's columns of what was drawn."""
+    for k in range(plan.columns.shape[0]):
+        how, size = plan.columns[k, 0], plan.columns[k, 3]
+        source, target = plan.columns[k, 1], plan.columns[k, 2]
+        column = array_at(target, (size,), f32(0))
+        if how == FROM_WHOLE:
+            whole = array_at(source, (size,), np.int64(0))
+            for i in range(size):
+                column[i] = whole[i]
+        elif how == FROM_FLAG:
+            flags = array_at(source, (size,), np.uint8(0))
+            for i in range(size):
+                column[i] = flags[i]
+        elif how == SCALED:
+            numbers = array_at(source, (size,), f32(0))
+            for i in range(size):
+                column[i] = numbers[i] * plan.reward_scale
+        else:
+            words = array_at(source, (size,), np.int32(0))
+            copies = array_at(target, (size,), np.int32(0))
+            for i in range(size):
+                copies[i] = words[i]
+
+
+@merge
+def _learn(where, share):
+    """Call the learner's update; returns how many of its losses were not finite."""
+    space, counters = share.frame.space, share.frame.settings.counters
+    sums, faults = space.sums.shape[1], 0
+    for k in range(space.claims.size):
+        space.claims[k] = 0
+    for k in range(space.done.size):
+        space.done[k] = 0
+    for update in range(space.report.shape[0]):
+        for k in range(space.report.shape[1]):
+            space.report[update, k] = 0.0
+    call_at(where, (share,))
+    counters[0] += np.int64(space.report[0, sums + 1])
+    counters[1] += 1
+    for update in range(space.report.shape[0]):
+        faults += space.report[update, sums + 2] != 0.0
+    return faults
+
+
+@merge
+def _advance(number, where, repeat, loop, plan, share, scratch):
+    """Make one round; returns why it is not whole."""
+    start = _now(plan.clock, scratch)
+    for k in range(plan.params.size):
+        plan.params[k] = plan.explorations[number, k]
+    for k in range(plan.rates.shape[1]):
+        share.frame.settings.learning_rates[k] = plan.rates[number, k]
+    call_at(repeat.run, (repeat,))
+    if repeat.broken[0] > 0:
+        return BAD_ROLLOUT
+    call_at(loop.add, (loop,))
+    now = _now(plan.clock, scratch)
+    plan.times[0] += now - start
+    for _ in range(plan.calls):
+        call_at(loop.draw, (loop,))
+        _make_columns(plan)
+        if _learn(where, share) > 0:
+            return BAD_LOSS
+        if loop.give != 0:
+            call_at(loop.give, (loop,))
+            if loop.fault[0] != 0:
+                return BAD_PRIORITY
+    plan.times[1] += _now(plan.clock, scratch) - now
+    return WHOLE
+
+
+@kernel(fastmath=EXACT)
+def _play(most, where, repeat, loop, plan, learnt, layout, program, batch, space, settings):
+    """Make at most so many rounds, by the update at the address `where`.
+
+    The last arguments are those of an update.
+    """
+    share = view(Share(0, 1, Frame(learnt, layout, program, batch, space, settings)))
+    rollouts, buffer, rounds = view(repeat), view(loop), view(plan)
+    times, scratch, number, stopped = plan.times, np.zeros(2, np.int64), 0, WHOLE
+    while number < most and stopped == WHOLE and times[0] + times[1] < LONGEST:
+        stopped = _advance(number, where, rollouts, buffer, rounds, share, scratch)
+        number += stopped == WHOLE
+    plan.results[0], plan.results[1] = number, stopped
+
+
+# ---------------------------------------------------------------- what Python does before and after
+
+
+@functools.cache
+def _clock() -> tuple[int, int]:
+    """Address of C's `clock_gettime`, 0 where there is none, and the number of a clock."""
+    try:
+        function, clock = ctypes.CDLL(None).clock_gettime, time.CLOCK_MONOTONIC
+    except (AttributeError, OSError, TypeError):  # Windows
+        return 0, 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0, clock
+
+
+#: What a class may not have of its own, for a kernel does the same.
+_METHODS = (
+    "_advance", "collect_rollout", "count", "improve", "_can_improve", "_columns", "_remember",
+)  # fmt: skip
+
+
+def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
+    """Tell whether a kernel can make rounds like the last one of an agent, which has updated.
+
+    Args:
+        agent: of a subclass of `base`.
+        base: `OffPolicy`.
+        rollout: of the last round.
+        batch: that it drew last.
+    """
+    config, learner, buffer = agent.config, agent.learner, agent.buffer
+    kind, call = type(agent), learner.last_call
+    schedules = config.learning_rate_schedule, getattr(config, "exploration_schedule", "")
+    return (
+        all(getattr(kind, name) is getattr(base, name) for name in _METHODS)
+        and kind.explore.__module__.startswith("rlcpu.")
+        and not any(map(callable, schedules))
+        and not (config.normalize_observations or config.normalize_rewards)
+        and (config.num_updates <= AT_ONCE or config.num_updates % AT_ONCE == 0)
+        and call is not None
+        and call.workers == 1
+        and not any(network.state_size for network in learner.networks)
+        and learner.dtype is np.float32
+        and learner.networks[0] is agent.policy.network
+        and agent.steps >= config.learning_starts
+        and type(buffer) in (ReplayBuffer, PrioritizedReplayBuffer)
+        and buffer.device == "cpu"
+        and not buffer.derive_next
+        and rollouts.fits(agent.env, rollout)
+        and _find_columns(agent, batch) is not None
+        and _clock()[0] != 0
+    )
+
+
+def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | None:
+    """Return `Plan.columns`, or None where Python makes a column in another way."""
+    found: list[tuple[int, int, int, int]] = []
+    for name, column in agent.learner.last_call.columns.items():
+        own = {"weight": batch.weights, "discount": batch.discounts}
+        drawn, array = own[name] if name in own else batch[name], column.array
+        if drawn is None:
+            continue  # the same for all samples
+        places = drawn.ctypes.data, array.ctypes.data
+        if places[0] == places[1]:
+            continue
+        how = _HOW.get((drawn.dtype.type, array.dtype.type))
+        is_other = how == SCALED and name != "reward"
+        if how is None or is_other or name in own or drawn.size != array.size:
+            return None
+        found.append((how, *places, array.size))
+    return found
+
+
+#: How a column of a dtype is made of what was drawn of another.
+_HOW: dict[Any, int] = {
+    (np.int64, f32): FROM_WHOLE,
+    (np.bool_, f32): FROM_FLAG,
+    (f32, f32): SCALED,
+    (np.int32, np.int32): COPIED,
+}
+
+
+class Played(NamedTuple):
+    """What a kernel has made.
+
+    Attributes:
+        whole: rounds.
+        stopped: why it stopped, for the last round is not among the whole ones then.
+        returns: (any,) float64, of episodes that ended.
+        times: seconds of collecting and of updating.
+    """
+
+    whole: int
+    stopped: int
+    returns: Array
+    times: tuple[float, float]
+
+
+def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array) -> Played:
+    """Make at most so many rounds like the one that an agent has just made, in 50 ms or one more.
+
+    Args:
+        agent: that `can_repeat`.
+        rollout: is overwritten, and shows the last one.
+        batch: is overwritten.
+        explorations: of each round, see `Plan`.
+        rates: of each round, see `Plan`.
+    """
+    learner, buffer, engine = agent.learner, agent.buffer, agent.env.engine
+    call, layout, most = learner.last_call, learner.layout, len(rates)
+    acting = agent.policy.arrays(agent.env.dynamics).network
+    begin, copies = layout.begins[0] + layout.free[0], layout.copies_begins[0]
+    job = acting.job_at(learner.learnt.parameters[begin:], learner.learnt.copies[copies:])
+    repeat = rollouts.open_repeat(agent.env, rollout, job, most)
+    sources, errors = rollouts.sources_of(repeat, rollout), learner.per_sample["error"]
+    plan = Plan(
+        params=agent.policy.params,
+        explorations=explorations,
+        rates=rates,
+        columns=np.array(_find_columns(agent, batch), np.int64).reshape(-1, 4),
+        reward_scale=f32(getattr(agent.config, "reward_scale", 1.0)),
+        calls=calls_of(agent.config),
+        results=np.zeros(2, np.int64),
+        times=np.zeros(2, np.int64),
+        clock=_clock(),
+    )
+    with buffer.looping(batch, sources, rollout.rewards.size, errors) as loop:
+        _play(most, call.update, repeat, loop, plan, *call.frame)
+    rollout.renew(agent.policy, engine.last_runner)
+    whole, stopped = plan.results.tolist()
+    collecting, updating = (plan.times * 1e-9).tolist()
+    return Played(whole, stopped, repeat.returns[: repeat.ended[0]], (collecting, updating))
+
+
+def calls_of(config: Any) -> int:
+    """Return how often a round draws from the buffer, and calls the learner."""
+    return int(-(-config.num_updates // AT_ONCE))
+
+
+def is_loaded() -> bool:
+    """Tell whether the kernel is in memory."""
+    return bool(_play.overloads)
