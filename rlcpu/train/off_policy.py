@@ -172,7 +172,7 @@ class OffPolicy(checkpoint.Agent):
 
     algorithm: ClassVar[str]
     #: Kernels that an agent of usual settings needs.
-    num_kernels: ClassVar[int] = 14
+    num_kernels: ClassVar[int] = 29
     Config: ClassVar[type[OffPolicyConfig]]
     #: Settings by the environment's id.
     defaults: ClassVar[dict[str, Any]] = {}

@@ -98,7 +98,7 @@ class PPO(checkpoint.Agent):
     algorithm = "PPO"
     reported: ClassVar[tuple[str, ...]] = ("policy", "value", "entropy", "kl", "clip_fraction")
     #: Kernels that an agent of usual settings needs.
-    num_kernels = 14
+    num_kernels = 35
     Config = PPOConfig
     config: PPOConfig
     policy: NetworkPolicy

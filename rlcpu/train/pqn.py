@@ -140,7 +140,7 @@ class PQN(OffPolicy):
     """
 
     algorithm = "PQN"
-    num_kernels = 13
+    num_kernels = 27
     reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config: ClassVar[Any] = PQNConfig
     defaults = DEFAULTS
