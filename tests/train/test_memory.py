@@ -143,7 +143,7 @@ def test_predictions_take_and_return_what_is_remembered() -> None:
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match='network=\'rnn\': expected "mlp", .*"mingru", "gru", "ls'):
+    with pytest.raises(ValueError, match=r'expected "mlp", .*"mingru", "gru", "ls'):
         PPO(RECALL, network="rnn")
     with pytest.raises(TypeError, match="network returned 3: expected layers"):
         PPO(RECALL, network=lambda space: 3)
