@@ -32,8 +32,8 @@ def find_kernels(env, collector, simulator):
     from rlcpu.envs.engine import rollout
     from rlcpu.kernels import compile
     real = env.dtype.type
-    # Passes of networks are called by address: only the list that keeps them alive names them.
-    (layers,) = [f for f in compile._c_functions if f.py_func.__module__ == "rlcpu.nn.passes"]
+    # Layers are called by address, and only the list that keeps them alive has them: dense, tanh.
+    layers, _ = [f for f in compile._c_functions if f.py_func.__module__ == "rlcpu.nn.passes"]
     codes = collector.code(env.dynamics), simulator.code(env.dynamics)
     return {
         "reset": steps.reset_kernel(env.engine.code, real),
