@@ -108,9 +108,8 @@ def test_a_block_that_has_no_room_is_sent_again(small):
         (collector,) = collectors()
         collector.suspend()
         session._dispatch()
-        filler.fill()
+        filler.let_go_after(session, 1)
         collector.resume()
-        threading.Timer(3.0, filler.let_go).start()
         while not session.ledger.waits:
             session._gather(agent.history, 1.0)
         session.replay.settle(wait=True)
