@@ -89,7 +89,7 @@ class Parameter(NamedTuple):
 
 
 class Learning(NamedTuple):
-    """How `rlcpu train` learns an environment with one algorithm.
+    """Settings by which `rlcpu train` learns an environment with one algorithm.
 
     Attributes:
         algorithm: as `--algo` takes it.

@@ -26,7 +26,7 @@ Tensor = Any  # torch.Tensor
 
 
 class TensorBatch(NamedTuple):
-    """What a buffer's `sample` returned, see `rlcpu.replay.Batch`.
+    """Transitions that a buffer's `sample` returned, as tensors; see `rlcpu.replay.Batch`.
 
     Attributes:
         data: structured like the buffer's example, of tensors (batch_size, *shape), or
@@ -43,7 +43,7 @@ class TensorBatch(NamedTuple):
 
 
 class TensorRollout(NamedTuple):
-    """What `rlcpu.collect` returned: T steps of N environments, see `rlcpu.Rollout`.
+    """T steps of N environments from `rlcpu.collect`, as tensors; see `rlcpu.Rollout`.
 
     Attributes:
         observations: (T, N, ...).
@@ -272,7 +272,7 @@ class Choices(nn.Module):
 
 
 class Joined(nn.Module):
-    """What several layers made, one after the other, or their sum."""
+    """Join the outputs of several layers, one after the other, or add them."""
 
     def __init__(self, is_sum: bool) -> None:
         super().__init__()

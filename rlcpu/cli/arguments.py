@@ -23,7 +23,7 @@ DTYPES = ("float32", "float64")
 
 
 class CommandError(Exception):
-    """What the user asked for cannot be done; the message is the one line that says why."""
+    """Report a wish that cannot be carried out, by the one line that says why."""
 
     def __init__(self, message: object, code: int = 2) -> None:
         super().__init__(str(message))

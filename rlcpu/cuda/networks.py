@@ -41,7 +41,7 @@ _ZERO = np.float32(0)
 
 
 class Network(NamedTuple):
-    """What of a policy's networks decides machine code.
+    """Facts of a policy's networks on which machine code depends.
 
     Attributes:
         sizes, value_sizes: layers of the policy's network, and of the value's if it has one.

@@ -35,7 +35,7 @@ SHARED_WEIGHTS = 48 * 1024 // 4
 
 
 class DeviceRecords(NamedTuple):
-    """What `collect` writes: the fields of `rlcpu.envs.engine.rollout.Records`, and values.
+    """Arrays that `collect` writes: `rlcpu.envs.engine.rollout.Records`, and values.
 
     Attributes:
         final_values: (T * N,) float32, of the final observation where an episode was cut, else 0.
@@ -57,7 +57,7 @@ class DeviceRecords(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What `simulate` adds up, for each environment.
+    """Sums that `simulate` makes, for each environment.
 
     Attributes:
         returns: (2 * N,) sums of returns, then of their squares.

@@ -131,7 +131,7 @@ class RolloutSession:
     def collect(
         self, env: VectorEnv, policy: Any, num_steps: int, *, out: Rollout | None = None
     ) -> Rollout:
-        """What `rlcpu.collect` does, in other processes."""
+        """Collect a rollout as `rlcpu.collect` does, in other processes."""
         engine = env.engine
         runner = engine.runner(policy)
         rollout = take_rollout(engine, num_steps, out)

@@ -207,12 +207,12 @@ class Dynamics:
 
     @property
     def has_arrays(self) -> bool:
-        """Whether a state holds arrays, into which `step` and `reset` write."""
+        """Tell whether a state holds arrays, into which `step` and `reset` write."""
         return isinstance(self.state, ArrayLayout)
 
     @property
     def writes_observation(self) -> bool:
-        """Whether `observe` writes into an array, `out`."""
+        """Tell whether `observe` writes into an array, `out`."""
         return self.has_arrays and "out" in inspect.signature(self.observe).parameters
 
     @property
@@ -282,7 +282,7 @@ class Dynamics:
 
     @property
     def observation(self) -> Layout:
-        """What an observation is made of."""
+        """Return the layout of an observation."""
         if isinstance(self.observation_space, Discrete):
             return Layout(None, (Field("", "int", 0),))
         if isinstance(self.observation_space, MultiBinary):
@@ -302,7 +302,7 @@ class Dynamics:
 
     @property
     def is_discrete(self) -> bool:
-        """Whether actions are whole numbers, one or several."""
+        """Tell whether actions are whole numbers, one or several."""
         return not isinstance(self.action_space, Box)
 
     @property

@@ -482,12 +482,12 @@ class MLP(NetworkPolicy):
 
     @property
     def sizes(self) -> Array:
-        """See the class."""
+        """Return the sizes of the policy's layers; see the class."""
         return _fixed(self._sizes[0])
 
     @property
     def value_sizes(self) -> Array:
-        """See the class."""
+        """Return the sizes of the value's layers; see the class."""
         return _fixed(self._sizes[1])
 
     def _layers(self) -> tuple[Array, Array, int]:

@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 
 
 class PolicyCode(NamedTuple):
-    """What of a policy decides machine code: policies that share it share kernels.
+    """Facts of a policy on which kernels depend: policies with equal ones share them.
 
     Attributes:
         act: scalar function (observation, params, uniforms) -> (action, log_prob, value), or None
@@ -137,7 +137,7 @@ POLICY_DTYPES: dict[str, Any] = {
 
 
 class Policy(Protocol):
-    """What `collect` and `simulate` need of a policy.
+    """Methods of a policy that `collect` and `simulate` call.
 
     They ask for both anew in every call, unless the class that defines them has an attribute or a
     property `version` too, which has another value after every change of what they return: nothing
@@ -203,7 +203,7 @@ def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
 
 
 def _loop_uniform_allowed(size: int) -> Callable[..., Any]:
-    """The same with loops, for masks that are arrays."""
+    """Choose an allowed action at random by loops, for masks that are arrays."""
     i32 = np.int32
 
     def act(observation, params, uniforms, mask):

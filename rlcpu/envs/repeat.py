@@ -27,7 +27,7 @@ u32 = np.uint32
 
 
 class Repeat(NamedTuple):
-    """What a rollout of T steps of N environments is made of, again and again.
+    """Parts that repeat a rollout of T steps of N environments.
 
     Attributes:
         run: address of `run_repeat`.

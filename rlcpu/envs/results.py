@@ -19,7 +19,7 @@ from rlcpu.nn.layers.embedding import Ones
 
 @dataclasses.dataclass
 class Statistics:
-    """What `simulate` reports.
+    """Results of `simulate`.
 
     Attributes:
         num_steps: environment steps taken, N * K.
@@ -175,22 +175,22 @@ class Rollout:
 
     @functools.cached_property
     def observations(self) -> Array:
-        """See the class."""
+        """Return what each step was decided from; see the class."""
         return self._decode(self.records.observations, self.num_steps, self.form.num_envs)
 
     @functools.cached_property
     def last_observations(self) -> Array:
-        """See the class."""
+        """Return the observations after the last step; see the class."""
         return self._decode(self.records.last, self.form.num_envs)
 
     @functools.cached_property
     def action_masks(self) -> Array | None:
-        """See the class."""
+        """Return the actions that each step allowed; see the class."""
         return self._masks(self.records.observations, self.num_steps, self.form.num_envs)
 
     @functools.cached_property
     def last_action_masks(self) -> Array | None:
-        """See the class."""
+        """Return the actions allowed after the last step; see the class."""
         return self._masks(self.records.last, self.form.num_envs)
 
     def _masks(self, rows: Any, *shape: int) -> Array | None:
@@ -215,7 +215,7 @@ class Rollout:
 
     @property
     def ones(self) -> Ones | None:
-        """Which of the `inputs` of T * N samples are one; None where observations are floats."""
+        """Return which `inputs` of T * N samples are one; None where observations are floats."""
         return self.form.view.ones(self.records.observations.reshape(-1, self.form.rows))
 
     @functools.cached_property

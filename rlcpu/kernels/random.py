@@ -114,7 +114,7 @@ UNNUMBERED = 1 << 30
 
 
 class Draws:
-    """What can be drawn from random words: the methods of `Rng`.
+    """Methods of `Rng`: numbers of several distributions from random words.
 
     Each takes one number of the step, number k. Without k it is the one after those that were drawn
     without before it, and never one of those that have a k.

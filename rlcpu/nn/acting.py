@@ -66,7 +66,7 @@ class Job(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What one run reads and writes.
+    """Arrays that one run reads and writes.
 
     Attributes:
         job: address of the network's `Job`.
@@ -304,7 +304,7 @@ class Acting:
 
 
 class Actings:
-    """What acts by the networks of a policy, made once for each; a copy begins with none."""
+    """Networks of a policy ready to act, made once for each; a copy begins with none."""
 
     def __init__(self) -> None:
         self._made: dict[str, Acting] = {}

@@ -242,7 +242,7 @@ def act_gaussian(size: int) -> Callable[..., Any]:
 
 
 class Head(NamedTuple):
-    """How the most likely action follows from a network's outputs.
+    """Rule by which the most likely action follows from a network's outputs.
 
     Attributes:
         choices: sizes of one group of outputs after another, of each of which the action has the

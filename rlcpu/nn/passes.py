@@ -51,7 +51,7 @@ from rlcpu.nn.plan import Plan
 
 
 class Time(NamedTuple):
-    """How samples are sequences, which layers with memory want to know.
+    """Order of samples in sequences, for layers with memory.
 
     Samples lie time step after time step, those of all sequences in each. Before a forward pass,
     the caller writes the states of all sequences to the first rows of their places

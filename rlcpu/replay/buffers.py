@@ -136,7 +136,7 @@ class ItemBuffer(ReplayBuffer):
 
 @dataclass(eq=False, repr=False)
 class Prioritized(Buffer):
-    """What buffers with priorities have in common."""
+    """Methods that buffers with priorities have in common."""
 
     _: KW_ONLY
     alpha: float = 0.6
@@ -263,7 +263,7 @@ class ReturnWeightedBuffer(Buffer):
 
 @dataclass(eq=False, repr=False)
 class Sequences(Buffer):
-    """What buffers of sequences have in common."""
+    """Methods that buffers of sequences have in common."""
 
     num_envs: int
     length: int

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class Ring(NamedTuple):
-    """Where writing goes on: step number s of all that were `added` is in slot s % length."""
+    """Place where writing goes on: step s of all that were `added` is in slot s % length."""
 
     length: int
     added: int
@@ -37,7 +37,7 @@ class Ring(NamedTuple):
 
 
 class Items(NamedTuple):
-    """What is drawn: transitions, or sequences of steps.
+    """Units that are drawn: transitions, or sequences of steps.
 
     Item number i of an environment begins at its step i * period. Its index, while it is there, is
     `env * per_env + i % per_env`; it is there when all of its steps are.

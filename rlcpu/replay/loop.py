@@ -87,7 +87,7 @@ class Loop(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a buffer of transitions is made of, see `rlcpu.replay.buffer`."""
+    """Parts of a buffer of transitions, see `rlcpu.replay.buffer`."""
 
     structure: Structure
     storage: Storage

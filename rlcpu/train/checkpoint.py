@@ -45,7 +45,7 @@ _OF_LEARNER = {"policy_parameters", "policy_value_parameters", "policy_log_std",
 
 
 class Snapshot(NamedTuple):
-    """What a call of `learn` changes of an agent, copied.
+    """Copy of all that a call of `learn` changes of an agent.
 
     Attributes:
         arrays: by the names of `state_of`; what follows from the learner's may be missing.

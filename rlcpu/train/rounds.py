@@ -39,7 +39,7 @@ f32 = np.float32
 
 
 class Plan(NamedTuple):
-    """What rounds do besides rollouts, the buffer and the learner.
+    """Numbers that rounds need besides rollouts, the buffer and the learner.
 
     Attributes:
         params: of the policy's head.
@@ -244,7 +244,7 @@ _HOW: dict[Any, int] = {
 
 
 class Played(NamedTuple):
-    """What a kernel has made.
+    """Rounds that a kernel has made, and their results.
 
     Attributes:
         whole: rounds.

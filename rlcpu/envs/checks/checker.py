@@ -76,7 +76,7 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(repr=False)
 class Report:
-    """What `check` saw of an environment.
+    """Findings of `check` on an environment.
 
     Attributes:
         environment: its id.
@@ -90,7 +90,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error."""
+        """Tell whether there is no error."""
         return all(finding.level != "error" for finding in self.findings)
 
     def __repr__(self) -> str:

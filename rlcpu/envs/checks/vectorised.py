@@ -33,7 +33,7 @@ _FEW_SCOPES = 8
 
 
 class Driver(NamedTuple):
-    """How a kernel runs the step of an environment.
+    """Facts of the kernel that runs the step of an environment.
 
     Attributes:
         lanes: environments in one vector; 1 for one at a time.

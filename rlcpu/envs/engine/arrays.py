@@ -28,7 +28,7 @@ _WANTED = (
 
 
 class _ArrayHint(NamedTuple):
-    """What `Array[dtype, *shape]` is."""
+    """Dtype and shape that the type hint `Array[dtype, *shape]` names."""
 
     dtype: Any
     shape: tuple[Any, ...]
@@ -87,12 +87,12 @@ class ArrayLayout(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """See `Layout`."""
+        """Return False: a state is no tuple of floats; see `Layout`."""
         return False
 
     @property
     def is_record(self) -> bool:
-        """Whether a state is one record of memory."""
+        """Return True: a state is one record of memory."""
         return True
 
     def record(self, dtype: Any) -> np.dtype[Any]:

@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 class Records(NamedTuple):
-    """What `collect` writes, T steps of N environments; flat arrays in time-major order.
+    """Arrays that `collect` writes, T steps of N environments; flat, in time-major order.
 
     Attributes:
         observations: (T * N * shown rows,) float32, before each step, with action masks.
@@ -44,7 +44,7 @@ class Records(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What of an environment decides the arrays of a rollout.
+    """Facts of an environment on which the arrays of a rollout depend.
 
     Attributes:
         rows: numbers that hold an observation and its action mask.

@@ -64,7 +64,7 @@ PENDING = 0xFFFFFFFF
 
 
 class Structure(NamedTuple):
-    """What of a `Dynamics` decides machine code: environments that share it share kernels.
+    """Facts of a `Dynamics` on which kernels depend: environments with equal ones share them.
 
     Attributes:
         params_type: class of the params NamedTuple.
@@ -105,7 +105,7 @@ class Structure(NamedTuple):
 
     @property
     def shown_rows(self) -> int:
-        """The same with those of the action mask, which come after them."""
+        """Return `observation_rows` and those of the action mask, which come after them."""
         return self.observation_rows + (mask_rows(self.num_actions) if self.action_mask else 0)
 
     @property
@@ -316,7 +316,7 @@ def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
 
 
 class Turn(NamedTuple):
-    """What one step of one lane leads to.
+    """Results of one step of one lane.
 
     Attributes:
         reached: the state after the step.

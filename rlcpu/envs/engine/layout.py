@@ -66,7 +66,7 @@ class Layout(NamedTuple):
 
     @property
     def is_record(self) -> bool:
-        """Whether a state is one record of memory, as one with arrays is: see `ArrayLayout`."""
+        """Tell whether a state is one record of memory, as one with arrays is."""
         return False
 
     def rows(self, dtype: type) -> int:
@@ -75,7 +75,7 @@ class Layout(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a tuple of floats, whose rows are what users see."""
+        """Tell whether a state is a tuple of floats, whose rows are what users see."""
         return self.made is None and self.fields[0].kind == "float" and self.fields[0].size > 0
 
     def places(self, dtype: type) -> list[tuple[Field, int]]:

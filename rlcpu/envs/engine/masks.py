@@ -75,7 +75,7 @@ def _spread(word, cells):
 
 @functools.cache
 def make_spread(first: int, count: int) -> Callable[..., Any]:
-    """As `make_unpack`, for many actions: (rows, scratch) -> its last `count` numbers, 0 or 1."""
+    """Make `make_unpack`'s function for many actions: (rows, scratch) -> the last `count` bits."""
     lines = ["cells = scratch[scratch.size - count :]"]
     for row in range(mask_rows(count)):
         cells = f"cells[{row * BITS} : {min((row + 1) * BITS, count)}]"

@@ -33,7 +33,7 @@ WORDS = 4
 
 
 class View(NamedTuple):
-    """How observations of one environment are delivered.
+    """Form in which observations of one environment are delivered.
 
     Attributes:
         kind: "floats", "choice" or "planes".
@@ -69,7 +69,7 @@ class View(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one observation."""
+        """Return the shape of one observation."""
         if self.kind == "choice":
             return ()
         return (self.size[0], WORDS) if self.is_packed else self.size
@@ -82,7 +82,7 @@ class View(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Whether planes are delivered as bits."""
+        """Tell whether planes are delivered as bits."""
         return self.form == "bits"
 
     @property

@@ -86,7 +86,7 @@ u32 = np.uint32
 
 
 class Functions(NamedTuple):
-    """What kernels inline of one environment, in one dtype.
+    """Functions of one environment that kernels inline, in one dtype.
 
     `rows` are a block's numbers, and `i` is a lane of it.
 
@@ -107,7 +107,7 @@ class Functions(NamedTuple):
 
 
 class End(NamedTuple):
-    """What a step leads to, besides the state.
+    """Results of a step, besides the state.
 
     Attributes:
         reward: of the step.
@@ -270,7 +270,7 @@ SHOW, RESTART, STEP = range(3)
 
 
 class Job(NamedTuple):
-    """What the function of some environments is given: numbers and pointers.
+    """Numbers and pointers that the function of some environments is given.
 
     Attributes:
         mode: `SHOW`, `RESTART` or `STEP`.
@@ -451,20 +451,20 @@ def _make_other(dtype: type, is_whole: bool) -> Kernels:
 
 @functools.cache
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """As `rlcpu.envs.engine.rollout.simulate_kernels`."""
+    """Return the kernels of `rlcpu.envs.engine.rollout.simulate_kernels` for records."""
     function = _compile_block("simulate", env, dtype, policy, _make_sums(env, dtype))
     return Rollouts(SIMULATE._replace(grain=1024), function, address_of(function))
 
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """As `rlcpu.envs.engine.rollout.collect_kernels`."""
+    """Return the kernels of `rlcpu.envs.engine.rollout.collect_kernels` for records."""
     function = _compile_block("collect", env, dtype, policy, _make_records(env, dtype))
     return Rollouts(COLLECT._replace(grain=1024), function, address_of(function))
 
 
 class Recorder(NamedTuple):
-    """What a rollout does with the results of its steps: functions that its loop inlines.
+    """Functions that a rollout's loop inlines for the results of its steps.
 
     Attributes:
         open: (frame, number) -> outputs, of block `number`.

@@ -74,7 +74,7 @@ FIRST_FAULT = FIRST_OUTPUT + 2 * len(Records._fields)
 
 
 class Recorder(NamedTuple):
-    """What a driver does with the results of a block: functions that its loop inlines.
+    """Functions that a driver's loop inlines for the results of a block.
 
     Attributes:
         open: (frame, number) -> outputs, of block `number`.
@@ -95,7 +95,7 @@ class Recorder(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """What runs the rollouts of one environment and policy.
+    """Kernels that run the rollouts of one environment and policy.
 
     Attributes:
         drivers: (address, env, policy, num_steps, num_envs, outputs), the loops over blocks. They

@@ -36,7 +36,7 @@ u32 = np.uint32
 
 
 class Steps(NamedTuple):
-    """What steps the environments of one structure.
+    """Kernels that step the environments of one structure.
 
     Attributes:
         drivers: the loops over blocks, see `_make_driver`.
@@ -53,7 +53,7 @@ class Steps(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Where the step of some blocks writes: rows of length `stride`, of which it has `begin` on.
+    """Rows that the step of some blocks writes: of length `stride`, of which it has `begin` on.
 
     Attributes:
         observations, rewards, terminated, truncated, finals: pointers; see `_make_driver`.
@@ -69,7 +69,7 @@ class Outputs(NamedTuple):
 
 
 class BlockSteps(NamedTuple):
-    """What the step of some blocks is given: a count, pointers, and `Outputs`.
+    """Arguments of the step of some blocks: a count, pointers, and `Outputs`.
 
     Attributes:
         count: environments of the blocks, of which the last need not be full.

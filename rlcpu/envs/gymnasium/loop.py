@@ -168,7 +168,7 @@ def _take_kept(ahead: Any, tables: dict[str, Array]) -> Array:
 
 
 class Chosen(NamedTuple):
-    """What a policy says of N observations.
+    """Actions that a policy chose for N observations, with their probabilities and values.
 
     Attributes:
         actions: (N, 1) int64 of a `Discrete`, (N, action_size) int64 of a `MultiDiscrete` or

@@ -26,7 +26,7 @@ class NoParams(NamedTuple):
 
 
 class GymnasiumTask(Dynamics):
-    """What is known of an environment of Gymnasium, in the place of scalar functions.
+    """Facts of an environment of Gymnasium, in the place of scalar functions.
 
     Args:
         id: Gymnasium's id, or the name of a class.
@@ -74,7 +74,7 @@ class GymnasiumTask(Dynamics):
 
     @property
     def num_masked(self) -> int:
-        """See `Dynamics.num_masked`."""
+        """Return how many actions have a mask; see `Dynamics.num_masked`."""
         return self.num_actions if self.is_masked else 0
 
     def sample_observation(self) -> Any:

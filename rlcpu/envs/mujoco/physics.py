@@ -43,7 +43,7 @@ _USED = (
 
 
 class TaskCode(NamedTuple):
-    """What of a `MuJoCoDynamics` decides machine code: tasks that share it share the function.
+    """Facts of a `MuJoCoDynamics` on which its function depends: tasks with equal ones share it.
 
     Attributes:
         view: see `make_view`.

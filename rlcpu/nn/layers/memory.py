@@ -526,7 +526,7 @@ LSTM = Kind(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell(Layer):
-    """What remembers, behind the product of the inputs.
+    """Part of a layer that remembers, behind the product of the inputs.
 
     Attributes:
         size: units.

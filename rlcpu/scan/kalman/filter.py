@@ -46,7 +46,7 @@ VALUE, STATES, SMOOTH, GRADIENT = range(4)
 
 
 class Call(NamedTuple):
-    """What is computed for a block of models, one in each lane.
+    """Results that a call wants of a block of models, one in each lane.
 
     Attributes:
         kind: `VALUE`, `STATES`, `SMOOTH` or `GRADIENT`.

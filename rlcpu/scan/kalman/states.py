@@ -13,7 +13,7 @@ from rlcpu.scan.kalman.run import run
 
 
 class KalmanStates(NamedTuple):
-    """What `kalman_filter` returns.
+    """Means and covariances that `kalman_filter` returns.
 
     Attributes:
         predicted_mean: (..., T, m), of each state given the observations before its own.
@@ -31,7 +31,7 @@ class KalmanStates(NamedTuple):
 
 
 class SmoothedStates(NamedTuple):
-    """What `kalman_smooth` returns.
+    """Means and covariances that `kalman_smooth` returns.
 
     Attributes:
         mean: (..., T, m), of each state given all observations.

@@ -20,7 +20,7 @@ inlined: Any = register_jitable(forceinline=True, error_model="numpy", fastmath=
 
 
 class Step(NamedTuple):
-    """What is known of a step; in drivers also a pointer or an index for each array.
+    """Inputs of a step; in drivers also a pointer or an index for each array.
 
     Attributes:
         reward: what the step yielded.

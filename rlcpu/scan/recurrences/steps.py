@@ -16,7 +16,7 @@ from rlcpu.scan.recurrences.rules import Rule, Step
 
 
 class Strided(NamedTuple):
-    """Where an array (outer, num_steps, inner) is, its strides in numbers; see `layout.Place`."""
+    """Place of an array (outer, num_steps, inner), strides in numbers; see `layout.Place`."""
 
     address: Any
     outer: Any

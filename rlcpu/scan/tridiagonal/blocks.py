@@ -73,7 +73,7 @@ class Plan(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an array is: strides in numbers."""
+    """Pointer to an array, with strides in numbers."""
 
     address: Any
     outer: Any
@@ -95,7 +95,7 @@ def place_at(places, i):
 
 
 class Block(NamedTuple):
-    """As many lanes as a vector has numbers, and scratch of their own.
+    """Lanes, as many as a vector has numbers, and scratch of their own.
 
     With each row lines are prefetched: lines of the next panel, or later rows of long lanes. Line
     q of a panel of rows is number q % line of lane q // line, and of one of columns number

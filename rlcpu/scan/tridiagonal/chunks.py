@@ -55,7 +55,7 @@ class Arrays(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """How to solve."""
+    """Choices of a solve."""
 
     pivoting: bool = True
     periodic: bool = False  # whether lower[0] is about x[n-1], and upper[n-1] about x[0]

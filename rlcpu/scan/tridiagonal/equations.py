@@ -99,7 +99,7 @@ def is_better(pending: Any, equation: Any, pivoting: float) -> Any:
 
 
 class Freed(NamedTuple):
-    """What the choice of a pivot for x[k] does to the coefficients of two equations."""
+    """Coefficients of two equations after the choice of a pivot for x[k]."""
 
     swap: Any  # whether the equation is the pivot, not the pending one
     inverse: Any  # one over the pivot's coefficient
@@ -197,7 +197,7 @@ def residual(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any,
 
 
 class Multiplier(NamedTuple):
-    """What frees an equation or the pending one of x[k]."""
+    """Factor that frees an equation or the pending one of x[k]."""
 
     scale: Any  # power of two that the equation is multiplied by; negative if it is the pivot
     factor: Any  # of the pivot, which is added to the other one
@@ -260,7 +260,7 @@ class Left(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """What is left, with before * x[-1] + first * x[0] on its left-hand side."""
+    """Equation that is left, with before * x[-1] + first * x[0] on its left-hand side."""
 
     left: Left
     before: Any
@@ -268,7 +268,7 @@ class Rest(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which of three equations of x[k] is the pivot, and what the others have of x[k]."""
+    """Pivot of x[k] among three equations, and the share that the others have of x[k]."""
 
     second: Any  # whether the second pending equation has the larger coefficient of the two
     new: Any  # whether the new equation has the largest of all

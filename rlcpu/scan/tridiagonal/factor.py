@@ -33,7 +33,7 @@ from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of
 
 
 class TridiagonalFactors:
-    """What `factor_tridiagonal` returns: matrices without division or search for pivots.
+    """Factors of matrices, which solve without division or search for pivots.
 
     Attributes:
         shape: of the matrices' coefficients, broadcast.

@@ -31,14 +31,14 @@ def even(n: int) -> int:
 
 
 class Cut(NamedTuple):
-    """How systems are cut into `chunks` of at most `rows` rows, see `parts_of`."""
+    """Division of systems into `chunks` of at most `rows` rows, see `parts_of`."""
 
     chunks: int
     rows: int
 
 
 class Call(NamedTuple):
-    """What a lane function is run on besides arrays, see `run`."""
+    """Arguments of a lane function besides arrays, see `run`."""
 
     cut: Cut | None = None
     periodic: bool = False

@@ -28,7 +28,7 @@ from rlcpu.scan.tridiagonal.status import SingularSystemError, status_of
 
 
 class TridiagonalGradients(NamedTuple):
-    """What `tridiagonal_vjp` returns: gradients, each of its argument's shape.
+    """Gradients from `tridiagonal_vjp`, each of its argument's shape.
 
     Attributes:
         lower: zero where the coefficient is ignored; summed where it was repeated, as all are.

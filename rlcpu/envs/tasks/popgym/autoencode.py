@@ -60,7 +60,7 @@ def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
 
 
 def observe(s: Any, params: Params, out: Any) -> None:
-    """Whether cards are shown or to be named, and the suit in sight: (2 + 4,)."""
+    """Write two numbers for the part of the game and four for the suit in sight: (2 + 4,)."""
     out[1 if s.left > 0 else 0] = 1.0
     out[2 + (0 if s.recited > 0 else s.deck[s.left])] = 1.0
 

@@ -25,7 +25,7 @@ MOVES = np.array([LEFT, RIGHT, UP, DOWN])
 
 
 class Maze(State):
-    """Where the agent is, the action before, and the cells: `seen` is 1 where it has been."""
+    """Place of the agent, the action before, and cells; `seen` is 1 where the agent has been."""
 
     row: int
     column: int

@@ -18,7 +18,7 @@ CLEAR, MINE, VIEWED = 0, 1, 2
 
 
 class Field(State):
-    """How many cells are clear and not viewed, steps so far, and the number in sight."""
+    """Number of cells that are clear and not viewed, steps so far, and the number in sight."""
 
     clear: int
     steps: int

@@ -15,7 +15,7 @@ from rlcpu.kernels.random import Rng
 
 
 class Arms(State):
-    """Whether the last pull paid."""
+    """Result of the last pull: whether it paid."""
 
     paid: bool
 
