@@ -88,7 +88,7 @@ def put(env: Any, state: Any) -> Any:
         env.board = np.asarray(state.ships).astype(np.int8)
     elif hasattr(state, "grid"):
         env.maze.grid, env.position = np.array(state.grid), (state.row, state.column)
-        env.explored = np.array(state.seen, np.int8)
+        env.explored = np.array(state.visited, np.int8)
         env.pos_reward_scale = 1 / (env.maze.grid == 0).sum()
         seen = env.get_obs(4)
     elif hasattr(state, "_fields"):

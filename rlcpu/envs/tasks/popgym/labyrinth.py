@@ -25,7 +25,7 @@ MOVES = np.array([LEFT, RIGHT, UP, DOWN])
 
 
 class Maze(State):
-    """Place of the agent, the action before, and cells; `seen` is 1 where the agent has been."""
+    """Place of the agent, the action before, and cells; `visited` is 1 where the agent has been."""
 
     row: int
     column: int
@@ -36,17 +36,17 @@ class Maze(State):
 
 class Small(Maze):  # noqa: D101
     grid: Array[np.uint8, 11, 11]
-    seen: Array[np.uint8, 11, 11]
+    visited: Array[np.uint8, 11, 11]
 
 
 class Middle(Maze):  # noqa: D101
     grid: Array[np.uint8, 15, 15]
-    seen: Array[np.uint8, 15, 15]
+    visited: Array[np.uint8, 15, 15]
 
 
 class Large(Maze):  # noqa: D101
     grid: Array[np.uint8, 19, 19]
-    seen: Array[np.uint8, 19, 19]
+    visited: Array[np.uint8, 19, 19]
 
 
 class Params(NamedTuple):
@@ -95,7 +95,7 @@ def dig(s: Any, rng: Rng, has_goal: bool) -> None:
     s.grid[s.row, s.column] = START
     if has_goal:
         s.grid[far if side < 2 else end, end if side < 2 else far] = GOAL
-    s.seen[s.row, s.column] = 1
+    s.visited[s.row, s.column] = 1
     s.action = NO_ACTION
     for i in range(size):
         for j in range(size):
@@ -110,8 +110,8 @@ def move(s: Any, action: int) -> bool:
     if s.grid[row, column] != WALL:
         s.row, s.column = row, column
     s.action = action
-    is_new = s.seen[s.row, s.column] == 0
-    s.seen[s.row, s.column] = 1
+    is_new = s.visited[s.row, s.column] == 0
+    s.visited[s.row, s.column] = 1
     s.unseen -= is_new
     return is_new
 
