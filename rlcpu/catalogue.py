@@ -232,8 +232,8 @@ def describe(dynamics: Dynamics) -> tuple[str, str]:
 def argument_of(function: Any, name: str) -> str:
     """Return the text of a Google docstring on an argument; empty if there is none."""
     text = inspect.getdoc(function) or ""
-    found = re.search(rf"^( +){name}: (.*?)(?=^\1\w+:|^\S|\Z)", text, re.DOTALL | re.MULTILINE)
-    return " ".join(found[2].split()) if found else ""
+    entry = re.search(rf"^( +){name}: (.*?)(?=^\1\w+:|^\S|\Z)", text, re.DOTALL | re.MULTILINE)
+    return " ".join(entry[2].split()) if entry else ""
 
 
 def observed_by(dynamics: Dynamics) -> str:

@@ -81,9 +81,9 @@ def _views(fields: Iterable[Field], block: Array, begins: list[int], *lead: int)
 
 
 def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
-    """Return zeros in a new file that has its room on the disk.
+    """Return zeros in a new file, whose room on the disk is taken now.
 
-    A later write to a full disk ends the process.
+    Where it were taken later, a write to a disk that is full by then would end the process.
     """
     path = check_path("memmap", path)
     with open(path, "xb") as file:

@@ -417,6 +417,12 @@ def at(value: float, schedule: Schedule, remaining: float) -> float:
 
 
 def _check_real(name: str, value: Any, least: float, most: float, closed: bool) -> float:
+    """Return a number from `least` to `most` as a float; `least` itself is one if `closed`.
+
+    Raises:
+        TypeError: it is no real number.
+        ValueError: it is out of bounds, or too large for a float.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}={value!r}: expected a number")
     number: Any = value

@@ -467,7 +467,7 @@ class OffPolicy(checkpoint.Agent):
             return
         seconds = (history.time_collect + history.time_update) * size / history.steps
         most = min(-(-(last - history.steps) // size), int(2e-9 * LONGEST / seconds) + 1)
-        played = play(self, rollout, batch, *self._foresee(most, size, bounds))
+        played = play(self, rollout, batch, *self._rates_of_rounds(most, size, bounds))
         # A round whose numbers are bad after its rollout has made its steps.
         rounds = played.whole + (played.stopped > BAD_ROLLOUT)
         self.count(rounds * size, played.returns, history)
@@ -480,7 +480,7 @@ class OffPolicy(checkpoint.Agent):
         elif played.stopped == BAD_PRIORITY:
             self._give_priorities(batch)
 
-    def _foresee(self, most: int, size: int, bounds: tuple[int, int]) -> tuple[Array, Array]:
+    def _rates_of_rounds(self, most: int, size: int, bounds: tuple[int, int]) -> tuple[Array, Array]:
         """Return the policy's params and the learning rates in each of the next rounds.
 
         Args:
