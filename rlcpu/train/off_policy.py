@@ -480,7 +480,9 @@ class OffPolicy(checkpoint.Agent):
         elif played.stopped == BAD_PRIORITY:
             self._give_priorities(batch)
 
-    def _rates_of_rounds(self, most: int, size: int, bounds: tuple[int, int]) -> tuple[Array, Array]:
+    def _rates_of_rounds(
+        self, most: int, size: int, bounds: tuple[int, int]
+    ) -> tuple[Array, Array]:
         """Return the policy's params and the learning rates in each of the next rounds.
 
         Args:
