@@ -188,6 +188,8 @@ def test_an_update_that_is_not_finite_is_undone() -> None:
     assert np.isfinite(agent.history.losses).all()
 
 
+# The interrupt may come inside a callback of the garbage collector (hypothesis has one).
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no timers of this kind")
 def test_interrupts_at_random_times() -> None:
     expected = make_agent()
