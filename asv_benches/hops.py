@@ -97,12 +97,12 @@ def restarts(cluster: Any, count: int) -> Iterator[tuple[float, float]]:
     """Seconds from a kill to the new process's constructor, and from there to the first batch."""
     from rlcpu.distributed import ReplayShard, ShardedReplay
     from rlcpu.replay import PrioritizedReplayBuffer
-    from rlcpu.replay.structure import Structure
+    from rlcpu.replay.structure import TransitionStructure
 
     with tempfile.TemporaryDirectory() as folder:
         options = {"capacity": CAPACITY, "example": EXAMPLE}
         shard = cluster.start(ReplayShard, PrioritizedReplayBuffer, options, folder=folder)
-        replay = ShardedReplay([shard], Structure(EXAMPLE), prefetch=0)
+        replay = ShardedReplay([shard], TransitionStructure(EXAMPLE), prefetch=0)
         replay.add({"x": np.zeros((CAPACITY, ITEM_BYTES // 4), np.float32)})
         replay.settle(wait=True)
         replay.save()

@@ -28,7 +28,7 @@ AGENTS: dict[str, Any] = {
 }
 
 
-class Family(NamedTuple):
+class Chapter(NamedTuple):
     """Environments of one origin.
 
     Attributes:
@@ -42,32 +42,32 @@ class Family(NamedTuple):
 
 #: By the module of the scalar functions; the first that it begins with counts.
 FAMILIES = {
-    "rlcpu.envs.tasks.minatar": Family(
+    "rlcpu.envs.tasks.minatar": Chapter(
         "MinAtar", "the package minatar: the same transitions from the same states"
     ),
-    "rlcpu.envs.tasks.minigrid": Family(
+    "rlcpu.envs.tasks.minigrid": Chapter(
         "MiniGrid", "the package minigrid: the same transitions from the same states"
     ),
-    "rlcpu.envs.tasks.popgym": Family(
+    "rlcpu.envs.tasks.popgym": Chapter(
         "POPGym", "the package popgym: the same transitions from the same states"
     ),
-    "rlcpu.envs.tasks.toy_text": Family(
+    "rlcpu.envs.tasks.toy_text": Chapter(
         "Toy text", "Gymnasium's {id}: the same transitions from the same states"
     ),
-    "rlcpu.envs.mujoco.dm_control": Family("dm_control", "the task of dm_control's suite"),
-    "rlcpu.envs.mujoco": Family(
+    "rlcpu.envs.mujoco.dm_control": Chapter("dm_control", "the task of dm_control's suite"),
+    "rlcpu.envs.mujoco": Chapter(
         "MuJoCo",
         "Gymnasium's {id}: the same bits in float64, but for the last bit of NumPy's sines, "
         "cosines and norms",
     ),
-    "rlcpu.envs.tasks.box2d.lunar_lander": Family(
+    "rlcpu.envs.tasks.box2d.lunar_lander": Chapter(
         "Box2D tasks", "Gymnasium's {id}, without Box2D: returns have the same distribution"
     ),
-    "rlcpu.envs.tasks.box2d.bipedal_walker": Family(
+    "rlcpu.envs.tasks.box2d.bipedal_walker": Chapter(
         "Box2D tasks",
         "Gymnasium's {id}, without Box2D: after the first step returns have the same distribution",
     ),
-    "rlcpu.envs.": Family(
+    "rlcpu.envs.": Chapter(
         "Classic control",
         "Gymnasium's {id}: the same bits in float64, where NumPy's sine and cosine are libm's",
     ),
@@ -119,7 +119,7 @@ class Entry:
 
     Attributes:
         id: such as "CartPole-v1".
-        family, port_of: see `Family`.
+        family, port_of: see `Chapter`.
         title: one sentence.
         text: paragraphs, as the source has them.
         observation, action: the spaces in words.
@@ -202,13 +202,13 @@ def main_function(dynamics: Dynamics) -> Any:
     return dynamics.step if dynamics.engine is None else getattr(dynamics, "reward", None)
 
 
-def family_of(dynamics: Dynamics) -> Family:
+def family_of(dynamics: Dynamics) -> Chapter:
     """Return the family of an environment."""
     module = getattr(main_function(dynamics), "__module__", "")
     for begin, family in FAMILIES.items():
         if module.startswith(begin):
             return family
-    return Family("Registered by you")
+    return Chapter("Registered by you")
 
 
 def describe(dynamics: Dynamics) -> tuple[str, str]:

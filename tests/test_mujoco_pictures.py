@@ -15,7 +15,7 @@ import rlcpu
 
 mujoco = pytest.importorskip("mujoco")
 
-from rlcpu.envs.mujoco.render import Renderer  # noqa: E402
+from rlcpu.envs.mujoco.render import MuJoCoRenderer  # noqa: E402
 
 CHEETAH = "HalfCheetah-v5"
 
@@ -65,7 +65,7 @@ def test_pictures_show_the_fields_that_vary() -> None:
     lower[1:, base.model.body("bthigh").id, 2] -= 0.3  # m
     dynamics = base.with_params(body_pos=lower)
     params = [dynamics.shown_params({"body_pos": each}) for each in lower]
-    first, second, third = Renderer(dynamics, "rgb_array").render(
+    first, second, third = MuJoCoRenderer(dynamics, "rgb_array").render(
         np.zeros((3, dynamics.state_size)), params
     )
     assert (first != second).any()

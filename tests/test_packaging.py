@@ -238,6 +238,21 @@ def test_nobody_reaches_into_an_object_of_another_file() -> None:
                 assert own, f"{name}, line {node.lineno}: {ast.unparse(node)}"
 
 
+#: Every task has its own.
+CLASSES_OF_MANY = {"Params", "State"}
+
+
+def test_a_name_of_a_class_means_one_thing() -> None:
+    """The adapters' classes take the place of another library's, by their names."""
+    places: dict[str, list[str]] = {}
+    for name, path in NAMES.items():
+        if not name.startswith("rlcpu.adapters"):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef) and node.name not in CLASSES_OF_MANY:
+                    places.setdefault(node.name, []).append(name)
+    assert [(name, *files) for name, files in places.items() if len(files) > 1] == []
+
+
 def test_import_loads_nothing_optional() -> None:
     code = (
         "import sys, rlcpu; "

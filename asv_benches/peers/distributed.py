@@ -76,14 +76,14 @@ def _replay(num_shards: int, capacity: int = CAPACITY) -> Any:
     """Shards full of zeros."""
     from rlcpu.distributed import ReplayShard, ShardedReplay
     from rlcpu.replay import PrioritizedReplayBuffer
-    from rlcpu.replay.structure import Structure
+    from rlcpu.replay.structure import TransitionStructure
 
     example = _example()
     options = {"capacity": capacity // num_shards, "example": example}
     shards = [
         _cluster().start(ReplayShard, PrioritizedReplayBuffer, options) for _ in range(num_shards)
     ]
-    replay = ShardedReplay(shards, Structure(example))
+    replay = ShardedReplay(shards, TransitionStructure(example))
     for _ in range(8):
         replay.add(_zeros(capacity // 8))
     replay.settle(wait=True)

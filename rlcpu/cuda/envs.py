@@ -14,7 +14,7 @@ import numpy as np
 
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import cuda
-from rlcpu.envs.engine.lane import PENDING, Structure, Turn, compile_lane
+from rlcpu.envs.engine.lane import PENDING, LaneStep, Structure, compile_lane
 from rlcpu.kernels.compile import define, source_of_tuple
 from rlcpu.kernels.random import GOLDEN, mix
 
@@ -36,8 +36,8 @@ def write(count: int, dtype: type) -> Callable[..., Any]:
 
 
 @functools.cache
-def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Turn]:
-    """Return a function (state, elapsed, total, action, bits, params, limit) -> Turn.
+def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., LaneStep]:
+    """Return a function (state, elapsed, total, action, bits, params, limit) -> LaneStep.
 
     As `rlcpu.envs.engine.lane.make_turn`, with state, clock and return in registers, and a branch
     where an episode ends: a warp without ends draws no new state.
@@ -58,7 +58,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Tur
         kept = reached
         if renewed:
             kept = reset(params, bits[0], bits[1])
-        return Turn(
+        return LaneStep(
             reached, kept, reward, terminated, truncated, total, elapsed, params, params
         )  # fmt: skip
 

@@ -40,7 +40,7 @@ WIDTH = 16
 _ZERO = np.float32(0)
 
 
-class Network(NamedTuple):
+class NetworkFacts(NamedTuple):
     """Facts of a policy's networks on which machine code depends.
 
     Attributes:
@@ -53,7 +53,7 @@ class Network(NamedTuple):
     activation: int
 
 
-class Decide(NamedTuple):
+class DeviceDecide(NamedTuple):
     """The functions of one policy for one environment.
 
     Attributes:
@@ -68,7 +68,7 @@ class Decide(NamedTuple):
     size: int
 
 
-def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
+def network_of(arrays: PolicyArrays, policy: PolicyCode) -> NetworkFacts | None:
     """Return the structure of a policy's networks; None for a scalar policy.
 
     Raises:
@@ -81,10 +81,10 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
             "networks with a head of their own, or with other layers than dense ones,", ValueError
         )
     value = tuple(map(int, arrays.value_sizes)) if policy.value == "separate" else ()
-    return Network(tuple(map(int, arrays.sizes)), value, int(arrays.settings[0]))
+    return NetworkFacts(tuple(map(int, arrays.sizes)), value, int(arrays.settings[0]))
 
 
-def pack_policy(arrays: PolicyArrays, network: Network | None) -> npt.NDArray[np.float32]:
+def pack_policy(arrays: PolicyArrays, network: NetworkFacts | None) -> npt.NDArray[np.float32]:
     """Return all run-time numbers of a policy: mean, scale, log_std and networks, or its params."""
     if network is None:
         return np.append(arrays.weights, np.float32(0))  # never empty
@@ -102,7 +102,7 @@ def pack_policy(arrays: PolicyArrays, network: Network | None) -> npt.NDArray[np
 
 
 @functools.cache
-def make_decide(env: Structure, policy: PolicyCode, network: Network | None) -> Decide:
+def make_decide(env: Structure, policy: PolicyCode, network: NetworkFacts | None) -> DeviceDecide:
     """Return the functions of a policy, which computes in float32."""
     draws = uniforms(policy.draws, env.num_draws, np.float32)
     if network is None:
@@ -110,7 +110,9 @@ def make_decide(env: Structure, policy: PolicyCode, network: Network | None) -> 
     return _decide_by_network(env, policy, network, draws)
 
 
-def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
+def _decide_by_function(
+    env: Structure, policy: PolicyCode, draws: Callable[..., Any]
+) -> DeviceDecide:
     assert policy.act is not None
     act = specialise(policy.act, np.float32)
     seen = source_of_tuple(f"single(values[{k}])" for k in range(env.observation_rows))
@@ -122,12 +124,12 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     def choose(observation, weights, offset, greedy, bits):
         return act(single(observation), unpack(weights), draws(bits[0], bits[1]))
 
-    return Decide(choose, None, policy.num_params + 1)
+    return DeviceDecide(choose, None, policy.num_params + 1)
 
 
 def _decide_by_network(
-    env: Structure, policy: PolicyCode, network: Network, draws: Callable[..., Any]
-) -> Decide:
+    env: Structure, policy: PolicyCode, network: NetworkFacts, draws: Callable[..., Any]
+) -> DeviceDecide:
     inputs, width = _pad(env.observation_rows), _pad(env.action_size)
     size = 2 * inputs + width
     forward = make_forward(network.sizes, network.activation, size)
@@ -162,7 +164,7 @@ def _decide_by_network(
             else forward(inputs, weights, offset)[last]
         )
 
-    return Decide(choose, evaluate if shared or separate else None, size)
+    return DeviceDecide(choose, evaluate if shared or separate else None, size)
 
 
 def _make_normalise(count: int, scale: int) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from rlcpu.cuda.compile import device, kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, xp, zeros
 from rlcpu.kernels.compile import specialise
 from rlcpu.scan import log_sums
-from rlcpu.scan.recurrences.driver import Problem
+from rlcpu.scan.recurrences.driver import RecurrenceProblem
 from rlcpu.scan.recurrences.rules import FLAGS, LINEAR, Rule, Step, link, link_always
 
 __all__ = ["asarray", "layout_of", "run", "run_log_sums", "xp"]
@@ -29,7 +29,7 @@ __all__ = ["asarray", "layout_of", "run", "run_log_sums", "xp"]
 # ---------------------------------------------------------------- arrays
 
 
-class Strided(NamedTuple):
+class DeviceStrided(NamedTuple):
     """An array as kernels take it, whatever its layout: machine code is the same for all.
 
     Attributes:
@@ -41,7 +41,7 @@ class Strided(NamedTuple):
     strides: tuple[int, int, int]
 
 
-class Layout(NamedTuple):
+class StepsAxis(NamedTuple):
     """A shape and its axis of steps, seen as (outer, num_steps, inner).
 
     Attributes:
@@ -67,10 +67,10 @@ class Layout(NamedTuple):
         """Return a new array of the shape."""
         return empty(self.shape, dtype)
 
-    def strided(self, array: Any) -> Strided:
+    def strided(self, array: Any) -> DeviceStrided:
         """Return the array broadcast to the shape, copied if it has more than three strides."""
         if array.ndim == 0 and type(array) is np.ndarray:
-            return Strided(constant(array.item(), array.dtype), (0, 0, 0))
+            return DeviceStrided(constant(array.item(), array.dtype), (0, 0, 0))
         whole = asarray(array)
         if whole.shape != self.shape:
             whole = xp.broadcast_to(whole, self.shape)
@@ -80,26 +80,26 @@ class Layout(NamedTuple):
         one, two, three = (stride // whole.itemsize for stride in whole.strides)
         size = 1 + sum((n - 1) * s for n, s in zip(whole.shape, (one, two, three), strict=True))
         view = xp.lib.stride_tricks.as_strided
-        return Strided(view(whole, (size,), (whole.itemsize,)), (one, two, three))
+        return DeviceStrided(view(whole, (size,), (whole.itemsize,)), (one, two, three))
 
-    def strided_ends(self, array: Any, dtype: Any) -> Strided:
+    def strided_ends(self, array: Any, dtype: Any) -> DeviceStrided:
         """Return an array without the axis of steps, broadcast likewise, as `dtype`."""
         array = array.astype(dtype, copy=False)
         array = xp.expand_dims(asarray(array), self.axis) if array.ndim else array
         shape = (*self.shape[: self.axis], 1, *self.shape[self.axis + 1 :])
-        return Layout(shape, self.axis).strided(array)
+        return StepsAxis(shape, self.axis).strided(array)
 
-    def finish(self, out: Any, written: Strided) -> None:
+    def finish(self, out: Any, written: DeviceStrided) -> None:
         """Copy a result to its array, if `strided` had to copy that."""
         if not xp.may_share_memory(out, written.memory):
             out[...] = written.memory.reshape(self.shape)
 
 
-def layout_of(array: Any, axis: int) -> Layout:
+def layout_of(array: Any, axis: int) -> StepsAxis:
     """Return how an array lies; ValueError for more steps than 32 bits count."""
     if array.shape[axis] >= 2**31:
         raise ValueError(f"shape {array.shape}: expected fewer than 2**31 steps on a device")
-    return Layout(array.shape, axis)
+    return StepsAxis(array.shape, axis)
 
 
 def constant(number: float, dtype: Any) -> Any:
@@ -115,7 +115,7 @@ def _constant(number: float, dtype: Any, device: int) -> Any:
     return made
 
 
-class Lane(NamedTuple):
+class ThreadLane(NamedTuple):
     """Return the lane of a thread: the index before the steps and the one after them."""
 
     outer: Any
@@ -125,7 +125,7 @@ class Lane(NamedTuple):
 def lane_of(sizes, number):
     """Return the lane of a number; lanes that follow each other are neighbours in memory."""
     outer = number // sizes[2]
-    return Lane(outer, number - outer * sizes[2])
+    return ThreadLane(outer, number - outer * sizes[2])
 
 
 def place(array, lane, k):
@@ -204,9 +204,9 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
 def lane_kernel(rule: Rule, dtype: Any) -> Any:
     """Return the driver (steps, last, initial, options, sizes, direction, chosen, first, second).
 
-    `steps` is a `Step` of `Strided` arrays, flags as uint8; `options` are three numbers, `sizes`
-    those of `Layout`. Lanes whose number in `chosen`, int32, is 0 are left out; a single number is
-    for all.
+    `steps` is a `Step` of `DeviceStrided` arrays, flags as uint8; `options` are three numbers,
+    `sizes` those of `StepsAxis`. Lanes whose number in `chosen`, int32, is 0 are left out; a single
+    number is for all.
     """
     advance, zero = make_advance(rule, dtype), dtype(0.0)
 
@@ -250,7 +250,7 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
         number = cuda.grid(1)
         if number < sizes[0] * sizes[1] * sizes[2]:
             row, inner = number // sizes[2], number % sizes[2]
-            lane, begin = Lane(row // sizes[1], inner), row % sizes[1]
+            lane, begin = ThreadLane(row // sizes[1], inner), row % sizes[1]
             stop = min(begin + window, sizes[1])
             after = last_step(get(last, lane, 0), zero)
             if stop < sizes[1]:
@@ -268,8 +268,8 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
 
 def run(
     rule: Rule,
-    layout: Layout,
-    problem: Problem,
+    layout: StepsAxis,
+    problem: RecurrenceProblem,
     outs: tuple[Any, ...],
     num_threads: int | None = None,
 ) -> None:
@@ -345,7 +345,7 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
     def scan_rows(x, y, initial, sizes, direction, broken, out):
         shared = cuda.shared.array((2, THREADS), dtype)
         thread, row = cuda.threadIdx.x, cuda.blockIdx.x
-        lane = Lane(row, 0)
+        lane = ThreadLane(row, 0)
         before = start(get(initial, lane, 0))
         for begin in range(0, sizes[1], THREADS):
             at, m, s = begin + thread, m0, s0
@@ -363,7 +363,7 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
     return scan_rows
 
 
-def _scan_rows(driver: Any, sizes: Any, direction: int, *arrays: Strided) -> Any:
+def _scan_rows(driver: Any, sizes: Any, direction: int, *arrays: DeviceStrided) -> Any:
     """Run a driver of `row_kernel` with x, y, initial and out; `broken`, on the device."""
     broken, (*inputs, out) = zeros(sizes[0], np.int32), arrays
     arguments = *inputs, sizes, direction, broken, out
@@ -392,7 +392,7 @@ def linear_kernel(dtype: Any) -> Any:
 
 
 def _scan_linear_rows(
-    steps: Step, initial: Strided, sizes: Any, direction: int, out: Strided
+    steps: Step, initial: DeviceStrided, sizes: Any, direction: int, out: DeviceStrided
 ) -> Any:
     """Scan rows of a recurrence by blocks; the steps, and which rows have to be computed by them.
 
@@ -441,7 +441,7 @@ def sums_lane_kernel() -> Any:
 
 
 def run_log_sums(
-    layout: Layout, x: Any, out: Any, reverse: bool, num_threads: int | None = None
+    layout: StepsAxis, x: Any, out: Any, reverse: bool, num_threads: int | None = None
 ) -> None:
     """Overwrite `out`, which may be x, with logarithms of cumulative sums of exponentials of x.
 

@@ -12,14 +12,14 @@ from rlcpu.backends import cpu_only, device_of
 from rlcpu.cuda import device
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp
-from rlcpu.cuda.trees import Tree
+from rlcpu.cuda.trees import DeviceTree
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.replay import fields, storage
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.fields import label
 from rlcpu.replay.items import Ring, pick_item, sum_ahead
 from rlcpu.replay.storage import Rows
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 # ---------------------------------------------------------------- kernels
 
@@ -45,7 +45,7 @@ def look_ahead_kernel(columns, rows, ring, settings, sums, discounts, last):
 # ---------------------------------------------------------------- memory of transitions
 
 
-class Storage(storage.Storage):
+class DeviceStorage(storage.Storage):
     """Rows of transitions on the device, one array per field.
 
     Attributes:
@@ -58,7 +58,7 @@ class Storage(storage.Storage):
 
     in_file = False
 
-    def __init__(self, structure: Structure, num_envs: int, length: int) -> None:
+    def __init__(self, structure: TransitionStructure, num_envs: int, length: int) -> None:
         self.structure, self.num_envs, self.length = structure, num_envs, length
         for field in structure.fields:
             if field.dtype.kind not in "biuf" or field.dtype.itemsize > 8:
@@ -78,7 +78,8 @@ class Storage(storage.Storage):
         """Return the arrays of a batch on the device, and the shape of the leading axes.
 
         Raises:
-            TypeError, ValueError: see `Structure.check`; a leaf on the device is of another dtype
+            TypeError, ValueError: see `TransitionStructure.check`; a leaf on the device has another
+                dtype
                 than the field.
         """
         leaves, stand_ins = list(self.structure.collect(batch)), []
@@ -145,7 +146,7 @@ class Storage(storage.Storage):
     def sections(self, added: int, ring: Ring) -> list[Section]:
         """Return the arrays of a checkpoint.
 
-        See `Storage.sections`. All rows are copied to the host.
+        See `DeviceStorage.sections`. All rows are copied to the host.
         """
         host = self._on_host()
         for column, field in zip(host.fields, self.fields, strict=True):
@@ -167,24 +168,24 @@ class Backend:
     """The device's answers; see `rlcpu.replay.backend.Cpu`, whose names these are."""
 
     device = "cuda"
-    tree = Tree
+    tree = DeviceTree
     empty = staticmethod(empty)
     asarray = staticmethod(asarray)
     to_host = staticmethod(to_host)
 
     @staticmethod
     def storage(
-        structure: Structure,
+        structure: TransitionStructure,
         num_envs: int,
         length: int,
         memmap: str | os.PathLike[str] | None,
         derive_next: bool,
-    ) -> Storage:
+    ) -> DeviceStorage:
         """Return a new storage; NotImplementedError for what only the CPU has."""
         for name, value in (("memmap", memmap), ("derive_next", derive_next or None)):
             if value is not None:
                 raise cpu_only(f"{name}={value!r}")
-        return Storage(structure, num_envs, length)
+        return DeviceStorage(structure, num_envs, length)
 
     @staticmethod
     def concatenate(arrays: Any, axis: int) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.cuda.envs import make_turn, read, write
-from rlcpu.cuda.networks import Decide, Network, make_decide
+from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
 from rlcpu.envs.engine.lane import Structure, compile_lane
 from rlcpu.envs.engine.rollout import make_clip
 from rlcpu.envs.policies import PolicyCode
@@ -77,7 +77,7 @@ def _stage(copy: Any, weights: Any) -> None:
 
 @functools.cache
 def rollout_kernel(
-    env: Structure, dtype: type, code: PolicyCode, network: Network | None, records: bool
+    env: Structure, dtype: type, code: PolicyCode, network: NetworkFacts | None, records: bool
 ) -> Kernel:
     """Return the driver of K steps, which keeps `Records` or `Sums`.
 
@@ -136,7 +136,7 @@ def rollout_kernel(
 # far, and `finish` in the end; `at` is step * N + environment.
 
 
-def _record(env: Structure, dtype: type, decide: Decide) -> tuple[Callable[..., Any], ...]:
+def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable[..., Any], ...]:
     """Everything."""
     zero, width = np.float32(0), env.observation_rows
     observe, valued = compile_lane(env, dtype).observe, decide.evaluate is not None

@@ -117,7 +117,7 @@ def wants_all(count: int, entries: int) -> bool:
     return 2 * entries <= 3 * count
 
 
-class Tree(tree_cpu.Tree):
+class DeviceTree(tree_cpu.Tree):
     """`rlcpu.replay.tree_cpu.Tree` on the device.
 
     Attributes:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host, xp, zeros
-from rlcpu.cuda.recurrences import Lane, Layout, device_rule, get, lane_of, place
+from rlcpu.cuda.recurrences import StepsAxis, ThreadLane, device_rule, get, lane_of, place
 from rlcpu.scan.arguments import Systems
 from rlcpu.scan.tridiagonal.chunks import Mode
 from rlcpu.scan.tridiagonal.equations import Pending, Pivot, eliminate, scaled, substitute
@@ -59,7 +59,7 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
             return own, cuda.threadIdx.x, step
         number = step * WARP + cuda.threadIdx.x
         row = number // width
-        return Lane(min(first + row, sizes[0] - 1), 0), row, number % width
+        return ThreadLane(min(first + row, sizes[0] - 1), 0), row, number % width
 
     def read(arrays, sizes, shift, own, first, begin, step):
         # Of transposed systems lower[k] is upper[k-1]. What is ignored may be any number.
@@ -238,7 +238,7 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
         return status
     if mode.transposed:
         lower, upper = upper, lower
-    layout = Layout(out.shape, axis)
+    layout = StepsAxis(out.shape, axis)
     outer, n, inner = layout.sizes
     strided = Raw(*map(layout.strided, (lower, diagonal, upper, rhs)))
     ends = asarray(np.reshape(n if lengths is None else lengths, -1), np.int64)

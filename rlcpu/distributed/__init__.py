@@ -5,7 +5,7 @@ Agents with a replay buffer use all of this by `agent.learn(steps, num_collector
 the classes here are what that is made of. Nothing here is imported with rlcpu itself.
 """
 
-from rlcpu.distributed.actors import Actor, Cluster, ClusterError
+from rlcpu.distributed.actors import Cluster, ClusterError, RayActor
 from rlcpu.distributed.collector import Collector, Made
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
@@ -15,7 +15,6 @@ from rlcpu.distributed.rollouts import RolloutCollector
 from rlcpu.distributed.shard import Drawn, ReplayShard, Standing, Updated
 
 __all__ = [
-    "Actor",
     "Cluster",
     "ClusterError",
     "Collector",
@@ -25,6 +24,7 @@ __all__ = [
     "LostArgumentError",
     "LostError",
     "Made",
+    "RayActor",
     "Remote",
     "ReplayShard",
     "RolloutCollector",

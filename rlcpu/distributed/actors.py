@@ -72,7 +72,7 @@ def check_address(address: Any) -> None:
         raise ValueError(f"address={address!r}: {wanted}")
 
 
-class Actor:
+class RayActor:
     """An object in a process of its own, which Ray starts again when it dies; a `Remote`.
 
     Args:
@@ -185,7 +185,7 @@ class Cluster:
         check_address(address)
         self.ray = import_ray()
         self._owns = not self.ray.is_initialized()
-        self._actors: list[Actor] = []
+        self._actors: list[RayActor] = []
         self._folder: str | None = None
         if self._owns and address is None:
             _check_room(num_actors)
@@ -219,9 +219,9 @@ class Cluster:
                 )
             time.sleep(0.1)
 
-    def start(self, kind: type, *arguments: Any, **options: Any) -> Actor:
+    def start(self, kind: type, *arguments: Any, **options: Any) -> RayActor:
         """Start an actor."""
-        actor = Actor(self, kind, arguments, options)
+        actor = RayActor(self, kind, arguments, options)
         self._actors.append(actor)
         return actor
 

@@ -42,7 +42,7 @@ class Made(NamedTuple):
     life: int
 
 
-class Acting:
+class CollectorBase:
     """What collectors have in common: a copy of the learner's policy, and CPUs of their own."""
 
     def __init__(self, policy: Any) -> None:
@@ -68,7 +68,9 @@ class Acting:
             array[...] = numbers[name]
 
 
-def start_collectors(cluster: Any, kind: type[Acting], arguments: Iterable[Any]) -> list[Any]:
+def start_collectors(
+    cluster: Any, kind: type[CollectorBase], arguments: Iterable[Any]
+) -> list[Any]:
     """Collectors that are ready, one for each (positional, keyword) arguments; see `Cluster`."""
     collectors = [cluster.start(kind, *positional, **options) for positional, options in arguments]
     for each in collectors:
@@ -85,7 +87,7 @@ def pin_all(collectors: Sequence[Remote]) -> None:
             each.call("pin", machines[:i].count(machine), machines.count(machine))
 
 
-class Collector(Acting):
+class Collector(CollectorBase):
     """Environments of its own, and a copy of the learner's policy, whose numbers are sent to it.
 
     Args:

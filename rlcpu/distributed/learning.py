@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from rlcpu.distributed.actors import Actor, Cluster
+from rlcpu.distributed.actors import Cluster, RayActor
 from rlcpu.distributed.collector import Collector, Made, pin_all, start_collectors
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
@@ -23,7 +23,7 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 if TYPE_CHECKING:
     from rlcpu.train.history import History
@@ -112,7 +112,7 @@ class Session:
         num_shards = check_count("num_shards", num_shards)
         kind = _kind_of(agent, num_collectors)
         example = {**example_of(agent.env), "discount": np.float32(0)}
-        structure = Structure(example)
+        structure = TransitionStructure(example)
         size = sum(field.dtype.itemsize * math.prod(field.shape) for field in structure.fields)
         self.agent, self._own_buffer = agent, agent.buffer
         self._limit(BLOCK_BYTES // size, total_steps, num_collectors)
@@ -158,7 +158,7 @@ class Session:
 
     def _start_shards(
         self, kind: Any, count: int, example: Any, folder: Any, save_period: float
-    ) -> list[Actor]:
+    ) -> list[RayActor]:
         """Shards like the agent's own buffer, which share its capacity."""
         buffer = self._own_buffer
         options = {"capacity": -(-buffer.capacity // count), "example": example}
@@ -177,7 +177,7 @@ class Session:
             for number in range(count)
         ]
 
-    def _start_collectors(self, kind: Any, seeds: list[int]) -> list[Actor]:
+    def _start_collectors(self, kind: Any, seeds: list[int]) -> list[RayActor]:
         """Collectors that act as the agent does."""
         agent, buffer, config = self.agent, self._own_buffer, self.agent.config
         options = {

@@ -22,7 +22,7 @@ from rlcpu.kernels.checks import check_seed
 from rlcpu.replay.backend import find
 from rlcpu.replay.checks import check_count, check_number, take_numbers
 from rlcpu.replay.items import Batch
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
 
@@ -115,7 +115,7 @@ class ShardedReplay:
     def __init__(
         self,
         shards: Sequence[Remote],
-        structure: Structure,
+        structure: TransitionStructure,
         *,
         beta: float = 0.4,
         prioritized: bool = True,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.distributed.actors import Cluster
-from rlcpu.distributed.collector import Acting, pin_all, start_collectors
+from rlcpu.distributed.collector import CollectorBase, pin_all, start_collectors
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
 from rlcpu.envs.collect import Rollout, take_rollout
@@ -47,7 +47,7 @@ class Part(NamedTuple):
     seconds: float
 
 
-class RolloutCollector(Acting):
+class RolloutCollector(CollectorBase):
     """Makes rollouts of environments whose state comes with each call; keeps nothing but memory.
 
     Args:

@@ -10,7 +10,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
@@ -38,6 +38,10 @@ from rlcpu.envs.checks.trial import (
 from rlcpu.envs.engine import engine_of
 from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.envs.engine.layout import Field, Layout, floats
+
+
+class NoParams(NamedTuple):
+    """The parameters of an environment without any."""
 
 
 def identity(state: tuple[float, ...], params: Any) -> tuple[float, ...]:
@@ -98,9 +102,10 @@ class Dynamics:
             `MultiBinary((planes, rows, columns))`.
         action_space: one environment's: `Discrete(n)`, `MultiDiscrete`, of which an action is a
             tuple of ints, or a float32 `Box`, (action_size,).
-        params: NamedTuple of defaults, each of which a user can override by name. Its numbers
-            become floats and are read at run time: changing one compiles nothing. Its bools are
-            constants of the machine code: an option that is off costs nothing.
+        params: NamedTuple of defaults, each of which a user can override by name; none if it is
+            left out. Its numbers become floats and are read at run time: changing one compiles
+            nothing. Its bools are constants of the machine code: an option that is off costs
+            nothing.
         randomize: optional (rng, params) -> a NamedTuple of those numbers of params that a new
             episode of one environment draws anew, under their names in params; `params` has what
             was given when the environments were made. It is called at every reset, before `reset`,
@@ -139,7 +144,7 @@ class Dynamics:
     action_mask: Callable[..., Any] | None = None
     observation_space: Box | Discrete | MultiBinary
     action_space: Box | Discrete | MultiDiscrete
-    params: Any
+    params: Any = NoParams()  # noqa: RUF009 - a tuple
     reset_draws: int = 0
     step_draws: int = 0
     randomize: Callable[..., Any] | None = None

@@ -28,7 +28,7 @@ from rlcpu.envs.engine.carried import check_carried
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.layout import States, with_fields
-from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.threads import check_num_threads
 
@@ -164,7 +164,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.max_episode_steps = limit
         self.num_threads = check_num_threads(num_threads)
         # Copies: seeding the spaces of one environment must not change another's samples.
-        view = View.of(dynamics, planes, self.dtype)
+        view = ObservationView.of(dynamics, planes, self.dtype)
         self.view = view._replace(num_threads=self.num_threads)
         self.single_observation_space = self.view.space(dynamics.observed_as(self.dtype))
         self.single_action_space = copy.deepcopy(dynamics.action_space)

@@ -23,7 +23,7 @@ logger = logging.getLogger("rlcpu")
 QUIET = 1.0
 
 
-class Plan(NamedTuple):
+class CompilePlan(NamedTuple):
     """Kernels that are about to be needed.
 
     Attributes:
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
 
 _lock = threading.Lock()
 _running, _since, _total = 0, 0.0, 0.0
-_plan: Plan | None = None
+_plan: CompilePlan | None = None
 _ready, _shown = 0, 0
 
 
@@ -67,7 +67,7 @@ def counted() -> Iterator[None]:
 def expect(subject: str, total: int) -> None:
     """Say what the next kernels are for, and how many there are, loaded or compiled."""
     global _plan, _ready
-    _plan, _ready = Plan(subject, total, seconds()), 0
+    _plan, _ready = CompilePlan(subject, total, seconds()), 0
 
 
 def count() -> None:

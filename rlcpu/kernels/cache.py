@@ -99,7 +99,7 @@ class KernelCache(hooks.Cache):
 
     def __init__(self, kernel: Any, check: Callable[[], None]) -> None:
         self._kernel, self._check = kernel, check
-        self._turn: Turn | None = None
+        self._turn: CompileTurn | None = None
 
     @functools.cached_property
     def _fingerprint(self) -> str:
@@ -153,7 +153,7 @@ class KernelCache(hooks.Cache):
         if overload is None:
             self.end_turn()
             with announce.counted():
-                self._turn = Turn(path)
+                self._turn = CompileTurn(path)
             overload = self._load(path, files, target_context)  # somebody may have compiled it
             if overload is not None:
                 self.end_turn()
@@ -194,7 +194,7 @@ class KernelCache(hooks.Cache):
             self.end_turn()
 
 
-class Turn:
+class CompileTurn:
     """The turn to compile what will be written to a path: one process has it at a time.
 
     It is a lock on a file beside the path, which the kernel takes back when a process ends, however

@@ -259,7 +259,7 @@ def user_compiler(arrays: bool) -> type:
     """
     guarded = functools.partial(_guarded, arrays=arrays)
 
-    class Compiler(hooks.linked_compiler(guarded, _accessed if arrays else None)):  # type: ignore[misc]
+    class GuardedCompiler(hooks.linked_compiler(guarded, _accessed if arrays else None)):  # type: ignore[misc]
         def compile_extra(self, function: Any) -> Any:
             try:
                 compiled = super().compile_extra(function)
@@ -269,7 +269,7 @@ def user_compiler(arrays: bool) -> type:
             _failures.pop(function, None)
             return compiled
 
-    return Compiler
+    return GuardedCompiler
 
 
 # ---------------------------------------------------------------- what users are told

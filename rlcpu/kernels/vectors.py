@@ -70,7 +70,7 @@ class Vector(types.Type):
 
 
 @register_model(Vector)
-class _Model(models.PrimitiveModel):
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, kind.code)
 

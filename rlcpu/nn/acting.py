@@ -25,7 +25,7 @@ from rlcpu.nn.layers.embedding import sum_ones
 from rlcpu.nn.layers.kind import STEP, UNIT, padded
 from rlcpu.nn.packed import Packed, input_place, output_place, read_state, write_state
 from rlcpu.nn.passes import Time, forward, link
-from rlcpu.nn.plan import Plan
+from rlcpu.nn.plan import NetworkPlan
 
 Array = npt.NDArray[Any]
 #: Samples that pass a network at a time outside of rollouts.
@@ -236,7 +236,7 @@ class Acting:
         made: numbers of all outputs.
     """
 
-    def __init__(self, plan: Plan, parameters: npt.NDArray[np.float32]) -> None:
+    def __init__(self, plan: NetworkPlan, parameters: npt.NDArray[np.float32]) -> None:
         self.parameters, self.plan = parameters, plan
         self.made = int(plan.outputs[:, 2].sum())
         self._flat = plan.flat_views(parameters)
@@ -312,7 +312,7 @@ class Actings:
     def __reduce__(self) -> Any:
         return Actings, ()
 
-    def of(self, name: str, plan: Plan, parameters: npt.NDArray[np.float32]) -> Acting:
+    def of(self, name: str, plan: NetworkPlan, parameters: npt.NDArray[np.float32]) -> Acting:
         """Return the network of a name, with the present parameters."""
         made = self._made.get(name)
         if made is None or made.plan is not plan or made.parameters is not parameters:

@@ -84,7 +84,7 @@ def _common(*kinds: Any) -> Any:
 
 
 @register_model(DualType)
-class _Model(models.StructModel):
+class _DualModel(models.StructModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, [("value", kind.real), ("slopes", kind.slopes)])
 

@@ -42,12 +42,12 @@ class Learnt(NamedTuple):
     copies: Any
 
 
-class Layout(NamedTuple):
+class FlatLayout(NamedTuple):
     """Places of networks in the flat vectors.
 
     Attributes:
         tables, inputs, outputs, states: those of each network's plan, with zeros behind them up to
-            the longest; see `rlcpu.nn.plan.Plan`.
+            the longest; see `rlcpu.nn.plan.NetworkPlan`.
         steps: (num_networks,) int64, rows of each table.
         begins, copies_begins: (num_networks + 1,) int64, bounds in parameters and in copies.
         free: (num_networks,) int64, free parameters at the beginning of each, padded.
@@ -63,12 +63,12 @@ class Layout(NamedTuple):
     free: Any
 
     @classmethod
-    def of(cls, networks: Sequence[Network]) -> Layout:
+    def of(cls, networks: Sequence[Network]) -> FlatLayout:
         """Lay out one network after the other."""
         plans = [each.plan for each in networks]
         free = [padded(each.free.size) for each in networks]
         sizes = [plan.parameters + size for plan, size in zip(plans, free, strict=True)]
-        return Layout(
+        return FlatLayout(
             tables=_stack([plan.table for plan in plans]),
             inputs=_stack([plan.inputs for plan in plans]),
             outputs=_stack([plan.outputs for plan in plans]),
@@ -94,7 +94,7 @@ class FlatLearner:
 
     Args:
         networks: all that are in the vectors.
-        layout: has the fields of `Layout`, at least.
+        layout: has the fields of `FlatLayout`, at least.
         counters: how many numbers count what was done.
         seed: of the random stream.
         num_threads: threads at most; None for one on each CPU that the process may use.

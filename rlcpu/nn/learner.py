@@ -20,7 +20,7 @@ from rlcpu.nn import flat, instructions, passes
 from rlcpu.nn.columns import Columns, address_of, as_writable
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.instructions.chunk import COLUMN_RECORD, Chunk
-from rlcpu.nn.layers.kind import Step, padded
+from rlcpu.nn.layers.kind import LayerStep, padded
 from rlcpu.nn.network import Network
 from rlcpu.nn.program import FROM_COLUMN, STARTS, NetworkSizes
 from rlcpu.nn.tape import Tape
@@ -29,11 +29,11 @@ from rlcpu.nn.update import (
     MOST_PARTS,
     SLICE,
     SLICE_RECORD,
-    Batch,
     Frame,
-    Layout,
-    Settings,
+    LearntLayout,
+    SampleColumns,
     Space,
+    UpdateSettings,
     make_kernel,
     make_update,
     share_kind,
@@ -62,7 +62,7 @@ class Update(NamedTuple):
     every: int = 1
 
 
-class Steps(NamedTuple):
+class LearnerSettings(NamedTuple):
     """Settings of a call of `Learner.update`.
 
     Attributes:
@@ -148,7 +148,7 @@ class Learner(FlatLearner):
     """
 
     awaited: subprocess.Popen[bytes] | None = None
-    last_call: Call | None = None
+    last_call: UpdateArguments | None = None
     _compiled: Any = None
 
     def __init__(
@@ -209,9 +209,9 @@ class Learner(FlatLearner):
 
     # ------------------------------------------------------------ what is learnt
 
-    def _lay_out(self, networks: Sequence[Network]) -> Layout:
+    def _lay_out(self, networks: Sequence[Network]) -> LearntLayout:
         """Lay out networks, targets, then arrays, and cut what updates learn into slices."""
-        plain = flat.Layout.of(networks)
+        plain = flat.FlatLayout.of(networks)
         count, end = len(networks), int(plain.begins[-1])
         self._places: dict[str, tuple[int, int]] = {}
         for name, array in self.arrays.items():
@@ -231,7 +231,7 @@ class Learner(FlatLearner):
                 else:
                     slices += _slices_of(plain, self.names.index(name))
             bounds.append(len(slices))
-        return Layout(
+        return LearntLayout(
             **{**plain._asdict(), "begins": begins},
             targets=numbers,
             parameters=int(plain.begins[-1]),
@@ -380,7 +380,7 @@ class Learner(FlatLearner):
         part, chunk = parts_of(minibatch, length)
         space = self._space_for(self._make_space, count, minibatch, part, chunk)
         real = self.dtype
-        values = Settings(
+        values = UpdateSettings(
             epochs=epochs,
             minibatch=minibatch,
             part=part,
@@ -406,7 +406,7 @@ class Learner(FlatLearner):
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), real)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
         places = np.array([0 if array is None else address_of(array) for array in remembered])
-        samples, kernel = Batch(count, columns, outputs, places), self._compiled.kernel
+        samples, kernel = SampleColumns(count, columns, outputs, places), self._compiled.kernel
         update = self._compiled.update
         alive = references, remembered
         workers = self._workers_for(minibatch, part, epochs * -(-count // minibatch))
@@ -416,7 +416,7 @@ class Learner(FlatLearner):
             kernel(update, *arguments)
 
         frame = Frame(self.learnt, self.layout, self._program, samples, space, values)
-        self.last_call = Call(workers, references, update, frame)
+        self.last_call = UpdateArguments(workers, references, update, frame)
         try:
             self._run(run, workers, space, self._program, samples, space, values)
         finally:
@@ -460,11 +460,11 @@ class Learner(FlatLearner):
             "help"
         )
 
-    def _check_steps(self, steps: dict[str, Any]) -> Steps:
+    def _check_steps(self, steps: dict[str, Any]) -> LearnerSettings:
         """Return the settings of a call, after checks."""
         if "learning_rate" not in steps:
             raise TypeError("learning_rate: expected a number")
-        chosen = Steps(**steps)
+        chosen = LearnerSettings(**steps)
         for name in ("epochs", "minibatch_size", "target_period", "sequence_length"):
             check_count(name, getattr(chosen, name))
         if chosen.minibatch_size % chosen.sequence_length:
@@ -599,8 +599,8 @@ class Learner(FlatLearner):
         """Return values of the types of the kernel's last arguments."""
         real, numbers = self.dtype, np.zeros(1, np.int64)
         reals: Any = np.zeros(1, real)
-        batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), numbers)
-        settings = Settings(
+        batch = SampleColumns(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), numbers)
+        settings = UpdateSettings(
             *(1, 1, 1, 1, 1, False, numbers, numbers, numbers, 1, real(0), reals, real(0), real(0)),
             *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0),
         )
@@ -622,7 +622,7 @@ class Learner(FlatLearner):
         }
 
 
-class Call(NamedTuple):
+class UpdateArguments(NamedTuple):
     """Arguments of an update, which kernels may call again in the same memory.
 
     Attributes:
@@ -672,11 +672,11 @@ def _check_array(name: str, array: Any) -> None:
 
 
 def _slices_of(layout: Any, k: int) -> list[tuple[int, ...]]:
-    """Return the slices of one network, see `Layout`."""
+    """Return the slices of one network, see `LearntLayout`."""
     slices: list[tuple[int, ...]] = []
     shift = int(layout.begins[k] + layout.free[k])
     for number, row in enumerate(layout.tables[k, : layout.steps[k]].tolist()):
-        step = Step(*row)
+        step = LayerStep(*row)
         if step.end == step.parameters:
             continue
         for first in range(0, max(step.rows, 1), SLICE):

@@ -9,17 +9,17 @@ from rlcpu.kernels.matmul import Matrix, transpose
 from rlcpu.kernels.memory import address
 from rlcpu.kernels.vectors import width
 from rlcpu.nn.layers.kind import UNIT
-from rlcpu.nn.plan import Place
+from rlcpu.nn.plan import TensorPlace
 
 
 class Packed(NamedTuple):
-    """One network; for the first three see `rlcpu.nn.plan.Plan`.
+    """One network; for the first three see `rlcpu.nn.plan.NetworkPlan`.
 
     Attributes:
         table, inputs, outputs, states: of the plan; rows of the last three may be followed by
             others, of states by zeros.
         parameters: (plan.parameters,).
-        copies: (plan.copies,) transposed matrices, see `rlcpu.nn.plan.Plan.copied_views`.
+        copies: (plan.copies,) transposed matrices, see `rlcpu.nn.plan.NetworkPlan.copied_views`.
     """
 
     table: Any
@@ -30,18 +30,18 @@ class Packed(NamedTuple):
     copies: Any
 
 
-_read_place = tuple_of(Place, len(Place._fields))
+_read_place = tuple_of(TensorPlace, len(TensorPlace._fields))
 
 
 @inline
 def input_place(network, number):
-    """Return the `Place` of an input of a network."""
+    """Return the `TensorPlace` of an input of a network."""
     return _read_place(network.inputs[number])
 
 
 @inline
 def output_place(network, number):
-    """Return the `Place` of an output of a network."""
+    """Return the `TensorPlace` of an output of a network."""
     return _read_place(network.outputs[number])
 
 

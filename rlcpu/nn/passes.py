@@ -12,7 +12,7 @@ the first network that needs it: a new network of known kinds compiles nothing.
         makes derivatives by the parameters, by the inputs, or both
 
 `network` is a `Packed` whose table is linked; `input_place` and `output_place` say where its inputs
-and outputs are in `units`, which its `Plan` has the size of:
+and outputs are in `units`, which its `NetworkPlan` has the size of:
 
     units      (samples * plan.units,) or more. Before a forward pass, the caller writes the inputs:
                rows of place.width numbers, of which the first place.size count, the others are 0.
@@ -47,7 +47,7 @@ from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
 from rlcpu.nn.layers.kind import FORWARD, STEP, Array
 from rlcpu.nn.layers.kind import OVERWRITTEN as OVERWRITTEN
 from rlcpu.nn.packed import Packed, output_place
-from rlcpu.nn.plan import Plan
+from rlcpu.nn.plan import NetworkPlan
 
 
 class Time(NamedTuple):
@@ -55,7 +55,7 @@ class Time(NamedTuple):
 
     Samples lie time step after time step, those of all sequences in each. Before a forward pass,
     the caller writes the states of all sequences to the first rows of their places
-    (`rlcpu.nn.plan.Plan.states`).
+    (`rlcpu.nn.plan.NetworkPlan.states`).
 
     Attributes:
         steps: time steps; 1 without memory.
@@ -118,7 +118,7 @@ def backward(network, units, slopes, gradients, samples, is_summed, time, mode):
         _call(network.table[i].backward, work, i)
 
 
-def link(plan: Plan, dtype: type, is_learnt: bool = True) -> Array:
+def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> Array:
     """Return the table of a plan with the addresses of functions, compiled if need be.
 
     Args:

@@ -22,14 +22,14 @@ import numpy.typing as npt
 
 from rlcpu.nn.layers.activations import RELU
 from rlcpu.nn.layers.dense import DENSE
-from rlcpu.nn.layers.graph import Draft, Graph, Picture, Tensor, Trace
+from rlcpu.nn.layers.graph import Draft, Graph, LayerOutput, Picture, Trace
 from rlcpu.nn.layers.joins import COPY
-from rlcpu.nn.layers.kind import IN_PLACE, STEP, Kind, Parameters, Sizes, Step, padded
+from rlcpu.nn.layers.kind import IN_PLACE, STEP, Kind, LayerStep, ParameterArray, Sizes, padded
 
 Array = npt.NDArray[Any]
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """Place of an input or output of a network.
 
     Those of S samples are units[cells * S : (cells + width) * S], rows of `width` numbers of which
@@ -51,19 +51,19 @@ class PlacedArray(NamedTuple):
     """
 
     name: str
-    parameters: Parameters
+    parameters: ParameterArray
     flat: int
     packed: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """Places and sizes of a network, for kernels.
 
     Attributes:
         table: (num_steps,) of dtype `STEP`, instructions, without addresses of functions.
         kinds: of layers, one for each instruction.
-        inputs, outputs: (number of them, 3) int64, rows of `Place`.
+        inputs, outputs: (number of them, 3) int64, rows of `TensorPlace`.
         states: (number of them, 3) int64, of layers with memory: a place has rows for the first
             time step, and those of the others, and of what comes after the last, behind them.
         units: numbers of a sample, of all layers.
@@ -91,9 +91,9 @@ class Plan:
         return plan_of, self.made_of
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[LayerStep]:
         """Return the rows of the table, with names."""
-        return [Step(*row) for row in self.table.tolist()]
+        return [LayerStep(*row) for row in self.table.tolist()]
 
     @property
     def state_size(self) -> int:
@@ -103,7 +103,7 @@ class Plan:
     @property
     def takes_ones(self) -> bool:
         """Tell whether sums of rows may replace the first layer's product; see `Ones`."""
-        step = Step(*self.table[0].tolist())
+        step = LayerStep(*self.table[0].tolist())
         is_first = self.kinds[0] is DENSE and step.inputs == 0 and step.copies < 0
         return is_first and step.output_slopes == IN_PLACE
 
@@ -157,7 +157,7 @@ class Plan:
         return np.concatenate([np.zeros(0), *parts]).astype(np.float32)
 
 
-def plan_of(inputs: Mapping[str, int], outputs: Mapping[str, Graph]) -> Plan:
+def plan_of(inputs: Mapping[str, int], outputs: Mapping[str, Graph]) -> NetworkPlan:
     """Make the plan of a network.
 
     Args:
@@ -182,7 +182,7 @@ def plan_of(inputs: Mapping[str, int], outputs: Mapping[str, Graph]) -> Plan:
 
 
 def _copy_where_needed(
-    drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]
+    drafts: list[Draft], inputs: list[LayerOutput], ends: list[LayerOutput]
 ) -> list[Draft]:
     """Leave out copies that nobody needs, and put in those that layers need.
 
@@ -224,7 +224,7 @@ def _copy_where_needed(
     return result
 
 
-def _is_spare(copy: Draft, ends: list[Tensor]) -> bool:
+def _is_spare(copy: Draft, ends: list[LayerOutput]) -> bool:
     """Tell whether the source of a copy may take its target's place."""
     source = copy.source
     is_whole = copy.option == 0 and source.size == copy.target.size
@@ -232,9 +232,9 @@ def _is_spare(copy: Draft, ends: list[Tensor]) -> bool:
     return is_whole and is_alone and not source.is_input
 
 
-def _insert_copy(tensor: Tensor, readers: list[Draft]) -> Draft:
+def _insert_copy(tensor: LayerOutput, readers: list[Draft]) -> Draft:
     """Return a step that copies a tensor, and let some of its readers read the copy."""
-    copy = Draft(COPY, tensor, Tensor(tensor.size, tensor.picture))
+    copy = Draft(COPY, tensor, LayerOutput(tensor.size, tensor.picture))
     tensor.readers = [each for each in tensor.readers if each not in readers] + [copy]
     copy.target.makers.append(copy)
     for reader in readers:
@@ -254,12 +254,12 @@ def _join_relus(drafts: list[Draft]) -> None:
 # ---------------------------------------------------------------- places
 
 
-def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Plan:
+def _place(drafts: list[Draft], inputs: list[LayerOutput], ends: list[LayerOutput]) -> NetworkPlan:
     """Give all steps, inputs and outputs their places."""
     units, next_unit = {}, 0
     for tensor in inputs:
         units[tensor], next_unit = next_unit, next_unit + padded(tensor.size)
-    steps, arrays, states, learns = [], [], [], set[Tensor]()
+    steps, arrays, states, learns = [], [], [], set[LayerOutput]()
     flat = packed = copies = 0
     slopes, most_slopes = _place_slopes(drafts)
     numbers: dict[str, int] = {}
@@ -270,13 +270,13 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
         if draft.layer is not None:
             next_unit += draft.layer.saved_of(_sizes_of(draft))
             if draft.layer.state:
-                states.append(Place(saved, draft.layer.state, draft.layer.state))
+                states.append(TensorPlace(saved, draft.layer.state, draft.layer.state))
         if target not in units:
             if target.shares is None:
                 units[target], next_unit = next_unit, next_unit + width_out
             else:
                 units[target] = units[target.shares]
-        step = Step(
+        step = LayerStep(
             option=draft.option,
             floor=int(draft.floor),
             inputs=units[source],
@@ -310,7 +310,7 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
             learns.add(target)
         steps.append(step._replace(end=packed))
     widths = [max(step.width_in, step.width_out) for step in steps]
-    return Plan(
+    return NetworkPlan(
         table=np.array(steps, STEP),
         kinds=tuple(draft.kind for draft in drafts),
         inputs=_places(inputs, units),
@@ -326,7 +326,7 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
     )
 
 
-def _parameters_of(draft: Draft) -> list[Parameters]:
+def _parameters_of(draft: Draft) -> list[ParameterArray]:
     return [] if draft.layer is None else draft.layer.parameters(_sizes_of(draft))
 
 
@@ -336,19 +336,19 @@ def _sizes_of(draft: Draft) -> Sizes:
     return Sizes(source.size, target.size, source.is_input, target.is_output, *pictures)
 
 
-def _places(tensors: list[Tensor], units: dict[Tensor, int]) -> npt.NDArray[np.int64]:
-    places = [Place(units[each], padded(each.size), each.size) for each in tensors]
+def _places(tensors: list[LayerOutput], units: dict[LayerOutput, int]) -> npt.NDArray[np.int64]:
+    places = [TensorPlace(units[each], padded(each.size), each.size) for each in tensors]
     return np.array(places, np.int64)
 
 
-def _place_slopes(drafts: list[Draft]) -> tuple[dict[Tensor, int], int]:
+def _place_slopes(drafts: list[Draft]) -> tuple[dict[LayerOutput, int], int]:
     """Return places in `slopes` of derivatives by tensors, and how many numbers there are.
 
     Derivatives that take the place of their tensor have none. In the backward pass a place is in
     use from the last reader of a tensor to its first maker.
     """
-    places: dict[Tensor, int] = {}
-    taken: list[tuple[int, int, Tensor]] = []
+    places: dict[LayerOutput, int] = {}
+    taken: list[tuple[int, int, LayerOutput]] = []
     most = 0
     for draft in reversed(drafts):
         source = draft.source

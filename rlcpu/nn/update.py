@@ -30,7 +30,7 @@ from rlcpu.nn.layers.rows import fill
 from rlcpu.nn.order import bits_of, shuffled
 from rlcpu.nn.packed import copy_rows, network_of
 from rlcpu.nn.program import Program
-from rlcpu.nn.workers import Board, claim, finish, item_of, stop, wait
+from rlcpu.nn.workers import WorkersMemory, claim, finish, item_of, stop, wait
 
 u32 = np.uint32
 #: Samples that pass the networks together, and at most so many parts has a minibatch.
@@ -47,8 +47,8 @@ SLICE_RECORD = np.dtype(
 )
 
 
-class Layout(NamedTuple):
-    """Places of everything that is learnt; the first fields are those of `rlcpu.nn.flat.Layout`.
+class LearntLayout(NamedTuple):
+    """Places of all that is learnt; the first fields are those of `rlcpu.nn.flat.FlatLayout`.
 
     Attributes:
         targets: (num_networks,) int64, the network that follows each slowly, or -1.
@@ -71,7 +71,7 @@ class Layout(NamedTuple):
     updates: Any
 
 
-class Batch(NamedTuple):
+class SampleColumns(NamedTuple):
     """Columns of S samples.
 
     Attributes:
@@ -98,7 +98,7 @@ class Space(NamedTuple):
         sums: (num_parts, num_sums) float64.
         squares: (num_slices,) float64.
         units, products, rows, slopes: (num_workers, any), scratch of one worker.
-        claims, done: see `rlcpu.nn.workers.Board`.
+        claims, done: see `rlcpu.nn.workers.WorkersMemory`.
         report: (num_updates, num_sums + 3) float64: sums over the gradient steps of means over the
             samples, the norm of the gradient, how many steps, and 1 after a fault.
     """
@@ -117,7 +117,7 @@ class Space(NamedTuple):
     report: Any
 
 
-class Settings(NamedTuple):
+class UpdateSettings(NamedTuple):
     """Settings of a call; reals are of the learner's dtype.
 
     Attributes:
@@ -173,11 +173,11 @@ class Frame(NamedTuple):
     """
 
     learnt: Any
-    layout: Layout
+    layout: LearntLayout
     program: Program
-    batch: Batch
+    batch: SampleColumns
     space: Space
-    settings: Settings
+    settings: UpdateSettings
 
 
 class Share(NamedTuple):
@@ -193,7 +193,7 @@ class Share(NamedTuple):
     frame: Any
 
 
-class Turn(NamedTuple):
+class WorkerTurn(NamedTuple):
     """Position of a worker in a call.
 
     Attributes:
@@ -418,7 +418,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
     @outline
     def order_all(crew, minibatches, phase, epoch, frame):
         """Choose the samples of all minibatches of an epoch."""
-        board = Board(frame.space.claims, frame.space.done)
+        board = WorkersMemory(frame.space.claims, frame.space.done)
         for shift in range(minibatches):
             item = item_of(crew, minibatches, shift)
             if claim(board, item, phase):
@@ -428,7 +428,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
     @outline
     def add_parts(turn, parts, frame):
         """Compute the gradients of parts of a minibatch."""
-        board = Board(frame.space.claims, frame.space.done)
+        board = WorkersMemory(frame.space.claims, frame.space.done)
         for shift in range(parts):
             item = item_of((turn.worker, turn.workers), parts, shift)
             if claim(board, item, turn.phase + 1):
@@ -439,7 +439,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
     def sum_slices(turn, first, slices, parts, frame):
         """Add up the parts' gradients of slices, and sum the squares of each total."""
         layout, space = frame.layout, frame.space
-        board = Board(space.claims, space.done)
+        board = WorkersMemory(space.claims, space.done)
         for shift in range(slices):
             item = item_of((turn.worker, turn.workers), slices, shift)
             if claim(board, item, turn.phase + 2):
@@ -471,7 +471,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
     def step_slices(turn, first, slices, parts, frame):
         """Step slices, unless the loss is not finite or the call is to end before this step."""
         space, settings = frame.space, frame.settings
-        board = Board(space.claims, space.done)
+        board = WorkersMemory(space.claims, space.done)
         norm = norm_of(space.squares[first : first + slices])
         is_finite = are_finite(norm, total_of(space.sums, parts, 0))
         is_over = False
@@ -503,7 +503,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
     def run(crew, frame):
         """Run epochs, minibatches, updates and their phases, and wait after each phase."""
         layout, space, settings = frame.layout, frame.space, frame.settings
-        board = Board(space.claims, space.done)
+        board = WorkersMemory(space.claims, space.done)
         minibatches = (space.indices.size + settings.minibatch - 1) // settings.minibatch
         phase = done = 0
         number = settings.counters[0]
@@ -518,7 +518,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                 for update in range(settings.every.size):
                     if number % settings.every[update] != 0:
                         continue
-                    turn = Turn(crew[0], crew[1], update, minibatch, number, phase)
+                    turn = WorkerTurn(crew[0], crew[1], update, minibatch, number, phase)
                     first = layout.updates[update]
                     slices = layout.updates[update + 1] - first
                     parts = parts_of(minibatch, frame)
@@ -549,7 +549,7 @@ def share_kind(kind: Any) -> Any:
 
 @functools.cache
 def make_kernel(kind: Any) -> Callable[..., None]:
-    """Make the kernel (address, worker, workers, Learnt, Layout, Program, Batch, Space, Settings).
+    """Make the kernel (address, worker, workers, Share).
 
     It calls the function of `make_update` at the address. `kind` is numba's type of a `Share`.
     """

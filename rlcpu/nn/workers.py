@@ -27,7 +27,7 @@ from rlcpu.kernels.memory import pointer_at
 LINE = 8
 
 
-class Board(NamedTuple):
+class WorkersMemory(NamedTuple):
     """Shared memory of the workers; all zero when the region starts.
 
     Attributes:
@@ -81,25 +81,25 @@ def item_of(crew, items, shift):
 
 
 @inline
-def claim(board: Board, item: int, phase: int) -> bool:
+def claim(board: WorkersMemory, item: int, phase: int) -> bool:
     """Tell whether the caller has to run an item; `phase` counts from 1."""
     return _exchange_max(board.claims, item * LINE, phase) < phase
 
 
 @inline
-def finish(board: Board) -> None:
+def finish(board: WorkersMemory) -> None:
     """Say that an item is done."""
     _exchange_add(board.done, 0, 1)
 
 
 @inline
-def stop(board: Board) -> None:
+def stop(board: WorkersMemory) -> None:
     """Say, before the end of a phase, that it is the last."""
     _exchange_add(board.done, 1, 1)
 
 
 @inline
-def wait(board: Board, items: int, patience: int) -> bool:
+def wait(board: WorkersMemory, items: int, patience: int) -> bool:
     """Wait until `items` are done since the start; False if the caller should leave the region.
 
     It leaves after `stop`, and when it has looked `patience` times: the worker that it waits for

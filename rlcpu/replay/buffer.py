@@ -19,12 +19,12 @@ from rlcpu.replay import checkpoint
 from rlcpu.replay.backend import find
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count, check_flag
-from rlcpu.replay.fields import Field, Shown, show_bytes
+from rlcpu.replay.fields import Shown, TransitionField, show_bytes
 from rlcpu.replay.items import Batch, Items, NStep, Ring
 from rlcpu.replay.lock import Locked, complete
-from rlcpu.replay.samplers import Uniform
+from rlcpu.replay.samplers import UniformSampler
 from rlcpu.replay.storage import make_stream
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
 Path = str | os.PathLike[str]
@@ -49,7 +49,7 @@ class Buffer(Locked, Shown):
     them, and those with `init=False` that it does not have.
 
     Attributes:
-        structure: the `rlcpu.replay.structure.Structure` of one transition.
+        structure: the `rlcpu.replay.structure.TransitionStructure` of one transition.
     """
 
     num_envs: int | None = field(init=False)
@@ -63,7 +63,7 @@ class Buffer(Locked, Shown):
     _saved: tuple[str, int] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.structure = Structure(vars(self).pop("example"))  # whose arrays are not kept
+        self.structure = TransitionStructure(vars(self).pop("example"))  # whose arrays are not kept
         self._items = self._make_items()
         self.backend = find(self.device)
         self.derive_next = check_flag("derive_next", self.derive_next)
@@ -84,8 +84,8 @@ class Buffer(Locked, Shown):
         """Return arguments of the constructor that are kept in files."""
         return [each.name for each in fields(cls) if each.init and each.name not in _NOT_KEPT]
 
-    def _make_sampler(self) -> Uniform:
-        return Uniform(self._items, self.backend)
+    def _make_sampler(self) -> UniformSampler:
+        return UniformSampler(self._items, self.backend)
 
     def _make_storage(self, memmap: Path | None) -> Any:
         length = self._ring.length
@@ -122,7 +122,7 @@ class Buffer(Locked, Shown):
         told = [f"{name}={value}" for name, value in settings.items() if str(value) not in _UNSAID]
         return [held, show_bytes(self.num_bytes), *told]
 
-    def _fields(self) -> Iterable[Field]:
+    def _fields(self) -> Iterable[TransitionField]:
         return self.structure.fields
 
     # ------------------------------------------------------------ adding
@@ -315,7 +315,7 @@ class Buffer(Locked, Shown):
         settings = header["settings"]
         if unknown := settings.keys() - set(cls._settings()):
             raise ValueError(f"settings: {unknown}, expected {', '.join(cls._settings())}")
-        structure = Structure.restore(header["structure"], example)
+        structure = TransitionStructure.restore(header["structure"], example)
         claimed = settings.get("capacity") or settings["num_envs"] * settings["length"]
         if claimed > source.num_bytes("rows"):  # each takes a byte at least
             raise ValueError(f"{claimed} transitions in {source.num_bytes('rows')} bytes")

@@ -23,7 +23,7 @@ from rlcpu.kernels.vectors import call
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.items import Ring, spans
 from rlcpu.replay.storage import Rows, Storage, allocate, placed
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
 
@@ -139,7 +139,7 @@ def replace_aside(rows, aside, length, slots, places, storage, batch, table):
 # ---------------------------------------------------------------- storage
 
 
-def find_twins(structure: Structure) -> dict[int, int]:
+def find_twins(structure: TransitionStructure) -> dict[int, int]:
     """Return the positions of `next_observation`'s fields, and of the same in `observation`."""
     try:
         sides = [structure.select(name) for name in ("observation", "next_observation")]
@@ -169,7 +169,7 @@ class DerivingStorage(Storage):
 
     def __init__(
         self,
-        structure: Structure,
+        structure: TransitionStructure,
         num_envs: int,
         length: int,
         memmap: str | os.PathLike[str] | None = None,
@@ -332,7 +332,7 @@ def _check_aside(aside: Array, num_slots: int, ring: Ring) -> Array:
 
 
 def make_storage(
-    structure: Structure,
+    structure: TransitionStructure,
     num_envs: int,
     length: int,
     memmap: str | os.PathLike[str] | None,

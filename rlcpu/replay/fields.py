@@ -19,7 +19,7 @@ _MAX_BYTES = int(np.iinfo(np.intp).max)
 _NUMBERS = "biufc"
 
 
-class Field(NamedTuple):
+class TransitionField(NamedTuple):
     """One array of a transition.
 
     Attributes:
@@ -47,7 +47,7 @@ def label(path: str, whole: str = "batch") -> str:
     return f"field {path!r}" if path else whole
 
 
-def make_field(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
+def make_field(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> TransitionField:
     """Return the field of one item's dtype and shape.
 
     Raises:
@@ -64,7 +64,7 @@ def make_field(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field
             f"{whole} has dtype {dtype}, which no file can name: expected numbers, bool, dates, "
             "strings of a fixed size or a structured dtype of these"
         ) from error
-    field = Field(path, native, shape)
+    field = TransitionField(path, native, shape)
     if len(shape) > _MAX_ITEM_AXES:
         raise ValueError(f"{whole} has {len(shape)} axes: expected at most {_MAX_ITEM_AXES}")
     if not 0 < field.row_bytes <= _MAX_BYTES:
@@ -123,7 +123,7 @@ def to_array(leaf: Any, called: str) -> Array:
     return array
 
 
-def take(leaf: Any, field: Field, lead: tuple[int, ...], max_axes: int) -> Array:
+def take(leaf: Any, field: TransitionField, lead: tuple[int, ...], max_axes: int) -> Array:
     """Return the array of a leaf that needs a cast, or is wrong."""
     array = to_array(leaf, label(field.name))
     same = array.dtype == field.dtype
@@ -135,7 +135,7 @@ def take(leaf: Any, field: Field, lead: tuple[int, ...], max_axes: int) -> Array
 
 
 def wrong_shape(
-    shape: tuple[int, ...], field: Field, lead: tuple[int, ...], max_axes: int
+    shape: tuple[int, ...], field: TransitionField, lead: tuple[int, ...], max_axes: int
 ) -> ValueError:
     """Return the exception for an array of a wrong shape, where the leading axes are `lead`."""
     axes = len(shape) - len(field.shape)
@@ -158,7 +158,7 @@ def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     return source.newbyteorder("=") == target
 
 
-def _cast(array: Array, field: Field) -> Array:
+def _cast(array: Array, field: TransitionField) -> Array:
     """Return a copy of the field's dtype, or ValueError for a number that is out of its range."""
     source, dtype = array.dtype, field.dtype
     with np.errstate(over="ignore", invalid="ignore"):
@@ -195,7 +195,7 @@ class Shown:
         """Return the facts of a repr: how much is held, and the settings."""
         raise NotImplementedError
 
-    def _fields(self) -> Iterable[Field]:
+    def _fields(self) -> Iterable[TransitionField]:
         """Return the fields that a repr lists."""
         raise NotImplementedError
 

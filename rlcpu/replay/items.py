@@ -13,8 +13,8 @@ import numpy.typing as npt
 from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.replay.checks import check_count, check_number
-from rlcpu.replay.fields import Field, Shown
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.fields import Shown, TransitionField
+from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
 
@@ -161,8 +161,8 @@ class Batch(Shown):
         told = [name for name in others if getattr(self, name, None) is not None]
         return [f"{len(self):,} drawn", *(f"with {name}" for name in told)]
 
-    def _fields(self) -> Iterable[Field]:
-        return Structure(self.data).fields
+    def _fields(self) -> Iterable[TransitionField]:
+        return TransitionStructure(self.data).fields
 
 
 # ---------------------------------------------------------------- returns of n steps
@@ -222,7 +222,9 @@ class NStep:
         first, last: positions of the fields that are those of the first, and of the last step.
     """
 
-    def __init__(self, structure: Structure, n: int, gamma: float, truncated: bool) -> None:
+    def __init__(
+        self, structure: TransitionStructure, n: int, gamma: float, truncated: bool
+    ) -> None:
         self.n, self.gamma = check_count("n_step", n), check_number("gamma", gamma, 0.0, 1.0)
         self.first: list[int] = []
         self.last: list[int] = []
@@ -268,7 +270,7 @@ def _describe_truncated(n: int, truncated: bool) -> str:
     return f"truncated=False, n_step={n}: example has a field 'truncated'; leave out one of them"
 
 
-def _find(structure: Structure, name: str, expected: str, *dtypes: Any) -> int:
+def _find(structure: TransitionStructure, name: str, expected: str, *dtypes: Any) -> int:
     """Return the position of a field that is one number of one of the dtypes per transition."""
     positions = structure.select(name)
     field = structure.fields[positions[0]]

@@ -19,7 +19,7 @@ from rlcpu.kernels.memory import pointer_to
 from rlcpu.replay.items import Batch, NStep, Ring, pick_items, sums_ahead
 from rlcpu.replay.samplers import MOST
 from rlcpu.replay.storage import Storage, copy_row, gather_field
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 from rlcpu.replay.tree_cpu import draw_leaves, leaf_of, make_weigh, write_leaves, write_new
 
 Array = npt.NDArray[Any]
@@ -89,7 +89,7 @@ class Loop(NamedTuple):
 class Parts(NamedTuple):
     """Parts of a buffer of transitions, see `rlcpu.replay.buffer`."""
 
-    structure: Structure
+    structure: TransitionStructure
     storage: Storage
     sampler: Any
     n_step: NStep

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 MOST = 1e100  # priorities up to here: no exponent from 0 to 2 leaves the tree's range
 
 
-class Uniform:
+class UniformSampler:
     """Draws each item as likely as the others, with replacement; the base of the other samplers."""
 
     def __init__(self, items: Items, backend: Any) -> None:
@@ -64,7 +64,7 @@ class Uniform:
         """Take over what a checkpoint holds; any error where that is nonsense."""
 
 
-class _Weighted(Uniform):
+class _Weighted(UniformSampler):
     """Draws items by the leaves of a tree."""
 
     #: Name in checkpoints.
@@ -160,7 +160,7 @@ class ByPriority(_Weighted):
         return {"largest": self.largest, "cut": self.cut}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """Take over a saved state; see `Uniform.restore`."""
+        """Take over a saved state; see `UniformSampler.restore`."""
         leaves = self._read(source)
         items = np.flatnonzero(leaves)  # those without a priority take no memory
         limits = self.tree.capacity, 0.0, self.tree.most
@@ -221,7 +221,7 @@ class ByValue(_Weighted):
         return [self._section([(0, ring.filled)])]
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """Take over a saved state; see `Uniform.restore`."""
+        """Take over a saved state; see `UniformSampler.restore`."""
         leaves, items = self._read(source), np.arange(ring.filled)
         self.tree.update(*self.check_pairs(items, leaves[: ring.filled]), ring.filled)
 
@@ -229,7 +229,7 @@ class ByValue(_Weighted):
 # ---------------------------------------------------------------- first in, first out
 
 
-class InOrder(Uniform):
+class InOrder(UniformSampler):
     """Draws the oldest steps of all environments, each once."""
 
     taken = 0  # steps ever drawn
@@ -259,7 +259,7 @@ class InOrder(Uniform):
         return {"taken": self.taken}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """Take over a saved state; see `Uniform.restore`."""
+        """Take over a saved state; see `UniformSampler.restore`."""
         self.taken = check_count("taken", state["taken"], 0)
         if not 0 <= self.waiting(ring) <= ring.length:
             raise ValueError(f"taken={self.taken}: expected at most {ring.added}")

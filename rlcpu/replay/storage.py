@@ -22,9 +22,9 @@ from rlcpu.kernels.random import splitmix64, stream_seeds
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_path
-from rlcpu.replay.fields import Field
+from rlcpu.replay.fields import TransitionField
 from rlcpu.replay.items import Ring, look_ahead, spans
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
 
@@ -63,7 +63,7 @@ def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
     return np.array([splitmix64(stream_seeds(whole, 1))[0], 0], np.uint64)
 
 
-def lay_out(fields: Iterable[Field], num_rows: int) -> tuple[list[int], int]:
+def lay_out(fields: Iterable[TransitionField], num_rows: int) -> tuple[list[int], int]:
     """Return the first byte of each field in a block of so many rows, and the block's end."""
     begins, end = [], 0
     for field in fields:
@@ -74,7 +74,9 @@ def lay_out(fields: Iterable[Field], num_rows: int) -> tuple[list[int], int]:
     return begins, end
 
 
-def _views(fields: Iterable[Field], block: Array, begins: list[int], *lead: int) -> list[Any]:
+def _views(
+    fields: Iterable[TransitionField], block: Array, begins: list[int], *lead: int
+) -> list[Any]:
     """Return one array per field, (*lead, *field.shape), over a block."""
     pairs = zip(fields, begins, strict=True)
     return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
@@ -223,12 +225,12 @@ class Storage:
         begins: first byte of each field.
         fields: one array per field, (num_envs, length, *field.shape), in the block.
         in_file: whether the block is a file.
-        check: see `Structure.check`.
+        check: see `TransitionStructure.check`.
     """
 
     def __init__(
         self,
-        structure: Structure,
+        structure: TransitionStructure,
         num_envs: int,
         length: int,
         memmap: str | os.PathLike[str] | None = None,

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from rlcpu.replay.fields import (
     Array,
-    Field,
+    TransitionField,
     describe_dtype,
     label,
     make_field,
@@ -33,7 +33,7 @@ _MAX_DEPTH = 32
 _ndarray = np.ndarray
 
 
-class Structure:
+class TransitionStructure:
     """The fields of a transition, learned from an example.
 
     The example is one array, a NumPy or Python number, a Gymnasium space of a fixed size, or a
@@ -56,8 +56,8 @@ class Structure:
     _root: _Node
 
     def __init__(self, example: Any) -> None:
-        self._root = example._root if isinstance(example, Structure) else _learn(example)
-        self.fields: tuple[Field, ...] = self._root.fields
+        self._root = example._root if isinstance(example, TransitionStructure) else _learn(example)
+        self.fields: tuple[TransitionField, ...] = self._root.fields
         self._wanted = tuple((field.dtype, field.shape) for field in self.fields)
         self._first_ndim = len(self.fields[0].shape)
         try:
@@ -132,7 +132,7 @@ class Structure:
         return _describe(self._root)
 
     @staticmethod
-    def restore(description: Any, example: Any = None) -> Structure:
+    def restore(description: Any, example: Any = None) -> TransitionStructure:
         """Return the structure of a `describe()`, which may be anybody's: no class is looked up.
 
         Dataclasses and NamedTuples need the example. Where it is given, its fields have to be those
@@ -143,7 +143,7 @@ class Structure:
         """
         known = None if example is None else _learn(example)
         try:
-            structure = Structure(_revive(description, known))
+            structure = TransitionStructure(_revive(description, known))
             if structure.describe() == description:
                 return structure
         except (LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -163,7 +163,7 @@ class _Node(NamedTuple):
 
     kind: str  # "array", "dict", "tuple", "list", "NamedTuple" or "dataclass"
     path: str  # dotted; "" is the whole
-    fields: tuple[Field, ...]  # of all arrays in it, in order
+    fields: tuple[TransitionField, ...]  # of all arrays in it, in order
     names: tuple[str, ...] = ()  # of the children; positions for a tuple or list
     children: tuple[_Node, ...] = ()  # at least one; none of an array
     flat: bool = True  # all children are arrays
@@ -202,7 +202,7 @@ def _learn(example: Any, path: str = "", depth: int = 0) -> _Node:
 
 def _describe_leaf(leaf: Any, whole: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return dtype and shape of an array, a number, a space or a field."""
-    if isinstance(leaf, spaces.Space | Field):
+    if isinstance(leaf, spaces.Space | TransitionField):
         return np.dtype(leaf.dtype), tuple(leaf.shape or ())
     there = getattr(leaf, "__cuda_array_interface__", None)  # of an array on a CUDA device
     if there is not None:
@@ -213,7 +213,7 @@ def _describe_leaf(leaf: Any, whole: str) -> tuple[np.dtype[Any], tuple[int, ...
 
 def _open(value: Any, whole: str) -> tuple[str, list[tuple[Any, Any]], Any] | None:
     """Return the kind, the named children and the class of a container; None for a leaf."""
-    if isinstance(value, Field):  # of a description
+    if isinstance(value, TransitionField):  # of a description
         return None
     if isinstance(value, spaces.Dict):
         return "dict", list(value.spaces.items()), None
@@ -350,7 +350,7 @@ def _revive(saved: Any, known: _Node | None, path: str = "") -> Any:
         shape = saved["shape"]
         if not all(type(size) is int for size in shape):  # True is 1 otherwise
             raise ValueError(f"{whole} was saved with {shorten(shape)}, which is not a shape")
-        field = Field(path, parse_dtype(saved["dtype"], whole), tuple(shape))
+        field = TransitionField(path, parse_dtype(saved["dtype"], whole), tuple(shape))
         if known is not None and known.fields != (field,):
             raise ValueError(f"{whole} is {known}: expected {field.dtype} of shape {field.shape}")
         return field

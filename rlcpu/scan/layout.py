@@ -42,7 +42,7 @@ class Place(NamedTuple):
     lane: int
 
 
-class Layout(NamedTuple):
+class AxesOrder(NamedTuple):
     """The common order of the axes of several arrays.
 
     Attributes:
@@ -123,7 +123,7 @@ class Layout(NamedTuple):
 def layout_of(array: Array, axis: int, backend: Any = None) -> Any:
     """Return the order in which an array lies in memory, for it and all that goes with it.
 
-    A `Layout`, or what the backend has in its place.
+    A `AxesOrder`, or what the backend has in its place.
     """
     if backend is not None:
         return backend.layout_of(array, axis)
@@ -132,7 +132,9 @@ def layout_of(array: Array, axis: int, backend: Any = None) -> Any:
         order = tuple(sorted(order, key=lambda i: -abs(array.strides[i])))
     shape, time = tuple(array.shape[i] for i in order), order.index(axis)
     outer, inner = math.prod(shape[:time]), math.prod(shape[time + 1 :])
-    return Layout(order, shape, time, outer, shape[time], inner, order == tuple(range(array.ndim)))
+    return AxesOrder(
+        order, shape, time, outer, shape[time], inner, order == tuple(range(array.ndim))
+    )
 
 
 def place_of(array: Array) -> Place:

@@ -22,7 +22,7 @@ from rlcpu.kernels.memory import pointer_to, shifted
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.scan.arguments import check_axis, check_out, check_real, check_shape
 from rlcpu.scan.device import backend_of, for_cores
-from rlcpu.scan.layout import Layout, layout_of
+from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.recurrences.linear import linear_scan
 
 Array = npt.NDArray[Any]
@@ -259,7 +259,7 @@ def kernels() -> Kernels:
 
 
 def run_log_sums(
-    layout: Layout, x: Array, result: Array, reverse: bool, num_threads: int | None
+    layout: AxesOrder, x: Array, result: Array, reverse: bool, num_threads: int | None
 ) -> None:
     """Overwrite the results, of the layout's shape; they may be x.
 

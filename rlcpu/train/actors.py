@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.networks import as_inputs, check_network, refuse_policy, shape_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
@@ -403,7 +403,9 @@ class EpsilonGreedy(Actor):
             values = values + of_state - values.mean(axis=1, keepdims=True)
         return values
 
-    def td_errors(self, transitions: Mapping[str, Array], view: View, scale: float) -> Array:
+    def td_errors(
+        self, transitions: Mapping[str, Array], view: ObservationView, scale: float
+    ) -> Array:
         """(n,) float32, |scale * r + discount * max_a Q(s', a) - Q(s, a)|, no Q(s') at an end.
 
         Args:

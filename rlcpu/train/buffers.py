@@ -17,7 +17,7 @@ from rlcpu.envs.transitions import example_of
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.lock import complete
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
 #: Classes of buffers by the name that settings give them.
@@ -46,7 +46,7 @@ def check_buffer(buffer: Any, env: VectorEnv) -> None:
         )
     if buffer.device != "cpu":
         raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
-    held, wanted = buffer.structure.fields, Structure(example_of(env)).fields
+    held, wanted = buffer.structure.fields, TransitionStructure(example_of(env)).fields
     if sorted(held) != sorted(wanted):
         present, fields = (
             ", ".join(f"{field.name} {field.dtype} {field.shape}" for field in each)

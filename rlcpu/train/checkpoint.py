@@ -27,7 +27,7 @@ from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.export import FORMATS as FORMATS
-from rlcpu.nn.export import Program
+from rlcpu.nn.export import ExportedPolicy
 from rlcpu.nn.network import num_parameters
 from rlcpu.train.actors import check_masks
 from rlcpu.train.config import check_config, check_env, describe_unknown, signature_of
@@ -280,7 +280,7 @@ class Agent:
             raise ValueError(f"path={path!r}: expected a name with {', '.join(others)} or {last}")
         dynamics = self.env.dynamics
         title = f"A policy for {dynamics.id}, learnt by {self.algorithm} in rlcpu"
-        program = Program.of(title, self.policy, dynamics.num_masked > 0)
+        program = ExportedPolicy.of(title, self.policy, dynamics.num_masked > 0)
         content = FORMATS[ending](program, stem)
         with replacing(path) as file:
             file.write(content)

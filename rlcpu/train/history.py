@@ -225,7 +225,7 @@ class TensorBoard:
 _FEW = 4
 
 
-class Bar(terminal.Bar):
+class LearningBar(terminal.Bar):
     """The bar of `learn`: steps, the recent return, the best one and the target.
 
     Args:

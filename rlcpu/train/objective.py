@@ -116,7 +116,7 @@ class Losses(NamedTuple):
     num_gradients: int = 0
 
 
-class Memory(NamedTuple):
+class RolloutSequences(NamedTuple):
     """Sequences of a rollout, T steps of N environments, for networks with memory.
 
     Attributes:
@@ -128,7 +128,7 @@ class Memory(NamedTuple):
     starts: Array
 
 
-class Batch(NamedTuple):
+class RolloutBatch(NamedTuple):
     """S samples of a rollout.
 
     Attributes:
@@ -146,7 +146,7 @@ class Batch(NamedTuple):
     advantages: Array
     targets: Array
     masks: Array | None = None
-    memory: Memory | None = None
+    memory: RolloutSequences | None = None
 
 
 class Updater(nn.Learner):
@@ -214,7 +214,7 @@ class Updater(nn.Learner):
 
     def improve(
         self,
-        batch: Batch,
+        batch: RolloutBatch,
         learning_rate: float,
         clip: float,
         columns: Mapping[str, Any] | None = None,

@@ -41,7 +41,7 @@ from rlcpu.train.config import (
     left_of,
 )
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
-from rlcpu.train.history import Bar, History, Progress
+from rlcpu.train.history import History, LearningBar, Progress
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.rounds import (
@@ -369,7 +369,7 @@ class OffPolicy(checkpoint.Agent):
         history = self.history = History(losses=self._no_losses, steps_before=self.steps)
         self._remaining = 1.0
         start, compiled, before = clock(), announce.seconds(), self.steps
-        bar = Bar(self.env.dynamics.id, total_steps, target_return) if progress else None
+        bar = LearningBar(self.env.dynamics.id, total_steps, target_return) if progress else None
         try:
             with session as others, bar or contextlib.nullcontext(), WholeRounds() as rounds:
                 advance = getattr(others, "advance", self._advance)

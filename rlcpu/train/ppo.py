@@ -40,9 +40,9 @@ from rlcpu.train.config import (
     typed_by,
 )
 from rlcpu.train.evaluate import evaluate
-from rlcpu.train.history import Bar, History, Progress
+from rlcpu.train.history import History, LearningBar, Progress
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.objective import Batch, Memory, Updater, networks_of, ppo
+from rlcpu.train.objective import RolloutBatch, RolloutSequences, Updater, networks_of, ppo
 from rlcpu.train.precompile import precompiled
 from rlcpu.train.presets import layers_of
 
@@ -270,7 +270,7 @@ class PPO(checkpoint.Agent):
         start, compiled = clock(), announce.seconds()
         rollout_steps = self.config.num_steps * self.env.num_envs
         expected = -(-total_steps // rollout_steps) * rollout_steps
-        bar = Bar(self.env.dynamics.id, expected, target_return) if progress else None
+        bar = LearningBar(self.env.dynamics.id, expected, target_return) if progress else None
         others: Any = contextlib.nullcontext()
         if num_collectors is not None:
             from rlcpu.distributed.rollouts import RolloutSession
@@ -365,14 +365,14 @@ class PPO(checkpoint.Agent):
             final_values=rollout.final_values,
         )
         masks = rollout.action_masks
-        batch = Batch(
+        batch = RolloutBatch(
             inputs_of(rollout),
             rollout.actions.reshape(rollout.rewards.size, *rollout.actions.shape[2:]),
             rollout.log_probs.ravel(),
             estimates.advantages.ravel(),
             estimates.returns.ravel(),
             None if masks is None else masks.reshape(rollout.rewards.size, -1),
-            None if rollout.states is None else Memory(rollout.states, rollout.starts),
+            None if rollout.states is None else RolloutSequences(rollout.states, rollout.starts),
         )
         learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
         clip = at(config.clip_range, config.clip_schedule, remaining)

@@ -38,7 +38,7 @@ FROM_WHOLE, FROM_FLAG, SCALED, COPIED = range(4)
 f32 = np.float32
 
 
-class Plan(NamedTuple):
+class RoundsPlan(NamedTuple):
     """Numbers that rounds need besides rollouts, the buffer and the learner.
 
     Attributes:
@@ -216,7 +216,7 @@ def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
 
 
 def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | None:
-    """Return `Plan.columns`, or None where Python makes a column in another way."""
+    """Return `RoundsPlan.columns`, or None where Python makes a column in another way."""
     found: list[tuple[int, int, int, int]] = []
     for name, column in agent.learner.last_call.columns.items():
         own = {"weight": batch.weights, "discount": batch.discounts}
@@ -266,8 +266,8 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
         agent: that `can_repeat`.
         rollout: is overwritten, and shows the last one.
         batch: is overwritten.
-        explorations: of each round, see `Plan`.
-        rates: of each round, see `Plan`.
+        explorations: of each round, see `RoundsPlan`.
+        rates: of each round, see `RoundsPlan`.
     """
     learner, buffer, engine = agent.learner, agent.buffer, agent.env.engine
     call, layout, most = learner.last_call, learner.layout, len(rates)
@@ -276,7 +276,7 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
     job = acting.job_at(learner.learnt.parameters[begin:], learner.learnt.copies[copies:])
     repeat = rollouts.open_repeat(agent.env, rollout, job, most)
     sources, errors = rollouts.sources_of(repeat, rollout), learner.per_sample["error"]
-    plan = Plan(
+    plan = RoundsPlan(
         params=agent.policy.params,
         explorations=explorations,
         rates=rates,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.distributed import Collector, ReplayShard
-from rlcpu.distributed.collector import Acting, n_step_transitions, pin_all
+from rlcpu.distributed.collector import CollectorBase, n_step_transitions, pin_all
 from rlcpu.envs.registration import find
 from rlcpu.envs.transitions import example_of
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -125,7 +125,7 @@ def test_collectors_of_a_machine_divide_its_cpus(monkeypatch):
     for nodes in ([[0, 1, 2]], [[0, 1], [2, 3]]):
         monkeypatch.setattr("rlcpu.distributed.collector.numa_nodes", lambda nodes=nodes: nodes)
         machines = ["one", "two", "one", "one"]
-        collectors = [Local(lambda: Acting(None)) for _ in machines]
+        collectors = [Local(lambda: CollectorBase(None)) for _ in machines]
         for collector, machine in zip(collectors, machines, strict=True):
             collector.object.machine = lambda machine=machine: machine
         pin_all(collectors)

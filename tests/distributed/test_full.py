@@ -17,7 +17,7 @@ import ray
 from rlcpu.distributed import Cluster, ReplayShard, ShardedReplay, StoreFullError
 from rlcpu.distributed.learning import Session
 from rlcpu.replay import ReplayBuffer
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 from rlcpu.train import DQN, PPO, SAC
 from tests.distributed.soak import actors
 
@@ -158,7 +158,7 @@ def test_blocks_and_batches_wait_but_not_for_ever(small, monkeypatch):
     example = {"x": np.zeros(1024, np.float32)}
     with Cluster(1) as cluster:
         shard = cluster.start(ReplayShard, ReplayBuffer, {"capacity": 2000, "example": example})
-        replay = ShardedReplay([shard], Structure(example), prioritized=False)
+        replay = ShardedReplay([shard], TransitionStructure(example), prioritized=False)
         replay.add({"x": np.ones((500, 1024), np.float32)})
         replay.settle(wait=True)
         filler = Filler()

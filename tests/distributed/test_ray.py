@@ -21,7 +21,7 @@ pytest.importorskip("ray")
 from rlcpu import cli
 from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
 from rlcpu.replay import PrioritizedReplayBuffer
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 from rlcpu.train import DQN, PPO, PQN, SAC
 from tests.distributed.soak import actors, remains
 from tests.distributed.test_shard import EXAMPLE, block_of
@@ -76,7 +76,7 @@ def start_replay(cluster):
             for number in range(2)
         ]
         started.extend(shards)
-        return ShardedReplay(shards, Structure(EXAMPLE), **options), shards
+        return ShardedReplay(shards, TransitionStructure(EXAMPLE), **options), shards
 
     yield start
     for shard in started:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rlcpu.distributed import EmptyError, ShardedReplay, StoreFullError
 from rlcpu.replay import PrioritizedReplayBuffer
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 from tests.distributed.local import Local
 from tests.distributed.test_shard import (
     EXAMPLE,
@@ -20,7 +20,7 @@ from tests.distributed.test_shard import (
     steps_of,
 )
 
-STRUCTURE = Structure(EXAMPLE)
+STRUCTURE = TransitionStructure(EXAMPLE)
 
 
 def make_replay(count=3, capacity=50, folder=None, **options):

@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 import rlcpu
 from rlcpu.envs import Board, Dynamics, Rng, check
 from rlcpu.envs.engine import observations
-from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.transitions import example_of
 from rlcpu.policies import MLP, Scalar, Uniform
@@ -425,7 +425,7 @@ def test_an_id_with_a_namespace_is_known_to_gymnasium() -> None:
 )
 def test_planes_are_expanded_cell_by_cell(cells: int, form: str) -> None:
     words = np.random.default_rng(cells).integers(0, 2**32, (7, 8), np.uint32)
-    view = View("planes", (2, 1, cells), form)
+    view = ObservationView("planes", (2, 1, cells), form)
     rows = words.view(np.float32)
     expected = np.array(
         [
@@ -497,8 +497,8 @@ def test_agents_learn_from_choices(kind: str) -> None:
 
 def test_dqn_learns_from_ones_what_it_learns_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     learnt = []
-    for ones_of in (View.ones_of, lambda view, kept: None):
-        monkeypatch.setattr(View, "ones_of", ones_of)
+    for ones_of in (ObservationView.ones_of, lambda view, kept: None):
+        monkeypatch.setattr(ObservationView, "ones_of", ones_of)
         agent = DQN(WALK, seed=0, num_envs=16, hidden=(16,), learning_starts=256)
         learnt.append((agent.learn(512).losses, agent.policy.network.parameters))
     (ones, by_ones), (numbers, by_numbers) = learnt
@@ -510,7 +510,7 @@ def test_dqn_learns_from_ones_what_it_learns_from_numbers(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_ones_of_planes_are_where_the_numbers_are_one(cells: int, order: Any) -> None:
     """Bits beyond the cells, and the rows of a mask behind them, are of no plane."""
-    rng, view = np.random.default_rng(cells), View("planes", (2, 1, cells), "uint8", 3)
+    rng, view = np.random.default_rng(cells), ObservationView("planes", (2, 1, cells), "uint8", 3)
     words = rng.integers(0, 2**32, (37, 9), dtype=np.uint32) & rng.integers(
         0, 2**32, (37, 9), dtype=np.uint32
     )

@@ -17,7 +17,7 @@ import rlcpu
 from rlcpu.envs import Dynamics, Rng, check
 from rlcpu.envs.checks.checker import Trial
 from rlcpu.envs.engine.lane import structure
-from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import PPO
@@ -400,6 +400,6 @@ def test_ppo_balances_poles_of_any_length() -> None:
 def test_devices_refuse_parameters_that_vary() -> None:
     engine = pytest.importorskip("rlcpu.cuda.engine")
     poles, dtype = cartpole.DYNAMICS.with_params(gravity=[5.0, 9.8]), np.dtype(np.float32)
-    view, mode = View.of(poles, "uint8", dtype), AutoresetMode.NEXT_STEP
+    view, mode = ObservationView.of(poles, "uint8", dtype), AutoresetMode.NEXT_STEP
     with pytest.raises(TypeError, match=r"CartPole-v1: .*vary \(gravity\): not on a CUDA"):
         engine.CudaEngine(poles, 2, dtype=dtype, view=view, autoreset_mode=mode)

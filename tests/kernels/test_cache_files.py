@@ -396,13 +396,13 @@ def test_a_turn_ends_with_its_process_and_is_not_waited_for_for_ever(folder, mon
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     try:
         assert holder.stdout.readline() == b"held\n"
-        monkeypatch.setattr(cache.Turn, "PATIENCE", 0.2)
-        impatient = cache.Turn(path)
+        monkeypatch.setattr(cache.CompileTurn, "PATIENCE", 0.2)
+        impatient = cache.CompileTurn(path)
         impatient.end()
         assert path.with_suffix(".turn").exists()  # it is the other's
-        monkeypatch.setattr(cache.Turn, "PATIENCE", 1e9)
+        monkeypatch.setattr(cache.CompileTurn, "PATIENCE", 1e9)
         threading.Timer(0.5, holder.kill).start()
-        cache.Turn(path).end()
+        cache.CompileTurn(path).end()
     finally:
         holder.kill()
         holder.communicate()

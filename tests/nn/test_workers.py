@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.compile import kernel
-from rlcpu.nn.workers import LINE, Board, claim, finish, stop, wait
+from rlcpu.nn.workers import LINE, WorkersMemory, claim, finish, stop, wait
 
 ITEMS = 5
 
@@ -16,7 +16,7 @@ ITEMS = 5
 @kernel
 def work(worker, phases, claims, done, runs, stop_in):
     """Counts in `runs` (phases, items) who ran what; returns the phases that this worker saw."""
-    board = Board(claims, done)
+    board = WorkersMemory(claims, done)
     for phase in range(1, phases + 1):
         for shift in range(ITEMS):
             item = (worker + shift) % ITEMS
@@ -32,7 +32,7 @@ def work(worker, phases, claims, done, runs, stop_in):
 
 @kernel
 def wait_for_nobody(claims, done, patience):
-    return wait(Board(claims, done), 1, patience)
+    return wait(WorkersMemory(claims, done), 1, patience)
 
 
 def make_board() -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 from tests.replay.naive import state_of as state_of_any
 
 EXAMPLE = {
@@ -102,6 +102,6 @@ def same(one, other):
         pair = [getattr(batch, name) for batch in (one, other)]
         assert (pair[0] is None) == (pair[1] is None)
         assert pair[0] is None or pair[0].tobytes() == pair[1].tobytes()
-    leaves = [Structure(batch.data).collect(batch.data) for batch in (one, other)]
+    leaves = [TransitionStructure(batch.data).collect(batch.data) for batch in (one, other)]
     for found, expected in zip(*leaves, strict=True):
         assert found.tobytes() == expected.tobytes()

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcpu.replay.fields import Field
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.fields import TransitionField
+from rlcpu.replay.structure import TransitionStructure
 
 DTYPES = ["?", "i1", "u2", "<i4", ">i8", "u8", "f2", ">f4", "f8", "c8", "S3", ">U2", "M8[s]", "m8",
           "V5", "i2,f4", "(2,)i2,>f4",
@@ -80,7 +80,7 @@ def same(one: Any, other: Any) -> bool:
     return list(flat) == list(others) and all(flat[name] is others[name] for name in flat)
 
 
-def batch_of(structure: Structure, lead: tuple[int, ...]) -> Any:
+def batch_of(structure: TransitionStructure, lead: tuple[int, ...]) -> Any:
     """New arrays in the structure's dtypes."""
     return structure.unflatten([np.zeros(lead + shape, d) for _, d, shape in structure.fields])
 
@@ -91,7 +91,7 @@ def batch_of(structure: Structure, lead: tuple[int, ...]) -> Any:
 @given(examples, st.sampled_from([(), (3,), (2, 3)]))
 @settings(max_examples=150)
 def test_round_trip_of_any_structure(example: Any, lead: tuple[int, ...]) -> None:
-    structure = Structure(example)
+    structure = TransitionStructure(example)
     flat = naive_flatten(example)
     assert [each.name for each in structure.fields] == list(flat)
     for (_, dtype, shape), leaf in zip(structure.fields, flat.values(), strict=True):
@@ -108,11 +108,11 @@ def test_round_trip_of_any_structure(example: Any, lead: tuple[int, ...]) -> Non
 @given(examples)
 @settings(max_examples=150)
 def test_description_survives_json(example: Any) -> None:
-    structure = Structure(example)
+    structure = TransitionStructure(example)
     description = structure.describe()
     text = json.dumps(description, sort_keys=True)
     assert json.loads(text) == description
-    again = Structure.restore(json.loads(text), example)
+    again = TransitionStructure.restore(json.loads(text), example)
     assert again.fields == structure.fields
     assert again.describe() == description
     batch = batch_of(structure, (2,))
@@ -120,15 +120,15 @@ def test_description_survives_json(example: Any) -> None:
     classes = any(f'"{kind}"' in text for kind in ("NamedTuple", "dataclass"))
     if classes:
         with pytest.raises(ValueError, match=r"as a (NamedTuple|dataclass) of .*expected example="):
-            Structure.restore(description)
+            TransitionStructure.restore(description)
     else:
-        assert Structure.restore(description).fields == structure.fields
+        assert TransitionStructure.restore(description).fields == structure.fields
 
 
 @given(examples)
 @settings(max_examples=50)
 def test_select_every_path(example: Any) -> None:
-    structure = Structure(example)
+    structure = TransitionStructure(example)
     assert structure.select("") == tuple(range(len(structure.fields)))
     for i, each in enumerate(structure.fields):
         assert structure.select(each.name) == (i,)
@@ -136,19 +136,19 @@ def test_select_every_path(example: Any) -> None:
 
 def test_fields_keep_the_users_order() -> None:
     example = {"z": 1.5, "a": {"camera": np.zeros((2, 3), ">f4"), "b": (True, np.uint8(1))}}
-    structure = Structure(example)
+    structure = TransitionStructure(example)
     assert structure.fields == (
-        Field("z", np.dtype("f8"), ()),
-        Field("a.camera", np.dtype("f4"), (2, 3)),
-        Field("a.b.0", np.dtype("?"), ()),
-        Field("a.b.1", np.dtype("u1"), ()),
+        TransitionField("z", np.dtype("f8"), ()),
+        TransitionField("a.camera", np.dtype("f4"), (2, 3)),
+        TransitionField("a.b.0", np.dtype("?"), ()),
+        TransitionField("a.b.1", np.dtype("u1"), ()),
     )
     assert [each.row_bytes for each in structure.fields] == [8, 24, 1, 1]
     assert structure.fields[1].dtype.isnative
     assert structure.select("a") == (1, 2, 3)
     assert structure.select("a.b") == (2, 3)
     assert repr(structure).startswith("Structure(z: float64 (), a.camera: float32 (2, 3), ")
-    assert repr(Structure(0)) == "Structure(int64 ())"
+    assert repr(TransitionStructure(0)) == "Structure(int64 ())"
     with pytest.raises(ValueError, match=r"no field 'b': expected one of 'z', 'a.camera'"):
         structure.select("b")
     with pytest.raises(ValueError, match=r"no field \['z'\]: expected one of"):
@@ -164,7 +164,7 @@ def test_spaces() -> None:
         "action": spaces.Tuple([spaces.MultiBinary((2, 3)), spaces.MultiDiscrete([3, 4])]),
         "reward": np.float32(0),
     }
-    structure = Structure(example)
+    structure = TransitionStructure(example)
     assert [(name, str(dtype), shape) for name, dtype, shape in structure.fields] == [
         ("observation.box", "uint8", (4, 2)),
         ("observation.go", "int64", ()),
@@ -176,7 +176,7 @@ def test_spaces() -> None:
     arrays, lead = structure.check({**sample, "reward": 1.0}, 0)
     assert lead == ()
     np.testing.assert_array_equal(arrays[0], sample["observation"]["box"])
-    assert Structure.restore(structure.describe(), example).fields == structure.fields
+    assert TransitionStructure.restore(structure.describe(), example).fields == structure.fields
 
 
 @pytest.mark.parametrize("space", [
@@ -186,11 +186,11 @@ def test_spaces() -> None:
 def test_spaces_of_no_fixed_size(space: spaces.Space[Any]) -> None:
     name = type(space).__name__
     with pytest.raises(TypeError, match=f"field 'a.b' is a {name} space: expected a Box, Discrete"):
-        Structure({"a": {"b": space}})
+        TransitionStructure({"a": {"b": space}})
 
 
 def test_pickle_and_deepcopy() -> None:
-    structure = Structure({"a": Item(np.zeros(3), 1), "b": Step(0, {"c": 1.0})})
+    structure = TransitionStructure({"a": Item(np.zeros(3), 1), "b": Step(0, {"c": 1.0})})
     batch = batch_of(structure, (4,))
     for again in (pickle.loads(pickle.dumps(structure)), copy.deepcopy(structure)):
         assert again.fields == structure.fields
@@ -202,11 +202,11 @@ def test_pickle_and_deepcopy() -> None:
 def test_metadata_of_a_dtype_is_dropped() -> None:
     tagged = np.dtype("f4", metadata={"unit": "m"})
     for dtype in (tagged, np.dtype([("x", tagged), ("y", ">i2")])):
-        structure = Structure(np.zeros(2, dtype))
+        structure = TransitionStructure(np.zeros(2, dtype))
         array = np.ones((3, 2), dtype)
         (taken,), _ = structure.check(array, 1)
         assert taken.tobytes() == np.ones((3, 2), dtype.newbyteorder("=")).tobytes()
-        assert Structure.restore(structure.describe()).fields == structure.fields
+        assert TransitionStructure.restore(structure.describe()).fields == structure.fields
 
 
 # ---------------------------------------------------------------- examples that are refused
@@ -246,12 +246,12 @@ for _ in range(40):
 ])  # fmt: skip
 def test_bad_example(example: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        Structure(example)
+        TransitionStructure(example)
 
 
 def test_keys_of_an_enumeration_are_their_texts() -> None:
     key = enum.Enum("key", {"A": "a"}, type=str)
-    structure = Structure({key.A: {key.A: 0.0}, "b": 0})
+    structure = TransitionStructure({key.A: {key.A: 0.0}, "b": 0})
     assert [field.name for field in structure.fields] == ["a.a", "b"]
     assert [array.item() for array in structure.check({"b": 1, "a": {key.A: 2.0}}, 0)[0]] == [
         2.0,
@@ -260,6 +260,6 @@ def test_keys_of_an_enumeration_are_their_texts() -> None:
 
 
 def test_mapping_of_any_class_is_a_dict() -> None:
-    structure = Structure(Text(a=1, b=2.0))
+    structure = TransitionStructure(Text(a=1, b=2.0))
     assert structure.unflatten("xy") == {"a": "x", "b": "y"}
     assert type(structure.unflatten("xy")) is dict

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 EXAMPLE = {
     "observation": {"camera": np.zeros((2, 3), np.uint8), "speed": np.float32(0)},
@@ -116,11 +116,11 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
 def test_bad_batch(name: str) -> None:
     value, error, message = BAD[name]
     with pytest.raises(error, match=message):
-        Structure(EXAMPLE).check(value, 2)
+        TransitionStructure(EXAMPLE).check(value, 2)
 
 
 def test_values_of_one_transition_have_no_position() -> None:
-    structure = Structure(EXAMPLE)
+    structure = TransitionStructure(EXAMPLE)
     with pytest.raises(
         ValueError, match=r"^field 'action.0' holds 4294967296 \(1 such\): expected"
     ):
@@ -130,7 +130,7 @@ def test_values_of_one_transition_have_no_position() -> None:
 
 
 def test_whole_arrays_are_called_batch() -> None:
-    structure = Structure(np.zeros(3, np.float32))
+    structure = TransitionStructure(np.zeros(3, np.float32))
     with pytest.raises(TypeError, match=r"^batch has dtype complex128: expected float32"):
         structure.check(np.zeros(3, complex), 0)
     (array,), lead = structure.check([[1, 2, 3], [4, 5, 6]], 1)
@@ -148,7 +148,7 @@ Data = make_dataclass("Data", ["a", "b"])
 
 def test_named_tuples_and_dataclasses_by_their_names() -> None:
     for cls, kind in ((Pair, "NamedTuple"), (Data, "dataclass")):
-        structure = Structure({"x": cls(0, 1.0)})
+        structure = TransitionStructure({"x": cls(0, 1.0)})
         reloaded: Any = namedtuple("Pair", "b a") if cls is Pair else make_dataclass("Data", "ba")
         arrays, _ = structure.check({"x": reloaded(b=2.0, a=3)}, 0)
         assert [array.item() for array in arrays] == [3, 2.0]
@@ -171,7 +171,7 @@ def test_single_names() -> None:
     one: Any = make_dataclass("One", ["a"])
     single: Any = namedtuple("single", "a")
     for example in ({"a": 0}, one(0), (0,), [0], single(0)):
-        structure = Structure(example)
+        structure = TransitionStructure(example)
         arrays, lead = structure.check(example, 0)
         assert [array.item() for array in arrays] == [0]
         assert structure.unflatten(arrays) == example
@@ -179,7 +179,7 @@ def test_single_names() -> None:
 
 
 def test_mappings() -> None:
-    structure = Structure({"a": 0, "b": 1.0})
+    structure = TransitionStructure({"a": 0, "b": 1.0})
     for mapping in (types.MappingProxyType({"b": 2.0, "a": 1}), defaultdict(int, a=1, b=2.0)):
         arrays, _ = structure.check(mapping, 0)
         assert [array.item() for array in arrays] == [1, 2.0]
@@ -194,7 +194,7 @@ def test_mappings() -> None:
 
 def test_right_dtypes_are_not_copied() -> None:
     value = batch((4,), camera=np.zeros((3, 2, 8), np.uint8).T[::2])
-    arrays, lead = Structure(EXAMPLE).check(value, 1)
+    arrays, lead = TransitionStructure(EXAMPLE).check(value, 1)
     given_arrays = [*value["observation"].values(), *value["action"]]
     assert all(map(lambda a, b: a is b, arrays, given_arrays))
     assert lead == (4,)
@@ -210,7 +210,7 @@ def test_right_dtypes_are_not_copied() -> None:
     (Tensor(np.ones(3)), "f4"),
 ])  # fmt: skip
 def test_casts_that_lose_nothing(values: Any, target: str) -> None:
-    structure = Structure(np.zeros((), target))
+    structure = TransitionStructure(np.zeros((), target))
     (array,), _ = structure.check(values, 2)
     assert type(array) is np.ndarray
     assert array.dtype == structure.fields[0].dtype
@@ -224,15 +224,15 @@ def test_casts_that_lose_nothing(values: Any, target: str) -> None:
 ])  # fmt: skip
 def test_casts_that_may_lose_something(source: str, target: str) -> None:
     with pytest.raises(TypeError, match=r"^batch has dtype .*: expected "):
-        Structure(np.zeros((), target)).check(np.zeros((), source), 0)
+        TransitionStructure(np.zeros((), target)).check(np.zeros((), source), 0)
 
 
 @pytest.mark.parametrize("value", [70_000, 1e5, np.float32(1e5), np.longdouble(1e300)])
 def test_overflow_to_infinity(value: Any) -> None:
     with pytest.raises(ValueError, match=r"^batch holds .*: expected a number within the range of"):
-        Structure(np.float16(0)).check(value, 0)
+        TransitionStructure(np.float16(0)).check(value, 0)
     with pytest.raises(ValueError, match=r"holds \(1e\+300\+0j\) .*range of complex64"):
-        Structure(np.complex64(0)).check(1e300 + 0j, 0)
+        TransitionStructure(np.complex64(0)).check(1e300 + 0j, 0)
 
 
 @given(hnp.integer_dtypes() | hnp.unsigned_integer_dtypes(), st.sampled_from("bhilBHIL"), st.data())
@@ -240,7 +240,7 @@ def test_integers_fit_or_are_refused(source: Any, target: str, data: Any) -> Non
     array = data.draw(hnp.arrays(source, st.integers(0, 4)))
     limits = np.iinfo(target)
     bad = [i for i, value in enumerate(array.tolist()) if not limits.min <= value <= limits.max]
-    structure = Structure(np.zeros((), target))
+    structure = TransitionStructure(np.zeros((), target))
     if bad:
         first = rf"^batch holds {array[bad[0]]} at \[{bad[0]}\] \({len(bad)} such\): expected "
         with pytest.raises(ValueError, match=first + f"{limits.min} to {limits.max}"):

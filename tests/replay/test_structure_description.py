@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 
 class Pair(NamedTuple):
@@ -22,12 +22,12 @@ class Pair(NamedTuple):
 Data = make_dataclass("Data", ["a", "b"])
 ARRAY = {"kind": "array", "dtype": "<f4", "shape": [3]}
 EXAMPLE = {"x": (np.zeros(3, np.float32), [1, True]), "y": np.zeros(2, "i2,f4")}
-DESCRIPTION = Structure(EXAMPLE).describe()
+DESCRIPTION = TransitionStructure(EXAMPLE).describe()
 
 
 def test_what_a_description_looks_like() -> None:
-    assert Structure(np.zeros(3, np.float32)).describe() == ARRAY
-    assert Structure({"a": np.zeros(3, np.float32)}).describe() == {
+    assert TransitionStructure(np.zeros(3, np.float32)).describe() == ARRAY
+    assert TransitionStructure({"a": np.zeros(3, np.float32)}).describe() == {
         "kind": "dict", "items": [["a", ARRAY]]
     }  # fmt: skip
 
@@ -56,7 +56,7 @@ DEEP_DTYPE = "[('a', " * 500 + "'<f4'" + ")]" * 500
 ])  # fmt: skip
 def test_malformed_container(description: Any) -> None:
     with pytest.raises(ValueError, match=r"describe\(\)|container|levels|empty|without dots"):
-        Structure.restore(description)
+        TransitionStructure.restore(description)
 
 
 @pytest.mark.parametrize("dtype", [
@@ -70,7 +70,7 @@ def test_malformed_container(description: Any) -> None:
 ])  # fmt: skip
 def test_malformed_dtype(dtype: Any) -> None:
     with pytest.raises(ValueError, match=r"^field 'a' "):
-        Structure.restore(dict_of(["a", {**ARRAY, "dtype": dtype}]))
+        TransitionStructure.restore(dict_of(["a", {**ARRAY, "dtype": dtype}]))
 
 
 @pytest.mark.parametrize("shape", [
@@ -79,7 +79,7 @@ def test_malformed_dtype(dtype: Any) -> None:
 ])  # fmt: skip
 def test_malformed_shape(shape: Any) -> None:
     with pytest.raises(ValueError, match=r"^(description|example)"):
-        Structure.restore({**ARRAY, "shape": shape})
+        TransitionStructure.restore({**ARRAY, "shape": shape})
 
 
 json_values = st.recursive(
@@ -94,7 +94,7 @@ json_values = st.recursive(
 @given(json_values)
 def test_any_json_raises_nothing_but_value_errors(description: Any) -> None:
     with contextlib.suppress(ValueError):
-        Structure.restore(description)
+        TransitionStructure.restore(description)
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
@@ -114,7 +114,7 @@ def test_any_change_is_refused_or_understood(data: Any, other: Any, with_example
     holder, key = data.draw(st.sampled_from(places(changed)))
     holder[key] = other
     try:
-        structure = Structure.restore(changed, EXAMPLE if with_example else None)
+        structure = TransitionStructure.restore(changed, EXAMPLE if with_example else None)
     except ValueError:
         return
     assert structure.describe() == changed
@@ -126,10 +126,12 @@ def test_any_change_is_refused_or_understood(data: Any, other: Any, with_example
 
 
 def test_the_order_of_a_dict_is_that_of_the_description() -> None:
-    description = Structure({"a": 0, "b": 1.0}).describe()
-    structure = Structure.restore(description, {"b": 2.0, "a": 3})
+    description = TransitionStructure({"a": 0, "b": 1.0}).describe()
+    structure = TransitionStructure.restore(description, {"b": 2.0, "a": 3})
     assert [field.name for field in structure.fields] == ["a", "b"]
-    structure = Structure.restore(Structure(Data(0, 1.0)).describe(), Data(2, 3.0))
+    structure = TransitionStructure.restore(
+        TransitionStructure(Data(0, 1.0)).describe(), Data(2, 3.0)
+    )
     assert structure.unflatten("xy") == Data("x", "y")
 
 
@@ -144,16 +146,16 @@ def test_the_order_of_a_dict_is_that_of_the_description() -> None:
     (Pair(0, 1), {"a": 0, "b": 1}, r"^example is a dict of a, b: expected a NamedTuple of a, b"),
 ])  # fmt: skip
 def test_another_example(saved: Any, example: Any, message: str) -> None:
-    description = json.loads(json.dumps(Structure(saved).describe()))
+    description = json.loads(json.dumps(TransitionStructure(saved).describe()))
     with pytest.raises(ValueError, match=message):
-        Structure.restore(description, example)
+        TransitionStructure.restore(description, example)
 
 
 def test_names_of_a_named_tuple_keep_their_order() -> None:
-    description = Structure(Pair(0, 1)).describe()
+    description = TransitionStructure(Pair(0, 1)).describe()
     description["items"].reverse()
     with pytest.raises(ValueError, match=r"^example is a NamedTuple of a, b: expected .* of b, a"):
-        Structure.restore(description, Pair(0, 1))
+        TransitionStructure.restore(description, Pair(0, 1))
 
 
 def test_no_class_is_imported() -> None:
@@ -161,8 +163,8 @@ def test_no_class_is_imported() -> None:
     with pytest.raises(
         ValueError, match=r"^example was saved as a dataclass of a: expected example="
     ):
-        Structure.restore(description)
+        TransitionStructure.restore(description)
     with pytest.raises(
         ValueError, match=r"^field 'x' was saved as a dataclass of a: expected example="
     ):
-        Structure.restore(dict_of(["x", description]))
+        TransitionStructure.restore(dict_of(["x", description]))

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from rlcpu.policies import MLP
-from rlcpu.train.objective import Batch
+from rlcpu.train.objective import RolloutBatch
 
 
 def make_policy(
@@ -39,7 +39,7 @@ def make_batch(
     seed: int = 0,
     masked: bool = False,
     choices: tuple[int, ...] = (),
-) -> Batch:
+) -> RolloutBatch:
     """Samples of which some ratios are within the clip range and some are not.
 
     With masks, some allow one action alone, the one that was taken.
@@ -60,7 +60,7 @@ def make_batch(
         actions = rng.integers(0, choices, (samples, len(choices)))
     spread = 0.2 if discrete else 0.5
     center = -np.log(choices or outputs).sum() if discrete else -1.3 * outputs
-    return Batch(
+    return RolloutBatch(
         rng.normal(0.0, 1.0, (samples, inputs)).astype(np.float32),
         actions,
         rng.normal(center, spread, samples).astype(np.float32),

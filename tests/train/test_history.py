@@ -17,7 +17,7 @@ from rlcpu.cli import main
 from rlcpu.kernels import announce
 from rlcpu.terminal import short
 from rlcpu.train import PPO, History, TensorBoard, ppo
-from rlcpu.train.history import Bar, rounded
+from rlcpu.train.history import LearningBar, rounded
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
 
@@ -197,7 +197,7 @@ def test_command_line_writes_for_tensorboard(tmp_path: Path, capsys: Any) -> Non
 def test_the_bar_tells_of_actors(capsys: pytest.CaptureFixture[str]) -> None:
     actors = {f"collector_{i}_steps_per_second": 1000.0 * (i + 1) for i in range(5)}
     actors |= {"shard_0_size": 12.0, "collector_0_steps_per_second": float("nan")}
-    with Bar("CartPole-v1", 10, None) as bar:
+    with LearningBar("CartPole-v1", 10, None) as bar:
         bar.tell(History(steps=10, episode_return=3.0, actors=actors), 1.0)
     shown = capsys.readouterr().err
     assert "recent return 3.000, best 3.000; collectors ? 2k 3k 4k ... steps/s, shards 12" in shown

@@ -11,7 +11,7 @@ import pytest
 from rlcpu import nn
 from rlcpu.policies import MLP
 from rlcpu.train.config import PPOConfig
-from rlcpu.train.objective import Batch, Updater, squared_error, surrogate
+from rlcpu.train.objective import RolloutBatch, Updater, squared_error, surrogate
 from tests.train.cases import make_batch, make_policy
 from tests.train.off_policy_cases import numeric
 
@@ -43,7 +43,7 @@ def test_surrogate(ratio: float, advantage: float, loss: float, slope: float) ->
         assert slopes[0][0] == pytest.approx(expected[0], abs=1e-4)
 
 
-def improved(policy: MLP, batch: Batch, **settings: float) -> Any:
+def improved(policy: MLP, batch: RolloutBatch, **settings: float) -> Any:
     """Losses of one step that changes nothing."""
     config = PPOConfig(num_epochs=1, minibatch_size=len(batch.targets)).replace(settings)
     return Updater(policy, config, num_threads=1).improve(batch, 0.0, 0.2)

@@ -310,6 +310,22 @@ class State:
                 setattr(self, name, value)
 
     @classmethod
+    def sized(cls, **arrays: Any) -> Any:
+        """Return a subclass with these arrays: a task in several sizes has one for each.
+
+        Args:
+            **arrays: the type hint of each further field.
+
+        Example:
+            >>> class Maze(State):
+            ...     row: int
+            ...     column: int
+            >>> Maze.sized(grid=Array[np.uint8, 3, 2])()
+            Maze(row=0, column=0, grid=[[0, 0], [0, 0], [0, 0]])
+        """
+        return type(cls.__name__, (cls,), {"__annotations__": arrays, "__module__": cls.__module__})
+
+    @classmethod
     def _of(cls, record: npt.NDArray[Any]) -> Any:
         """Return the state whose memory is a record of no axes."""
         state = cls.__new__(cls)

@@ -26,7 +26,7 @@ from rlcpu.envs.engine.form import Form
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import values_of
 from rlcpu.envs.engine.masks import mask_rows, write_masks
-from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.policies import Policy, carrier_of, check_policy
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.random import new_seeds, stream_seeds
@@ -85,7 +85,7 @@ class Engine(Carrying):
         num_envs: int,
         *,
         dtype: np.dtype[Any],
-        view: View,
+        view: ObservationView,
         autoreset_mode: AutoresetMode,
         max_episode_steps: int | None = None,
         num_threads: int | None = None,

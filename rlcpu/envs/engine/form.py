@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import backends
-from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.observations import ObservationView
 
 Array = npt.NDArray[Any]
 
@@ -57,7 +57,7 @@ class Form(NamedTuple):
 
     num_envs: int
     rows: int
-    view: View
+    view: ObservationView
     action_shape: tuple[int, ...]
     action_dtype: type
     dtype: np.dtype[Any]

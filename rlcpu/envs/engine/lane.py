@@ -315,7 +315,7 @@ def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
                 raise TypeError(f"{error} in a branch") from None
 
 
-class Turn(NamedTuple):
+class LaneStep(NamedTuple):
     """Results of one step of one lane.
 
     Attributes:
@@ -358,7 +358,7 @@ def make_draw_words() -> Callable[..., Any]:
 
 @functools.cache
 def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any]:
-    """Inlinable function (state, words, i, action, bits, params, limit) -> Turn of lane i.
+    """Inlinable function (state, words, i, action, bits, params, limit) -> LaneStep of lane i.
 
     It steps the lane, starts a new episode where one has ended (at once, or in the next step), and
     writes the lane's state and words. Both outcomes are computed and one is selected: branches
@@ -398,7 +398,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
         keep(state, i, drawn)
         set_return(state, return_row + i, nothing if renewed else total)
         set_word(words, ELAPSED * LANES + i, (zero if same_step else mark) if done else elapsed)
-        return Turn(reached, kept, reward, terminated, truncated, total, elapsed, own, drawn)
+        return LaneStep(reached, kept, reward, terminated, truncated, total, elapsed, own, drawn)
 
     return turn
 

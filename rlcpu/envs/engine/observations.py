@@ -32,7 +32,7 @@ PLANES = ("uint8", "float32", "bits")
 WORDS = 4
 
 
-class View(NamedTuple):
+class ObservationView(NamedTuple):
     """Form in which observations of one environment are delivered.
 
     Attributes:
@@ -50,7 +50,7 @@ class View(NamedTuple):
     num_threads: int | None = None
 
     @classmethod
-    def of(cls, dynamics: Dynamics, planes: str, dtype: np.dtype[Any]) -> View:
+    def of(cls, dynamics: Dynamics, planes: str, dtype: np.dtype[Any]) -> ObservationView:
         """Return the view of an environment's observations.
 
         Raises:

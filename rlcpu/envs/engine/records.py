@@ -269,7 +269,7 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
 SHOW, RESTART, STEP = range(3)
 
 
-class Job(NamedTuple):
+class RecordsCall(NamedTuple):
     """Numbers and pointers that the function of some environments is given.
 
     Attributes:
@@ -302,13 +302,13 @@ class Job(NamedTuple):
 
 @functools.cache
 def _job_type(dtype: type, is_whole: bool) -> Any:
-    """Numba's type of a `Job`."""
+    """Numba's type of a `RecordsCall`."""
     real, single, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
     words, size = types.CPointer(types.uint32), types.int64
     actions = types.CPointer(types.int64) if is_whole else single
     memory = real, words, real, words, types.CPointer(types.uint8)
     return kind_of(
-        Job(size, size, size, size, *memory, actions, single, real, flags, flags, single)
+        RecordsCall(size, size, size, size, *memory, actions, single, real, flags, flags, single)
     )
 
 
@@ -324,7 +324,7 @@ def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
 
 @functools.cache
 def _compile_job(env: Structure, dtype: type) -> Any:
-    """Function of a view of a `Job`, compiled for C."""
+    """Function of a view of a `RecordsCall`, compiled for C."""
     _, vary, advance, renew, show = compile_functions(env, dtype)
     unpack, draw_words, size = make_unpack_params(env), make_draw_words(), env.shown_rows
     get_action = _make_get_action(env, dtype)
@@ -404,7 +404,7 @@ def _make_step(dtype: type, is_whole: bool, same_step: bool) -> Kernels:
         for c in prange((n + SHARE - 1) // SHARE):
             call(
                 where,
-                Job(
+                RecordsCall(
                     STEP, is_same, c * SHARE, min(SHARE, n - c * SHARE), address(state),
                     address(words), address(numbers), address(clock), address(mask),
                     address(actions), address(observations), address(rewards),
@@ -430,7 +430,7 @@ def _make_other(dtype: type, is_whole: bool) -> Kernels:
         for c in prange((n + SHARE - 1) // SHARE):
             call(
                 where,
-                Job(
+                RecordsCall(
                     mode, 0, c * SHARE, min(SHARE, n - c * SHARE), address(state),
                     address(words), address(numbers), address(clock), address(mask),
                     address(actions), address(observations), address(rewards),
@@ -463,7 +463,7 @@ def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts
     return Rollouts(COLLECT._replace(grain=1024), function, address_of(function))
 
 
-class Recorder(NamedTuple):
+class StepRecorder(NamedTuple):
     """Functions that a rollout's loop inlines for the results of its steps.
 
     Attributes:
@@ -488,7 +488,7 @@ class Recorder(NamedTuple):
 
 
 def _compile_block(
-    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: Recorder
+    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: StepRecorder
 ) -> Any:
     """Function (frame, num_steps, num_envs, number), compiled for C: all steps of one block.
 
@@ -570,7 +570,7 @@ def _make_fault_of_shown(env: Structure, dtype: type) -> Callable[..., Any]:
     return fault_of
 
 
-def _make_sums(env: Structure, dtype: type) -> Recorder:
+def _make_sums(env: Structure, dtype: type) -> StepRecorder:
     """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
     spot, fault_of_state = make_spot(env, dtype), _make_fault_of_state(env, dtype)
     return_row, nothing, real = env.state.rows(dtype) * LANES, dtype(0), dtype
@@ -603,10 +603,10 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
             sums[FAULTS] += np.float64(fault)
         return 1 if sums[FAULTS] != 0.0 else 0
 
-    return Recorder(make_open_sums(), False, start, put, end_episode, finish)
+    return StepRecorder(make_open_sums(), False, start, put, end_episode, finish)
 
 
-def _make_records(env: Structure, dtype: type) -> Recorder:
+def _make_records(env: Structure, dtype: type) -> StepRecorder:
     """Every step goes to its place in the `Records`."""
     width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
     spot, fault_of_shown = make_spot(env, dtype), _make_fault_of_shown(env, dtype)
@@ -656,7 +656,7 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
             broken += faults[i] != nothing
         return broken
 
-    return Recorder(make_open_records(env, dtype), True, start, put, end_episode, finish)
+    return StepRecorder(make_open_records(env, dtype), True, start, put, end_episode, finish)
 
 
 # ---------------------------------------------------------------- the engine

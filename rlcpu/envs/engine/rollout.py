@@ -2,7 +2,7 @@
 
 Each block of environments runs all its steps before the next block starts, so that its state and
 the network's activations stay in cache. `simulate` keeps sums over the lanes, `collect` keeps
-everything: one loop, and a `Recorder` for each.
+everything: one loop, and a `BlockRecorder` for each.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ FIRST_OUTPUT = FIRST_POLICY + 2 * len(KernelPolicy._fields)
 FIRST_FAULT = FIRST_OUTPUT + 2 * len(Records._fields)
 
 
-class Recorder(NamedTuple):
+class BlockRecorder(NamedTuple):
     """Functions that a driver's loop inlines for the results of a block.
 
     Attributes:
         open: (frame, number) -> outputs, of block `number`.
         start: (outputs, words, count, num_steps) -> rows, scratch of the block.
         put: (rows, i, seen, chosen, end, final) keeps one step of lane i: its observation, what the
-            policy chose, the `Turn`, and the observation that the step led to.
+            policy chose, the `LaneStep`, and the observation that the step led to.
         save: (rows, outputs, step, num_steps, place, count) after each step; `place` is that of the
             block's first lane in flat arrays.
         finish: (rows, outputs, state, words, params, begin, count) -> whether the block had numbers
@@ -134,7 +134,7 @@ def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts
 
 
 def _compile_block(
-    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: Recorder
+    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: BlockRecorder
 ) -> Any:
     """Function (frame, num_steps, num_envs, number), compiled for C: all steps of one block.
 
@@ -321,7 +321,7 @@ def make_spot(env: Structure, dtype: type) -> Any:
 # ---------------------------------------------------------------- sums
 
 
-def _make_sums(env: Structure, dtype: type) -> Recorder:
+def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
     """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
     get, add = row_access("rewards")
     one, nothing, real = dtype(1), dtype(0), dtype
@@ -364,7 +364,7 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
                 sums[FAULTS] += state[row * LANES + i] * nothing
         return 1 if sums[FAULTS] != 0.0 else 0
 
-    return Recorder(make_open_sums(), start, put, save, finish)
+    return BlockRecorder(make_open_sums(), start, put, save, finish)
 
 
 @functools.cache
@@ -401,7 +401,7 @@ def add_up(sums):
 # ---------------------------------------------------------------- records
 
 
-def _make_records(env: Structure, dtype: type) -> Recorder:
+def _make_records(env: Structure, dtype: type) -> BlockRecorder:
     """Every step: each lane's results go into rows that `save` copies to the `Records`."""
     width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
     numbers = env.observation_rows if env.observation.is_plain else 0
@@ -488,7 +488,7 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
             broken += rows.last[i] != nothing
         return broken
 
-    return Recorder(make_open_records(env, dtype), start, put, save, finish)
+    return BlockRecorder(make_open_records(env, dtype), start, put, save, finish)
 
 
 def make_open_records(env: Structure, dtype: type) -> Callable[..., Any]:

@@ -52,7 +52,7 @@ class Steps(NamedTuple):
     limits: npt.NDArray[np.int64]
 
 
-class Outputs(NamedTuple):
+class StepRows(NamedTuple):
     """Rows that the step of some blocks writes: of length `stride`, of which it has `begin` on.
 
     Attributes:
@@ -69,7 +69,7 @@ class Outputs(NamedTuple):
 
 
 class BlockSteps(NamedTuple):
-    """Arguments of the step of some blocks: a count, pointers, and `Outputs`.
+    """Arguments of the step of some blocks: a count, pointers, and `StepRows`.
 
     Attributes:
         count: environments of the blocks, of which the last need not be full.
@@ -112,7 +112,7 @@ def _blocks_type(dtype: type, is_whole: bool) -> Any:
     words, whole, narrow = map(types.CPointer, (types.uint32, types.int64, types.int32))
     actions, chosen = (whole, narrow) if is_whole else (single, real)
     size = types.int64
-    outputs = Outputs(size, size, single, real, flags, flags, single)
+    outputs = StepRows(size, size, single, real, flags, flags, single)
     return kind_of(BlockSteps(size, real, words, actions, chosen, real, words, outputs))
 
 
@@ -161,7 +161,7 @@ def _make_driver(dtype: type, is_whole: bool) -> Kernels:
             begin, count = c * size, min(size, n - rest - c * size)
             seen, ended = address(observations), address(finals)
             paid, failed, cut = address(rewards), address(terminated), address(truncated)
-            outputs = Outputs(begin, n, seen, paid, failed, cut, ended)
+            outputs = StepRows(begin, n, seen, paid, failed, cut, ended)
             step_part(where, arrays, begin, count, width, address(chosen), outputs)
             chosen[0] = nothing  # keeps it alive until now: an address does not
         if rest > 0:
@@ -176,7 +176,7 @@ def _make_driver(dtype: type, is_whole: bool) -> Kernels:
             seen, ended = pointer_to(first + seen_at, blank), pointer_to(first + ended_at, blank)
             failed = pointer_to(first + flags_at, False)
             cut = shifted(failed, LANES)
-            outputs = Outputs(0, LANES, seen, paid, failed, cut, ended)
+            outputs = StepRows(0, LANES, seen, paid, failed, cut, ended)
             step_part(where, arrays, begin, rest, width, own, outputs)
             copy_rows(paid, address(rewards), 1, rest, begin)
             copy_rows(failed, address(terminated), 1, rest, begin)

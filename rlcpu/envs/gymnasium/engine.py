@@ -19,7 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.masks import masks_of_infos, pack_masks
-from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.gymnasium.task import EnvironmentFailure, GymnasiumTask, has_masks
 from rlcpu.envs.policies import Policy
 from rlcpu.kernels.random import splitmix64, stream_seeds
@@ -58,7 +58,7 @@ class GymnasiumEngine(Engine):
             dynamics,
             n,
             dtype=np.dtype(np.float64),
-            view=View.of(dynamics, "uint8", np.dtype(np.float32)),
+            view=ObservationView.of(dynamics, "uint8", np.dtype(np.float32)),
             autoreset_mode=autoreset_mode,
             max_episode_steps=dynamics.max_episode_steps,
         )
@@ -74,7 +74,7 @@ class GymnasiumEngine(Engine):
 
     def _lay_out(self) -> None:
         """Find out how observations, and masks behind them, are kept, and make room for them."""
-        self.view = View.of(self.dynamics, "uint8", np.dtype(np.float32))
+        self.view = ObservationView.of(self.dynamics, "uint8", np.dtype(np.float32))
         self.rows = self.view.rows
         self.observed = np.zeros((self.num_envs, self.rows), np.float32)
 

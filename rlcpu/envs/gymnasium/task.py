@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,10 +19,6 @@ logger = logging.getLogger("rlcpu")
 
 class EnvironmentFailure(RuntimeError):
     """An environment that is not ours raised an exception; its cause is that one."""
-
-
-class NoParams(NamedTuple):
-    """The parameters of an environment that has none here."""
 
 
 class GymnasiumTask(Dynamics):
@@ -60,7 +56,6 @@ class GymnasiumTask(Dynamics):
             id=id,
             observation_space=_convert_observed(id, observation_space),
             action_space=_convert_actions(id, action_space),
-            params=NoParams(),
             varied={},
             randomized=(),
             make=make,

@@ -14,7 +14,7 @@ import types
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import mujoco
@@ -62,10 +62,6 @@ _OBJECTS: dict[str, tuple[mujoco.mjtObj, str | None]] = {
     "site": (mujoco.mjtObj.mjOBJ_SITE, None),
     "tendon": (mujoco.mjtObj.mjOBJ_TENDON, None),
 }
-
-
-class NoParams(NamedTuple):
-    """The parameters of a task without any."""
 
 
 def measure_nothing(data: Any, params: Any) -> tuple[float, ...]:
@@ -155,7 +151,6 @@ class MuJoCoDynamics(base.Dynamics):
     measure: Callable[..., tuple[float, ...]] = measure_nothing
     names: Mapping[str, str] = field(default_factory=dict)
     randomized: tuple[str, ...] = ()
-    params: Any = NoParams()  # noqa: RUF009 - a tuple
     settle_steps: int = 0
     current: bool = False
     # What is found.

@@ -30,7 +30,7 @@ from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.lane import make_run
 from rlcpu.envs.mujoco.library import INTEGRATION, library
 from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
-from rlcpu.envs.mujoco.render import Renderer
+from rlcpu.envs.mujoco.render import MuJoCoRenderer
 from rlcpu.envs.mujoco.varied import find_bad_draw, rows_of, split
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import MEMORY, Policy, carrier_of
@@ -111,7 +111,7 @@ class MuJoCoEngine(Engine):
         physics, nominal: the model's numbers that vary, as they are and as they were given.
     """
 
-    renderer = Renderer
+    renderer = MuJoCoRenderer
     dynamics: MuJoCoDynamics
     code: TaskCode
 

@@ -22,7 +22,7 @@ from rlcpu.envs.tasks.mujoco import IDS
 SIZE = 480
 
 
-class Renderer:
+class MuJoCoRenderer:
     """Draws states of one task; see `rlcpu.envs.render.Renderer`.
 
     A model is seen by its first camera that goes along with a body, as Gymnasium's `camera_name`

@@ -28,7 +28,7 @@ _REFUSED = ("body_gravcomp", "geom_surfacevel", "geom_adhesion", "pair_adhesion"
 _NOT_NEGATIVE = ("body_mass", "body_inertia", "dof_armature")
 
 
-class Place(NamedTuple):
+class ModelField(NamedTuple):
     """Where a field is in mjModel.
 
     Attributes:
@@ -58,8 +58,8 @@ class Varied(NamedTuple):
         drawn: names of those that `randomize` writes.
     """
 
-    fields: tuple[Place, ...] = ()
-    derived: tuple[Place, ...] = ()
+    fields: tuple[ModelField, ...] = ()
+    derived: tuple[ModelField, ...] = ()
     drawn: tuple[str, ...] = ()
 
     @property
@@ -133,21 +133,21 @@ def describe_fault(name: str, values: npt.NDArray[np.float64]) -> str:
     return ""
 
 
-def _place(model: mujoco.MjModel, name: str) -> Place:
+def _place(model: mujoco.MjModel, name: str) -> ModelField:
     """Return where a field lies: an array of the model, an array or a number of its options.
 
     MuJoCo does not tell the address of a number: a copy gets a mark there, which is searched for.
     """
     values = numbers_of(model, name)
     if isinstance(getattr(model, name, None), np.ndarray):
-        return Place(name, find_offset(model, name), True, values.shape)
+        return ModelField(name, find_offset(model, name), True, values.shape)
     if isinstance(getattr(model.opt, name), np.ndarray):
-        return Place(name, values.ctypes.data - model._address, False, values.shape)
+        return ModelField(name, values.ctypes.data - model._address, False, values.shape)
     changed, mark, offset = copy.copy(model), 0.7236512348761251, 0
     setattr(changed.opt, name, mark)
     while ctypes.c_double.from_address(changed._address + offset).value != mark:
         offset += 8
-    return Place(name, offset, False, (1,))
+    return ModelField(name, offset, False, (1,))
 
 
 def _arrays(model: mujoco.MjModel) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _kind(varied: Varied) -> Any:
 # ---------------------------------------------------------------- in kernels
 
 
-def _array(place: Place, shape: tuple[int, ...]) -> str:
+def _array(place: ModelField, shape: tuple[int, ...]) -> str:
     """Source of the array of a field of the model at address `m`."""
     start = f"m + {place.offset}"
     start = f"array_at({start}, (1,), i64)[0]" if place.is_address else start

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from rlcpu.nn.export.program import Array, Program, Statement, shortest, sizes_of
+from rlcpu.nn.export.program import Array, ExportedPolicy, Statement, shortest, sizes_of
 from rlcpu.nn.layers.norm import NORM_EPSILON
 from rlcpu.nn.network import CLIP
 
@@ -222,7 +222,7 @@ _SCAN_MASK = """
         }}"""
 
 
-def as_c(program: Program, name: str) -> bytes:
+def as_c(program: ExportedPolicy, name: str) -> bytes:
     """Return the source of a policy.
 
     Args:
@@ -275,7 +275,7 @@ def as_c(program: Program, name: str) -> bytes:
     return text.encode()
 
 
-def _describe(program: Program) -> str:
+def _describe(program: ExportedPolicy) -> str:
     """Return what the function that acts does."""
     head, masked = program.head, program.is_masked
     if not head.choices:
@@ -286,7 +286,7 @@ def _describe(program: Program) -> str:
     return f"{says}, one whose number in `allowed` is not 0." if masked else f"{says}."
 
 
-def _arrays(program: Program) -> Iterator[str]:
+def _arrays(program: ExportedPolicy) -> Iterator[str]:
     """Yield constants."""
     head = program.head
     named = {**program.arrays, "mean": program.mean, "scale": program.scale}
@@ -307,7 +307,7 @@ def _identifier(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _inputs(program: Program) -> str:
+def _inputs(program: ExportedPolicy) -> str:
     """Return lines that make the network's inputs of an observation."""
     seen = "observation[k]" if program.shape else "(float)(k == (int)observation[0])"
     clip = f"{CLIP}f"
@@ -331,7 +331,7 @@ def _calls(statement: Statement, number: int, sizes: list[int]) -> list[str]:
     return [f"{name}({', '.join([*arguments, out, str(size)])});"]
 
 
-def _functions_of_head(program: Program) -> str:
+def _functions_of_head(program: ExportedPolicy) -> str:
     """Return the function that looks for the largest output, if there are choices."""
     if not program.head.choices:
         return ""
@@ -347,7 +347,7 @@ def _functions_of_head(program: Program) -> str:
     return "\n" + _LARGEST.format(**words)
 
 
-def _act(program: Program, signature: str, name: str) -> str:
+def _act(program: ExportedPolicy, signature: str, name: str) -> str:
     """Return the function that acts."""
     head = program.head
     lines = [f"float outputs[{head.size}];"]
@@ -370,7 +370,7 @@ def _act(program: Program, signature: str, name: str) -> str:
     return "\n".join([signature, "{", *(f"    {line}" for line in lines), "}"])
 
 
-def _decide(program: Program, name: str, listed: int) -> str:
+def _decide(program: ExportedPolicy, name: str, listed: int) -> str:
     """Return the lines of the program that act, and print the action."""
     head, mask = program.head, ", allowed" if program.is_masked else ""
     if not head.is_list:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.nn.export.program import Array, Program, Statement
+from rlcpu.nn.export.program import Array, ExportedPolicy, Statement
 from rlcpu.nn.layers.norm import NORM_EPSILON
 from rlcpu.nn.network import CLIP
 
@@ -170,7 +170,7 @@ OPERATORS: dict[str, Callable[..., str]] = {
 }
 
 
-def as_onnx(program: Program, name: str) -> bytes:
+def as_onnx(program: ExportedPolicy, name: str) -> bytes:
     """Return a model.
 
     Raises:
@@ -204,12 +204,12 @@ def as_onnx(program: Program, name: str) -> bytes:
     return _message((1, IR_VERSION), *producer, (7, graph), (8, opset))
 
 
-def _action_shape(program: Program) -> list[int]:
+def _action_shape(program: ExportedPolicy) -> list[int]:
     head = program.head
     return [len(head.choices) or head.size] if head.is_list else []
 
 
-def _inputs(nodes: Nodes, program: Program) -> str:
+def _inputs(nodes: Nodes, program: ExportedPolicy) -> str:
     """Add what makes the network's inputs of observations, (n, size)."""
     size, values = program.size, np.array([0, 1], np.float32)
     if program.shape:
@@ -220,7 +220,7 @@ def _inputs(nodes: Nodes, program: Program) -> str:
     return nodes.add("Clip", x, np.array(-CLIP, np.float32), np.array(CLIP, np.float32))
 
 
-def _act(nodes: Nodes, program: Program, outputs: str) -> None:
+def _act(nodes: Nodes, program: ExportedPolicy, outputs: str) -> None:
     """Add what makes the action of outputs."""
     head = program.head
     if not head.choices:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from rlcpu.nn.heads import Head
 from rlcpu.nn.layers import activations, dense, embedding, images, joins, norm
-from rlcpu.nn.layers.kind import Step
+from rlcpu.nn.layers.kind import LayerStep
 from rlcpu.nn.network import CLIP, Network
-from rlcpu.nn.plan import Plan
+from rlcpu.nn.plan import NetworkPlan
 
 Array = npt.NDArray[Any]
 #: Names of operations, by the kinds of layers that make them.
@@ -52,7 +52,7 @@ class Statement(NamedTuple):
     options: dict[str, Any]
 
 
-class Program(NamedTuple):
+class ExportedPolicy(NamedTuple):
     """A policy that draws nothing.
 
     Attributes:
@@ -82,7 +82,7 @@ class Program(NamedTuple):
     expected: Array
 
     @classmethod
-    def of(cls, title: str, policy: Any, is_masked: bool) -> Program:
+    def of(cls, title: str, policy: Any, is_masked: bool) -> ExportedPolicy:
         """Return the program of a policy: one with `networks`, `head` and a normalisation.
 
         Raises:
@@ -146,7 +146,7 @@ def _probe(shape: tuple[int, ...], mean: Array, scale: Array) -> Array:
     return (mean + rng.normal(size=mean.size) / spread).astype(np.float32).reshape(shape)
 
 
-def statements_of(plan: Plan) -> list[Statement]:
+def statements_of(plan: NetworkPlan) -> list[Statement]:
     """Return the statements of a network with one input; its outputs follow each other.
 
     Raises:
@@ -188,7 +188,7 @@ def statements_of(plan: Plan) -> list[Statement]:
     return statements
 
 
-def _options_of(operation: str, step: Step) -> dict[str, int]:
+def _options_of(operation: str, step: LayerStep) -> dict[str, int]:
     """Return the options of a statement."""
     inputs = {"inputs": step.size_in}
     if operation == "embedding":
@@ -201,6 +201,6 @@ def _options_of(operation: str, step: Step) -> dict[str, int]:
     return inputs if operation == "dense" else {}
 
 
-def sizes_of(program: Program) -> list[int]:
+def sizes_of(program: ExportedPolicy) -> list[int]:
     """Return numbers of each value."""
     return [program.size, *(each.size for each in program.statements)]

@@ -19,7 +19,7 @@ from rlcpu.nn.layers.kind import (
     Array,
     Kind,
     Layer,
-    Parameters,
+    ParameterArray,
     Sizes,
     gradients_of,
     input_slopes,
@@ -91,7 +91,7 @@ class CustomLayer(Layer):
         """
         return {}
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         arrays = self.arrays(sizes.inputs, np.random.default_rng(0))
 
@@ -100,7 +100,7 @@ class CustomLayer(Layer):
 
         shapes = {name: np.shape(array) for name, array in arrays.items()}
         return [
-            Parameters(name, shape, functools.partial(initial, name=name), shape)
+            ParameterArray(name, shape, functools.partial(initial, name=name), shape)
             for name, shape in shapes.items()
         ]
 

@@ -25,7 +25,7 @@ from rlcpu.nn.layers.kind import (
     Array,
     Kind,
     Layer,
-    Parameters,
+    ParameterArray,
     Sizes,
     gradients_of,
     input_slopes,
@@ -169,7 +169,7 @@ class Dense(Layer):
         """Return the number of outputs; see `Layer`."""
         return self.size
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         shape, width = (sizes.inputs, sizes.outputs), padded(sizes.outputs)
         gain = self.gain
@@ -181,7 +181,7 @@ class Dense(Layer):
         else:
             packed = sizes.inputs if sizes.is_first else padded(sizes.inputs), width
         copied = sizes.is_last or not sizes.is_first
-        weights = Parameters("weights", shape, initial, packed, sizes.is_last, copied)
+        weights = ParameterArray("weights", shape, initial, packed, sizes.is_last, copied)
         return [weights, vector("biases", sizes.outputs, 0.0)]
 
 

@@ -26,7 +26,7 @@ from rlcpu.nn.layers.kind import (
     Array,
     Kind,
     Layer,
-    Parameters,
+    ParameterArray,
     Sizes,
     gradients_of,
     input_slopes,
@@ -128,12 +128,12 @@ class Embedding(Layer):
         """Return the number of outputs; see `Layer`."""
         return self.size
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         shape = sizes.inputs * self.choices, self.size
         deviation = 1.0 / math.sqrt(sizes.inputs)
         initial = functools.partial(_normal, shape=shape, deviation=deviation)
-        return [Parameters("weights", shape, initial, (shape[0], padded(self.size)))]
+        return [ParameterArray("weights", shape, initial, (shape[0], padded(self.size)))]
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, int], deviation: float) -> Array:

@@ -1,7 +1,8 @@
 """Networks as users write them: layers that are put together, and what is traced of them.
 
-`a >> b` gives what `a` makes to `b`. A graph is traced once: every layer is given a `Tensor`, which
-says where numbers come from, and returns one. `rlcpu.nn.plan` makes instructions of the trace.
+`a >> b` gives what `a` makes to `b`. A graph is traced once: every layer is given a
+`LayerOutput`, which says where numbers come from, and returns one. `rlcpu.nn.plan` makes
+instructions of the trace.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Graph:
             raise TypeError(f"{self!r} >> {other!r}: expected a layer behind >>")
         return Chain(self, other)
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add this to a trace; `source` is what stands in front of it.
 
         Raises:
@@ -42,7 +43,7 @@ class Chain(Graph):
     def __repr__(self) -> str:
         return f"{self.first!r} >> {self.second!r}"
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
         return trace.run(self.second, trace.run(self.first, source))
 
@@ -56,7 +57,7 @@ class Input(Graph):
     def __repr__(self) -> str:
         return f"Input({self.name!r})"
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
         if self.name not in trace.inputs:
             raise ValueError(f"{self!r}: the network has the inputs {', '.join(trace.inputs)}")
@@ -80,7 +81,7 @@ class Picture(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False)
-class Tensor:
+class LayerOutput:
     """Numbers between two layers.
 
     Attributes:
@@ -93,7 +94,7 @@ class Tensor:
 
     size: int
     picture: Picture | None = None
-    shares: Tensor | None = None
+    shares: LayerOutput | None = None
     makers: list[Draft] = dataclasses.field(default_factory=list)
     readers: list[Draft] = dataclasses.field(default_factory=list)
     is_input: bool = False
@@ -118,8 +119,8 @@ class Draft:
     """
 
     kind: Kind
-    source: Tensor
-    target: Tensor
+    source: LayerOutput
+    target: LayerOutput
     option: int = 0
     fields: Mapping[str, int] = dataclasses.field(default_factory=dict)
     layer: Layer | None = None
@@ -139,12 +140,12 @@ class Trace:
     """
 
     def __init__(self, inputs: Mapping[str, int]) -> None:
-        self.inputs = {name: Tensor(size, is_input=True) for name, size in inputs.items()}
+        self.inputs = {name: LayerOutput(size, is_input=True) for name, size in inputs.items()}
         self.only_input = next(iter(self.inputs.values())) if len(inputs) == 1 else None
         self.drafts: list[Draft] = []
-        self._made: dict[tuple[Graph, Tensor | None], Tensor] = {}
+        self._made: dict[tuple[Graph, LayerOutput | None], LayerOutput] = {}
 
-    def run(self, graph: Graph, source: Tensor | None) -> Tensor:
+    def run(self, graph: Graph, source: LayerOutput | None) -> LayerOutput:
         """Return the output of a graph for a tensor; equal calls share their steps."""
         if not isinstance(graph, Graph):
             raise TypeError(f"{graph!r}: expected layers, such as nn.Dense(64) >> nn.Relu()")
@@ -153,14 +154,14 @@ class Trace:
             self._made[key] = graph.trace(self, source)
         return self._made[key]
 
-    def check(self, graph: Graph, source: Tensor | None) -> Tensor:
+    def check(self, graph: Graph, source: LayerOutput | None) -> LayerOutput:
         """Return the tensor in front of a graph, or raise ValueError if there is none."""
         if source is None:
             names = " or ".join(f"nn.Input({name!r})" for name in self.inputs)
             raise ValueError(f"{graph!r} has nothing in front of it: begin with {names}")
         return source
 
-    def add_layer(self, layer: Layer, source: Tensor | None) -> Tensor:
+    def add_layer(self, layer: Layer, source: LayerOutput | None) -> LayerOutput:
         """Add the step of a layer, and return its outputs."""
         source = self.check(layer, source)
         if any(draft.layer is layer for draft in self.drafts):

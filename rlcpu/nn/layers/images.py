@@ -29,13 +29,13 @@ from rlcpu.kernels.compile import compact, inline, outline
 from rlcpu.kernels.matmul import Matrix, Windows, product, product_of_windows
 from rlcpu.kernels.memory import address
 from rlcpu.nn.layers.dense import orthogonal
-from rlcpu.nn.layers.graph import Graph, Picture, Tensor, Trace
+from rlcpu.nn.layers.graph import Graph, LayerOutput, Picture, Trace
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     UNIT,
     Kind,
     Layer,
-    Parameters,
+    ParameterArray,
     Sizes,
     gradients_of,
     input_slopes,
@@ -401,7 +401,7 @@ class Image(Graph):
         """Return the sizes, as layers have them."""
         return Picture(self.height, self.width, self.channels)
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Say so of the numbers in front of it; see `Graph`."""
         source = trace.check(self, source)
         picture = self.picture
@@ -460,7 +460,7 @@ class Window(Layer):
         """Return how many channels it makes."""
         return picture.channels
 
-    def output(self, source: Tensor) -> Tensor:
+    def output(self, source: LayerOutput) -> LayerOutput:
         """Return a tensor for its outputs; see `Layer`.
 
         Raises:
@@ -475,13 +475,13 @@ class Window(Layer):
                 f"{self!r}: an image of {picture.height} x {picture.width} is too small for it"
             )
         made = Picture(height, width, self.channels_of(picture))
-        return Tensor(made.size, picture=made)
+        return LayerOutput(made.size, picture=made)
 
     def count(self, size: int) -> int:
         """Return how many windows lie along so many pixels."""
         return (size + 2 * self.padding - self.window) // self.stride + 1
 
-    def fields(self, source: Tensor) -> dict[str, int]:
+    def fields(self, source: LayerOutput) -> dict[str, int]:
         """Return further fields of its `Step`; see `Layer`."""
         height, width, channels, are_planes = source.picture or Picture(0, 0, 0)
         sizes = {"height": height, "width": width, "channels": channels}
@@ -542,12 +542,12 @@ class Convolution(Window):
             rest += made.height * made.width * columns
         return is_copied * padded(image.size) + padded(rest)
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         shape = self.window * self.window * sizes.seen.channels, self.channels
         initial = functools.partial(orthogonal, shape=shape, gain=self.gain)
         packed = shape[0], padded(self.channels)
-        weights = Parameters("weights", shape, initial, packed, copied=True)
+        weights = ParameterArray("weights", shape, initial, packed, copied=True)
         return [weights, vector("biases", self.channels, 0.0)]
 
 

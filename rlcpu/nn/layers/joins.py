@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 
 from rlcpu.kernels.compile import compact, inline, outline
-from rlcpu.nn.layers.graph import Draft, Graph, Tensor, Trace
+from rlcpu.nn.layers.graph import Draft, Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
     Kind,
     input_slopes,
@@ -91,10 +91,10 @@ class Concatenate(Graph):
     def __repr__(self) -> str:
         return f"Concatenate({', '.join(map(repr, self.graphs))})"
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
         parts = [trace.run(graph, source) for graph in self.graphs]
-        target, column = Tensor(sum(part.size for part in parts)), 0
+        target, column = LayerOutput(sum(part.size for part in parts)), 0
         for part in parts:
             trace.add(Draft(COPY, part, target, column))
             column += part.size
@@ -110,7 +110,7 @@ class Sum(Graph):
     def __repr__(self) -> str:
         return f"Sum({', '.join(map(repr, self.graphs))})"
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
         return _add_up(self, trace, [trace.run(graph, source) for graph in self.graphs])
 
@@ -124,7 +124,7 @@ class Residual(Graph):
     def __repr__(self) -> str:
         return f"Residual({self.graph!r})"
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
         if source is None:
             raise ValueError(f"{self!r} has nothing in front of it that it could add")
@@ -140,7 +140,7 @@ def _check(join: Graph, graphs: tuple[Graph, ...]) -> tuple[Graph, ...]:
     return graphs
 
 
-def _add_up(join: Graph, trace: Trace, parts: list[Tensor]) -> Tensor:
+def _add_up(join: Graph, trace: Trace, parts: list[LayerOutput]) -> LayerOutput:
     """Add the steps that sum tensors, and return the sum."""
     sizes = [part.size for part in parts]
     if len(set(sizes)) > 1:
@@ -148,7 +148,7 @@ def _add_up(join: Graph, trace: Trace, parts: list[Tensor]) -> Tensor:
     pictures = {part.picture for part in parts}
     if len(pictures) > 1:
         raise ValueError(f"{join!r} adds images of other sizes, or an image and other numbers")
-    target = Tensor(sizes[0], picture=pictures.pop())
+    target = LayerOutput(sizes[0], picture=pictures.pop())
     for k, part in enumerate(parts):
         trace.add(Draft(ADD if k else COPY, part, target))
     return target

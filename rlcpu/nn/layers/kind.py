@@ -1,9 +1,9 @@
 """Kinds of layers: how many numbers they make and learn, and how kernels compute them.
 
-A network is a table of instructions, one for each layer: kernels read a row of it as a `Step`. The
-numbers of S samples between two layers, the units, are a block of S rows in one long array; each
-row is padded to a multiple of `UNIT` numbers, and **the padding holds zeros, which every kind keeps
-so**: products then need no other sizes, and padding changes no result.
+A network is a table of instructions, one for each layer: kernels read a row of it as a `LayerStep`.
+The numbers of S samples between two layers, the units, are a block of S rows in one long array;
+each row is padded to a multiple of `UNIT` numbers, and **the padding holds zeros, which every kind
+keeps so**: products then need no other sizes, and padding changes no result.
 
 A new kind is a file with a `Kind` and a `Layer`. Its functions are called by address, and compiled
 for the first network that needs them.
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline
-from rlcpu.nn.layers.graph import Graph, Picture, Tensor, Trace
+from rlcpu.nn.layers.graph import Graph, LayerOutput, Picture, Trace
 
 #: Rows of units are padded to whole vectors of the widest machine.
 UNIT = 16
@@ -32,14 +32,14 @@ FORWARD, ADDED, OVERWRITTEN, BY_INPUTS = 0, 1, 2, 4
 Array = npt.NDArray[Any]
 
 
-class Step(NamedTuple):
+class LayerStep(NamedTuple):
     """One instruction of a network: a layer, and where its numbers are.
 
     Places are counted in numbers of one sample: units of S samples begin at S times the place.
 
     Attributes:
-        forward, backward: addresses of the functions of its kind; 0 in a `Plan`, whose `link`
-            compiles them.
+        forward, backward: addresses of the functions of its kind; 0 in a `NetworkPlan`, whose
+            `link` compiles them.
         option: a whole number whose meaning is the kind's.
         floor: 1 where a relu is part of the layer in front of it, in both.
         inputs, outputs: places in `units`; equal where a kind works in place.
@@ -89,7 +89,7 @@ class Step(NamedTuple):
 
 
 #: Dtype of a row of a network's table: kernels read its fields by their names too.
-STEP = np.dtype([(name, np.int64) for name in Step._fields])
+STEP = np.dtype([(name, np.int64) for name in LayerStep._fields])
 
 
 class Kind(NamedTuple):
@@ -106,7 +106,7 @@ class Kind(NamedTuple):
         is_private: nobody else may read its inputs, which it may overwrite: it has them copied
             where others do. Derivatives by them are always written in their place.
         reads_outputs: the backward pass needs the outputs.
-        takes_floor: it can make numbers below 0 zero (see `Step.floor`) at no cost.
+        takes_floor: it can make numbers below 0 zero (see `LayerStep.floor`) at no cost.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Sizes(NamedTuple):
     made: Picture = Picture(0, 0, 0)
 
 
-class Parameters(NamedTuple):
+class ParameterArray(NamedTuple):
     """One array of parameters of a layer.
 
     Attributes:
@@ -163,7 +163,7 @@ class Layer(Graph):
     keeps_image: ClassVar[bool] = False
     #: Numbers that it remembers of a sequence, which are the first of its further units.
     state: ClassVar[int] = 0
-    #: See `Step`.
+    #: See `LayerStep`.
     option: int = 0
 
     def output_size(self, inputs: int) -> int:
@@ -174,28 +174,28 @@ class Layer(Graph):
         """
         return inputs
 
-    def output(self, source: Tensor) -> Tensor:
+    def output(self, source: LayerOutput) -> LayerOutput:
         """Return a tensor for what it makes of another.
 
         Raises:
             ValueError: it does not take that.
         """
         size = self.output_size(source.size)
-        return Tensor(size, picture=source.picture if self.keeps_image else None)
+        return LayerOutput(size, picture=source.picture if self.keeps_image else None)
 
-    def fields(self, source: Tensor) -> dict[str, int]:
-        """Return fields of its `Step` that no other layer has."""
+    def fields(self, source: LayerOutput) -> dict[str, int]:
+        """Return fields of its `LayerStep` that no other layer has."""
         return {}
 
     def saved_of(self, sizes: Sizes) -> int:
         """Return how many further units a sample has, which the backward pass needs."""
         return 0
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays, matrices first."""
         return []
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add the layer to a trace; see `Graph`."""
         return trace.add_layer(self, source)
 
@@ -205,9 +205,9 @@ def padded(size: int) -> int:
     return -(-int(size) // UNIT) * UNIT
 
 
-def vector(name: str, size: int, value: float) -> Parameters:
+def vector(name: str, size: int, value: float) -> ParameterArray:
     """Return an array of one number for each output."""
-    return Parameters(name, (size,), functools.partial(_equal, size, value), (padded(size),))
+    return ParameterArray(name, (size,), functools.partial(_equal, size, value), (padded(size),))
 
 
 def _equal(size: int, value: float, _: np.random.Generator) -> Array:
@@ -251,7 +251,7 @@ def gradients_of(step, work):
 
 @inline
 def input_slopes(step, work):
-    """Return where derivatives by a step's inputs go, (samples * width_in,); see `Step.adds`."""
+    """Return where derivatives by inputs go, (samples * width_in,); see `LayerStep.adds`."""
     if step.input_slopes == IN_PLACE:
         return inputs_of(step, work)
     begin = step.input_slopes * work.samples

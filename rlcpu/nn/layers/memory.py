@@ -31,13 +31,13 @@ from rlcpu.kernels.compile import apart, compact, inline, merge, outline, specia
 from rlcpu.kernels.matmul import Matrix, product
 from rlcpu.kernels.memory import address
 from rlcpu.nn.layers.dense import Dense, orthogonal
-from rlcpu.nn.layers.graph import Graph, Tensor, Trace
+from rlcpu.nn.layers.graph import Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Array,
     Kind,
     Layer,
-    Parameters,
+    ParameterArray,
     Sizes,
     gradients_of,
     inputs_of,
@@ -558,12 +558,12 @@ class Cell(Layer):
         """Return the number of outputs; see `Layer`."""
         return self.size
 
-    def _weights(self) -> Parameters:
+    def _weights(self) -> ParameterArray:
         """Return the matrix by which the memory is multiplied."""
         shape = self.size, self.gates * self.size
         initial = functools.partial(_orthogonal_gates, shape=shape)
         packed = padded(shape[0]), padded(shape[1])
-        return Parameters("weights", shape, initial, packed, copied=True)
+        return ParameterArray("weights", shape, initial, packed, copied=True)
 
 
 class MinGruCell(Cell):
@@ -577,7 +577,7 @@ class GruCell(Cell):
 
     kind, gates, has_products = GRU, 3, True
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         return [self._weights(), vector("biases", self.gates * self.size, 0.0)]
 
@@ -587,7 +587,7 @@ class LstmCell(Cell):
 
     kind, gates, parts = LSTM, 4, 2
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         return [self._weights()]
 
@@ -603,7 +603,7 @@ class Inputs(Dense):
 
     forgets: tuple[int, ...] = ()
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         weights, biases = super().parameters(sizes)
         initial = functools.partial(_time_scales, self.size // len(self.forgets), self.forgets)
@@ -640,7 +640,7 @@ class Memory(Graph):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.size})"
 
-    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
         return trace.run(self._graph, source)
 

@@ -17,12 +17,12 @@ from collections.abc import Callable
 import numpy as np
 
 from rlcpu.kernels.compile import inline, outline
-from rlcpu.nn.layers.graph import Tensor
+from rlcpu.nn.layers.graph import LayerOutput
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Kind,
     Layer,
-    Parameters,
+    ParameterArray,
     Sizes,
     gradients_of,
     inputs_of,
@@ -158,7 +158,7 @@ class LayerNorm(Layer):
     def __repr__(self) -> str:
         return f"LayerNorm({'each_pixel=True' * self.each_pixel})"
 
-    def fields(self, source: Tensor) -> dict[str, int]:
+    def fields(self, source: LayerOutput) -> dict[str, int]:
         """Return fields of its `Step`; see `Layer`.
 
         Raises:
@@ -177,7 +177,7 @@ class LayerNorm(Layer):
         """Return how many further units a sample has; see `Layer`."""
         return padded(sizes.outputs // self._size(sizes))
 
-    def parameters(self, sizes: Sizes) -> list[Parameters]:
+    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         size = self._size(sizes)
         return [vector("gains", size, 1.0), vector("shifts", size, 0.0)]

@@ -45,7 +45,7 @@ CONVERGED = 2.0  # units of the dtype's epsilon, of correlations
 VALUE, STATES, SMOOTH, GRADIENT = range(4)
 
 
-class Call(NamedTuple):
+class WantedResults(NamedTuple):
     """Results that a call wants of a block of models, one in each lane.
 
     Attributes:

@@ -25,7 +25,7 @@ MATRICES = ("transition", "transition_cov", "design", "observation_cov")
 NAMES = ("observations", *MATRICES, "initial_mean", "initial_cov")
 
 
-class Problem(NamedTuple):
+class KalmanProblem(NamedTuple):
     """A call that has been checked.
 
     Attributes:
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 
 def make_problem(
     arguments: tuple[Any, ...], time_varying: Collection[str], form: str, num_threads: int | None
-) -> Problem:
+) -> KalmanProblem:
     """Return the call, checked; `arguments` are those of `NAMES`, the last two may be None.
 
     Raises:
@@ -84,12 +84,12 @@ def make_problem(
     if "initial_cov" not in inputs:
         inputs["initial_cov"] = np.eye(m, dtype=dtype)
     arrays, threads = tuple(inputs[name] for name in NAMES), check_num_threads(num_threads)
-    return Problem(arrays, shapes, paces, batch, form == "joseph", threads)
+    return KalmanProblem(arrays, shapes, paces, batch, form == "joseph", threads)
 
 
 @functools.lru_cache(maxsize=64)
 def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, ...]) -> Any:
-    """Return shapes, paces and batch of a `Problem`, from the shapes of the inputs that are given.
+    """Return shapes, paces and batch of a `KalmanProblem`, from the shapes of its inputs.
 
     `timed` says which of `NAMES` have a time axis.
     """
@@ -119,7 +119,7 @@ def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, 
     return shapes, paces, batch
 
 
-def check_observations(problem: Problem) -> None:
+def check_observations(problem: KalmanProblem) -> None:
     """Raise ValueError for infinite observations: NaN alone stands for a missing one."""
     infinite = np.isinf(problem.inputs[0])
     if infinite.any():

@@ -17,9 +17,17 @@ from rlcpu.kernels.memory import LINE, array_at, call_at, pointer_to
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill
 from rlcpu.scan.device import for_cores
-from rlcpu.scan.kalman.filter import CONVERGED, SMOOTH, VALUE, Call, forward, lay_out, size_of
+from rlcpu.scan.kalman.filter import (
+    CONVERGED,
+    SMOOTH,
+    VALUE,
+    WantedResults,
+    forward,
+    lay_out,
+    size_of,
+)
 from rlcpu.scan.kalman.matrices import called, inlined
-from rlcpu.scan.kalman.model import Array, Problem
+from rlcpu.scan.kalman.model import Array, KalmanProblem
 from rlcpu.scan.kalman.reverse import backward
 from rlcpu.scan.kalman.small import make_small, pad
 
@@ -32,8 +40,8 @@ LARGE = 24
 GRAIN = 2**14
 
 
-class Job(NamedTuple):
-    """A call for all blocks: whole numbers, with arrays by their addresses. See `Call`.
+class KalmanCall(NamedTuple):
+    """A call for all blocks: whole numbers, with arrays by their addresses. See `WantedResults`.
 
     Attributes:
         lanes: number of lanes of all blocks.
@@ -66,7 +74,9 @@ class Job(NamedTuple):
     tolerance: Any
 
 
-JOB: Any = kind_of(Job._make([types.int64] * (len(Job._fields) - 1) + [types.float64]))
+JOB: Any = kind_of(
+    KalmanCall._make([types.int64] * (len(KalmanCall._fields) - 1) + [types.float64])
+)
 
 
 @inlined
@@ -88,7 +98,7 @@ def address_of(function: Any, dtype: str, lanes: int) -> int:
     whole, double, run_all = np.int64(0), np.float64(0.0), called(function)
 
     def run_block(job, block, memory):
-        call = Call(
+        call = WantedResults(
             job.kind,
             job.joseph != 0,
             job.varies != 0,
@@ -134,7 +144,7 @@ def drivers() -> Kernels:
 
 
 def run(
-    kind: int, problem: Problem, shapes: Sequence[tuple[int, ...]] = ()
+    kind: int, problem: KalmanProblem, shapes: Sequence[tuple[int, ...]] = ()
 ) -> tuple[Array, list[Array]]:
     """Return log-likelihoods (batch), and what else is computed, each (batch, *shape).
 
@@ -174,7 +184,7 @@ def run(
     chunk = min(steps, max(8, min(LONGEST, RECORDS // (m * m + p * p + m * p + m + p))))
     records, chunks = (chunk, -(-steps // chunk)) if kind >= SMOOTH else (1, 1)
     arrays = observations, matrices, places, paces, out, outputs, logliks
-    job = Job._make(
+    job = KalmanCall._make(
         (
             kind,
             int(problem.joseph),

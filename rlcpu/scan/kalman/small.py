@@ -36,7 +36,7 @@ class Model(NamedTuple):
     r: Any
 
 
-class State(NamedTuple):
+class Gaussian(NamedTuple):
     """Mean and covariance (symmetric)."""
 
     a0: Any
@@ -53,7 +53,7 @@ class Forecast(NamedTuple):
     variance: Any
 
 
-def forecast_of(state: State, model: Model) -> Forecast:
+def forecast_of(state: Gaussian, model: Model) -> Forecast:
     """Return the observation that a state forecasts, H a, and its variance S."""
     a0, a1, p00, p01, p11 = state
     return Forecast(model.h0 * a0 + model.h1 * a1, variance_of(model, p00, p01, p11))
@@ -65,14 +65,14 @@ def variance_of(model: Model, p00: Any, p01: Any, p11: Any) -> Any:
     return model.r + (h0 * (p00 * h0 + p01 * h1) + h1 * (p01 * h0 + p11 * h1))
 
 
-def weight_of(state: State, model: Model) -> tuple[Any, Any]:
+def weight_of(state: Gaussian, model: Model) -> tuple[Any, Any]:
     """Return an observation's weight F P H', two numbers, which M makes a gain."""
     _, _, p00, p01, p11 = state
     g0, g1 = p00 * model.h0 + p01 * model.h1, p01 * model.h0 + p11 * model.h1
     return model.f00 * g0 + model.f01 * g1, model.f10 * g0 + model.f11 * g1
 
 
-def step(state: State, forecast: Forecast, model: Model, y: Any) -> tuple[Any, Any, Any, Any]:
+def step(state: Gaussian, forecast: Forecast, model: Model, y: Any) -> tuple[Any, Any, Any, Any]:
     """State and forecast of the next observation, v' M v and S; 0 and 1 where y is NaN, missing.
 
     With w = F P H' and c = H F, the next P is F P F' + Q - w M w', and the next S is
@@ -88,7 +88,7 @@ def step(state: State, forecast: Forecast, model: Model, y: Any) -> tuple[Any, A
     k0, k1 = w0 * inverse, w1 * inverse
     n00, n01 = f00 * p00 + f01 * p01, f00 * p01 + f01 * p11
     n10, n11 = f10 * p00 + f11 * p01, f10 * p01 + f11 * p11
-    after = State(
+    after = Gaussian(
         f00 * a0 + f01 * a1 + k0 * v,
         f10 * a0 + f11 * a1 + k1 * v,
         q00 + n00 * f00 + n01 * f01 - w0 * k0,
@@ -106,7 +106,9 @@ def step(state: State, forecast: Forecast, model: Model, y: Any) -> tuple[Any, A
     return after, following, v * (v * inverse), variance
 
 
-def step_steady(state: State, model: Model, gain: tuple[Any, Any], y: Any) -> tuple[State, Any]:
+def step_steady(
+    state: Gaussian, model: Model, gain: tuple[Any, Any], y: Any
+) -> tuple[Gaussian, Any]:
     """Return state and v after a step in which the covariance stands still, with the gain w M."""
     a0, a1, p00, p01, p11 = state
     f00, f01, f10, f11, _, _, _, h0, h1, _ = model
@@ -115,10 +117,10 @@ def step_steady(state: State, model: Model, gain: tuple[Any, Any], y: Any) -> tu
         (f00 - k0 * h0) * a0 + (f01 - k0 * h1) * a1 + k0 * y,
         (f10 - k1 * h0) * a0 + (f11 - k1 * h1) * a1 + k1 * y,
     )
-    return State(a0, a1, p00, p01, p11), v
+    return Gaussian(a0, a1, p00, p01, p11), v
 
 
-def has_converged(state: State, before: State, tolerance: Any) -> bool:
+def has_converged(state: Gaussian, before: Gaussian, tolerance: Any) -> bool:
     """Tell whether the covariance stands still in proportion to the standard deviations."""
     _, _, p00, p01, p11 = state
     c00, c01, c11 = p00 - before.p00, p01 - before.p01, p11 - before.p11
@@ -152,7 +154,7 @@ def make_small(dtype: str) -> Any:
     def filter_small(observations, numbers, loglik):
         n = numbers
         model = Model(n[0], n[1], n[2], n[3], n[4], n[5], n[7], n[8], n[9], n[10])
-        state, total, is_steady = State(n[11], n[12], n[13], n[14], n[16]), zero, False
+        state, total, is_steady = Gaussian(n[11], n[12], n[13], n[14], n[16]), zero, False
         product = one
         for begin in range(0, observations.size, CHUNK):
             chunk = observations[begin : begin + CHUNK]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from rlcpu.scan.kalman.filter import SMOOTH, STATES
-from rlcpu.scan.kalman.model import Problem, check_observations, make_problem
+from rlcpu.scan.kalman.model import KalmanProblem, check_observations, make_problem
 from rlcpu.scan.kalman.run import run
 
 
@@ -115,7 +115,7 @@ def kalman_smooth(
     return SmoothedStates(*_states(SMOOTH, problem, 1))
 
 
-def _states(kind: int, problem: Problem, count: int) -> tuple[Any, ...]:
+def _states(kind: int, problem: KalmanProblem, count: int) -> tuple[Any, ...]:
     """Return so many pairs of means and covariances, and the log-likelihoods."""
     check_observations(problem)
     (steps, _), (m, _) = problem.shapes[0], problem.shapes[-1]

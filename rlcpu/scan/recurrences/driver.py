@@ -41,11 +41,11 @@ from rlcpu.kernels.memory import (
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, smallest_normal, where
 from rlcpu.scan.device import for_cores
-from rlcpu.scan.layout import REPEATED, Layout, Place, address_of
+from rlcpu.scan.layout import REPEATED, AxesOrder, Place, address_of
 from rlcpu.scan.recurrences.rules import Rule, Step, link, link_always
 from rlcpu.scan.recurrences.steps import (
     PLAN,
-    State,
+    CarriedValues,
     lanes_of,
     make_begin,
     make_loads,
@@ -140,7 +140,7 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
         steps, direction, streamed = plan.num_steps, plan.direction, plan.streamed
         room = (width + full - 1) // full * full
         memory = np.zeros(rows * room + full, dtype)
-        state = State(shifted(address(memory), to_line(address(memory), 0)), room)
+        state = CarriedValues(shifted(address(memory), to_line(address(memory), 0)), room)
         begin(plan, outer, lane, width, state)
         for i in range(steps):
             step = steps - 1 - i if direction > 0 else i
@@ -289,7 +289,7 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         before = shifted(tiles, 2 * square)
         products = shifted(before, group)
         store(fill(one, REGISTERS), products, 0)
-        state = State(shifted(products, group), group)
+        state = CarriedValues(shifted(products, group), group)
         a = shifted(state.memory, (1 + sees) * group)
         area = Area(a, shifted(a, plane), shifted(a, 2 * plane), tiles, address(starts))
         begin(plan, outer, 0, width, state)
@@ -428,7 +428,7 @@ _ZEROS = np.zeros(REPEATED, np.uint8)
 _ZERO = Place(_ZEROS, address_of(_ZEROS), 0, 0, 0)
 
 
-class Problem(NamedTuple):
+class RecurrenceProblem(NamedTuple):
     """One call of a recurrence.
 
     Attributes:
@@ -453,8 +453,8 @@ class Problem(NamedTuple):
 
 def run(
     rule: Rule,
-    layout: Layout,
-    problem: Problem,
+    layout: AxesOrder,
+    problem: RecurrenceProblem,
     outs: tuple[Array, ...],
     num_threads: int | None = None,
 ) -> None:
@@ -494,7 +494,7 @@ def run(
             np.copyto(out, array)
 
 
-def _width(layout: Layout, dtype: Any) -> int:
+def _width(layout: AxesOrder, dtype: Any) -> int:
     """Return how many lanes make a block: as many as fit, but something to do for every core."""
     size, full = layout.inner * dtype.itemsize, lanes_of(dtype)
     wanted = -(-numba.config.NUMBA_NUM_THREADS // layout.outer)
@@ -502,7 +502,7 @@ def _width(layout: Layout, dtype: Any) -> int:
     return -(-layout.inner // (slices * full)) * full
 
 
-def _streams(layout: Layout, outs: list[Place], size: int) -> tuple[int, int]:
+def _streams(layout: AxesOrder, outs: list[Place], size: int) -> tuple[int, int]:
     """Return the lanes, or steps of rows, before a vector suits `stream`; how many outputs do."""
     if layout.outer * layout.num_steps * layout.inner * size < LARGE:
         return 0, 0

@@ -21,7 +21,7 @@ from rlcpu.scan.arguments import (
 )
 from rlcpu.scan.device import backend_of
 from rlcpu.scan.layout import layout_of
-from rlcpu.scan.recurrences.driver import UNUSED, Array, Problem, run
+from rlcpu.scan.recurrences.driver import UNUSED, Array, RecurrenceProblem, run
 from rlcpu.scan.recurrences.rules import LINEAR
 from rlcpu.scan.recurrences.steps import lanes_of
 
@@ -184,7 +184,7 @@ def _scan(
     """Overwrite `out`, or in its place `ends`, by the scan of a and b from initial values."""
     a, b, start = inputs
     steps = UNUSED._replace(reward=b, gamma=a)
-    problem = Problem(steps, initial=start, direction=1 if reverse else -1, ends=ends)
+    problem = RecurrenceProblem(steps, initial=start, direction=1 if reverse else -1, ends=ends)
     compute = run if backend is None else backend.run
     compute(LINEAR, layout, problem, (out,), num_threads)
 

@@ -26,7 +26,7 @@ from rlcpu.scan.arguments import (
 )
 from rlcpu.scan.device import backend_of
 from rlcpu.scan.layout import layout_of
-from rlcpu.scan.recurrences.driver import UNUSED, Array, Problem, run
+from rlcpu.scan.recurrences.driver import UNUSED, Array, RecurrenceProblem, run
 from rlcpu.scan.recurrences.rules import (
     ADVANTAGES,
     LAMBDA_RETURNS,
@@ -416,7 +416,7 @@ def _estimate(
     outs = [layout.empty(dtype) if array is None else array for array in outs]
     window = window if window < layout.num_steps else 0
     initial = last if starts else np.zeros(())
-    problem = Problem(UNUSED._replace(**by_field), last, initial, options, window=window)
+    problem = RecurrenceProblem(UNUSED._replace(**by_field), last, initial, options, window=window)
     compute = run if backend is None else backend.run
     compute(rule, layout, problem, tuple(outs), num_threads)
     made = [new if out is None else out for out, new in zip(buffers, outs, strict=True)]

@@ -24,7 +24,7 @@ class Strided(NamedTuple):
     lane: Any
 
 
-class Plan(NamedTuple):
+class RecurrencePlan(NamedTuple):
     """One call, for kernels: whole numbers."""
 
     outer: Any  # sizes of the arrays
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 _STRIDED = kind_of(Strided._make([types.int64] * 4))
 PLAN: Any = kind_of(
-    Plan._make(
+    RecurrencePlan._make(
         [types.int64] * 10 + [kind_of(Step._make([_STRIDED] * len(Step._fields)))] + [_STRIDED] * 4
     )
 )
@@ -190,7 +190,7 @@ def make_read_after(rule: Rule) -> Any:
     return read_after
 
 
-class State(NamedTuple):
+class CarriedValues(NamedTuple):
     """Hold what lanes carry from step to step: rows of `room` numbers, y and values rules see."""
 
     memory: Any  # pointer

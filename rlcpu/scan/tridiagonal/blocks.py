@@ -36,7 +36,7 @@ class Lanes(NamedTuple):
 # ---------------------------------------------------------------- in memory
 
 
-class Plan(NamedTuple):
+class SolvePlan(NamedTuple):
     """One call, for kernels: whole numbers.
 
     A panel is a block of rows, or several blocks of columns side by side.
@@ -72,7 +72,7 @@ class Plan(NamedTuple):
     reported: Any  # address of what comes out, float64 (systems, chunks, writes)
 
 
-class Place(NamedTuple):
+class StridedPointer(NamedTuple):
     """Pointer to an array, with strides in numbers."""
 
     address: Any
@@ -83,15 +83,15 @@ class Place(NamedTuple):
     other: Any  # number in the place of those
 
 
-FIELDS = len(Place._fields)
-PLAN: Any = kind_of(Plan._make([types.int64] * len(Plan._fields)))
+FIELDS = len(StridedPointer._fields)
+PLAN: Any = kind_of(SolvePlan._make([types.int64] * len(SolvePlan._fields)))
 
 
 @inlined
 def place_at(places, i):
     """Return the place of array i."""
     p = shifted(places, i * FIELDS)
-    return Place(p[0], p[1], p[2], p[3], p[4], p[5])
+    return StridedPointer(p[0], p[1], p[2], p[3], p[4], p[5])
 
 
 class Block(NamedTuple):

@@ -20,14 +20,14 @@ from rlcpu.scan.device import for_cores
 from rlcpu.scan.tridiagonal import lanes
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
 from rlcpu.scan.tridiagonal.layouts import (
-    Input,
+    LaneInput,
     arranged,
     by_system,
     layout_of_systems,
     target_of,
 )
 from rlcpu.scan.tridiagonal.panels import GRAIN, parts_of
-from rlcpu.scan.tridiagonal.plans import Call, Cut, even, run
+from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments, even, run
 from rlcpu.scan.tridiagonal.status import REFINED
 
 #: Unknowns from which systems are cut. Of 10,000 side by side, whole ones take 0.6 of the time of
@@ -106,7 +106,7 @@ def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -
     outer, n, inner = out.shape
     inputs = lanes.inputs_of(arrays, mode.transposed)
     cut = cut or (Cut(1, even(n)) if mode.periodic else None)
-    call = Call(cut, mode.periodic, mode.pivoting, lengths, num_threads=mode.num_threads)
+    call = LaneArguments(cut, mode.periodic, mode.pivoting, lengths, num_threads=mode.num_threads)
     is_doubtful = False
     if cut is None:
         is_finite = run(lanes.SOLVE, inputs, out, call)
@@ -182,14 +182,14 @@ def backward_errors(
     """
     out, cut = arrays.out, _cut(arrays.out)
     outer, n, inner = out.shape
-    inputs = [*lanes.inputs_of(arrays, mode.transposed), Input(out)]
+    inputs = [*lanes.inputs_of(arrays, mode.transposed), LaneInput(out)]
     chunks = cut.chunks if cut else 1
     around, errors = np.zeros((outer, inner, chunks, 2)), np.empty((outer, inner, chunks))
     if mode.periodic or cut is not None:
         ends = _lengths(lengths, out)
         _look_around(np.moveaxis(out, 1, 2), ends, mode.periodic, cut or Cut(1, n), around)
     kind, target = (lanes.ERRORS, out) if residuals is None else (lanes.RESIDUALS, residuals)
-    call = Call(cut, mode.periodic, lengths=lengths, given=around, reported=errors)
+    call = LaneArguments(cut, mode.periodic, lengths=lengths, given=around, reported=errors)
     run(kind, inputs, target, call._replace(num_threads=mode.num_threads))
     worst: Array = errors.max(-1).astype(out.dtype)
     return worst

@@ -27,8 +27,8 @@ from rlcpu.scan.arguments import (
 from rlcpu.scan.device import check_on_host
 from rlcpu.scan.tridiagonal.chunks import SHORT, Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import FACTORED, FACTORS, factor_matrix
-from rlcpu.scan.tridiagonal.layouts import Input, arranged, layout_of_systems, target_of
-from rlcpu.scan.tridiagonal.plans import Call, even, run
+from rlcpu.scan.tridiagonal.layouts import LaneInput, arranged, layout_of_systems, target_of
+from rlcpu.scan.tridiagonal.plans import LaneArguments, even, run
 from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of
 
 
@@ -193,8 +193,8 @@ def _solve_factored(factors: Array, rhs: Array, out: Array, num_threads: int | N
     """Overwrite `out` (batch..., n); whether all of it is finite."""
     layout = layout_of_systems(out, in_rows=False)
     target, systems = target_of(layout, out)
-    call = Call(shared=factors, num_threads=num_threads)
-    is_finite = run(FACTORED, [Input(arranged(layout, rhs))], systems, call)
+    call = LaneArguments(shared=factors, num_threads=num_threads)
+    is_finite = run(FACTORED, [LaneInput(arranged(layout, rhs))], systems, call)
     if target is not out:
         out[...] = target
     return is_finite

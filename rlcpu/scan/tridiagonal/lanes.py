@@ -50,14 +50,14 @@ from rlcpu.scan.tridiagonal.equations import (
     scaled,
     substitute,
 )
-from rlcpu.scan.tridiagonal.layouts import Input
+from rlcpu.scan.tridiagonal.layouts import LaneInput
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes of inputs
 #: Planes of a pivot, which takes the place of an equation; the unknown that of its right-hand side.
 PIVOT_UPPER, PIVOT_SECOND, SOLUTION = range(3)
 
 
-def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
+def inputs_of(arrays: Any, transposed: bool = False) -> list[LaneInput]:
     """Return the inputs of a plan, from lower, diagonal, upper and rhs (outer, n, inner).
 
     The lower coefficients of the transposed systems are the upper ones one row before, and the
@@ -65,10 +65,10 @@ def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
     """
     lower, diagonal, upper, rhs = arrays[:4]
     if transposed:
-        below, above = Input(upper, 0, -1, -1), Input(lower, 0, 1, 1)
+        below, above = LaneInput(upper, 0, -1, -1), LaneInput(lower, 0, 1, 1)
     else:
-        below, above = Input(lower, 0, -1), Input(upper, 0, 1)
-    return [below, Input(diagonal, 1), above, Input(rhs)]
+        below, above = LaneInput(lower, 0, -1), LaneInput(upper, 0, 1)
+    return [below, LaneInput(diagonal, 1), above, LaneInput(rhs)]
 
 
 @inlined

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.memory import VECTOR_BYTES
-from rlcpu.scan.layout import Layout, layout_of
+from rlcpu.scan.layout import AxesOrder, layout_of
 
 Array = npt.NDArray[Any]
 
 
-class Input(NamedTuple):
+class LaneInput(NamedTuple):
     """An input of a lane function.
 
     Attributes:
@@ -30,19 +30,19 @@ class Input(NamedTuple):
     shift: int = 0
 
 
-def layout_of_systems(out: Array, in_rows: bool) -> Layout:
+def layout_of_systems(out: Array, in_rows: bool) -> AxesOrder:
     """Return how systems (batch..., n) are computed that are written to `out`.
 
     Columns where systems are side by side there, and fill a register; else, or if they have to be
     `in_rows`, rows.
     """
-    layout: Layout = layout_of(out, out.ndim - 1)
+    layout: AxesOrder = layout_of(out, out.ndim - 1)
     if in_rows or 1 < layout.inner < VECTOR_BYTES // out.itemsize:
         layout = layout_of(np.empty(out.shape, out.dtype), out.ndim - 1)  # never written
     return layout
 
 
-def arranged(layout: Layout, array: Array) -> Array:
+def arranged(layout: AxesOrder, array: Array) -> Array:
     """Return an array (batch..., n) as (outer, n, inner) of the layout, copied if it has to be.
 
     What is repeated over systems, stride 0, stays so: of columns, a register of numbers in the
@@ -64,7 +64,7 @@ def arranged(layout: Layout, array: Array) -> Array:
     return np.lib.stride_tricks.as_strided(once, whole.shape, strides, writeable=False)
 
 
-def target_of(layout: Layout, out: Array) -> tuple[Array, Array]:
+def target_of(layout: AxesOrder, out: Array) -> tuple[Array, Array]:
     """Return what results are written to, `out` or a new array, and that as (outer, n, inner)."""
     target = out
     if layout.target(out) is None or not out.flags.aligned:
@@ -73,7 +73,7 @@ def target_of(layout: Layout, out: Array) -> tuple[Array, Array]:
     return target, target.transpose(layout.order).reshape(sizes)  # a view of it
 
 
-def by_system(layout: Layout, numbers: Array) -> Array:
+def by_system(layout: AxesOrder, numbers: Array) -> Array:
     """Return numbers of systems, in the order of the layout, as (batch...)."""
     axes = [i for i in layout.order if i != len(layout.order) - 1]
     sizes = [size for i, size in enumerate(layout.shape) if i != layout.axis]

@@ -33,7 +33,7 @@ from rlcpu.kernels.memory import (
 )
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 from rlcpu.scan.device import for_cores
-from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, Block, Plan, place_at
+from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, Block, SolvePlan, place_at
 from rlcpu.scan.tridiagonal.equations import called, inlined
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
@@ -51,7 +51,7 @@ class Lists(NamedTuple):
 
 
 INPUTS = 5  # at most
-LISTS, PLACES = len(Lists._fields) - 1, len(Plan._fields)
+LISTS, PLACES = len(Lists._fields) - 1, len(SolvePlan._fields)
 
 
 @inlined
@@ -219,7 +219,7 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
     """Run a lane function on some panels.
 
     Args:
-        plan: view of a `Plan`.
+        plan: view of a `SolvePlan`.
         places: pointer to the places of all arrays.
         memory: pointer to scratch of numbers.
         lists: pointer to scratch of whole numbers.
@@ -316,7 +316,7 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
 
 
 def drive(plan):
-    """Run a lane function over a `Plan`, which places follow; whether no lane failed."""
+    """Run a lane function over a `SolvePlan`, which places follow; whether no lane failed."""
     named = plan_at(plan.ctypes.data)
     panels, run_at, size, scratch = named.panels, named.run, named.memory, named.scratch
     places = plan.ctypes.data + 8 * PLACES

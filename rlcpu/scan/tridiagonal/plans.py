@@ -15,8 +15,8 @@ from rlcpu.kernels.memory import load, store
 from rlcpu.kernels.threads import launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.scan.layout import address_of
-from rlcpu.scan.tridiagonal.blocks import FIELDS, ONE, PLAN, Block, Lanes, Place, Plan
-from rlcpu.scan.tridiagonal.layouts import Array, Input
+from rlcpu.scan.tridiagonal.blocks import FIELDS, ONE, PLAN, Block, Lanes, SolvePlan, StridedPointer
+from rlcpu.scan.tridiagonal.layouts import Array, LaneInput
 from rlcpu.scan.tridiagonal.panels import DRIVERS, INPUTS, LISTS, PLACES, run_panels
 
 PANEL = 2**19  # bytes of the inputs of a panel, of which the next one is prefetched as a whole
@@ -37,7 +37,7 @@ class Cut(NamedTuple):
     rows: int
 
 
-class Call(NamedTuple):
+class LaneArguments(NamedTuple):
     """Arguments of a lane function besides arrays, see `run`."""
 
     cut: Cut | None = None
@@ -50,7 +50,7 @@ class Call(NamedTuple):
     num_threads: int | None = None
 
 
-def run(lanes: Lanes, inputs: Sequence[Input], out: Array, call: Call) -> bool:
+def run(lanes: Lanes, inputs: Sequence[LaneInput], out: Array, call: LaneArguments) -> bool:
     """Run a lane function over systems; whether no lane failed.
 
     Args:
@@ -67,7 +67,7 @@ def run(lanes: Lanes, inputs: Sequence[Input], out: Array, call: Call) -> bool:
     for name in ("lengths", "shared", "given", "reported"):
         array = getattr(call, name)
         if array is not None:
-            plan[Plan._fields.index(name)] = address_of(array)
+            plan[SolvePlan._fields.index(name)] = address_of(array)
     return run_plan(plan, arrays, call.num_threads)
 
 
@@ -78,9 +78,9 @@ def run_plan(plan: Array, arrays: Sequence[Array], num_threads: int | None) -> b
     return bool(launch(DRIVERS, arrays[-1].size, num_threads, plan))
 
 
-def plan_of(lanes: Lanes, inputs: Sequence[Input], out: Array, call: Call) -> Array:
+def plan_of(lanes: Lanes, inputs: Sequence[LaneInput], out: Array, call: LaneArguments) -> Array:
     """Return a plan without addresses, not to be overwritten; see `run`."""
-    layouts = tuple((i.array.strides, i.other, i.reach, i.shift) for i in (*inputs, Input(out)))
+    layouts = tuple((i.array.strides, i.other, i.reach, i.shift) for i in (*inputs, LaneInput(out)))
     numbers = out.shape, call.cut, call.periodic, call.pivoting, call.lengths is None
     return _template(lanes, out.dtype, layouts, numbers, -address_of(out) % VECTOR_BYTES)
 
@@ -94,7 +94,7 @@ def _template(
     full, size, inputs = VECTOR_BYTES // dtype.itemsize, dtype.itemsize, len(layouts) - 1
     places = np.array(
         [
-            Place._make([shift * strides[1], *(s // size for s in strides), reach, other])
+            StridedPointer._make([shift * strides[1], *(s // size for s in strides), reach, other])
             for strides, other, reach, shift in layouts
         ],
         np.int64,
@@ -121,7 +121,7 @@ def _template(
         panels = slices * outer * chunks
     planes = lanes.planes * plane
     scratch = size * (planes + plane + (6 + max(lanes.reads, lanes.writes)) * full)
-    plan = Plan(
+    plan = SolvePlan(
         run=_panels_address(dtype.name),
         function=_block_address(lanes.function, dtype.name),
         inputs=inputs,

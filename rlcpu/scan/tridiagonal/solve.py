@@ -14,7 +14,7 @@ from rlcpu.scan.arguments import Array, check_lengths, check_systems
 from rlcpu.scan.device import backend_of, check_on_host
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
-from rlcpu.scan.tridiagonal.plans import Call, plan_of, run_plan
+from rlcpu.scan.tridiagonal.plans import LaneArguments, plan_of, run_plan
 from rlcpu.scan.tridiagonal.status import SingularSystemError, TridiagonalInfo, info_of, status_of
 
 #: Whether a method pivots, see `equations`.
@@ -189,7 +189,7 @@ def _ordinary_plan(shape: tuple[int, ...], dtype: Any, pivoting: bool) -> Array 
     like = np.empty((count, n, 1), dtype)  # memory that is not touched is not there
     if cut_systems(count, n, dtype):
         return None
-    return plan_of(SOLVE, inputs_of([like] * 4), like, Call(pivoting=pivoting))
+    return plan_of(SOLVE, inputs_of([like] * 4), like, LaneArguments(pivoting=pivoting))
 
 
 def _may_write(out: Any, arrays: tuple[Any, ...]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.cuda.device import asarray
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import TransitionStructure
 
 #: Rows of words of four, two and one bytes.
 EXAMPLE = {
@@ -53,7 +53,7 @@ def assert_same(found: Any, expected: Any) -> None:
 def assert_batches_are_same(found: Any, expected: Any) -> None:
     """Indices, leaves and importance weights, wherever they are."""
     assert np.array_equal(found.indices, expected.indices)
-    leaves = [Structure(batch.data).collect(batch.data) for batch in (found, expected)]
+    leaves = [TransitionStructure(batch.data).collect(batch.data) for batch in (found, expected)]
     for one, other in zip(*leaves, strict=True):
         assert np.array_equal(one, other)
     if expected.weights is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.cuda.recurrences import (
-    Strided,
+    DeviceStrided,
     lane_kernel,
     linear_kernel,
     sums_kernel,
@@ -38,7 +38,7 @@ SIZES, FLAGS = "UniTuple(int64, 3)", "uint8[::1]"
 
 
 def strided(memory: str) -> tuple[Any, ...]:
-    return Strided, memory, SIZES
+    return DeviceStrided, memory, SIZES
 
 
 def jobs() -> Iterator[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from rlcpu.scan.kalman.filter import (
     SMOOTH,
     STATES,
     VALUE,
-    Call,
+    WantedResults,
     forward,
     lay_out,
     size_of,
@@ -40,7 +40,7 @@ def run_plain(
     varies, y = any(problem.paces[1:]), problem.inputs[0].ravel()
     files = y, matrices, places, problem.paces, out, np.array(list(rows)), logliks
     for model in range(models):
-        call = Call(kind, problem.joseph, varies, models, model, *sized, *files)
+        call = WantedResults(kind, problem.joseph, varies, models, model, *sized, *files)
         w = lay_out(np.zeros(size_of(m, p, chunk, chunk, chunks)), m, p, chunk, chunk, chunks)
         forward(call, w)
         if kind in (SMOOTH, GRADIENT):

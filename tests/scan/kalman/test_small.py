@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rlcpu.scan import kalman_loglik
 from rlcpu.scan.kalman.small import (
     SAFE,
+    Gaussian,
     Model,
-    State,
     forecast_of,
     has_converged,
     multiply_pivot,
@@ -24,11 +24,11 @@ from rlcpu.scan.kalman.small import (
 from tests.scan.kalman.naive import NAMES, call, each_model, make_models, recursion
 
 
-def read(arrays: dict[str, Any]) -> tuple[Model, State, np.ndarray]:
+def read(arrays: dict[str, Any]) -> tuple[Model, Gaussian, np.ndarray]:
     """A model, the state before the first observation, and the observations."""
     numbers = pad(np.concatenate([arrays[name].ravel() for name in NAMES[1:]]))
     model = Model(*numbers[[0, 1, 2, 3, 4, 5, 7, 8, 9, 10]])
-    return model, State(*numbers[[11, 12, 13, 14, 16]]), arrays["observations"].ravel()
+    return model, Gaussian(*numbers[[11, 12, 13, 14, 16]]), arrays["observations"].ravel()
 
 
 def filter_plain(arrays: dict[str, Any]) -> float:

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from rlcpu.scan.tridiagonal import blocks, plans
 from rlcpu.scan.tridiagonal.blocks import Lanes
 from rlcpu.scan.tridiagonal.equations import inlined
-from rlcpu.scan.tridiagonal.layouts import Input, arranged, by_system, layout_of_systems, target_of
+from rlcpu.scan.tridiagonal.layouts import (
+    LaneInput,
+    arranged,
+    by_system,
+    layout_of_systems,
+    target_of,
+)
 from rlcpu.scan.tridiagonal.panels import parts_of
-from rlcpu.scan.tridiagonal.plans import Call, Cut
+from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments
 
 
 @inlined
@@ -35,11 +41,11 @@ SUMS = Lanes(sums, planes=3, output=2, reads=1, writes=2)
 
 def run(x: Any, y: Any, out: Any, starts: Any, reach: int = 0, **options: Any) -> Any:
     """Sums of arrays (batch..., n), and what lanes report (batch..., chunks, 2)."""
-    call = Call(**options)
+    call = LaneArguments(**options)
     layout = layout_of_systems(out, in_rows=call.lengths is not None)
     target, systems = target_of(layout, out)
     chunks = call.cut.chunks if call.cut else 1
-    inputs = [Input(arranged(layout, x), 0, reach), Input(arranged(layout, y), 1)]
+    inputs = [LaneInput(arranged(layout, x), 0, reach), LaneInput(arranged(layout, y), 1)]
     axes = [i for i in layout.order if i != out.ndim - 1]
     numbers = np.repeat(starts.transpose(axes).reshape(-1, 1), chunks, 1)
     reported = np.full((starts.size, chunks, 2), 7.0)
@@ -143,5 +149,5 @@ def test_large_results_are_written_past_the_caches(
 def test_lanes_that_fail() -> None:
     x = np.ones((30, 4, 1))
     x[17, 2] = np.nan
-    call = Call(given=np.zeros((30, 1)), reported=np.zeros((30, 2)))
-    assert not plans.run(SUMS, [Input(x), Input(x)], np.empty_like(x), call)
+    call = LaneArguments(given=np.zeros((30, 1)), reported=np.zeros((30, 2)))
+    assert not plans.run(SUMS, [LaneInput(x), LaneInput(x)], np.empty_like(x), call)

@@ -30,6 +30,7 @@ from rlcpu.envs.tasks.box2d.rigid_bodies import (
     UNIT,
     Arm,
     Body,
+    FootContact,
     Hinge,
     Inertia,
     Landing,
@@ -38,7 +39,6 @@ from rlcpu.envs.tasks.box2d.rigid_bodies import (
     Modes,
     Motor,
     Pair,
-    Place,
     Push,
     Shape,
     Six,
@@ -70,7 +70,7 @@ Four = tuple[float, float, float, float]
 Bodies = tuple[Body, Body]
 Arms = tuple[Arm, Arm]
 Motors = tuple[Motor, Motor]
-Places = tuple[Place, Place]
+Places = tuple[FootContact, FootContact]
 
 
 class Params(NamedTuple):
@@ -343,13 +343,13 @@ def feet(s: State, body: Body, arm: Arm, hardcore: bool) -> Places:
     return near, (c if c.gap < far.gap else far)
 
 
-def corner(g: Ground, body: Body, x: float, y: float, hardcore: bool) -> Place:
+def corner(g: Ground, body: Body, x: float, y: float, hardcore: bool) -> FootContact:
     """Return the place of a point at (x, y) from the centre of a body."""
     gap = ground.gap_at(g, body.x + x, body.y + y, hardcore)
-    return Place(x, y, gap.nx, gap.ny, gap.gap)
+    return FootContact(x, y, gap.nx, gap.ny, gap.gap)
 
 
-def edge(g: Ground, body: Body) -> Place:
+def edge(g: Ground, body: Body) -> FootContact:
     """Return the side of a lower leg at the upper edge of a block, if the node of `g` has one."""
     sine, cosine = math.sin(body.angle), math.cos(body.angle)
     dx, dy = g.x - body.x, max(g.left, g.right) - body.y
@@ -357,7 +357,7 @@ def edge(g: Ground, body: Body) -> Place:
     side = -1.0 if across > 0.0 else 1.0
     beside = (abs(g.left - g.right) > 0.01) & (abs(along) < HALF_LENGTH)
     gap = abs(across) - HALF_WIDTH if beside else 1.0
-    return Place(dx, dy, side * cosine, side * sine, gap)
+    return FootContact(dx, dy, side * cosine, side * sine, gap)
 
 
 class Outline(NamedTuple):

@@ -44,7 +44,7 @@ PAD = -1.0 * UNIT  # m, height of the three nodes in the middle
 Nodes = tuple[float, float, float, float, float, float, float, float]
 
 
-class Ground(NamedTuple):
+class TerrainNode(NamedTuple):
     """The node of the terrain next to the pin, and the slopes on both sides of it."""
 
     x: float
@@ -65,26 +65,26 @@ def node_height(nodes: Nodes, k: float) -> float:
     return nodes[7] if k > 9.5 else y
 
 
-def find_ground(nodes: Nodes, x: float) -> Ground:
+def find_ground(nodes: Nodes, x: float) -> TerrainNode:
     """Return the node of the ground next to a pin at x, and its slopes."""
     k = min(max(math.floor(x / SPACING + 5.5), 0.0), 10.0)
     y, left, right = node_height(nodes, k), node_height(nodes, k - 1.0), node_height(nodes, k + 1.0)
-    return Ground((k - 5.0) * SPACING, y, (y - left) / SPACING, (right - y) / SPACING)
+    return TerrainNode((k - 5.0) * SPACING, y, (y - left) / SPACING, (right - y) / SPACING)
 
 
-def slope_at(ground: Ground, x: float) -> float:
+def slope_at(ground: TerrainNode, x: float) -> float:
     """Return the slope of the ground at x."""
     return ground.before if x < ground.x else ground.after
 
 
-def gap_at(ground: Ground, x: float, y: float) -> float:
+def gap_at(ground: TerrainNode, x: float, y: float) -> float:
     """Return the distance of a point from the ground (m)."""
     slope = slope_at(ground, x)
     return (y - ground.y - slope * (x - ground.x)) / math.sqrt(1.0 + slope * slope)
 
 
 def hull_pair(
-    x: float, y: float, ground: Ground, hull: tuple[float, float], u: float, v: float
+    x: float, y: float, ground: TerrainNode, hull: tuple[float, float], u: float, v: float
 ) -> float:
     """Return the gap of the lower of two points of the hull, -u and u pixels aside and v up."""
     sine, cosine = UNIT * hull[0], UNIT * hull[1]
@@ -92,7 +92,7 @@ def hull_pair(
     return min(gap_at(ground, x - ax, y - ay), gap_at(ground, x + ax, y + ay))
 
 
-def hull_gap(x: float, y: float, angle: float, ground: Ground) -> float:
+def hull_gap(x: float, y: float, angle: float, ground: TerrainNode) -> float:
     """Return the distance of the hull from the ground, or from a peak below it (m)."""
     sine, cosine = math.sin(angle), math.cos(angle)
     foot = hull_pair(x, y, ground, (sine, cosine), 17.0, -10.0)
@@ -104,7 +104,7 @@ def hull_gap(x: float, y: float, angle: float, ground: Ground) -> float:
     return min(min(foot, side), min(top, peak))
 
 
-class Body(NamedTuple):
+class PinnedBody(NamedTuple):
     """A body: centre of mass from the pin, sine and cosine of the angle, mass / inertia there."""
 
     x: float
@@ -114,20 +114,22 @@ class Body(NamedTuple):
     ratio: float
 
 
-def hull_body(angle: float) -> Body:
+def hull_body(angle: float) -> PinnedBody:
     """Return the hull at an angle."""
     sine, cosine = math.sin(angle), math.cos(angle)
-    return Body(-HULL_CENTRE * sine, HULL_CENTRE * cosine, sine, cosine, HULL_MASS / HULL_MOMENT)
+    return PinnedBody(
+        -HULL_CENTRE * sine, HULL_CENTRE * cosine, sine, cosine, HULL_MASS / HULL_MOMENT
+    )
 
 
-def leg_body(angle: float, side: float) -> Body:
+def leg_body(angle: float, side: float) -> PinnedBody:
     """Return the right leg (`side` is 1), or the left one (-1), at an angle."""
     sine, cosine = math.sin(angle), math.cos(angle)
     x, y = side * LEG_X * cosine + LEG_Y * sine, side * LEG_X * sine - LEG_Y * cosine
-    return Body(x, y, sine, cosine, LEG_MASS / LEG_MOMENT)
+    return PinnedBody(x, y, sine, cosine, LEG_MASS / LEG_MOMENT)
 
 
-def spin_from_pin(body: Body, vx: float, vy: float) -> float:
+def spin_from_pin(body: PinnedBody, vx: float, vy: float) -> float:
     """Return the spin that a body gains when its pin gains a velocity."""
     return body.ratio * (body.y * vx - body.x * vy)
 
@@ -140,7 +142,7 @@ class Mass(NamedTuple):
     yy: float
 
 
-def pin_mass(hull: Body, right: Body, left: Body) -> Mass:
+def pin_mass(hull: PinnedBody, right: PinnedBody, left: PinnedBody) -> Mass:
     """Return the inverse mass of the pin, to which all three bodies are free to turn."""
     hull_share, leg_share = HULL_MASS * hull.ratio, LEG_MASS * right.ratio
     xx = MASS - hull_share * hull.y * hull.y - leg_share * (right.y * right.y + left.y * left.y)
@@ -182,7 +184,7 @@ def make_row(mass: Mass, gx: float, gy: float, turn: float) -> Row:
     return Row(gx, gy, mass.xx * gx + mass.xy * gy, mass.xy * gx + mass.yy * gy, turn)
 
 
-def corner_row(mass: Mass, leg: Body, dx: float, dy: float, x: float, y: float) -> Row:
+def corner_row(mass: Mass, leg: PinnedBody, dx: float, dy: float, x: float, y: float) -> Row:
     """Return the row of an impulse (dx, dy) on a leg, at (x, y) from the pin."""
     turn = x * dy - y * dx
     return make_row(mass, dx + leg.ratio * leg.y * turn, dy - leg.ratio * leg.x * turn, turn)
@@ -229,7 +231,7 @@ class Corner(NamedTuple):
     flush: float
 
 
-class Leg(NamedTuple):
+class LegRows(NamedTuple):
     """Rows of a leg, the speeds along them without impulses, and its lowest corner."""
 
     normal: Row
@@ -243,13 +245,13 @@ class Leg(NamedTuple):
 def make_leg(
     x: float,
     y: float,
-    ground: Ground,
+    ground: TerrainNode,
     mass: Mass,
     motion: Motion,
-    hull: Body,
-    leg: Body,
+    hull: PinnedBody,
+    leg: PinnedBody,
     side: float,
-) -> Leg:
+) -> LegRows:
     """Return the leg on a side (1 right, -1 left) of a pin at (x, y); `motion` lacks impulses."""
     slope = slope_at(ground, x + leg.x)
     u = -HALF_WIDTH if leg.sine > slope * leg.cosine else HALF_WIDTH
@@ -274,13 +276,13 @@ def make_leg(
     gap = gap_at(ground, x + cx, y + cy) if abs(x + cx) < WIDTH else 1.0
     flush = abs(leg.cosine * nx + leg.sine * ny)
     corner = Corner(x + cx, gap, ax * ny - ay * nx, -ax * nx - ay * ny, flush)
-    return Leg(normal, tangent, hinge, responses, speed, corner)
+    return LegRows(normal, tangent, hinge, responses, speed, corner)
 
 
 # ---------------------------------------------------------------- impulses
 
 
-class Hinge(NamedTuple):
+class HingeLimit(NamedTuple):
     """A motor or stop in one step: it wants the speed `target`, by an impulse in [low, high].
 
     It starts from `start` and goes `gain` of the way to what is needed, but not above `creep`;
@@ -295,7 +297,7 @@ class Hinge(NamedTuple):
     creep: float
 
 
-def motor_hinge(responses: Responses, on: bool, opening: float, impulse: float) -> Hinge:
+def motor_hinge(responses: Responses, on: bool, opening: float, impulse: float) -> HingeLimit:
     """Return the hinge of a leg: its motor, or a stop at either end of its way.
 
     Box2D's iterations come the nearer to a motor's speed the lighter the leg turns: a leg in the
@@ -307,7 +309,7 @@ def motor_hinge(responses: Responses, on: bool, opening: float, impulse: float) 
     low = -FAR if outer else -MOTOR_IMPULSE
     high = FAR if inner else (-MOTOR_IMPULSE if outer else MOTOR_IMPULSE)
     creep = impulse + MOTOR_REACH * MOTOR_SPEED if inner else FAR
-    return Hinge(0.0 if inner | outer else MOTOR_SPEED, impulse, gain, low, high, creep)
+    return HingeLimit(0.0 if inner | outer else MOTOR_SPEED, impulse, gain, low, high, creep)
 
 
 def next_motor_impulse(
@@ -323,7 +325,7 @@ def next_motor_impulse(
 
 
 def leg_impulses(
-    a: Responses, on: bool, speed: LegVector, hinge: Hinge, friction: float
+    a: Responses, on: bool, speed: LegVector, hinge: HingeLimit, friction: float
 ) -> LegVector:
     """Return the impulses on one leg, which moves at `speed` without them.
 
@@ -343,7 +345,7 @@ def leg_impulses(
     return LegVector(normal if on else 0.0, tangent if on else 0.0, turn)
 
 
-def pin_speed(leg: Leg, p: LegVector) -> tuple[float, float]:
+def pin_speed(leg: LegRows, p: LegVector) -> tuple[float, float]:
     """Return the velocity that impulses on a leg give the pin."""
     return (
         leg.normal.vx * p.normal + leg.tangent.vx * p.tangent + leg.hinge.vx * p.hinge,
@@ -351,7 +353,7 @@ def pin_speed(leg: Leg, p: LegVector) -> tuple[float, float]:
     )
 
 
-def coupled_speed(leg: Leg, speed: LegVector, other: Leg, p: LegVector) -> LegVector:
+def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, p: LegVector) -> LegVector:
     """Return the speeds along the rows of a leg, at `speed` before impulses on the other leg."""
     vx, vy = pin_speed(other, p)
     return LegVector(
@@ -366,14 +368,14 @@ class Constraints(NamedTuple):
 
     on_right: bool
     on_left: bool
-    right: Hinge
-    left: Hinge
+    right: HingeLimit
+    left: HingeLimit
     friction: float
 
 
 def sweep(
-    right: Leg,
-    left: Leg,
+    right: LegRows,
+    left: LegRows,
     speed_r: LegVector,
     speed_l: LegVector,
     constraints: Constraints,
@@ -390,7 +392,7 @@ def sweep(
     )
 
 
-def leg_spin(leg: Leg, p: LegVector) -> float:
+def leg_spin(leg: LegRows, p: LegVector) -> float:
     """Return the spin that impulses on a leg give it while the pin rests."""
     turn = leg.normal.turn * p.normal + leg.tangent.turn * p.tangent + leg.hinge.turn * p.hinge
     return turn / LEG_MOMENT
@@ -421,7 +423,7 @@ def impact_turn(corner: Corner, gap: float, tangent: float, turn: float) -> floa
     return (REST - gap) / turn if angle * turn > REST - gap else angle
 
 
-def end_leg(leg: Leg, speed: LegVector, p: LegVector, opening: float, spin: float) -> LegEnd:
+def end_leg(leg: LegRows, speed: LegVector, p: LegVector, opening: float, spin: float) -> LegEnd:
     """Return a leg after a step: `speed` lacks impulses `p`, and it spins against the hull."""
     a = leg.responses
     normal = speed.normal + a.nn * p.normal + a.nr * p.tangent + a.nh * p.hinge
@@ -432,17 +434,22 @@ def end_leg(leg: Leg, speed: LegVector, p: LegVector, opening: float, spin: floa
     return LegEnd(gap, opening + leg.hinge.turn * angle, hits)
 
 
-def stop_hinge(end: LegEnd) -> Hinge:
+def stop_hinge(end: LegEnd) -> HingeLimit:
     """Return the hinge that brings a leg back to the nearer stop, unless it just hit."""
     inner = end.opening < 0.5 * OPENING
     target = -SLOP if inner else OPENING + SLOP
     low = 0.0 if inner | end.hits else -FAR
     high = 0.5 * FAR if inner & (not end.hits) else 0.0
-    return Hinge(target, 0.0, 1.0, low, high, FAR)
+    return HingeLimit(target, 0.0, 1.0, low, high, FAR)
 
 
 def velocity_change(
-    hull: Body, right: Body, left: Body, legs: tuple[Leg, Leg], a: LegVector, b: LegVector
+    hull: PinnedBody,
+    right: PinnedBody,
+    left: PinnedBody,
+    legs: tuple[LegRows, LegRows],
+    a: LegVector,
+    b: LegVector,
 ) -> Motion:
     """Return what impulses `a` on the right leg and `b` on the left one add to the motion."""
     (ax, ay), (bx, by) = pin_speed(legs[0], a), pin_speed(legs[1], b)

@@ -51,7 +51,7 @@ class Params(NamedTuple):
 
 
 Pair = tuple[float, float]
-Bodies = tuple[legs.Body, legs.Body, legs.Body]
+Bodies = tuple[legs.PinnedBody, legs.PinnedBody, legs.PinnedBody]
 View = tuple[float, float, float, float, float, float, float, float]
 
 

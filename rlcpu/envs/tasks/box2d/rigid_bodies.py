@@ -429,7 +429,7 @@ def stop_law(motor: Motor, hinge: Hinge, angle: float) -> Law:
 # ---------------------------------------------------------------- contacts
 
 
-class Place(NamedTuple):
+class FootContact(NamedTuple):
     """A point of a foot: from the foot's centre, the ground's normal there, and the gap (m)."""
 
     x: float
@@ -501,7 +501,7 @@ def divide(root: Root, leg: Leg, row: Modes) -> Modes:
     return Modes(x, y, spin, row.hip * leg.hip.inverse, row.knee * leg.knee.inverse)
 
 
-def make_contact(root: Root, leg: Leg, foot: Arm, place: Place) -> Contact:
+def make_contact(root: Root, leg: Leg, foot: Arm, place: FootContact) -> Contact:
     """Return the contact at a place of the foot, whose arm is given."""
     arm = Arm(foot.x + place.x, foot.y + place.y)
     n = make_row(root, leg, arm, place.nx, place.ny)
@@ -545,7 +545,7 @@ def push(c: Contact, old: Push, modes: Modes, friction: float) -> tuple[Push, Mo
 
 
 def make_contacts(
-    root: Root, leg: Leg, foot: Arm, places: tuple[Place, Place]
+    root: Root, leg: Leg, foot: Arm, places: tuple[FootContact, FootContact]
 ) -> tuple[Contact, Contact]:
     """Return the contacts at two places of a foot."""
     a = make_contact(root, leg, foot, places[0])
@@ -567,7 +567,7 @@ def sweep(
     return (a, b), modes
 
 
-def lift(root: Root, leg: Leg, foot: Arm, place: Place, off: Arm, modes: Modes) -> Modes:
+def lift(root: Root, leg: Leg, foot: Arm, place: FootContact, off: Arm, modes: Modes) -> Modes:
     """Return displacements after one that lifts a place of a foot out of the ground.
 
     Args:
@@ -591,19 +591,21 @@ def lift(root: Root, leg: Leg, foot: Arm, place: Place, off: Arm, modes: Modes) 
     )
 
 
-def follow(place: Place, begin: Body, end: Body) -> Place:
+def follow(place: FootContact, begin: Body, end: Body) -> FootContact:
     """Return a place of a body that has gone from `begin` to `end`, above the same flat ground."""
     arm = turned(place.x, place.y, end.angle - begin.angle)
     dx, dy = end.x - begin.x + arm.x - place.x, end.y - begin.y + arm.y - place.y
-    return Place(arm.x, arm.y, place.nx, place.ny, place.gap + place.nx * dx + place.ny * dy)
+    return FootContact(arm.x, arm.y, place.nx, place.ny, place.gap + place.nx * dx + place.ny * dy)
 
 
-def follow_touching(places: tuple[Place, Place], begin: Body, end: Body) -> tuple[Place, Place]:
+def follow_touching(
+    places: tuple[FootContact, FootContact], begin: Body, end: Body
+) -> tuple[FootContact, FootContact]:
     """Return two places as `follow` does; those that did not touch the ground are APART."""
     a, b = follow(places[0], begin, end), follow(places[1], begin, end)
     return (
-        Place(a.x, a.y, a.nx, a.ny, a.gap if places[0].gap < SKIN else APART),
-        Place(b.x, b.y, b.nx, b.ny, b.gap if places[1].gap < SKIN else APART),
+        FootContact(a.x, a.y, a.nx, a.ny, a.gap if places[0].gap < SKIN else APART),
+        FootContact(b.x, b.y, b.nx, b.ny, b.gap if places[1].gap < SKIN else APART),
     )
 
 
@@ -625,7 +627,7 @@ class Landing(NamedTuple):
 
 
 def land(
-    shape: Shape, begin: Body, end: Body, places: tuple[Place, Place], friction: float
+    shape: Shape, begin: Body, end: Body, places: tuple[FootContact, FootContact], friction: float
 ) -> Landing:
     """Return a foot after a step, and where it met the ground.
 

@@ -5,42 +5,26 @@ Source: see `rlcpu.envs.tasks.popgym`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.kernels.random import Rng
 
 SUITS = 4
 
 
-class Cards(State):
+class RecitedDeck(State):
     """Suits of all cards: first the deck is dealt from its end, then recited from its start."""
 
     left: int  # cards that were not dealt
     recited: int  # cards that were named
 
 
-class OneDeck(Cards):  # noqa: D101
-    deck: Array[np.uint8, 52]
-
-
-class TwoDecks(Cards):  # noqa: D101
-    deck: Array[np.uint8, 104]
-
-
-class ThreeDecks(Cards):  # noqa: D101
-    deck: Array[np.uint8, 156]
-
-
-class Params(NamedTuple):
-    """There are no parameters."""
-
-
-def reset(s: Any, rng: Rng, params: Params) -> None:
+def reset(s: Any, rng: Rng, params: NoParams) -> None:
     """Shuffle the deck and show a card."""
     for i in range(len(s.deck)):
         s.deck[i] = i % SUITS
@@ -48,7 +32,7 @@ def reset(s: Any, rng: Rng, params: Params) -> None:
     s.left = len(s.deck) - 1
 
 
-def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
+def step(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
     """Deal a card; when all are dealt, the action names the suit of one."""
     if s.left > 0:
         s.left -= 1
@@ -59,7 +43,7 @@ def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
     return (scale if is_right else -scale), s.recited == len(s.deck)
 
 
-def observe(s: Any, params: Params, out: Any) -> None:
+def observe(s: Any, params: NoParams, out: Any) -> None:
     """Write two numbers for the part of the game and four for the suit in sight: (2 + 4,)."""
     out[1 if s.left > 0 else 0] = 1.0
     out[2 + (0 if s.recited > 0 else s.deck[s.left])] = 1.0
@@ -68,13 +52,12 @@ def observe(s: Any, params: Params, out: Any) -> None:
 LEVELS = tuple(
     Dynamics(
         id=f"POPGym/Autoencode{level}-v0",
-        state=state,
+        state=RecitedDeck.sized(deck=Array[np.uint8, 52 * decks]),
         step=step,
         reset=reset,
         observe=observe,
         observation_space=Box(0.0, 1.0, (2 + SUITS,)),
         action_space=Discrete(SUITS),
-        params=Params(),
     )
-    for level, state in (("Easy", OneDeck), ("Medium", TwoDecks), ("Hard", ThreeDecks))
+    for level, decks in (("Easy", 1), ("Medium", 2), ("Hard", 3))
 )

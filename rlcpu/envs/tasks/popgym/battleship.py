@@ -6,12 +6,12 @@ it fits: the package draws places until one fits, we count them and draw one.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.kernels.random import Rng
 
@@ -27,25 +27,6 @@ class Fleet(State):
     is_hit: bool
 
 
-class Small(Fleet):  # noqa: D101
-    ships: Array[np.uint8, 8, 8]
-    shots: Array[np.uint8, 8, 8]
-
-
-class Middle(Fleet):  # noqa: D101
-    ships: Array[np.uint8, 10, 10]
-    shots: Array[np.uint8, 10, 10]
-
-
-class Large(Fleet):  # noqa: D101
-    ships: Array[np.uint8, 12, 12]
-    shots: Array[np.uint8, 12, 12]
-
-
-class Params(NamedTuple):
-    """There are no parameters."""
-
-
 def fits(ships: Any, place: int, cells: int) -> bool:
     """Return whether a ship has room at place `2 * (row * n + column)`, 1 more if it lies down."""
     n = len(ships)
@@ -58,7 +39,7 @@ def fits(ships: Any, place: int, cells: int) -> bool:
     return is_free
 
 
-def reset(s: Any, rng: Rng, params: Params) -> None:
+def reset(s: Any, rng: Rng, params: NoParams) -> None:
     """Place the ships, one after the other."""
     n = len(s.ships)
     for cells in SHIPS:
@@ -77,7 +58,7 @@ def reset(s: Any, rng: Rng, params: Params) -> None:
             s.ships[chosen // 2 // n + k * down, chosen // 2 % n + k * (1 - down)] = 1
 
 
-def step(s: Any, action: tuple[int, int], params: Params) -> tuple[float, bool]:
+def step(s: Any, action: tuple[int, int], params: NoParams) -> tuple[float, bool]:
     """Shoot at a row and a column; a second shot at a cell is a miss."""
     row, column = action
     s.is_hit = s.ships[row, column] == 1 and s.shots[row, column] == 0
@@ -87,7 +68,7 @@ def step(s: Any, action: tuple[int, int], params: Params) -> tuple[float, bool]:
     return (HIT if s.is_hit else miss), s.hits == NEEDED
 
 
-def observe(s: Any, params: Params) -> int:
+def observe(s: Any, params: NoParams) -> int:
     """Return 1 for a hit, 0 for a miss."""
     return int(s.is_hit)
 
@@ -95,14 +76,13 @@ def observe(s: Any, params: Params) -> int:
 LEVELS = tuple(
     Dynamics(
         id=f"POPGym/Battleship{level}-v0",
-        state=state,
+        state=Fleet.sized(ships=Array[np.uint8, n, n], shots=Array[np.uint8, n, n]),
         step=step,
         reset=reset,
         observe=observe,
         observation_space=Discrete(2),
-        action_space=MultiDiscrete([size, size]),
-        params=Params(),
-        max_episode_steps=size * size,
+        action_space=MultiDiscrete([n, n]),
+        max_episode_steps=n * n,
     )
-    for level, state, size in (("Easy", Small, 8), ("Medium", Middle, 10), ("Hard", Large, 12))
+    for level, n in (("Easy", 8), ("Medium", 10), ("Hard", 12))
 )

@@ -6,54 +6,39 @@ Source: see `rlcpu.envs.tasks.popgym`.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.kernels.random import Rng
 
 
-class OneDeck(State):
+class CardTable(State):
     """Kinds of all cards, and the turn. Cards are counted from 0; -1 is none."""
 
-    deck: Array[np.uint8, 52]
-    face_up: Array[np.uint8, 52]  # 1 for cards whose pairs were found
-    paired: int  # how many these are
+    paired: int  # cards whose pairs were found; `face_up` is 1 for them
     waiting: int  # the first card of a pair whose second one is to come
     first: int  # cards that the last steps turned over, and that are in sight
     second: int
 
 
-class TwoDecks(State):  # noqa: D101
-    deck: Array[np.uint8, 104]
-    face_up: Array[np.uint8, 104]
-    paired: int
-    waiting: int
-    first: int
-    second: int
-
-
-class Params(NamedTuple):
-    """There are no parameters."""
-
-
-def concentration(id: str, state: type[State], cards: int, kinds: int) -> Dynamics:
+def concentration(id: str, cards: int, kinds: int) -> Dynamics:
     """Make a game of so many cards of so many kinds: 2 colours or 13 ranks."""
     # The number of steps is about that of a player who forgets nothing.
     limit = math.ceil(2 * cards - cards / (2 * cards - 1))
     success, failure = 1.0 / (cards // 2), -1.0 / limit
     suits_of_rank = 4 if kinds == 13 else 1
 
-    def reset(s: Any, rng: Rng, params: Params) -> None:
+    def reset(s: Any, rng: Rng, params: NoParams) -> None:
         for i in range(cards):
             s.deck[i] = i // suits_of_rank % kinds
         rng.shuffle(s.deck)
         s.waiting, s.first, s.second = -1, -1, -1
 
-    def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
+    def step(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
         """Turn a card over."""
         is_second = s.waiting >= 0
         s.first = s.waiting if is_second else action
@@ -71,7 +56,7 @@ def concentration(id: str, state: type[State], cards: int, kinds: int) -> Dynami
         s.paired += 2
         return success, s.paired == cards
 
-    def observe(s: Any, params: Params, out: Any) -> None:
+    def observe(s: Any, params: NoParams, out: Any) -> None:
         """Kinds of the cards that are face up; another kind for each that is not."""
         for i in range(cards):
             is_shown = s.face_up[i] == 1 or i == s.first or i == s.second
@@ -79,19 +64,18 @@ def concentration(id: str, state: type[State], cards: int, kinds: int) -> Dynami
 
     return Dynamics(
         id=id,
-        state=state,
+        state=CardTable.sized(deck=Array[np.uint8, cards], face_up=Array[np.uint8, cards]),
         step=step,
         reset=reset,
         observe=observe,
         observation_space=Box(0.0, 1.0, (cards * (kinds + 1),)),
         action_space=Discrete(cards),
-        params=Params(),
         max_episode_steps=limit,
     )
 
 
 LEVELS = (
-    concentration("POPGym/ConcentrationEasy-v0", OneDeck, 52, 2),
-    concentration("POPGym/ConcentrationMedium-v0", TwoDecks, 104, 2),
-    concentration("POPGym/ConcentrationHard-v0", OneDeck, 52, 13),
+    concentration("POPGym/ConcentrationEasy-v0", 52, 2),
+    concentration("POPGym/ConcentrationMedium-v0", 104, 2),
+    concentration("POPGym/ConcentrationHard-v0", 52, 13),
 )

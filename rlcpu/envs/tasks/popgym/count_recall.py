@@ -6,48 +6,30 @@ suits or ranks. Source: see `rlcpu.envs.tasks.popgym`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.kernels.random import Rng
 
 
-class Colours(State):
-    """Kinds of all cards; those from `left` on were dealt and asked for."""
+class Questions(State):
+    """Kinds of all cards; those from `left` on were dealt and asked for.
 
-    values: Array[np.uint8, 52]
-    queries: Array[np.uint8, 52]
-    counts: Array[np.uint8, 2]  # cards of each kind that were dealt
+    `counts` has the cards of each kind that were dealt.
+    """
+
     left: int
 
 
-class Suits(State):  # noqa: D101
-    values: Array[np.uint8, 104]
-    queries: Array[np.uint8, 104]
-    counts: Array[np.uint8, 4]
-    left: int
-
-
-class Ranks(State):  # noqa: D101
-    values: Array[np.uint8, 208]
-    queries: Array[np.uint8, 208]
-    counts: Array[np.uint8, 13]
-    left: int
-
-
-class Params(NamedTuple):
-    """There are no parameters."""
-
-
-def count_recall(id: str, state: type[State], cards: int, kinds: int) -> Dynamics:
+def count_recall(id: str, cards: int, kinds: int) -> Dynamics:
     """Make a task of decks of so many cards of so many kinds."""
     suits_of_rank, scale = (4 if kinds == 13 else 1), 1.0 / (cards - 1)
 
-    def reset(s: Any, rng: Rng, params: Params) -> None:
+    def reset(s: Any, rng: Rng, params: NoParams) -> None:
         for i in range(cards):
             s.values[i] = i // suits_of_rank % kinds
             s.queries[i] = i // suits_of_rank % kinds
@@ -56,32 +38,35 @@ def count_recall(id: str, state: type[State], cards: int, kinds: int) -> Dynamic
         s.left = cards - 1
         s.counts[s.values[s.left]] += 1
 
-    def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
+    def step(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
         """Say how many cards of the kind in question were dealt, and deal a card."""
         is_right = s.counts[s.queries[s.left]] == action
         s.left -= 1
         s.counts[s.values[s.left]] += 1
         return (scale if is_right else -scale), s.left == 0
 
-    def observe(s: Any, params: Params, out: Any) -> None:
+    def observe(s: Any, params: NoParams, out: Any) -> None:
         """Kind of the card in sight, and the kind in question."""
         out[s.values[s.left]] = 1.0
         out[kinds + s.queries[s.left]] = 1.0
 
     return Dynamics(
         id=id,
-        state=state,
+        state=Questions.sized(
+            values=Array[np.uint8, cards],
+            queries=Array[np.uint8, cards],
+            counts=Array[np.uint8, kinds],
+        ),
         step=step,
         reset=reset,
         observe=observe,
         observation_space=Box(0.0, 1.0, (2 * kinds,)),
         action_space=Discrete(cards // kinds + 1),
-        params=Params(),
     )
 
 
 LEVELS = (
-    count_recall("POPGym/CountRecallEasy-v0", Colours, 52, 2),
-    count_recall("POPGym/CountRecallMedium-v0", Suits, 104, 4),
-    count_recall("POPGym/CountRecallHard-v0", Ranks, 208, 13),
+    count_recall("POPGym/CountRecallEasy-v0", 52, 2),
+    count_recall("POPGym/CountRecallMedium-v0", 104, 4),
+    count_recall("POPGym/CountRecallHard-v0", 208, 13),
 )

@@ -5,41 +5,25 @@ Who counts cards guesses better. Source: see `rlcpu.envs.tasks.popgym`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.kernels.random import Rng
 
 RANKS, SUITS = 13, 4
 
 
-class Cards(State):
+class DealtDeck(State):
     """Ranks of all cards, of which those from `left` on were dealt."""
 
     left: int
 
 
-class OneDeck(Cards):  # noqa: D101
-    deck: Array[np.uint8, 52]
-
-
-class TwoDecks(Cards):  # noqa: D101
-    deck: Array[np.uint8, 104]
-
-
-class ThreeDecks(Cards):  # noqa: D101
-    deck: Array[np.uint8, 156]
-
-
-class Params(NamedTuple):
-    """There are no parameters."""
-
-
-def reset(s: Any, rng: Rng, params: Params) -> None:
+def reset(s: Any, rng: Rng, params: NoParams) -> None:
     """Shuffle the decks and show a card."""
     for i in range(len(s.deck)):
         s.deck[i] = i // SUITS % RANKS
@@ -47,7 +31,7 @@ def reset(s: Any, rng: Rng, params: Params) -> None:
     s.left = len(s.deck) - 1
 
 
-def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
+def step(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
     """Action 0 says that the next card is higher, 1 that it is lower; equal ranks give 0."""
     rank = s.deck[s.left]
     s.left -= 1
@@ -57,7 +41,7 @@ def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
     return (0.0 if next_rank == rank else reward), s.left == 0
 
 
-def observe(s: Any, params: Params) -> int:
+def observe(s: Any, params: NoParams) -> int:
     """Return the rank of the card in sight; an ace is 0."""
     return s.deck[s.left]
 
@@ -65,13 +49,12 @@ def observe(s: Any, params: Params) -> int:
 LEVELS = tuple(
     Dynamics(
         id=f"POPGym/HigherLower{level}-v0",
-        state=state,
+        state=DealtDeck.sized(deck=Array[np.uint8, 52 * decks]),
         step=step,
         reset=reset,
         observe=observe,
         observation_space=Discrete(RANKS),
         action_space=Discrete(2),
-        params=Params(),
     )
-    for level, state in (("Easy", OneDeck), ("Medium", TwoDecks), ("Hard", ThreeDecks))
+    for level, decks in (("Easy", 1), ("Medium", 2), ("Hard", 3))
 )

@@ -7,12 +7,12 @@ Source: see `rlcpu.envs.tasks.popgym`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.kernels.random import Rng
 
@@ -32,25 +32,6 @@ class Maze(State):
     action: int
     unseen: int  # cells without a wall where it has not been
     free: int  # cells without a wall, but for start and goal
-
-
-class Small(Maze):  # noqa: D101
-    grid: Array[np.uint8, 11, 11]
-    visited: Array[np.uint8, 11, 11]
-
-
-class Middle(Maze):  # noqa: D101
-    grid: Array[np.uint8, 15, 15]
-    visited: Array[np.uint8, 15, 15]
-
-
-class Large(Maze):  # noqa: D101
-    grid: Array[np.uint8, 19, 19]
-    visited: Array[np.uint8, 19, 19]
-
-
-class Params(NamedTuple):
-    """There are no parameters."""
 
 
 def is_dug(grid: Any, row: int, column: int) -> bool:
@@ -116,30 +97,30 @@ def move(s: Any, action: int) -> bool:
     return is_new
 
 
-def reset_escape(s: Any, rng: Rng, params: Params) -> None:
+def reset_escape(s: Any, rng: Rng, params: NoParams) -> None:
     """Make a maze with a goal."""
     dig(s, rng, True)
 
 
-def step_escape(s: Any, action: int, params: Params) -> tuple[float, bool]:
+def step_escape(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
     """Go to the left, right, up or down; each step costs, the goal gives 1."""
     move(s, action)
     is_there = s.grid[s.row, s.column] == GOAL
     return (1.0 if is_there else 0.0) - COST, is_there
 
 
-def reset_explore(s: Any, rng: Rng, params: Params) -> None:
+def reset_explore(s: Any, rng: Rng, params: NoParams) -> None:
     """Make a maze without a goal."""
     dig(s, rng, False)
 
 
-def step_explore(s: Any, action: int, params: Params) -> tuple[float, bool]:
+def step_explore(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
     """Go to the left, right, up or down; each cell that is new gives a share of 1."""
     is_new = move(s, action)
     return (1.0 / float(s.free) if is_new else -COST), s.unseen == 0
 
 
-def observe(s: Any, params: Params, out: Any) -> None:
+def observe(s: Any, params: NoParams, out: Any) -> None:
     """Nine cells around the agent, and the action before: (9 * 5 + 5,).
 
     At the upper and left edge the window is moved into the maze, and walls fill its end.
@@ -157,18 +138,17 @@ def observe(s: Any, params: Params, out: Any) -> None:
 LEVELS = tuple(
     Dynamics(
         id=f"POPGym/{name}{level}-v0",
-        state=state,
+        state=Maze.sized(grid=Array[np.uint8, n, n], visited=Array[np.uint8, n, n]),
         step=step,
         reset=reset,
         observe=observe,
         observation_space=Box(0.0, 1.0, (9 * CELLS + ACTIONS,)),
         action_space=Discrete(4),
-        params=Params(),
         max_episode_steps=STEPS - 1,
     )
     for name, step, reset in (
         ("LabyrinthEscape", step_escape, reset_escape),
         ("LabyrinthExplore", step_explore, reset_explore),
     )
-    for level, state in (("Easy", Small), ("Medium", Middle), ("Hard", Large))
+    for level, n in (("Easy", 11), ("Medium", 15), ("Hard", 19))
 )

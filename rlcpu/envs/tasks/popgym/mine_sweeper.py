@@ -5,40 +5,24 @@ Source: see `rlcpu.envs.tasks.popgym`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.kernels.random import Rng
 
 CLEAR, MINE, VIEWED = 0, 1, 2
 
 
-class Field(State):
+class MineField(State):
     """Number of cells that are clear and not viewed, steps so far, and the number in sight."""
 
     clear: int
     steps: int
     around: int
-
-
-class Small(Field):  # noqa: D101
-    cells: Array[np.uint8, 4, 4]
-
-
-class Middle(Field):  # noqa: D101
-    cells: Array[np.uint8, 6, 6]
-
-
-class Large(Field):  # noqa: D101
-    cells: Array[np.uint8, 8, 8]
-
-
-class Params(NamedTuple):
-    """There are no parameters."""
 
 
 def count_mines(cells: Any, row: int, column: int) -> int:
@@ -50,12 +34,12 @@ def count_mines(cells: Any, row: int, column: int) -> int:
     return count
 
 
-def mine_sweeper(id: str, state: type[State], size: int, mines: int) -> Dynamics:
+def mine_sweeper(id: str, size: int, mines: int) -> Dynamics:
     """Make a field of `size` by `size` cells."""
     limit = size * size - mines
     success, repeated = 1.0 / limit, -0.5 / (limit - 2)
 
-    def reset(s: Any, rng: Rng, params: Params) -> None:
+    def reset(s: Any, rng: Rng, params: NoParams) -> None:
         left = mines
         for cell in range(size * size):  # each of the cells to come is as likely to have one
             if rng.integers(size * size - cell) < left:
@@ -63,7 +47,7 @@ def mine_sweeper(id: str, state: type[State], size: int, mines: int) -> Dynamics
                 left -= 1
         s.clear = limit
 
-    def step(s: Any, action: tuple[int, int], params: Params) -> tuple[float, bool, bool]:
+    def step(s: Any, action: tuple[int, int], params: NoParams) -> tuple[float, bool, bool]:
         """View a row and a column."""
         row, column = action
         found = s.cells[row, column]
@@ -76,24 +60,23 @@ def mine_sweeper(id: str, state: type[State], size: int, mines: int) -> Dynamics
         terminated = found == MINE or s.clear == 0
         return reward, terminated, s.steps == limit and not terminated
 
-    def observe(s: Any, params: Params) -> int:
+    def observe(s: Any, params: NoParams) -> int:
         """Return how many mines are in the cell that was viewed and around it."""
         return s.around
 
     return Dynamics(
         id=id,
-        state=state,
+        state=MineField.sized(cells=Array[np.uint8, size, size]),
         step=step,
         reset=reset,
         observe=observe,
         observation_space=Discrete(min(mines + 1, 10)),
         action_space=MultiDiscrete([size, size]),
-        params=Params(),
     )
 
 
 LEVELS = (
-    mine_sweeper("POPGym/MineSweeperEasy-v0", Small, 4, 2),
-    mine_sweeper("POPGym/MineSweeperMedium-v0", Middle, 6, 6),
-    mine_sweeper("POPGym/MineSweeperHard-v0", Large, 8, 10),
+    mine_sweeper("POPGym/MineSweeperEasy-v0", 4, 2),
+    mine_sweeper("POPGym/MineSweeperMedium-v0", 6, 6),
+    mine_sweeper("POPGym/MineSweeperHard-v0", 8, 10),
 )

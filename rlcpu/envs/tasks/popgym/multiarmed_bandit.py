@@ -20,18 +20,6 @@ class Arms(State):
     paid: bool
 
 
-class TenArms(Arms):  # noqa: D101
-    chances: Array[float, 10]
-
-
-class TwentyArms(Arms):  # noqa: D101
-    chances: Array[float, 20]
-
-
-class ThirtyArms(Arms):  # noqa: D101
-    chances: Array[float, 30]
-
-
 class Params(NamedTuple):
     """Scale of rewards."""
 
@@ -58,7 +46,7 @@ def observe(s: Any, params: Params) -> int:
 LEVELS = tuple(
     Dynamics(
         id=f"POPGym/MultiarmedBandit{level}-v0",
-        state=state,
+        state=Arms.sized(chances=Array[float, arms]),
         step=step,
         reset=reset,
         observe=observe,
@@ -67,9 +55,5 @@ LEVELS = tuple(
         params=Params(1.0 / steps),
         max_episode_steps=steps,
     )
-    for level, state, arms, steps in (
-        ("Easy", TenArms, 10, 200),
-        ("Medium", TwentyArms, 20, 400),
-        ("Hard", ThirtyArms, 30, 600),
-    )
+    for level, arms, steps in (("Easy", 10, 200), ("Medium", 20, 400), ("Hard", 30, 600))
 )

@@ -7,59 +7,35 @@ Source: see `rlcpu.envs.tasks.popgym`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.kernels.random import Rng
 
 SUITS = 4
 
 
-class Cards(State):
+class ShownDeck(State):
     """Suits of all cards, of which those from `left` on were shown, the last one first."""
 
     left: int
 
 
-class OneDeck(Cards):  # noqa: D101
-    deck: Array[np.uint8, 52]
-
-
-class TwoDecks(Cards):  # noqa: D101
-    deck: Array[np.uint8, 104]
-
-
-class ThreeDecks(Cards):  # noqa: D101
-    deck: Array[np.uint8, 156]
-
-
-class EightDecks(Cards):  # noqa: D101
-    deck: Array[np.uint8, 416]
-
-
-class SixteenDecks(Cards):  # noqa: D101
-    deck: Array[np.uint8, 832]
-
-
-class Params(NamedTuple):
-    """There are no parameters."""
-
-
-def repeat(id: str, state: type[State], k: int | None) -> Dynamics:
+def repeat(id: str, decks: int, k: int | None) -> Dynamics:
     """Make a task that asks for the suit of k cards ago, or of the first card for None."""
     asks_first, back = k is None, k or 0
 
-    def reset(s: Any, rng: Rng, params: Params) -> None:
+    def reset(s: Any, rng: Rng, params: NoParams) -> None:
         for i in range(len(s.deck)):
             s.deck[i] = i % SUITS
         rng.shuffle(s.deck)
         s.left = len(s.deck) - 1
 
-    def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
+    def step(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
         """Name a suit, and deal a card."""
         cards = len(s.deck)
         place = cards - 1 if asks_first else s.left + back - 1
@@ -70,27 +46,26 @@ def repeat(id: str, state: type[State], k: int | None) -> Dynamics:
         s.left -= 1
         return reward, s.left == 0
 
-    def observe(s: Any, params: Params) -> int:
+    def observe(s: Any, params: NoParams) -> int:
         """Return the suit of the card in sight."""
         return s.deck[s.left]
 
     return Dynamics(
         id=id,
-        state=state,
+        state=ShownDeck.sized(deck=Array[np.uint8, 52 * decks]),
         step=step,
         reset=reset,
         observe=observe,
         observation_space=Discrete(SUITS),
         action_space=Discrete(SUITS),
-        params=Params(),
     )
 
 
 LEVELS = (
-    repeat("POPGym/RepeatFirstEasy-v0", OneDeck, None),
-    repeat("POPGym/RepeatFirstMedium-v0", EightDecks, None),
-    repeat("POPGym/RepeatFirstHard-v0", SixteenDecks, None),
-    repeat("POPGym/RepeatPreviousEasy-v0", OneDeck, 4),
-    repeat("POPGym/RepeatPreviousMedium-v0", TwoDecks, 32),
-    repeat("POPGym/RepeatPreviousHard-v0", ThreeDecks, 64),
+    repeat("POPGym/RepeatFirstEasy-v0", 1, None),
+    repeat("POPGym/RepeatFirstMedium-v0", 8, None),
+    repeat("POPGym/RepeatFirstHard-v0", 16, None),
+    repeat("POPGym/RepeatPreviousEasy-v0", 1, 4),
+    repeat("POPGym/RepeatPreviousMedium-v0", 2, 32),
+    repeat("POPGym/RepeatPreviousHard-v0", 3, 64),
 )
