@@ -48,9 +48,9 @@ class TransitionStructure:
         TypeError: a leaf that is no array of fixed-size values, or a key that is no string.
         ValueError: an empty container or item, or a key that is empty or holds a dot.
 
-    >>> structure = Structure({"observation": np.zeros(4, np.float32), "action": 0})
+    >>> structure = TransitionStructure({"observation": np.zeros(4, np.float32), "action": 0})
     >>> structure
-    Structure(observation: float32 (4,), action: int64 ())
+    TransitionStructure(observation: float32 (4,), action: int64 ())
     """
 
     _root: _Node
@@ -152,7 +152,7 @@ class TransitionStructure:
 
     def __repr__(self) -> str:
         each = (f"{field.name}: {field.dtype} {field.shape}" for field in self.fields)
-        return f"Structure({', '.join(text.removeprefix(': ') for text in each)})"
+        return f"TransitionStructure({', '.join(text.removeprefix(': ') for text in each)})"
 
 
 # ---------------------------------------------------------------- the tree of containers

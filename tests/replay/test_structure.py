@@ -147,7 +147,9 @@ def test_fields_keep_the_users_order() -> None:
     assert structure.fields[1].dtype.isnative
     assert structure.select("a") == (1, 2, 3)
     assert structure.select("a.b") == (2, 3)
-    assert repr(structure).startswith("Structure(z: float64 (), a.camera: float32 (2, 3), ")
+    assert repr(structure).startswith(
+        "TransitionStructure(z: float64 (), a.camera: float32 (2, 3), "
+    )
     assert repr(TransitionStructure(0)) == "Structure(int64 ())"
     with pytest.raises(ValueError, match=r"no field 'b': expected one of 'z', 'a.camera'"):
         structure.select("b")
