@@ -150,7 +150,7 @@ def test_fields_keep_the_users_order() -> None:
     assert repr(structure).startswith(
         "TransitionStructure(z: float64 (), a.camera: float32 (2, 3), "
     )
-    assert repr(TransitionStructure(0)) == "Structure(int64 ())"
+    assert repr(TransitionStructure(0)) == "TransitionStructure(int64 ())"
     with pytest.raises(ValueError, match=r"no field 'b': expected one of 'z', 'a.camera'"):
         structure.select("b")
     with pytest.raises(ValueError, match=r"no field \['z'\]: expected one of"):
