@@ -199,14 +199,14 @@ def main_function(dynamics: Dynamics) -> Any:
 
     Its step, or a MuJoCo task's reward.
     """
-    return dynamics.step if dynamics.engine is None else getattr(dynamics, "reward", None)
+    return dynamics.origin.step if dynamics.engine is None else getattr(dynamics, "reward", None)
 
 
 def family_of(dynamics: Dynamics) -> Chapter:
     """Return the family of an environment."""
     module = getattr(main_function(dynamics), "__module__", "")
     for begin, family in FAMILIES.items():
-        if module.startswith(begin):
+        if module.startswith(begin) and dynamics.transform is None:
             return family
     return Chapter("Registered by you")
 

@@ -31,7 +31,10 @@ EXTRAS = {
     "rlcpu.scan.jax": "jax",
     "rlcpu.scan.xla": "jax",
 }
-PUBLIC = ("rlcpu", "rlcpu.cuda", "rlcpu.policies", "rlcpu.replay", "rlcpu.scan", "rlcpu.train")
+PUBLIC = (
+    *("rlcpu", "rlcpu.cuda", "rlcpu.envs.transforms", "rlcpu.policies"),
+    *("rlcpu.replay", "rlcpu.scan", "rlcpu.train"),
+)
 
 
 def modules() -> list[Any]:

@@ -21,6 +21,7 @@ from rlcpu.cli.arguments import (
     assignment,
     environment,
     finite,
+    import_user_module,
     known_environments,
     output_file,
     picture_file,
@@ -167,11 +168,35 @@ def check(args: argparse.Namespace) -> int:
     from rlcpu.envs import check
 
     try:
-        report = check(args.env.id, args.steps, args.seed)
+        report = (
+            check(args.env.id, args.steps, args.seed) if args.against is None else compare(args)
+        )
     except TypeError as error:  # of MuJoCo
         raise CommandError(error) from None
     print(report)
     return 0 if report.ok else EXIT_FAILED
+
+
+def compare(args: argparse.Namespace) -> Any:
+    """Return the report on an environment beside another implementation of it."""
+    from gymnasium.error import Error
+
+    from rlcpu.envs import compare
+    from rlcpu.envs.checks.against import find_object
+
+    try:
+        for text in filter(None, (args.against, args.set_state)):
+            if module := text.rpartition(":")[0]:
+                import_user_module(module)
+        set_state = args.set_state and find_object("--set-state", args.set_state)
+        episodes = {} if args.episodes is None else {"episodes": args.episodes}
+        return compare(
+            args.env.id, args.against, set_state, steps=args.steps, seed=args.seed, **episodes
+        )
+    except argparse.ArgumentTypeError as error:
+        raise CommandError(f"--against: {error}") from None
+    except (TypeError, ValueError, ImportError, Error) as error:
+        raise CommandError(error) from None
 
 
 def info(args: argparse.Namespace) -> int:
@@ -414,7 +439,13 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """Return the arguments of `rlcpu check`."""
     add = parser.add_argument
     add("env", metavar="ENV", type=environment, help=HELP_ENV)
-    steps = "single steps to compare with plain Python (default: 1,000)"
+    words = "compare it with another implementation: Gymnasium's id, or module:Class"
+    add("--against", metavar="ENV", help=words)
+    words = "module:function, (env, state), that brings the other one into one of our states"
+    add("--set-state", metavar="FUNCTION", help=words)
+    words = "random episodes of each whose returns and lengths are compared (default: 200)"
+    add("--episodes", metavar="N", type=whole(2), help=words)
+    steps = "single steps to compare with plain Python, or with the other (default: 1,000)"
     add("--steps", metavar="N", type=whole(1), default=1000, help=steps)
     words = "seed of states and actions (default: 0)"
     add("--seed", metavar="N", type=seed, default=0, help=words)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from rlcpu.envs import transforms
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
@@ -12,7 +13,9 @@ from rlcpu.kernels.random import Rng
 from rlcpu.kernels.tuples import replace
 
 if TYPE_CHECKING:
-    from rlcpu.envs.checks.checker import Report, check
+    from rlcpu.envs.checks.against import compare
+    from rlcpu.envs.checks.checker import check
+    from rlcpu.envs.checks.findings import Report
 
 __all__ = [
     "Array",
@@ -24,17 +27,23 @@ __all__ = [
     "State",
     "VectorEnv",
     "check",
+    "compare",
     "find",
     "make_vec",
     "register",
     "registered",
     "replace",
+    "transforms",
 ]
 
 
 if not TYPE_CHECKING:  # type checkers shall find names that there are not
 
     def __getattr__(name):
+        if name == "compare":
+            from rlcpu.envs.checks.against import compare
+
+            return compare
         if name not in ("Report", "check"):
             raise AttributeError(f"module 'rlcpu.envs' has no attribute {name!r}")
         from rlcpu.envs.checks import checker

@@ -121,6 +121,8 @@ class Dynamics:
         original: id of the same environment in Gymnasium, which lends its renderer.
         picture: (state, params) -> (height, width, 3) uint8, what `render` shows in place of that;
             plain Python, which is never compiled.
+        transform: call that makes it again of another environment, for one that a function of
+            `rlcpu.envs.transforms` returned.
         state: the class of states with arrays, or None. Then what a state is made of (found by a
             trial reset, where it is no such class).
         truncates: whether `step` returns `truncated` (found by a trial step).
@@ -154,6 +156,7 @@ class Dynamics:
     reset_options: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     original: str | None = None
     picture: Callable[[Any, Any], Any] | None = None
+    transform: functools.partial[Dynamics] | None = None
     state: Any = None
     truncates: bool = dataclasses.field(init=False)
     randomized: tuple[str, ...] = dataclasses.field(init=False)
@@ -193,21 +196,38 @@ class Dynamics:
             getattr(registered, n) is getattr(self, n) for n in ARGUMENTS
         ):
             return functools.partial(_find, self.id, self.settings()), ()
-        for name in (*self.functions, "params"):
-            value = getattr(self, name)
-            check_importable(self, name, type(value) if name == "params" else value)
         names = (field.name for field in dataclasses.fields(self) if field.init)
         fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
-        return functools.partial(Dynamics, **fields), ()
+        for name in (*self.functions, "params", "picture"):
+            value = fields[name]
+            if (
+                self.transform
+                and getattr(value, "__module__", "") == self.transform.func.__module__
+            ):
+                del fields[name]  # the transform makes it again
+            elif value is not None:
+                check_importable(self, name, type(value) if name == "params" else value)
+        if self.transform is None:
+            return functools.partial(Dynamics, **fields), ()
+        for value in self.transform.args:
+            if isinstance(value, types.FunctionType):
+                check_importable(self, "a function of its transform", value)
+        del fields["state"], fields["transform"]
+        return functools.partial(_transform_again, self.transform, fields), ()
 
     @property
     def engine(self) -> Any:
         """Class of the engine that runs it; None for those of our own kernels."""
         return engine_of(type(self))
 
+    @property
+    def origin(self) -> Dynamics:
+        """The environment before all transforms."""
+        return self.transform.args[0].origin if self.transform else self
+
     def constants(self) -> dict[str, float]:
         """Return numbers of the module of `step`, by their names in lower case."""
-        found = self.step.__globals__.items()
+        found = self.origin.step.__globals__.items()
         return {k.lower(): v for k, v in found if k.isupper() and type(v) in (int, float)}
 
     @property
@@ -367,6 +387,11 @@ def _find(id: str, params: dict[str, Any]) -> Dynamics:
     if dynamics is None:
         raise ValueError(f"{id} is not registered in this process, as it was where it was pickled")
     return dynamics.with_params(**params) if params else dynamics
+
+
+def _transform_again(transform: Callable[[], Dynamics], fields: dict[str, Any]) -> Dynamics:
+    """Return what a transform makes, with other fields, for pickle."""
+    return dataclasses.replace(transform(), **fields)
 
 
 def check_importable(dynamics: Dynamics, name: str, value: Any) -> None:

@@ -71,8 +71,11 @@ class Renderer:
             pairs = zip(values, params or [dynamics.params] * len(values), strict=True)
             return tuple(dynamics.picture(value, given) for value, given in pairs)
         env = self._renderer()
-        frames = []
-        for i, state in enumerate(states):
+        frames, rows = (
+            [],
+            dynamics.origin.state.rows(states.dtype.type),
+        )  # the rest is of transforms
+        for i, state in enumerate(states[:, :rows]):
             if params:
                 _set_params(env, params[i])
             env.state = state.astype(np.float64)

@@ -111,6 +111,8 @@ STEP_GROUP, RESET_GROUP, RANDOMIZE_GROUP = 1 << 28, 2 << 28, 3 << 28
 
 #: Index from which on numbers are counted that are asked for without an index.
 UNNUMBERED = 1 << 30
+#: Parts of a step that have numbers of their own, and the distance of their groups.
+PARTS, PART_GROUPS = 64, 1 << 20
 
 
 class Draws:
@@ -129,6 +131,13 @@ class Draws:
     def words(self, k: int | None) -> Callable[[int], int]:
         """Return the function of i that gives words of number k's own, of which there are many."""
         raise NotImplementedError
+
+    def part(self, k: int) -> Any:
+        """Return an `Rng` of other numbers, those of part k of the step, for k below `PARTS`.
+
+        Part 0 has the numbers of the step itself. Draws without an index go on in their order.
+        """
+        return self
 
     def uniform(self, k: int | None = None) -> float:
         """Return a number in [0, 1)."""
@@ -267,6 +276,10 @@ class Rng(Draws, _Words):
             a, b = mix.py_func(low[0], high[0], u32(step))
         return cls(int(a), int(b))
 
+    def part(self, k: int) -> Rng:
+        """Return the numbers of part k of the step; see `Draws`."""
+        return Rng(self.a, self.b, self.first + k * PART_GROUPS, self.dtype, self.calls)
+
     def again(self) -> Rng:
         """Return the same numbers, of which none has been asked for."""
         return type(self)(*self[:-1])
@@ -378,6 +391,20 @@ def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
         overload_method_of(Rng, name, method, INLINE)
 
     return teach
+
+
+def _part(rng, k):
+    if rng.instance_class is not Rng:
+        return None
+
+    def part(rng, k):
+        first: Any = u32(rng.first + u32(k) * u32(PART_GROUPS))
+        return Rng(rng.a, rng.b, first, rng.dtype, rng.calls)
+
+    return part
+
+
+overload_method_of(Rng, "part", _part, INLINE)
 
 
 @_teach("uniform")

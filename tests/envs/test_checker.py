@@ -14,7 +14,8 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng, check, registry
-from rlcpu.envs.checks.checker import Finding, Trial
+from rlcpu.envs.checks.checker import Trial
+from rlcpu.envs.checks.findings import Finding
 from rlcpu.envs.tasks import classic_control
 
 TABLE = np.arange(7.0)
@@ -154,7 +155,7 @@ def assert_found(findings: list[Finding], level: str, parts: list[str]) -> None:
 def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[str]) -> None:
     trial = Trial(make(step))
     trial.play(200, np.random.default_rng(0))
-    assert_found(trial.findings(), level, parts)
+    assert_found(trial.found.sorted(), level, parts)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,9 @@ def test_a_number_that_is_drawn_twice_is_found(step: Any, level: str) -> None:
     trial = Trial(make(step, draws=0))
     trial.play(50, np.random.default_rng(0))
     number = 0 if step is shared else 1
-    assert_found(trial.findings(), level, [f"takes number {number} again, after", "rng.uniform("])
+    assert_found(
+        trial.found.sorted(), level, [f"takes number {number} again, after", "rng.uniform("]
+    )
 
 
 def costly(state: Any, action: Any, params: Any) -> Any:
@@ -251,7 +254,7 @@ def costly(state: Any, action: Any, params: Any) -> Any:
 def test_what_learning_will_meet_is_told(limit: int | None) -> None:
     trial = Trial(dataclasses.replace(make(costly, draws=0), max_episode_steps=limit))
     trial.play(150, np.random.default_rng(0))
-    findings = trial.findings()
+    findings = trial.found.sorted()
     assert_found(findings, "note", ["rewards are up to", "reward_scale=1e-05", "normalize_rewards"])
     assert_found(findings, "note", ["observation[1] is up to 149", "normalize_observations=True"])
     warned = any("no episode ended in 150 steps" in message for _, message in findings)
@@ -262,4 +265,4 @@ def test_the_share_of_masked_actions_is_told() -> None:
     masked = dataclasses.replace(make(drift), action_mask=lambda s, p: (True, s[0] > 100.0, False))
     trial = Trial(masked)
     trial.play(50, np.random.default_rng(0))
-    assert_found(trial.findings(), "note", ["67% of actions were masked at random play"])
+    assert_found(trial.found.sorted(), "note", ["67% of actions were masked at random play"])

@@ -9,7 +9,6 @@ steps, however small the error of one.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import traceback
 import types
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu.envs.checks import watched
+from rlcpu.envs.checks.findings import Findings, Report, plain_value
 from rlcpu.envs.checks.trial import call_function, check_result, outside, params_of
 from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_vectors
 from rlcpu.envs.dynamics import Dynamics
@@ -44,7 +44,6 @@ from rlcpu.kernels.random import (
 )
 
 Array = npt.NDArray[Any]
-LEVELS = ("error", "warning", "note")
 #: Error of a single step that rounding may explain, relative to the largest number that goes into
 #: it or comes out: some hundred operations, each rounded once.
 TOLERANCES = {np.float64: 1e-13, np.float32: 5e-5}
@@ -59,47 +58,6 @@ _OWN_FILES = (watched.__file__, arrays.__file__)
 LARGE = 100.0
 #: Environments and steps of the test that a batch may be split.
 SPLIT_ENVS, SPLIT_STEPS = 70, 5
-
-
-class Finding(NamedTuple):
-    """One thing that `check` saw.
-
-    Attributes:
-        level: "error" for what makes results wrong, "warning" for what probably does, or costs
-            speed, "note" for what is worth knowing.
-        message: what was seen, the inputs that lead to it, and the line.
-    """
-
-    level: str
-    message: str
-
-
-@dataclasses.dataclass(repr=False)
-class Report:
-    """Findings of `check` on an environment.
-
-    Attributes:
-        environment: its id.
-        steps: single steps that plain Python and the kernels have both taken.
-        findings: the errors first.
-    """
-
-    environment: str
-    steps: int
-    findings: list[Finding]
-
-    @property
-    def ok(self) -> bool:
-        """Tell whether there is no error."""
-        return all(finding.level != "error" for finding in self.findings)
-
-    def __repr__(self) -> str:
-        counts = [sum(f.level == level for f in self.findings) for level in LEVELS]
-        told = ", ".join(
-            f"{n} {level}{'s' * (n != 1)}" for n, level in zip(counts, LEVELS, strict=True)
-        )
-        lines = [f"{self.environment}: {told} in {self.steps} steps"]
-        return "\n".join([*lines, *(f"{level:<8} {message}" for level, message in self.findings)])
 
 
 def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
@@ -144,7 +102,7 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
         else:
             kernel = step_kernels(structure(dynamics), np.float32, False).function
             trial.note(*describe_vectors(kernel, dynamics.step))
-    return Report(dynamics.id, len(cases), trial.findings())
+    return Report(dynamics.id, len(cases), trial.found.sorted())
 
 
 class Case(NamedTuple):
@@ -161,22 +119,14 @@ class Trial:
 
     def __init__(self, dynamics: Dynamics) -> None:
         self.dynamics = dynamics
-        self._found: dict[tuple[str, Any], list[str]] = {}
+        self.found = Findings()
         self._varies = bool(dynamics.varied) or dynamics.randomize is not None
         self._tell: watched.Tell = lambda message: self.note("warning", message)
         self._watched = watched.watch(dynamics, self._tell)
 
     def note(self, level: str, message: str, kind: Any = None) -> None:
-        """Keep a finding; of those of one kind, the first and how many there were."""
-        self._found.setdefault((level, kind or message), []).append(message)
-
-    def findings(self) -> list[Finding]:
-        """Return the findings, errors first."""
-        problems = [
-            Finding(level, all_[0] + (f" ({len(all_)} times)" if len(all_) > 1 else ""))
-            for (level, _), all_ in self._found.items()
-        ]
-        return sorted(problems, key=lambda finding: LEVELS.index(finding.level))
+        """Keep a finding; see `Findings`."""
+        self.found.note(level, message, kind)
 
     # ------------------------------------------------------------ plain Python
 
@@ -195,7 +145,7 @@ class Trial:
                 continue
             mask = self._call("action_mask", state, params) if dynamics.action_mask else None
             if mask is not None and not any(mask):
-                message = f"action_mask({_plain(state)}) allows nothing: expected one action"
+                message = f"action_mask({plain_value(state)}) allows nothing: expected one action"
                 self.note("error", f"{message}, or the end of the episode", "empty mask")
             if dynamics.action_mask and not any(mask or ()):
                 state = None
@@ -250,7 +200,7 @@ class Trial:
 
     def _call(self, name: str, *inputs: Any) -> Any:
         """Result of a plain function, or None where it is not what it has to be."""
-        told = f"{name}({', '.join(str(_plain(value)) for value in inputs if value != ())})"
+        told = f"{name}({', '.join(str(plain_value(value)) for value in inputs if value != ())})"
         try:
             watched_inputs = [self._watch_draws(value) for value in inputs]
             result = self.plain(self._watched, name, *watched_inputs, tell=self._tell)
@@ -463,7 +413,7 @@ class Trial:
             spread = slack + (high - low)
             bad = ~((got >= low - spread) & (got <= high + spread))
             for k in np.flatnonzero(bad)[:1]:
-                told = ", ".join(str(_plain(part)) for part in given if part != ())
+                told = ", ".join(str(plain_value(part)) for part in given if part != ())
                 self.note(
                     "error",
                     f"{name}({told}) gives {names[k]}={got[k]} in a kernel of {kernel} and "
@@ -553,13 +503,6 @@ def _reals(part: Any) -> Array:
         return np.array([part])
     items = part if isinstance(part, tuple) and not isinstance(part, Rng) else ()
     return np.concatenate([np.zeros(0), *map(_reals, items)])
-
-
-def _plain(value: Any) -> Any:
-    """Return a tuple of Python's numbers, which can be read and copied."""
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple(map(float, value))
-    return value
 
 
 def _allow(actions: Array, masks: Any) -> Array:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rlcpu.envs.checks.watched import is_users
 from rlcpu.kernels import hooks
-from rlcpu.kernels.functions import references
+from rlcpu.kernels.functions import package_of, references
 
 logger = logging.getLogger("rlcpu")
 _LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
@@ -138,16 +138,32 @@ def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[A
     return wrap
 
 
-def _users_functions(step: Any, look: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:
-    """Yield what `look` says of a function, and of those it calls.
+def is_written_by_users(step: Any) -> bool:
+    """Tell whether a step, or a function that it reaches, is none of this package's."""
+    return any(package_of(function) != "rlcpu" for function in _reached(step))
 
-    `look` takes the function, its source as a tree whose lines are those of the file, and the file.
-    """
+
+def _reached(step: Any) -> Iterator[Any]:
+    """Yield a function, and those it calls; each once."""
     pending, visited = [step], set()
     for function in pending:  # grows on the way
         if function in visited:
             continue
         visited.add(function)
+        yield function
+        pending += [
+            value
+            for value in references(function)
+            if isinstance(value, types.FunctionType) and is_users(value.__module__)
+        ]
+
+
+def _users_functions(step: Any, look: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:
+    """Yield what `look` says of a function, and of those it calls.
+
+    `look` takes the function, its source as a tree whose lines are those of the file, and the file.
+    """
+    for function in _reached(step):
         try:
             lines, first = inspect.getsourcelines(function)
             tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -155,11 +171,6 @@ def _users_functions(step: Any, look: Callable[[Any, Any, str], Iterator[str]]) 
             continue
         ast.increment_lineno(tree, first - 1)
         yield from look(function, tree, function.__code__.co_filename)
-        pending += [
-            value
-            for value in references(function)
-            if isinstance(value, types.FunctionType) and is_users(value.__module__)
-        ]
 
 
 def _comparisons(function: Any, tree: Any, path: str) -> Iterator[str]:

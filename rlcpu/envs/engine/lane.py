@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.checks.trial import check_result, results_with_none
-from rlcpu.envs.checks.vectorised import tell_users
+from rlcpu.envs.checks.vectorised import is_written_by_users, tell_users
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.layout import Layout, make_decode, make_encode, make_select
 from rlcpu.envs.engine.masks import make_pack, mask_rows
@@ -283,11 +283,7 @@ def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
         "check": functools.partial(_refuse_none, env, functions),
         "subject": ids.get(env),
     }
-    if (
-        dtype is np.float64
-        or env.state.is_record
-        or env.step.__module__.partition(".")[0] == "rlcpu"
-    ):
+    if dtype is np.float64 or env.state.is_record or not is_written_by_users(env.step):
         return kernel(**options)
 
     def made(function: Callable[..., Any]) -> Any:

@@ -103,7 +103,11 @@ class LaneEngine(Engine):
         """Return all of it, with episodes and random streams, but no kernels."""
         made = ("code", "numbers", "steps", "_run_steps", "last_runner")
         kept = {name: value for name, value in vars(self).items() if name not in made}
-        return {**kept, "last_runner": None, "had": (self.code.state, self.code.varied)}
+        return {
+            **kept,
+            "last_runner": None,
+            "had": (self.code.state._replace(made=None), self.code.varied),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         (layout, varied), id = state.pop("had"), state["dynamics"].id

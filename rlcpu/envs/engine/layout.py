@@ -137,7 +137,7 @@ def describe(layout: Layout | ArrayLayout) -> str:
     """Describe the parts of a layout."""
     if isinstance(layout, ArrayLayout):
         return str(layout)
-    if layout.made is None:
+    if layout.fields[0].name == "":
         return f"{layout.fields[0].size} floats"
     items = (f"{f.name}: {f.kind}{f' x {f.size}' if f.size else ''}" for f in layout.fields)
     return ", ".join(items)
