@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from rlcpu.envs import transforms
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
@@ -13,6 +12,7 @@ from rlcpu.kernels.random import Rng
 from rlcpu.kernels.tuples import replace
 
 if TYPE_CHECKING:
+    from rlcpu.envs import transforms
     from rlcpu.envs.checks.against import compare
     from rlcpu.envs.checks.checker import check
     from rlcpu.envs.checks.findings import Report
@@ -40,6 +40,10 @@ __all__ = [
 if not TYPE_CHECKING:  # type checkers shall find names that there are not
 
     def __getattr__(name):
+        if name == "transforms":
+            import rlcpu.envs.transforms
+
+            return rlcpu.envs.transforms
         if name == "compare":
             from rlcpu.envs.checks.against import compare
 

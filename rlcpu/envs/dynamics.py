@@ -198,12 +198,10 @@ class Dynamics:
             return functools.partial(_find, self.id, self.settings()), ()
         names = (field.name for field in dataclasses.fields(self) if field.init)
         fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
+        package = self.transform.func.__module__.rpartition(".")[0] if self.transform else None
         for name in (*self.functions, "params", "picture"):
             value = fields[name]
-            if (
-                self.transform
-                and getattr(value, "__module__", "") == self.transform.func.__module__
-            ):
+            if package and getattr(value, "__module__", "").startswith(package):
                 del fields[name]  # the transform makes it again
             elif value is not None:
                 check_importable(self, name, type(value) if name == "params" else value)

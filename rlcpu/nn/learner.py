@@ -352,7 +352,7 @@ class Learner(FlatLearner):
             states: by name of a network with memory what it remembers before the first time step,
                 (sequences, state_size); targets have those of their networks. Such networks read
                 the column `starts` too: not 0 where an episode begins.
-            **steps: fields of `rlcpu.nn.learner.Steps`, `learning_rate` at least.
+            **steps: fields of `rlcpu.nn.learner.LearnerSettings`, `learning_rate` at least.
 
         Returns:
             Means over the gradient steps: of each update's loss, by the name of its function, of
