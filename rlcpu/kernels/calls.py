@@ -187,6 +187,16 @@ def make_view(kind: Any) -> Callable[[int], Any]:
     return view_at
 
 
+@intrinsic
+def place_of_view(typing, here):
+    """Return the address of a view as a whole number, which `prange` passes on to threads."""
+
+    def generate(context, builder, signature, args):
+        return builder.ptrtoint(args[0], context.get_value_type(types.int64))
+
+    return types.int64(here), generate
+
+
 def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """Return a value whose arrays belong to nobody: nothing is counted, and nothing freed."""
     if isinstance(kind, types.Array):

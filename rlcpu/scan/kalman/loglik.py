@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.scan.arguments import check_broadcast, check_out, check_real, sum_to_shape
-from rlcpu.scan.kalman.filter import GRADIENT, VALUE
-from rlcpu.scan.kalman.model import NAMES, check_observations, make_problem
+from rlcpu.scan.kalman.model import check_observations, make_problem
 from rlcpu.scan.kalman.run import run
 
 Array = npt.NDArray[Any]
@@ -102,7 +101,7 @@ def kalman_loglik(
     if out is not None:
         like = np.empty(problem.batch, problem.inputs[0].dtype)
         check_out("out", out, like, problem.inputs)
-    loglik, _ = run(VALUE, problem)
+    loglik, _ = run(problem, "loglik")
     if not np.isfinite(loglik).all():  # looking for the reason before takes as long as the kernel
         check_observations(problem)
     if out is None:
@@ -148,13 +147,11 @@ def kalman_loglik_vjp(
     problem = make_problem(arguments, time_varying, form, num_threads)
     factor = check_real("grad", grad, problem.inputs[0].dtype)
     factor = np.broadcast_to(check_broadcast("grad", factor, problem.batch), problem.batch)
-    loglik, slopes = run(GRADIENT, problem, problem.shapes)
+    loglik, slopes = run(problem, "gradients")
     if not np.isfinite(loglik).all():
         check_observations(problem)
-    for name, slope, shape in zip(NAMES, slopes, problem.shapes, strict=True):
-        if name.endswith("cov"):
-            slope *= 0.5  # see `reverse`
-        if (factor != 1.0).any():
+    if (factor != 1.0).any():
+        for slope, shape in zip(slopes, problem.shapes, strict=True):
             slope *= factor.reshape(factor.shape + (1,) * len(shape))
     arrays = zip(slopes, problem.inputs, strict=True)
     return loglik, KalmanGradients(*(sum_to_shape(slope, like.shape) for slope, like in arrays))

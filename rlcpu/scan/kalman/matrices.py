@@ -1,76 +1,143 @@
 """Small matrices in plain loops: products, sums and an inverse.
 
-A cell of a matrix is a number of one model or, in kernels, a `Vector` with the number of as many
-models as a register holds: the loops are the same. In plain Python matrices are NumPy's. Nothing is
-checked here.
+A cell of a matrix holds a number of one model or of each of several, as many as a register has
+lanes: the loops are the same. A vector is a matrix of one column. Nothing is checked here.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba import carray
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic, overload, register_jitable
 
 from rlcpu.kernels.compile import FAST, INLINE
 from rlcpu.kernels.memory import shifted
-from rlcpu.kernels.vectors import Vector, where
+from rlcpu.kernels.vectors import Vector
 
-#: Decorator: plain Python, and a part of every kernel that calls it.
+#: Decorator: a part of the kernel that calls it. Functions that were called, with loops as short as
+#: these, took 1.6 times as long.
 inlined: Any = register_jitable(fastmath=FAST, **INLINE)
-#: The same, but called: inlined, a filter takes three times as long to compile.
-called: Any = register_jitable(fastmath=FAST, **{**INLINE, "forceinline": False})
 
 # ---------------------------------------------------------------- memory
 
 
-def take(memory: Any, begin: int, shape: tuple[int, ...]) -> Any:
-    """Return the cells from a position on as a matrix; `memory` is an array or a pointer."""
-    return memory[begin : begin + math.prod(shape)].reshape(shape)
+class SmallMatrix(NamedTuple):
+    """Cells in memory; or one matrix of each time step, of which this is the first.
+
+    Unlike arrays it has no owner, whom numba would count wherever one is passed on.
+    """
+
+    cells: Any  # pointer
+    rows: Any
+    columns: Any
+    row: Any  # cells from one row to the next
+    column: Any  # cells from one column to the next
+
+
+class Arena(NamedTuple):
+    """Memory of a workspace: a pointer to its cells, and an array of one number, cells in use."""
+
+    cells: Any
+    used: Any
+
+
+def take(arena: Any, rows: int, columns: int, count: int = 1) -> Any:
+    """Return a matrix, or one for each of some steps, of the next cells; Python counts them."""
+    arena.used[0] += count * rows * columns
 
 
 @overload(take, jit_options=INLINE)
-def _take(memory, begin, shape):
-    return lambda memory, begin, shape: carray(shifted(memory, begin), shape)
+def _take(arena, rows, columns, count=1):
+    def take(arena, rows, columns, count=1):
+        begin = arena.used[0]
+        arena.used[0] += count * rows * columns
+        return SmallMatrix(shifted(arena.cells, begin), rows, columns, columns, 1)
+
+    return take
 
 
-def numbers_of(matrix: Any) -> Any:
-    """Return a view of a contiguous matrix as numbers, (cells, lanes)."""
-    return matrix.reshape(-1, 1)
+@inlined
+def of_step(x, k):
+    """Return the matrix of step k."""
+    return SmallMatrix(shifted(x.cells, k * x.rows * x.columns), x.rows, x.columns, x.row, x.column)
+
+
+@inlined
+def transposed(x):
+    """Return the transposed matrix."""
+    return SmallMatrix(x.cells, x.columns, x.rows, x.column, x.row)
+
+
+@inlined
+def get(x, i, j):
+    """Return element (i, j)."""
+    return x.cells[i * x.row + j * x.column]
+
+
+@inlined
+def put(x, i, j, cell):
+    """Overwrite element (i, j)."""
+    x.cells[i * x.row + j * x.column] = cell
 
 
 @intrinsic
-def _numbers_of(typing, matrix):
-    cell = matrix.dtype
-    number, lanes = (cell.dtype, cell.count) if isinstance(cell, Vector) else (cell, 1)
-    view = types.Array(number, 2, "C")
+def lanes_of(typing, x):
+    """Return how many numbers a cell of a matrix holds."""
+    cell = x.types[0].dtype
+    lanes = cell.count if isinstance(cell, Vector) else 1
+    return types.intp(x), lambda *_: ir.Constant(ir.IntType(64), lanes)
+
+
+@intrinsic
+def numbers_of(typing, x):
+    """Return a pointer to the numbers of a matrix, `lanes_of` in each cell."""
+    cell = x.types[0].dtype
+    pointer = types.CPointer(cell.dtype if isinstance(cell, Vector) else cell)
 
     def generate(context, builder, signature, args):
-        source = context.make_array(matrix)(context, builder, args[0])
-        result = context.make_array(view)(context, builder)
-        word = context.get_value_type(types.intp)
-        size = ir.Constant(word, context.get_abi_sizeof(context.get_data_type(number)))
-        count = ir.Constant(word, lanes)
-        kind = context.get_data_type(number).as_pointer()
-        context.populate_array(
-            result,
-            data=builder.bitcast(source.data, kind),
-            shape=cgutils.pack_array(builder, [source.nitems, count]),
-            strides=cgutils.pack_array(builder, [builder.mul(size, count), size]),
-            itemsize=size,
-            meminfo=None,
-        )
-        return result._getvalue()
+        cells = builder.extract_value(args[0], 0)
+        return builder.bitcast(cells, context.get_value_type(pointer))
 
-    return view(matrix), generate
+    return pointer(x), generate
 
 
-@overload(numbers_of, jit_options=INLINE)
-def _overload_numbers_of(matrix):
-    return lambda matrix: _numbers_of(matrix)
+@inlined
+def read(x, array, parts, first, t):
+    """Read a matrix of each lane's model at a time step.
+
+    Args:
+        x: overwritten.
+        array: (parts, T or 1, rows * columns), of all models.
+        parts: (lanes of all blocks,) which of the array's parts each lane reads.
+        first: number of the first lane.
+        t: time step; one that is constant is read at the first one alone.
+    """
+    if t == 0 or array.shape[1] > 1:
+        numbers, lanes = numbers_of(x), lanes_of(x)
+        for lane in range(lanes):
+            part = parts[first + lane]
+            for i in range(array.shape[2]):
+                numbers[i * lanes + lane] = array[part, t, i]
+
+
+@inlined
+def write(x, factor, array, first, t):
+    """Write factor times a matrix of each lane's model to a time step of an array.
+
+    Args:
+        x: the matrix.
+        factor: a number.
+        array: (models, T or 1, rows * columns), overwritten where the model and the step are.
+        first: number of the first lane's model; lanes beyond the last model are left out.
+        t: time step.
+    """
+    numbers, lanes = numbers_of(x), lanes_of(x)
+    for lane in range(min(lanes, array.shape[0] - first)):
+        for i in range(array.shape[2]):
+            array[first + lane, t, i] = factor * numbers[i * lanes + lane]
 
 
 # ---------------------------------------------------------------- sums and products
@@ -80,126 +147,116 @@ def _overload_numbers_of(matrix):
 def clear(out):
     """Set a matrix to 0."""
     numbers = numbers_of(out)
-    for i in range(numbers.shape[0]):
-        for lane in range(numbers.shape[1]):
-            numbers[i, lane] = 0.0
+    for i in range(out.rows * out.columns * lanes_of(out)):
+        numbers[i] = 0.0
 
 
 @inlined
 def set_identity(out):
     """Set a matrix to the identity."""
     clear(out)
-    numbers, n = numbers_of(out), out.shape[0]
-    for i in range(n):
-        for lane in range(numbers.shape[1]):
-            numbers[i * n + i, lane] = 1.0
+    numbers, lanes = numbers_of(out), lanes_of(out)
+    for i in range(out.rows):
+        for lane in range(lanes):
+            numbers[i * (out.row + out.column) * lanes + lane] = 1.0
 
 
-@called
-def copy(out, matrix):
-    """Set out = matrix."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = matrix[i, j]
+@inlined
+def copy(out, x):
+    """Set out = x."""
+    for i in range(out.rows):
+        for j in range(out.columns):
+            put(out, i, j, get(x, i, j))
 
 
-@called
-def add(out, factor, matrix):
-    """Set out = out + factor matrix."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = out[i, j] + factor * matrix[i, j]
+@inlined
+def add(out, factor, x):
+    """Set out = out + factor x."""
+    for i in range(out.rows):
+        for j in range(out.columns):
+            put(out, i, j, get(out, i, j) + factor * get(x, i, j))
 
 
 @inlined
 def product_at(left, right, i, j):
     """Return element (i, j) of left @ right."""
-    total = left[i, 0] * right[0, j]
-    for k in range(1, left.shape[1]):
-        total = total + left[i, k] * right[k, j]
+    total = get(left, i, 0) * get(right, 0, j)
+    for k in range(1, left.columns):
+        total = total + get(left, i, k) * get(right, k, j)
     return total
 
 
-@called
+@inlined
 def multiply(out, left, right):
     """Set out = left @ right."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = product_at(left, right, i, j)
+    for i in range(out.rows):
+        for j in range(out.columns):
+            put(out, i, j, product_at(left, right, i, j))
 
 
-@called
-def add_product(out, factor, left, right):
-    """Set out = out + factor left @ right."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = out[i, j] + factor * product_at(left, right, i, j)
+@inlined
+def add_product(out, start, factor, left, right):
+    """Set out = start + factor left @ right; `start` may be `out`."""
+    for i in range(out.rows):
+        for j in range(out.columns):
+            put(out, i, j, get(start, i, j) + factor * product_at(left, right, i, j))
 
 
-@called
-def add_symmetric(out, factor, left, right):
-    """Set out = out + factor left @ right, of which it is known that it is symmetric."""
-    for i in range(out.shape[0]):
+@inlined
+def add_symmetric(out, start, factor, left, right):
+    """Set out = start + factor left @ right, of which it is known that it is symmetric."""
+    for i in range(out.rows):
         for j in range(i + 1):
-            out[i, j] = out[i, j] + factor * product_at(left, right, i, j)
-            out[j, i] = out[i, j]
+            cell = get(start, i, j) + factor * product_at(left, right, i, j)
+            put(out, i, j, cell)
+            put(out, j, i, cell)
 
 
-@called
-def apply(out, matrix, x):
-    """Set out = matrix @ x, a vector."""
-    for i in range(out.shape[0]):
-        total = matrix[i, 0] * x[0]
-        for k in range(1, matrix.shape[1]):
-            total = total + matrix[i, k] * x[k]
-        out[i] = total
+@inlined
+def invert(x, missing, log_det):
+    """Invert a covariance S by Gauss and Jordan's sweeps, and set log_det to log(det(2 pi S)).
 
-
-@called
-def apply_to(out, start, factor, matrix, x):
-    """Set out = start + factor matrix @ x, a vector."""
-    for i in range(out.shape[0]):
-        total = matrix[i, 0] * x[0]
-        for k in range(1, matrix.shape[1]):
-            total = total + matrix[i, k] * x[k]
-        out[i] = start[i] + factor * total
-
-
-# ---------------------------------------------------------------- inverse
-
-
-def reciprocal(x: Any) -> Any:
-    """Return 1 / x where x is positive and finite, NaN elsewhere: pivots that are not definite."""
-    return 1.0 / x if 0.0 < x < math.inf else math.nan
-
-
-@overload(reciprocal, jit_options={"fastmath": FAST, **INLINE})
-def _reciprocal(x):
-    if isinstance(x, Vector):
-        return lambda x: where(x > 0.0, where(x < math.inf, 1.0 / x, math.nan), math.nan)
-    return lambda x: 1.0 / x if 0.0 < x < math.inf else math.nan
-
-
-@called
-def invert(matrix, missing, pivots):
-    """Invert a covariance by Gauss and Jordan's sweeps, and write down the pivots of 2 pi times it.
-
-    Where `missing` is 1, rows and columns are left out: the inverse is 0 there, and the pivot 1.
-    The inverse is NaN of a matrix that is not positive definite.
+    Where `missing`, a column, is 1, rows and columns are left out: the inverse is 0 there. Both are
+    NaN of a matrix that is not positive definite.
     """
-    n = matrix.shape[0]
-    for k in range(n):
-        pivot = matrix[k, k] * (1.0 - missing[k]) + missing[k]
-        inverse = reciprocal(pivot) * (1.0 - missing[k])
-        pivots[k] = pivot * (2.0 * math.pi * (1.0 - missing[k]) + missing[k])
-        for i in range(n):
+    lanes, numbers, logs, is_missing = (
+        lanes_of(x),
+        numbers_of(x),
+        numbers_of(log_det),
+        numbers_of(missing),
+    )
+    clear(log_det)
+    for k in range(x.rows):
+        for lane in range(lanes):
+            at = k * (x.row + x.column) * lanes + lane
+            if is_missing[k * lanes + lane] != 0.0:
+                numbers[at] = 1.0
+            elif 0.0 < numbers[at] < math.inf:
+                logs[lane] += math.log(2.0 * math.pi * numbers[at])
+            else:
+                numbers[at] = logs[lane] = math.nan
+        inverse = (1.0 - get(missing, k, 0)) / get(x, k, k)
+        for i in range(x.rows):
             if i != k:
-                factor = matrix[i, k] * inverse
-                for j in range(n):
+                factor = get(x, i, k) * inverse
+                for j in range(x.rows):
                     if j != k:
-                        matrix[i, j] = matrix[i, j] - factor * matrix[k, j]
-                matrix[i, k] = -factor
-        for j in range(n):
+                        put(x, i, j, get(x, i, j) - factor * get(x, k, j))
+                put(x, i, k, -factor)
+        for j in range(x.rows):
             if j != k:
-                matrix[k, j] = matrix[k, j] * inverse
-        matrix[k, k] = inverse
+                put(x, k, j, get(x, k, j) * inverse)
+        put(x, k, k, inverse)
+
+
+@inlined
+def is_close(x, other, tolerance):
+    """Tell whether two covariances are equal to a tolerance, in units of the deviations of x."""
+    n, lanes, numbers, others, close = x.rows, lanes_of(x), numbers_of(x), numbers_of(other), True
+    for i in range(n):
+        for j in range(i + 1):
+            for lane in range(lanes):
+                at, ii, jj = ((i * n + j) * lanes, i * (n + 1) * lanes, j * (n + 1) * lanes)
+                scale = math.sqrt(numbers[ii + lane]) * math.sqrt(numbers[jj + lane])
+                close &= abs(numbers[at + lane] - others[at + lane]) <= tolerance * scale
+    return close

@@ -31,15 +31,17 @@ class KalmanProblem(NamedTuple):
     Attributes:
         inputs: in the order of `NAMES`, of one dtype.
         shapes: of one model's part of each, see `KalmanGradients`.
-        paces: numbers from one time step to the next of each; 0 where it is constant.
-        batch: shape of the models, to which the leading axes of the inputs broadcast.
+        rows: time steps and numbers of a step of each; one step where it is constant.
+        leading: shape of the leading axes of each.
+        batch: shape of the models, to which those broadcast.
         joseph: whether to update in Joseph's form.
         num_threads: at most so many; None for all.
     """
 
     inputs: tuple[Array, ...]
     shapes: tuple[tuple[int, ...], ...]
-    paces: tuple[int, ...]
+    rows: tuple[tuple[int, int], ...]
+    leading: tuple[tuple[int, ...], ...]
     batch: tuple[int, ...]
     joseph: bool
     num_threads: int | None
@@ -71,7 +73,7 @@ def make_problem(
     present = {n: x for n, x in named_arguments.items() if x is not None or n not in NAMES[5:]}
     inputs = dict(zip(present, check_alike(present), strict=True))
     sizes = tuple((name, array.shape) for name, array in inputs.items())
-    shapes, paces, batch = _arrange(sizes, tuple(name in time_varying for name in NAMES))
+    shapes, rows, leading, batch = _arrange(sizes, tuple(name in time_varying for name in NAMES))
     for name in ("transition", "design", "initial_mean"):
         if name in inputs and not np.isfinite(inputs[name]).all():
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
@@ -84,12 +86,12 @@ def make_problem(
     if "initial_cov" not in inputs:
         inputs["initial_cov"] = np.eye(m, dtype=dtype)
     arrays, threads = tuple(inputs[name] for name in NAMES), check_num_threads(num_threads)
-    return KalmanProblem(arrays, shapes, paces, batch, form == "joseph", threads)
+    return KalmanProblem(arrays, shapes, rows, leading, batch, form == "joseph", threads)
 
 
 @functools.lru_cache(maxsize=64)
 def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, ...]) -> Any:
-    """Return shapes, paces and batch of a `KalmanProblem`, from the shapes of its inputs.
+    """Return shapes, rows, leading and batch of a `KalmanProblem`, from the shapes of its inputs.
 
     `timed` says which of `NAMES` have a time axis.
     """
@@ -115,8 +117,10 @@ def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, 
     except ValueError:
         pairs = ", ".join(f"{name} {shape}" for name, shape in leading.items())
         raise ValueError(f"shapes of the models do not broadcast: {pairs}") from None
-    paces = (p, *(math.prod(s[1:]) if t else 0 for t, s in zip(timed[1:], shapes[1:], strict=True)))
-    return shapes, paces, batch
+    rows = [
+        (s[0] if t else 1, math.prod(part)) for t, s, part in zip(timed, shapes, parts, strict=True)
+    ]
+    return shapes, ((steps, p), *rows[1:]), tuple(leading.values()), batch
 
 
 def check_observations(problem: KalmanProblem) -> None:

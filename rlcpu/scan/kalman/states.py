@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from rlcpu.scan.kalman.filter import SMOOTH, STATES
 from rlcpu.scan.kalman.model import KalmanProblem, check_observations, make_problem
 from rlcpu.scan.kalman.run import run
 
@@ -75,7 +74,7 @@ def kalman_filter(
     matrices = (transition, transition_cov, design, observation_cov)
     arguments = (observations, *matrices, initial_mean, initial_cov)
     problem = make_problem(arguments, time_varying, form, num_threads)
-    return KalmanStates(*_states(STATES, problem, 2))
+    return KalmanStates(*_states(problem, "states"))
 
 
 def kalman_smooth(
@@ -112,12 +111,11 @@ def kalman_smooth(
     matrices = (transition, transition_cov, design, observation_cov)
     arguments = (observations, *matrices, initial_mean, initial_cov)
     problem = make_problem(arguments, time_varying, form, num_threads)
-    return SmoothedStates(*_states(SMOOTH, problem, 1))
+    return SmoothedStates(*_states(problem, "smoothed"))
 
 
-def _states(kind: int, problem: KalmanProblem, count: int) -> tuple[Any, ...]:
-    """Return so many pairs of means and covariances, and the log-likelihoods."""
+def _states(problem: KalmanProblem, outputs: str) -> tuple[Any, ...]:
+    """Return means and covariances, and the log-likelihoods."""
     check_observations(problem)
-    (steps, _), (m, _) = problem.shapes[0], problem.shapes[-1]
-    loglik, states = run(kind, problem, [(steps, m), (steps, m, m)] * count)
+    loglik, states = run(problem, outputs)
     return (*states, loglik)

@@ -1,6 +1,7 @@
 """Kalman filter, smoother and gradients against one joint normal distribution."""
 
 import importlib.util
+import math
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,62 @@ def test_gradients_are_derivatives(problem):
         )
         size = 1.0 + abs(gradient * direction).sum()
         assert abs((gradient * direction).sum() - expected) < 1e-10 * size
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("missing", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("steps", [1, 64, 200])
+def test_likelihood_is_the_textbooks(m, missing, steps):
+    arrays = make_models(m, 1, steps, missing=missing)
+    (model,) = each_model(arrays)
+    expected = float(recursion(model))
+    assert call(kalman_loglik, arrays) == pytest.approx(expected, rel=1e-12)
+    single = {name: array.astype(np.float32) for name, array in arrays.items()}
+    result = call(kalman_loglik, single)
+    assert result.dtype == np.float32
+    assert result == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("form", ["plain", "joseph"])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_gradients_where_the_covariance_stands_still(batch, form):
+    """It does so after a chunk, and again after the gap; on the way back after two."""
+    arrays = make_models(2, 2, 6 * LONGEST, batch=batch)
+    arrays["transition"] *= 0.3
+    arrays["observations"][..., 4 * LONGEST + 3, 1] = np.nan
+    models, rng = each_model(arrays), np.random.default_rng(0)
+    loglik, gradients = call(kalman_loglik_vjp, arrays, form=form)
+    assert_close(loglik.ravel(), [recursion(model) for model in models])
+    for name in NAMES:
+        direction = rng.normal(size=arrays[name].shape)
+        if "cov" in name:
+            direction += direction.swapaxes(-1, -2)
+        changes = each_model({**arrays, name: direction})
+        pairs = zip(models, changes, strict=True)
+        expected = sum(slope(model, name, getattr(change, name)) for model, change in pairs)
+        parts = getattr(gradients, name) * direction
+        assert abs(parts.sum() - expected) < 1e-10 * (1.0 + abs(parts).sum())
+
+
+@pytest.mark.parametrize("batch", [(), (9,)])
+@pytest.mark.parametrize("scale", [1e-140, 1e-20, 1e20, 1e140])
+def test_variances_of_any_size(scale, batch):
+    """Observations in another unit: the density changes by the unit, once each."""
+    arrays = make_models(2, 1, 100, batch=batch)
+    expected = call(kalman_loglik, arrays) - 100 * math.log(scale)
+    arrays["observations"] *= scale
+    for name in ("transition_cov", "observation_cov", "initial_cov"):
+        arrays[name] *= scale * scale
+    arrays["initial_mean"] *= scale
+    np.testing.assert_allclose(call(kalman_loglik, arrays), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("steps", [1, 200])
+@pytest.mark.parametrize("variance", [0.0, math.inf])
+def test_no_density_where_a_variance_is_none(variance, steps):
+    one = np.eye(1)
+    design, y = (1e200 if variance else 0.0) * one, np.zeros((steps, 1))
+    assert np.isnan(kalman_loglik(y, one, one, design, 0.0 * one))
 
 
 def test_the_two_oracles_agree():
