@@ -46,7 +46,6 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "MiniGrid-FourRooms-v0": {"ppo": None},
     "LunarLander-v3": {"ppo": 242.1},
     "LunarLanderContinuous-v3": {"ppo": 270.9},
-    "BipedalWalker-v3": {"ppo": 213.3},
     "HalfCheetah-v5": {"ppo": 5819.1, "sac": 9535.5},
     "MinAtar/Breakout-v1": {"ppo": None, "pqn": None},
     "MinAtar/Asterix-v1": {"ppo": None, "pqn": None},

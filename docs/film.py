@@ -36,9 +36,8 @@ FOLDER = ROOT / "docs" / "pictures"
 FRAMES, SIDE, COLOURS, LARGEST = 90, 200, 32, 200_000
 #: Environments played at random: they need a memory, or many minutes of training.
 RANDOM = (
-    *("MiniGrid-FourRooms-v0", "BipedalWalkerHardcore-v3"),
+    "MiniGrid-FourRooms-v0",
     *("Ant-v5", "Humanoid-v5", "HumanoidStandup-v5", "Pusher-v5", "Walker2d-v5"),
-    *("dm_control/cartpole-swingup-v0", "dm_control/cheetah-run-v0"),
 )
 
 

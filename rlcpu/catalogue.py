@@ -54,7 +54,6 @@ FAMILIES = {
     "rlcpu.envs.tasks.toy_text": Chapter(
         "Toy text", "Gymnasium's {id}: the same transitions from the same states"
     ),
-    "rlcpu.envs.mujoco.dm_control": Chapter("dm_control", "the task of dm_control's suite"),
     "rlcpu.envs.mujoco": Chapter(
         "MuJoCo",
         "Gymnasium's {id}: the same bits in float64, but for the last bit of NumPy's sines, "
@@ -62,10 +61,6 @@ FAMILIES = {
     ),
     "rlcpu.envs.tasks.box2d.lunar_lander": Chapter(
         "Box2D tasks", "Gymnasium's {id}, without Box2D: returns have the same distribution"
-    ),
-    "rlcpu.envs.tasks.box2d.bipedal_walker": Chapter(
-        "Box2D tasks",
-        "Gymnasium's {id}, without Box2D: after the first step returns have the same distribution",
     ),
     "rlcpu.envs.": Chapter(
         "Classic control",

@@ -71,7 +71,7 @@ def register_built_in() -> None:
 def registered() -> list[str]:
     """Return the ids of all environments of this library and its users that `make_vec` makes here.
 
-    Those of MuJoCo and dm_control are among them if these packages are installed.
+    Those of MuJoCo are among them if the package is installed.
 
     Example:
         >>> "MinAtar/Breakout-v1" in registered()
@@ -91,7 +91,7 @@ def find(environment: str | Dynamics) -> Dynamics:
         TypeError: it is neither an id nor a `Dynamics`; or Gymnasium's has other spaces than
             `rlcpu.envs.GymnasiumEnv` takes.
         ValueError: no environment has the id; the message lists the known ones.
-        ImportError: it is one of MuJoCo's or dm_control's, which is not installed.
+        ImportError: it is one of MuJoCo's, which is not installed.
     """
     if isinstance(environment, Dynamics):
         return environment

@@ -31,7 +31,6 @@ STEPS: dict[str, dict[str, int]] = {
     "MiniGrid-DoorKey-8x8-v0": {"ppo": 2_000_000},
     "LunarLander-v3": {"ppo": 3_000_000},
     "LunarLanderContinuous-v3": {"ppo": 3_000_000},
-    "BipedalWalker-v3": {"ppo": 5_000_000},
     **{
         f"MinAtar/{game}-v1": {"ppo": 3_000_000, "pqn": 3_000_000}
         for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")

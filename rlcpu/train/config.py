@@ -525,17 +525,6 @@ LANDER = PPOConfig(
 )
 DEFAULTS["LunarLander-v3"] = DEFAULTS["LunarLanderContinuous-v3"] = LANDER
 
-DEFAULTS["BipedalWalker-v3"] = PPOConfig(
-    num_envs=64,
-    num_steps=256,
-    minibatch_size=512,
-    learning_rate=4e-4,
-    learning_rate_schedule="linear",
-    log_std_init=-0.5,
-    reward_scale=0.1,
-    normalize_observations=True,
-)
-
 #: gamma and lambda of MuJoCo's tasks, as rl-baselines3-zoo found them; Pusher's are the usual ones.
 MUJOCO_HORIZONS: dict[str, tuple[float, float]] = {
     "Ant-v5": (0.99, 0.95),

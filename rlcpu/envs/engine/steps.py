@@ -30,7 +30,7 @@ from rlcpu.kernels.threads import Kernels
 
 #: Rows of blocks that one iteration of a parallel loop takes, and numbers of a state, over all
 #: environments, from which two cores are faster than one. The larger a state is, the longer its
-#: step takes: CartPole's has 4 numbers, BipedalWalker's 81.
+#: step takes: CartPole's has 4 numbers, LunarLander's 28.
 CHUNK_ROWS, GRAIN = 64, 2**16
 u32 = np.uint32
 

@@ -516,8 +516,8 @@ def load_model(xml: Any) -> mujoco.MjModel:
         raise ValueError(f"xml: {shown} does not load: {error}") from None
     finally:
         mujoco.set_mju_user_warning(before)
-    # Of models of packages nobody can do anything.
-    if said and not text.startswith(ASSETS) and os.path.join("dm_control", "suite") not in text:
+    # Of Gymnasium's models nobody can do anything.
+    if said and not text.startswith(ASSETS):
         warnings.warn(f"xml: {shown}: {'; '.join(said)}", RuntimeWarning, stacklevel=2)
     return model
 

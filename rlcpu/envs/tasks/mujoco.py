@@ -25,20 +25,4 @@ def _make(id: str) -> Any:
     return tasks.TASKS[id]()
 
 
-def _make_of_dm_control(id: str) -> Any:
-    from rlcpu.envs.mujoco import dm_control
-
-    return dm_control.TASKS[id]()
-
-
 FAMILY = add_family(Family({id: _limits(id) for id in IDS}, _make, package="mujoco"))
-#: Tasks on models of dm_control, which have no counterpart in Gymnasium.
-DM_CONTROL = add_family(
-    Family(
-        dict.fromkeys(
-            ("dm_control/cartpole-swingup-v0", "dm_control/cheetah-run-v0"), Limits(1000)
-        ),
-        _make_of_dm_control,
-        package="dm_control",
-    )
-)

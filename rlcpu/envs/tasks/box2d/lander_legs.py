@@ -16,8 +16,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from rlcpu.envs.tasks.box2d.rigid_bodies import DT, REST, SKIN, SLOP, UNIT, coulomb
-
+DT = 0.02  # s, one step
+UNIT = 1.0 / 30.0  # m, one pixel of Gymnasium's pictures
+SKIN = 0.02  # m, gap at which bodies touch: Box2D's polygons have a radius of 0.01 m
+REST = 0.005  # m, gap of a body that an impact has stopped
+SLOP = math.pi / 90.0  # rad, by which a joint may go beyond its stops
 HULL_MASS, HULL_INERTIA = 289.0 / 60.0, 0.783881  # kg, kg m^2 about the centre of mass
 HULL_CENTRE = 0.101307  # m, from the pin up to the centre of mass
 LEG_MASS, LEG_INERTIA = 16.0 / 225.0, 0.00179095
@@ -322,6 +325,30 @@ def next_motor_impulse(
     creep = min(turn, impulse + MOTOR_REACH * MOTOR_SPEED)
     bounded = max(creep if opening <= 0.0 else turn, -MOTOR_IMPULSE)
     return 0.0 if hits & (opens > 0.0) else bounded
+
+
+def coulomb(
+    nn: float, nt: float, tt: float, vn: float, vt: float, friction: float
+) -> tuple[float, float]:
+    """Return the impulses that stop a point, or let it slide where friction does not hold it.
+
+    A leg may be jammed, so that friction alone presses it down: what the normal impulse has to
+    bear by it is bounded, or sweeps diverge.
+
+    Args:
+        nn: speed along the normal by a unit impulse along it.
+        nt: speed along the tangent by a unit impulse along the normal, or the other way round.
+        tt: speed along the tangent by a unit impulse along it.
+        vn: speed along the normal without the impulses.
+        vt: speed along the tangent without them.
+        friction: coefficient.
+    """
+    area = nn * tt - nt * nt
+    normal, tangent = (nt * vt - tt * vn) / area, (nt * vn - nn * vt) / area
+    drag = friction if tangent > 0.0 else -friction
+    sliding = max(-vn / max(nn + drag * nt, 0.2 * nn), 0.0)
+    slides = abs(tangent) > friction * normal
+    return sliding if slides else normal, drag * sliding if slides else tangent
 
 
 def leg_impulses(

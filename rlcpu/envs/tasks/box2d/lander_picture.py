@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.tasks.box2d import lander_legs as legs
-from rlcpu.envs.tasks.box2d.rigid_bodies import UNIT
+from rlcpu.envs.tasks.box2d.lander_legs import UNIT
 
 SIZE = WIDTH, HEIGHT = 600, 400  # pixels, 1 / UNIT of them a metre
 PAD_HEIGHT = 100  # of y = 0 above the lower edge

@@ -34,8 +34,17 @@ from gymnasium.spaces import Box, Discrete
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.tasks.box2d import lander_legs as legs
 from rlcpu.envs.tasks.box2d import lander_picture
-from rlcpu.envs.tasks.box2d.lander_legs import WIDTH, Constraints, LegVector, Motion
-from rlcpu.envs.tasks.box2d.rigid_bodies import DT, REST, SKIN, SLOP, UNIT
+from rlcpu.envs.tasks.box2d.lander_legs import (
+    DT,
+    REST,
+    SKIN,
+    SLOP,
+    UNIT,
+    WIDTH,
+    Constraints,
+    LegVector,
+    Motion,
+)
 
 HEIGHT = 20.0 / 3.0  # m, half of the view
 STEPS_AT_REST = 25.0  # until a lander has landed
