@@ -1,7 +1,6 @@
 """Munchausen DQN: an algorithm of one's own, as a subclass of DQN (Vieillard et al. 2020).
 
 With log pi = log softmax(Q'(s', .) / t) and log pi_0 = log softmax(Q'(s, .) / t),
-
     y = r + alpha * t * clip(log pi_0(a), l_0, 0) + discount * sum(pi * (Q'(s', .) - t * log pi))
 """
 
@@ -10,7 +9,7 @@ import math
 
 from rlcpu import nn
 from rlcpu.train import DQN, DQNConfig
-from rlcpu.train.dqn import bootstrap, huber
+from rlcpu.train.dqn import action_values, bootstrap, huber
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +31,14 @@ def with_bonus(reward, log_prob, scale, lowest):
 
 def munchausen(batch, nets, settings):
     t = settings.entropy_temperature
-    after = nets.target(batch.next_observation)
-    next_value = nn.sum(nn.each(soft_value, after, nn.log_softmax(after / t), t))
-    log_prob = nn.take(nn.log_softmax(nets.target(batch.observation) / t), batch.action)
-    reward = nn.each(with_bonus, batch.reward, log_prob, settings.bonus * t, settings.lowest_log)
+    before = action_values(nets.target(batch.observation), settings)
+    after = action_values(nets.target(batch.next_observation), settings)
+    allowed = batch.next_action_mask if settings.is_masked else None
+    next_value = nn.sum(nn.each(soft_value, after, nn.log_softmax(after / t, allowed=allowed), t))
+    taken = nn.take(nn.log_softmax(before / t), batch.action)
+    reward = nn.each(with_bonus, batch.reward, taken, settings.bonus * t, settings.lowest_log)
     target = nn.each(bootstrap, reward, batch.discount, batch.terminated, next_value)
-    value = nn.take(nets.online(batch.observation), batch.action)
+    value = nn.take(action_values(nets.online(batch.observation), settings), batch.action)
     loss = nn.mean(batch.weight * nn.each(huber, value, target))
     return loss, {"loss": loss, "q_value": value, "error": value - target}
 

@@ -21,7 +21,7 @@ def categorical(logits: Any, action: Any, allowed: Any = None) -> tuple[Tensor, 
         action: number of the one that was taken.
         allowed: not 0 for the actions that can be taken; the others have probability 0.
     """
-    log_probs = nn.log_softmax(logits, allowed)
+    log_probs = nn.log_softmax(logits, allowed=allowed)
     return nn.take(log_probs, action), nn.entropy(log_probs)
 
 

@@ -195,6 +195,14 @@ class Learner(FlatLearner):
         self._trace()
 
     def _check_names(self) -> None:
+        names: dict[int, str] = {}
+        for name, network in self._named.items():
+            first = names.setdefault(id(network), name)
+            if first != name:
+                raise ValueError(
+                    f"networks[{name!r}] is networks[{first!r}]: expected another network, or "
+                    f"targets={{{name!r}: {first!r}}} for a copy"
+                )
         for name, source in self.targets.items():
             if source not in self._named or name in self._named:
                 raise ValueError(
@@ -282,7 +290,10 @@ class Learner(FlatLearner):
         self.tape = tape
         missing = [name for name in self._wanted if name not in tape.per_sample]
         if missing:
-            raise ValueError(f"per_sample={missing[0]!r}: the algorithm has no such statistic")
+            raise ValueError(
+                f"per_sample={missing[0]!r}: the algorithm returns no such statistic of each sample"
+                f", as {{{missing[0]!r}: value - target}}"
+            )
         self._program = tape.program(self.dtype)
         self._standardised = np.array(tape.standardised, np.int64)
         self._every = np.array([each.every for each in self.updates])

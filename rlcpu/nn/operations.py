@@ -33,7 +33,7 @@ def take(tensor: Any, index: Any) -> Tensor:
     return _reduce("take", source, b=tape.tensor(index).place)
 
 
-def argmax(tensor: Any, allowed: Any = None) -> Tensor:
+def argmax(tensor: Any, *, allowed: Any = None) -> Tensor:
     """Return the index of the largest number, the first of equals, where `allowed` is not 0."""
     tape = _tape_of((tensor,))
     source = tape.tensor(tensor)
@@ -42,9 +42,9 @@ def argmax(tensor: Any, allowed: Any = None) -> Tensor:
     return out
 
 
-def max(tensor: Any, allowed: Any = None) -> Tensor:
+def max(tensor: Any, *, allowed: Any = None) -> Tensor:
     """Return the largest number, where `allowed` is not 0."""
-    return take(tensor, argmax(tensor, allowed))
+    return take(tensor, argmax(tensor, allowed=allowed))
 
 
 def hold(value: Any) -> Any:
@@ -56,7 +56,7 @@ def hold(value: Any) -> Any:
     return Tensor(tape, source.place, source.width, False, source.is_common)
 
 
-def log_softmax(logits: Any, allowed: Any = None) -> Tensor:
+def log_softmax(logits: Any, *, allowed: Any = None) -> Tensor:
     """Return logarithms of probabilities proportional to e**logits, where `allowed` is not 0."""
     tape = _tape_of((logits,))
     source = tape.tensor(logits)

@@ -457,13 +457,22 @@ class _Names:
 
 
 class _Applier:
-    """Stands for a network: called with a tensor for each input, it gives its outputs."""
+    """Stands for a network: called with a tensor for each input, it gives its outputs.
+
+    Inputs are given in the order in which the network has them, or by their names.
+    """
 
     def __init__(self, tape: Tape, name: str) -> None:
         self._tape, self._name = tape, name
 
-    def __call__(self, *inputs: Any) -> Any:
-        return self._tape.apply(self._name, inputs)
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        names = list(self._tape.networks[self._name].inputs)[len(inputs) :]
+        if named and set(named) != set(names):
+            given, wanted = (", ".join(each) or "none" for each in (named, names))
+            raise TypeError(
+                at_user(f"gives network {self._name!r} inputs {given} by name: expected {wanted}")
+            )
+        return self._tape.apply(self._name, (*inputs, *(named[name] for name in names if named)))
 
 
 def _name_of(function: Callable[..., Any]) -> str:

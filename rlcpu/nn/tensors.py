@@ -64,6 +64,20 @@ class Tensor:
     def __rtruediv__(self, other: Any) -> Tensor:
         return self.tape.call(_quotient, (other, self), 0)
 
+    def __pow__(self, exponent: Any) -> Tensor:
+        return self.tape.call(_power, (self, exponent), 0)
+
+    def __float__(self) -> float:
+        raise TypeError(
+            at_user(
+                "computes with a stand-in for many samples as if it was a number: "
+                "apply scalar functions by nn.each, as in nn.each(math.exp, x)"
+            )
+        )
+
+    #: NumPy's functions refuse such an object.
+    __array_ufunc__ = None
+
     def __bool__(self) -> bool:
         raise TypeError(
             at_user(
@@ -86,6 +100,10 @@ def _either(kind: str, left: Tensor, right: Any) -> Any:
 
 def _quotient(dividend: float, divisor: float) -> float:
     return dividend / divisor
+
+
+def _power(base: float, exponent: float) -> float:
+    return base**exponent
 
 
 class Outputs(Tensor):

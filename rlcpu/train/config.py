@@ -307,7 +307,10 @@ def choose_config(
     for name in settings:
         if name not in config.names():
             arguments = [*list(signature_of(agent).parameters)[1:], *config.names()]
-            raise TypeError(describe_unknown(name, list(dict.fromkeys(arguments)), agent.algorithm))
+            reason = describe_unknown(name, list(dict.fromkeys(arguments)), agent.algorithm)
+            if name in vars(agent.Config).get("__annotations__", ()):
+                reason = f"{agent.Config.__name__}.{name}: expected a frozen dataclass around it"
+            raise TypeError(reason)
     changes = {name: value for name, value in settings.items() if value is not None}
     number = env.num_envs if isinstance(env, VectorEnv) else None
     if number and changes.setdefault("num_envs", number) != number:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import nn
-from rlcpu.envs.networks import NetworkPolicy
+from rlcpu.envs.networks import MLP, NetworkPolicy
 from rlcpu.nn.network import hidden_layers
 from rlcpu.nn.program import STARTS
 from rlcpu.train.config import PPOConfig
@@ -72,7 +72,16 @@ def ppo(batch: Any, nets: Any, settings: Any) -> Any:
 
 
 def loss_of(outputs: Any, batch: Any, nets: Any, settings: Any) -> Any:
-    """Return the loss of PPO for outputs of the policy's network, and statistics."""
+    """Return the loss of PPO for outputs of the policy's network, and statistics.
+
+    Raises:
+        ValueError: there are more or fewer outputs than the policy has.
+    """
+    if outputs.width != settings.num_outputs:
+        raise ValueError(
+            f"loss_of: outputs has {outputs.width} numbers of a sample, expected "
+            f"{settings.num_outputs}; of a network with several outputs take one by its name"
+        )
     if settings.is_shared:
         outputs, value = outputs[:-1], outputs[-1]
     else:
@@ -192,6 +201,7 @@ class Updater(nn.Learner):
         if masked:
             sizes["action_mask"] = num_outputs
         facts = {"kind": kind, "choices": choices, "is_shared": is_shared, "clip": 0.2}
+        facts["num_outputs"] = policy.num_outputs
         super().__init__(
             networks or networks_of(policy),
             algorithm,
@@ -278,9 +288,17 @@ def networks_of(policy: Any, hidden: bool = False) -> dict[str, Any]:
     Args:
         policy: a `NetworkPolicy`; with `hidden` an `MLP`.
         hidden: whether `nets.policy(x)` gives, beside `outputs`, units of the last `hidden` layer.
+
+    Raises:
+        ValueError: `hidden` for another policy, or for an `MLP` without hidden layers.
     """
     learnt: dict[str, Any] = dict(policy.networks())
     if hidden:
+        if not isinstance(policy, MLP) or len(policy.sizes) < 3:
+            raise ValueError(
+                f"hidden=True, and policy is {policy!r}: expected an MLP with hidden layers; a "
+                "policy of other layers has outputs of any name, see `NetworkPolicy`"
+            )
         size, *sizes = policy.sizes.tolist()
         units = hidden_layers(sizes[:-1], policy.activation)
         graphs = {"outputs": units >> nn.Dense(sizes[-1]), "hidden": units}

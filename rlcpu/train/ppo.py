@@ -199,6 +199,8 @@ class PPO(checkpoint.Agent):
 
     def _act_by(self, networks: dict[str, Any]) -> dict[str, Any]:
         """Act by networks that a subclass has brought; returns them with what is learnt beside."""
+        if "policy" not in networks:
+            raise ValueError(f'networks() returned {", ".join(networks)}: expected "policy"')
         network, policy = networks["policy"], self.policy
         if network.parameters is policy.parameters:
             return networks

@@ -344,6 +344,16 @@ def test_a_layer_without_its_functions_is_refused() -> None:
         type("Empty", (nn.CustomLayer,), {})
 
 
+def test_functions_of_other_arguments_are_refused() -> None:
+    expected = r"Own\.forward\(self, x, y\): expected \(x, parameters, y\), without self"
+
+    def forward_of_self(self: Any, x: Any, y: Any) -> None: ...
+
+    functions = {"by_inputs": lambda x, p, s, out: None, "by_parameters": lambda x, p, s, out: None}
+    with pytest.raises(TypeError, match=expected):
+        type("Own", (nn.CustomLayer,), {**functions, "forward": forward_of_self})
+
+
 def test_a_function_that_fits_no_padding_is_refused() -> None:
     with pytest.raises(ValueError, match=r"makes 0.69.* of 0: expected 0, such as of log_one_plus"):
         nn.Activation(log_one_plus)

@@ -172,7 +172,7 @@ def distributions(w: Any, batch: Any, nets: Any, settings: Any) -> Any:
     """log_softmax with and without masks, entropy."""
     plain, masked = (
         w.log_softmax(nets.q(batch.x)),
-        w.log_softmax(nets.r(batch.x, batch.y), batch.mask),
+        w.log_softmax(nets.r(batch.x, batch.y), allowed=batch.mask),
     )
     entropy = w.entropy(masked) * batch.weight - w.entropy(plain) / 2
     loss = w.take(plain, batch.index) * entropy - w.max(masked) + w.sum(plain * nets.q(batch.x))
@@ -316,6 +316,50 @@ def test_what_reaches_an_argmax_alone_is_not_learnt() -> None:
     assert_close(gradients_of(learner, "q"), expected, 1e-10)
     with pytest.raises(ValueError, match=r"is to learn r: its loss does not depend on it"):
         make_learner(chosen, ("q", "r"))
+
+
+def test_inputs_by_their_names_and_powers() -> None:
+    """`nets.f(x=..., y=...)` takes inputs in any order, and x ** 3 is x * x * x."""
+
+    def algorithm(batch: Any, nets: Any, settings: Any) -> Any:
+        value, again = nets.f(b=batch.y, a=batch.x), nets.f(batch.x, b=batch.y)
+        cube = value**3.0
+        return nn.mean(cube), {"cube": cube, "product": again * again * again}
+
+    graph = nn.Concatenate(nn.Input("a"), nn.Input("b")) >> nn.Dense(1)
+    network = nn.Network({"a": 3, "b": 2}, graph, seed=0)
+    learner = nn.Learner({"f": network}, algorithm, columns={"x": 3, "y": 2})
+    batch = make_batch()
+    report = learner.update({k: batch[k] for k in ("x", "y")}, learning_rate=0.0)
+    assert report["cube"] == pytest.approx(report["product"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("compute", "error", "words"),
+    [
+        (lambda nets, batch: math.exp(batch.weight), TypeError, r"nn\.each\(math\.exp, x\)"),
+        (lambda nets, batch: nn.max(nets.q(batch.x), batch.mask), TypeError, "positional"),
+        (
+            lambda nets, batch: nets.q(x=batch.x),
+            TypeError,
+            r"network .q. inputs x by name: expected \w+$",
+        ),
+    ],
+    ids=["math", "mask", "names"],
+)
+def test_words_that_are_misread_are_refused(compute: Any, error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        make_learner(lambda batch, nets, settings: (nn.mean(compute(nets, batch)), {}), ("q",))
+
+
+def test_a_network_has_one_name() -> None:
+    network = nn.Network((3, 1))
+    with pytest.raises(ValueError, match=r"networks\['b'\] is networks\['a'\]: expected another"):
+        nn.Learner(
+            {"a": network, "b": network},
+            lambda batch, nets, settings: (nn.mean(nets.a(batch.x)), {}),
+            columns={"x": 3},
+        )
 
 
 # ---------------------------------------------------------------- noise

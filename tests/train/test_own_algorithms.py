@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlcpu import nn
-from rlcpu.train import DQN, SAC, DQNConfig
+from rlcpu.train import DQN, PPO, SAC, DQNConfig, objective
 from rlcpu.train.dqn import bootstrap, huber
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -134,6 +134,29 @@ def test_a_name_that_no_statistic_has_is_refused_when_the_agent_is_made() -> Non
 
     with pytest.raises(ValueError, match=r"Wrong.reported has 'loss'.*boltzmann, q_value, error"):
         Wrong("CartPole-v1")
+
+
+def test_outputs_of_a_network_with_hidden_ones_are_told_apart() -> None:
+    class Wrong(PPO):
+        def networks(self, seed: int) -> dict[str, Any]:
+            return objective.networks_of(self.policy, hidden=True)
+
+        def updates(self) -> list[nn.Update]:
+            return [nn.Update(objective.ppo)]
+
+    with pytest.raises(ValueError, match=r"outputs has 67 numbers of a sample, expected 3; of a"):
+        Wrong("CartPole-v1", value="shared")
+    Wrong.networks = lambda self, seed: {"net": nn.Network((4, 3))}  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match=r'networks\(\) returned net: expected "policy"'):
+        Wrong("CartPole-v1")
+    config = dataclasses.replace(PPO("CartPole-v1").config)
+
+    class Undecorated(type(config)):  # type: ignore[misc]
+        weight: float = 1.0
+
+    Wrong.Config = Undecorated
+    with pytest.raises(TypeError, match=r"Undecorated.weight: expected a frozen dataclass"):
+        Wrong("CartPole-v1", weight=2.0)
 
 
 def test_a_function_that_is_not_plain_python_is_refused_with_its_line() -> None:

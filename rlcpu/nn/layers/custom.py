@@ -32,16 +32,26 @@ from rlcpu.nn.layers.kind import (
 )
 from rlcpu.nn.layers.rows import add_to, fill, sample
 
+_ARGUMENTS = {
+    "forward": ("x", "parameters", "y"),
+    "by_inputs": ("x", "parameters", "slopes", "out"),
+    "by_parameters": ("x", "parameters", "slopes", "out"),
+}
+
 
 class CustomLayer(Layer):
     """A layer of your own, to be subclassed.
 
     Each function is plain Python of one sample's arrays, without `self`, and compiled for the first
     network that has such a layer. `parameters` are the numbers of all arrays of `arrays`, one array
-    after the other, row-major. What is called `slopes` are derivatives of a loss.
+    after the other, row-major. What is called `slopes` are derivatives of a loss. Derivatives are
+    added to `out` (+=), which by the parameters has those of the samples before.
+
+    A layer with another number of outputs than inputs has a method `output_size(inputs)`.
 
     Raises:
-        TypeError: a subclass lacks a function, or has one that is no plain Python.
+        TypeError: a subclass lacks a function, or has one that is no plain Python or takes other
+            arguments.
 
     Example:
         >>> from rlcpu import nn
@@ -73,12 +83,18 @@ class CustomLayer(Layer):
 
     def __init_subclass__(cls) -> None:
         functions = []
-        for name in ("forward", "by_inputs", "by_parameters"):
+        for name, arguments in _ARGUMENTS.items():
             function = vars(cls).get(name, getattr(cls, name, None))
             function = function.__func__ if isinstance(function, staticmethod) else function
             if not isinstance(function, FunctionType):
                 expected = "expected plain Python, as `def` makes it"
                 raise TypeError(f"{cls.__name__}.{name}={function!r}: {expected}")
+            taken = function.__code__.co_varnames[: function.__code__.co_argcount]
+            if len(taken) != len(arguments) or taken[0] == "self":
+                raise TypeError(
+                    f"{cls.__name__}.{name}({', '.join(taken)}): expected ({', '.join(arguments)})"
+                    ", without self; the parameters are one array, whatever `arrays` returns"
+                )
             functions.append(function)
         cls.kind = _kind_of(cls.__name__.lower(), *functions)
 
@@ -98,6 +114,9 @@ class CustomLayer(Layer):
         def initial(rng: np.random.Generator, name: str) -> Array:
             return self.arrays(sizes.inputs, rng)[name]
 
+        if not isinstance(arrays, dict):
+            name = type(self).__name__
+            raise TypeError(f"{name}.arrays() returned {arrays!r}: expected arrays by name")
         shapes = {name: np.shape(array) for name, array in arrays.items()}
         return [
             ParameterArray(name, shape, functools.partial(initial, name=name), shape)
