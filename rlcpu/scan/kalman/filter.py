@@ -13,10 +13,10 @@ state has mean a and covariance P. With their recursion (4.24):
 * log-likelihood (section 7.2): -(log(det(2 pi S)) + v' u) / 2.
 
 Time is cut into chunks. With constant matrices P converges. Where no number of it has changed over
-a chunk by more than `CONVERGED` units of rounding, it is no longer computed in the following chunks
-without missing observations. If the distance to the limit shrinks by a factor d a step, what is
-left of it is at most CONVERGED / (32 (1 - d)) units, below the 1 / (1 - d) that the recursion's own
-rounding adds up to.
+a chunk by more than what rounding does to a sum of m products, m units, it is no longer computed in
+the following chunks without missing observations. If the distance to the limit shrinks by a factor
+d a step, what is left of it is at most m / (32 (1 - d)) units, below the 1 / (1 - d) that the
+recursion's own rounding adds up to, times m.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rlcpu.scan.kalman.matrices import (
     write,
 )
 
-CONVERGED = 2.0  # units of the dtype's epsilon, of correlations
+CONVERGED = 2.0  # units of rounding, of correlations, that a covariance may change by; m if more
 
 
 class ModelArrays(NamedTuple):

@@ -79,7 +79,7 @@ def run(problem: KalmanProblem, outputs: str) -> tuple[Array, list[Array]]:
         wants_states=outputs == "states",
         varies=any(count > 1 for count, _ in problem.rows[1:]),
         joseph=problem.joseph,
-        tolerance=CONVERGED * float(np.finfo(dtype).eps),
+        tolerance=max(CONVERGED, m) * float(np.finfo(dtype).eps),
     )
     addresses = [address_of(forward, dtype.name, lanes), 0]
     if is_two_way:
