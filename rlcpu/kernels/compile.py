@@ -137,25 +137,30 @@ def source_of_tuple(items: Iterable[str]) -> str:
 
 
 _lock = threading.RLock()
-#: Frozen values by their fingerprint, and all frozen functions.
+#: Frozen values by their fingerprint; and all frozen functions, with the first of equal code.
 _frozen: dict[str, Any] = {}
-_copies: set[types.FunctionType] = set()
+_copies: dict[types.FunctionType, types.FunctionType | None] = {}
 
 
 def freeze(value: Any) -> Any:
     """Copy a function, or a tuple that holds functions; later changes do not reach the copy.
 
     Values of the same fingerprint give the same copy: what is kept for a frozen function is used
-    again for equal code, and for nothing else.
+    again for equal code, and for nothing else. That holds of functions that a frozen one calls too,
+    once they are frozen themselves: a helper of several functions is compiled once.
     """
     with _lock:
-        if isinstance(value, types.FunctionType) and value in _copies:
-            return value
+        is_copy = isinstance(value, types.FunctionType) and value in _copies
+        if is_copy and _copies[value] is not None:
+            return _copies[value]
         key = fingerprint(value)
         if key not in _frozen:
             copies: dict[Any, Any] = {}
-            _frozen[key] = _copy(value, copies)
-            _copies.update(copies.values())
+            _frozen[key] = value if is_copy else _copy(value, copies)
+            _copies.update(dict.fromkeys(copies.values()))
+        for function in (value, _frozen[key]):
+            if isinstance(function, types.FunctionType) and function in _copies:
+                _copies[function] = _frozen[key]
         return _frozen[key]
 
 
@@ -321,6 +326,7 @@ def kernel(
     function: Callable[..., Any] | None = None,
     *,
     parallel: bool = False,
+    by_address: bool = False,
     fastmath: set[str] | bool = FAST,
     scalars: tuple[Any, ...] = (),
     check: Callable[[], None] | None = None,
@@ -331,6 +337,8 @@ def kernel(
     Args:
         function: the driver, a loop over arrays that returns None or a scalar.
         parallel: compile `numba.prange` loops for all cores.
+        by_address: it is called by `hooks.address_of` alone, and never by Python: what would
+            convert objects is left out.
         fastmath: `FAST`, `EXACT` or another named set of flags.
         scalars: specialised functions that have to compute in the dtype they were made for.
         check: called once users' functions are compiled, whether the kernel was or not: raises
@@ -343,17 +351,29 @@ def kernel(
     """
     if function is None:
         options: dict[str, Any] = {"parallel": parallel, "fastmath": fastmath, "scalars": scalars}
-        return functools.partial(kernel, **options, check=check, subject=subject)
-    dispatcher = njit(parallel=parallel, nogil=True, error_model="numpy", fastmath=fastmath)(
-        function
-    )
+        options |= {"by_address": by_address, "check": check, "subject": subject}
+        return functools.partial(kernel, **options)
+    wrapper = "no_cpython_wrapper" if by_address else "no_cfunc_wrapper"
+    options = {"parallel": parallel, "fastmath": fastmath, wrapper: True}
+    dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
     check = check or (lambda: None)
     cache = KernelCache(dispatcher, functools.partial(_refuse, dispatcher, scalars, check))
     hooks.set_cache(dispatcher, cache)
     subject = subject or ".".join(function.__module__.split(".")[:2])
     announced = announce.announced(subject, function.__name__)
     explained = _explained(dispatcher, cache, check)
-    hooks.wrap_compiler(dispatcher, lambda compile: announced(explained(compile)))
+    linked = contextlib.nullcontext if parallel else hooks.linked_callees
+
+    def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:
+        @announced
+        @explained
+        def compiled(*kinds: Any) -> Any:
+            with linked(dispatcher):
+                return compile(*kinds)
+
+        return compiled
+
+    hooks.wrap_compiler(dispatcher, wrap)
     return dispatcher
 
 
@@ -368,7 +388,7 @@ def c_function(function: Callable[..., Any], kinds: tuple[Any, ...], **options: 
         kinds: types of its arguments.
         **options: of `kernel`.
     """
-    compiled = kernel(function, **options)
+    compiled = kernel(function, by_address=True, **options)
     compiled.compile(kinds)
     _c_functions.append(compiled)
     return hooks.address_of(compiled)

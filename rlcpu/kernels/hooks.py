@@ -8,6 +8,7 @@ it. Each function says why it is needed and what was tried in its place;
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import pickle
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ from numba.core import caching, codegen, compiler, errors, imputils, ir, seriali
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import build_definitions
 from numba.core.runtime.context import NRTContext
+from numba.core.targetconfig import ConfigStack
 from numba.core.typed_passes import NopythonTypeInference, type_inference_stage
 from numba.core.typing.templates import AttributeTemplate, builtin_registry
 from numba.core.untyped_passes import GenericRewrites
@@ -235,6 +237,28 @@ class _Linked(codegen.JITCodeLibrary):
         self._finalize_dynamic_globals()
         self._verify_declare_only_symbols()
         self._finalized = True
+
+
+@contextlib.contextmanager
+def linked_callees(dispatcher: Any) -> Iterator[None]:
+    """Make no machine code, in a block, of numba's own functions that a compiled one calls.
+
+    Such as its `np.zeros` or `min`: as those of `linked_compiler`, they are optimised with their
+    callers. There is no option for it.
+    """
+    makers, own = dispatcher.targetctx.codegen(), dispatcher.py_func.__qualname__
+    make = makers.create_library
+
+    def create(name: str, **options: Any) -> Any:
+        flags = ConfigStack.top_or_none()
+        is_linked = flags and flags.no_cpython_wrapper and name != own
+        return _Linked(makers, name) if is_linked else make(name, **options)
+
+    makers.create_library = create
+    try:
+        yield
+    finally:
+        makers.create_library = make
 
 
 class _Counts(NRTContext):

@@ -539,7 +539,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
     def update(share):
         run((share.worker, share.workers), share.frame)
 
-    return kernel(update)
+    return kernel(update, by_address=True)
 
 
 def share_kind(kind: Any) -> Any:

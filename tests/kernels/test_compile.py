@@ -254,6 +254,16 @@ def test_equal_code_is_compiled_once():
     assert freeze(freeze(modules[0].step)) is freeze(modules[1].step)
 
 
+def test_a_helper_of_two_functions_is_compiled_once():
+    def helper(x):
+        return x * 0.5
+
+    twins = [specialise(f, np.float32) for f in (lambda x: helper(x) + 1, lambda x: helper(x) - 1)]
+    helpers = [twin.py_func.__closure__[0].cell_contents for twin in twins]
+    assert twins[0] is not twins[1]
+    assert helpers[0] is helpers[1]
+
+
 def test_results_keep_their_types():
     def several(x):
         return (x * 2.0, 0.1), x > 0.5, COUNT, Constants(x, 0.5, 7)

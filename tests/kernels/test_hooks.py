@@ -218,6 +218,23 @@ def check_rewriting() -> None:
     assert {None, types.float64} < set(seen)
 
 
+def check_linked_callees() -> None:
+    """There is machine code of a function, and none of numba's `np.ones`, which it calls."""
+
+    def count_ones(n):
+        return np.ones(n, np.int16).sum()
+
+    compiled = numba.njit(no_cpython_wrapper=True)(count_ones)
+    with hooks.linked_callees(compiled):
+        compiled.compile((types.intp,))
+    library = compiled.overloads[types.intp,].library
+    assert not isinstance(library, hooks._Linked)
+    callees = {lib.name: lib for lib in library._linking_libraries if lib.name != "nrt"}
+    assert "ol_np_ones.<locals>.impl" in callees
+    assert all(isinstance(callee, hooks._Linked) for callee in callees.values())
+    assert numba.njit(lambda n: compiled(n))(3) == 3
+
+
 @intrinsic
 def put_or_get(typing, table, index, value=None):
     """`table[index]`, or `table[index] = value`, at index 2 whatever is asked for."""
@@ -408,6 +425,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_rewriting: "assigned table_read call_instead",
     check_preparing: "item_access call_before named_constant written_field",
     check_linked_compiler: "linked_compiler",
+    check_linked_callees: "linked_callees",
     check_generator_of: "generator_of",
     check_borrowed: "borrowed",
     check_lower_constant: "lower_constant",

@@ -273,11 +273,11 @@ def make_draws(count: int | None, first: int, group: int, dtype: type) -> Callab
     return make_rng(group, dtype) if count is None else uniforms(count, first, dtype)
 
 
-def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
+def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
     """Decorator of an environment's driver: `kernel`, fast in float32 and exact in float64."""
     functions = user_functions(env, dtype)
     options: dict[str, Any] = {
-        "parallel": parallel,
+        "by_address": by_address,
         "fastmath": EXACT if dtype is np.float64 else FAST,
         "scalars": () if dtype is np.float64 else tuple(functions.values()),
         "check": functools.partial(_refuse_none, env, functions),

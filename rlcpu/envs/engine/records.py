@@ -334,7 +334,7 @@ def _compile_job(env: Structure, dtype: type) -> Any:
     _, set_truncated = row_access("truncated")
     stride, nothing = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, dtype(0)
 
-    @env_kernel(env, dtype)
+    @env_kernel(env, dtype, by_address=True)
     def run(job):
         params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
         mode, same_step = job.mode, job.same_step
@@ -536,7 +536,7 @@ def _compile_block(
         frame[FIRST_FAULT + number] = finish(outputs, faults, rows, words, begin, count, seen)
 
     run.__name__ = run.__qualname__ = name
-    compiled = env_kernel(env, dtype)(run)
+    compiled = env_kernel(env, dtype, by_address=True)(run)
     compiled.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
     return compiled
 

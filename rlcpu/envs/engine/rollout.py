@@ -174,7 +174,7 @@ def _compile_block(
         frame[FIRST_FAULT + number] = finish(rows, outputs, state, words, params, begin, count)
 
     run.__name__ = run.__qualname__ = name
-    compiled = env_kernel(env, dtype)(run)
+    compiled = env_kernel(env, dtype, by_address=True)(run)
     compiled.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
     return compiled
 

@@ -210,7 +210,7 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
     rows = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
     chosen_type = np.int32 if _is_whole(env) else dtype
 
-    @env_kernel(env, dtype)
+    @env_kernel(env, dtype, by_address=True)
     def step(blocks):
         size, chosen, outputs = blocks.count, blocks.chosen, blocks.outputs
         params, counter, limit = unpack(blocks.numbers), blocks.clock[0], blocks.clock[1]
