@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from asv_benches.peers import (
     agents,
+    arrays,
     collect,
     cuda,
     distributed,
@@ -31,6 +32,7 @@ TABLES = {
     "simulate": simulate.rows,
     "collect": collect.rows,
     "games": games.rows,
+    "arrays": arrays.rows,
     "mujoco": mujoco.rows,
     "replay": replay.rows,
     "scan": scan.rows,
