@@ -36,7 +36,7 @@ FOLDER = ROOT / "docs" / "pictures"
 FRAMES, SIDE, COLOURS, LARGEST = 90, 200, 32, 200_000
 #: Environments played at random: they need a memory, or many minutes of training.
 RANDOM = (
-    "MiniGrid-FourRooms-v0",
+    *("MiniGrid-FourRooms-v0", "Craftax-Classic-Symbolic-v1"),
     *("Ant-v5", "Humanoid-v5", "HumanoidStandup-v5", "Pusher-v5", "Walker2d-v5"),
 )
 

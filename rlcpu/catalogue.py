@@ -48,6 +48,9 @@ FAMILIES = {
     "rlcpu.envs.tasks.minigrid": Chapter(
         "MiniGrid", "the package minigrid: the same transitions from the same states"
     ),
+    "rlcpu.envs.tasks.craftax": Chapter(
+        "Craftax", "the package craftax: the same transitions from the same states"
+    ),
     "rlcpu.envs.tasks.popgym": Chapter(
         "POPGym", "the package popgym: the same transitions from the same states"
     ),

@@ -1,4 +1,4 @@
-"""The table `games`: MinAtar, tables, LunarLander; one step a call, or many."""
+"""The table `games`: MinAtar, tables, LunarLander, Craftax; one step a call, or many."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from asv_benches.peers.harness import Job, drawn
 from asv_benches.peers.rows import Row, duels
 from asv_benches.peers.stepping import (
+    craftax_step,
     envpool_best,
     gymnasium_step,
     gymnax_step,
@@ -29,8 +30,9 @@ MINATAR = {
 }
 #: Tables of Gymnasium and what EnvPool calls them.
 TABLES = {"FrozenLake-v1": "FrozenLake-v1", "Taxi-v4": "Taxi-v3"}
-#: Environments of peers that need a Python call or a solver for each.
-FEW = 256
+#: Environments of peers that need a Python call or a solver for each, and steps of slow ones.
+FEW, SHORT = 256, 20
+CRAFTAX = "Craftax-Classic-Symbolic-v1"
 
 
 def rows() -> list[Row]:
@@ -56,7 +58,18 @@ def rows() -> list[Row]:
     # EnvPool leaves contacts to Box2D.
     peers = {"envpool": (f"EnvPool of {FEW}", envpool_best("LunarLander-v2", FEW), 20)}
     table += stepped("lander", "LunarLander-v3", peers)
-    return table
+    return table + craftax()
+
+
+def craftax() -> list[Row]:
+    """Rows of Craftax-Classic, of fewer environments: the package takes long."""
+    scan = {"scan": ("craftax, scan", partial(craftax_step, CRAFTAX, FEW, SHORT), 20)}
+    one = {"step": ("craftax, jitted step", partial(craftax_step, CRAFTAX, FEW), 20)}
+    name, ours = "craftax", partial(our_simulate, CRAFTAX, FEW, SHORT)
+    table = duels(name, f"simulate, {FEW} x {SHORT}, Craftax-Classic", ours, scan)
+    return table + duels(
+        name, f"env.step, {FEW} envs, Craftax-Classic", partial(our_step, CRAFTAX, FEW), one
+    )
 
 
 def stepped(name: str, env_id: str, peers: dict[str, tuple[Any, ...]]) -> list[Row]:

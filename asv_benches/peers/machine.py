@@ -14,7 +14,7 @@ from typing import Any
 
 DISTRIBUTIONS = (
     *("rlcpu", "numpy", "numba", "llvmlite", "tbb", "gymnasium"),
-    *("envpool", "gymnax", "minatar", "mujoco", "ray", "jax", "jaxlib", "torch"),
+    *("envpool", "gymnax", "craftax", "minatar", "mujoco", "ray", "jax", "jaxlib", "torch"),
     "stable_baselines3",
     *("flashbax", "torchrl", "tianshou", "cpprb"),
     *("scipy", "statsmodels", "rlax"),

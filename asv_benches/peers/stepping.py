@@ -110,8 +110,18 @@ def gymnax_step(name: str, num_envs: int, num_steps: int = 0) -> Job:
     """
     import gymnax
 
-    env, params = gymnax.make(name)
+    return _jax_step(*gymnax.make(name), num_envs, num_steps)
 
+
+def craftax_step(name: str, num_envs: int, num_steps: int = 0) -> Job:
+    """craftax, whose environments have gymnax's interface; arguments as of `gymnax_step`."""
+    from craftax.craftax_env import make_craftax_env_from_name
+
+    env = make_craftax_env_from_name(name, auto_reset=True)
+    return _jax_step(env, env.default_params, num_envs, num_steps)
+
+
+def _jax_step(env: Any, params: Any, num_envs: int, num_steps: int) -> Job:
     def step(states: Any, key: Any) -> Any:
         first, second = jax.random.split(key)
         actions = jax.random.randint(first, (num_envs,), 0, env.num_actions)

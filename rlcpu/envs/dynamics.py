@@ -84,7 +84,7 @@ class Dynamics:
       step), `try`, `with`, generators, lists, dicts and new arrays, printing, changes of globals,
       and names that are defined nowhere.
 
-    A step has to end: one trial call is stopped after two million instructions of Python, a kernel
+    A step has to end: one trial call is stopped after ten million instructions of Python, a kernel
     is not.
 
     Attributes:

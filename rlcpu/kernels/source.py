@@ -156,7 +156,7 @@ def _is_changing(value: Any) -> bool:
 # ---------------------------------------------------------------- a trial that ends
 
 #: Instructions of Python that a trial call may run.
-MAX_INSTRUCTIONS = 2_000_000
+MAX_INSTRUCTIONS = 10_000_000
 _UNCOUNTED = ("rlcpu.envs.engine", "numpy")
 
 

@@ -609,6 +609,10 @@ MINATAR = GENERAL_SYMBOLS.replace(
 )
 for _game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"):
     DEFAULTS[f"MinAtar/{_game}-v1"] = MINATAR
+# Horizon and epochs are those of Craftax's authors; not tuned.
+DEFAULTS["Craftax-Classic-Symbolic-v1"] = GENERAL_SYMBOLS.replace(
+    {"num_epochs": 4, "lambda_": 0.8, "learning_rate_schedule": "linear", "hidden": (128, 128)}
+)
 # The key, the door and the goal are far apart, and only the goal is rewarded.
 DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = GENERAL_SYMBOLS.replace(
     {

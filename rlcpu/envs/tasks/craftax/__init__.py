@@ -1,0 +1,20 @@
+"""Craftax-Classic: survive, gather and craft in a world of 64 x 64 cells, with 22 achievements.
+
+Source: Matthews, Beukman, Ellis, Samvelyan, Jackson, Coward & Foerster (2024), "Craftax: A
+lightning-fast benchmark for open-ended reinforcement learning", ICML, after Hafner (2022),
+"Benchmarking the spectrum of agent capabilities" (Crafter), ICLR. From the same state, the same
+actions and random numbers give the same state in the package craftax, version 1.6.1.
+"""
+
+from typing import Any
+
+from rlcpu.envs.registry import Family, Limits, add_family
+
+
+def _make(id: str) -> Any:
+    from rlcpu.envs.tasks.craftax.classic import DYNAMICS
+
+    return DYNAMICS
+
+
+FAMILY = add_family(Family({"Craftax-Classic-Symbolic-v1": Limits(10_000)}, _make))

@@ -1,0 +1,59 @@
+"""What an agent sees of Craftax-Classic: 7 x 9 cells around it, what it carries, how it fares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcpu.envs.tasks.craftax.state import ALIVE, COLUMN, ROW, Block, Params, is_inside
+
+ROWS, COLUMNS = 7, 9
+KINDS = 21  # of a cell: 17 blocks, zombie, cow, skeleton, arrow
+CELLS = ROWS * COLUMNS * KINDS
+NUMBERS = CELLS + 22
+#: Tenths as the package has them, compiled: JAX multiplies there, in float16.
+TENTHS = (np.arange(10, dtype=np.float16) * np.float16(0.1)).astype(np.float64)
+
+
+def show_mobs(s: Any, mobs: Any, plane: int, out: Any) -> None:
+    """Write where mobs of one kind are.
+
+    A mob that is not there clears its cell: one beyond the upper or left edge, by less than the
+    view, that on the opposite side, as JAX counts.
+    """
+    for k in range(len(mobs)):
+        row, column = mobs[k, ROW] - s.row + ROWS // 2, mobs[k, COLUMN] - s.column + COLUMNS // 2
+        is_seen = 0 <= row < ROWS and 0 <= column < COLUMNS and mobs[k, ALIVE] == 1
+        row, column = row + ROWS if row < 0 else row, column + COLUMNS if column < 0 else column
+        if 0 <= row < ROWS and 0 <= column < COLUMNS:
+            out[(row * COLUMNS + column) * KINDS + plane] = 1.0 if is_seen else 0.0
+
+
+def observe(s: Any, params: Params, out: Any) -> None:
+    """Each cell as 21 numbers of 0 or 1, then items, health, food, drink and energy in tenths.
+
+    The last are four of 0 or 1 for left, right, up and down, the light, and whether it sleeps.
+    """
+    for i in range(ROWS):
+        row = s.row + i - ROWS // 2
+        for j in range(COLUMNS):
+            column = s.column + j - COLUMNS // 2
+            place = (i * COLUMNS + j) * KINDS
+            if is_inside(row, column):
+                out[place + s.map[row, column]] = 1.0
+            else:
+                out[place + Block.OUTSIDE] = 1.0
+    show_mobs(s, s.zombies, 17, out)
+    show_mobs(s, s.cows, 18, out)
+    show_mobs(s, s.skeletons, 19, out)
+    show_mobs(s, s.arrows, 20, out)
+    for k in range(len(s.inventory)):
+        out[CELLS + k] = TENTHS[s.inventory[k]]
+    out[CELLS + 12] = TENTHS[s.health]
+    out[CELLS + 13] = TENTHS[s.food]
+    out[CELLS + 14] = TENTHS[s.drink]
+    out[CELLS + 15] = TENTHS[s.energy]
+    out[CELLS + 15 + s.direction] = 1.0
+    out[CELLS + 20] = s.light
+    out[CELLS + 21] = 1.0 if s.is_sleeping else 0.0

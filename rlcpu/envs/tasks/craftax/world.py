@@ -1,0 +1,207 @@
+"""Worlds of Craftax-Classic: four maps of Perlin noise, which say where what is.
+
+Perlin noise (1985, "An image synthesizer") has a slope of length 1 and random direction at each
+corner of a lattice; a cell's number blends what the slopes at the four corners around it say. Four
+lattices of the map's 64 x 64 cells are taken, as the package takes them: water and mountains 4 x 4,
+tunnels 8 x 32, trees 16 x 16. Each is scaled to 0 to 1 over the map.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlcpu.envs.tasks.craftax.state import (
+    DOWNWARDS,
+    HEALTH,
+    MOST,
+    RIGHTWARDS,
+    SIZE,
+    Action,
+    Block,
+    Params,
+)
+from rlcpu.kernels.random import Rng
+
+MIDDLE = SIZE // 2  # row and column in which the player starts
+#: Maps of noise: the number of the first slope's direction, lines of the lattice, columns of it.
+WATERS, MOUNTAINS, TUNNELS, TREES = range(4)
+LATTICES = np.array([[0, 4, 4], [25, 4, 4], [50, 8, 32], [350, 16, 16]])
+# Numbers after those of slopes: one for each cell, and one for the last diamond.
+CELLS = 640
+LAST_DIAMOND = CELLS + SIZE * SIZE
+#: Cells while a world is made: grass near water; high stone, in which diamonds are; the heart of a
+#: mountain, in which lava may be, and where it is near water, so that a cave is there.
+SHORE, HIGH, HEART, CAVE = range(17, 21)
+# Shares of stone that are coal, iron and, in high stone, diamonds, the later ones of what is left.
+COAL_SHARE = 0.04
+IRON_SHARE = COAL_SHARE + (1.0 - COAL_SHARE) * 0.03
+DIAMOND_SHARE = IRON_SHARE + (1.0 - IRON_SHARE) * 0.005
+
+
+def fade(x: float) -> float:
+    """Return the weight of the far corner, from 0 at x = 0 to 1 at x = 1 (Perlin 2002)."""
+    return x * x * x * (x * (x * 6.0 - 15.0) + 10.0)
+
+
+def draw_slopes(s: Any, rng: Rng, first: int, count: int) -> None:
+    """Draw the slopes of a lattice, from random number `first` on."""
+    for k in range(count):
+        angle = 2.0 * math.pi * rng.uniform(first + k)
+        s.slopes[0, k] = math.cos(angle)
+        s.slopes[1, k] = math.sin(angle)
+
+
+def blend(s: Any, line: int, columns: int) -> None:
+    """Blend the slopes of a line of the lattice to each column of the map.
+
+    The last two `edges` get the slope down, and the height on the line itself; the first two those
+    of the line before.
+    """
+    width = SIZE // columns
+    for q in range(columns):
+        k = line * (columns + 1) + q
+        for b in range(width):
+            j, x = q * width + b, float(b) / float(width)
+            far = fade(x)
+            near = 1.0 - far
+            s.edges[0, j], s.edges[1, j] = s.edges[2, j], s.edges[3, j]
+            s.edges[2, j] = near * s.slopes[0, k] + far * s.slopes[0, k + 1]
+            s.edges[3, j] = near * x * s.slopes[1, k] + far * (x - 1.0) * s.slopes[1, k + 1]
+
+
+def fill(s: Any, row: int, height: int) -> None:
+    """Write the noise of so many rows, between two lines of the lattice, which `edges` hold."""
+    for i in range(height):
+        x = float(i) / float(height)
+        far = fade(x)
+        near = 1.0 - far
+        above, below = near * x, far * (x - 1.0)
+        for j in range(SIZE):
+            upper = above * s.edges[0, j] + near * s.edges[1, j]
+            s.noise[row + i, j] = upper + below * s.edges[2, j] + far * s.edges[3, j]
+
+
+def make_noise(s: Any, rng: Rng, layer: int) -> tuple[float, float]:
+    """Write a map of noise, and return its lowest number and the scale to 0 to 1."""
+    rows, columns = LATTICES[layer, 1], LATTICES[layer, 2]
+    height = SIZE // rows
+    draw_slopes(s, rng, LATTICES[layer, 0], (rows + 1) * (columns + 1))
+    for line in range(rows + 1):
+        blend(s, line, columns)
+        if line > 0:
+            fill(s, (line - 1) * height, height)
+    low, high = 2.0, -2.0
+    for i in range(SIZE):
+        for j in range(SIZE):
+            low, high = min(low, s.noise[i, j]), max(high, s.noise[i, j])
+    return low, 1.0 / (high - low)
+
+
+def lowered(row: int, column: int) -> float:
+    """Return what is added to water and mountains near the start of the player, in the middle."""
+    return min(float(abs(row - MIDDLE) + abs(column - MIDDLE)) / 5.0, 1.0) - 1.0
+
+
+def flood(s: Any, row: int, column: int, wet: float) -> None:
+    """Write water, the sand around it, or grass."""
+    dry = SHORE if wet > 0.4 else Block.GRASS
+    s.map[row, column] = Block.WATER if wet > 0.7 else Block.SAND if wet > 0.6 else dry
+
+
+def raise_stone(s: Any, row: int, column: int, high: float) -> None:
+    """Write stone, by its height."""
+    if high > 0.85:
+        s.map[row, column] = HEART if s.map[row, column] == Block.GRASS else CAVE
+    elif high > 0.7:
+        s.map[row, column] = HIGH if high > 0.8 else Block.STONE
+
+
+def dig(s: Any, row: int, column: int) -> None:
+    """Make a tunnel of a cell, if there is stone."""
+    block = s.map[row, column]
+    if block == HEART:
+        s.map[row, column] = CAVE
+    elif block == Block.STONE or block == HIGH:
+        s.map[row, column] = Block.PATH
+
+
+def ore_of(block: int, chance: float) -> int:
+    """Return what stone of some height is, given a random number."""
+    if chance < COAL_SHARE:
+        return Block.COAL
+    if chance < IRON_SHARE:
+        return Block.IRON
+    return Block.DIAMOND if block != Block.STONE and chance < DIAMOND_SHARE else Block.STONE
+
+
+def finish(s: Any, row: int, column: int, wood: float, rng: Rng) -> None:
+    """Write the block of a cell, given the noise of trees there."""
+    block, k = s.map[row, column], CELLS + SIZE * row + column
+    if block == Block.GRASS or block == SHORE:
+        grows = wood > 0.5 and rng.uniform(k) > 0.8
+        s.map[row, column] = Block.TREE if grows else Block.GRASS
+    elif block in (HEART, CAVE) and wood > 0.7:
+        s.map[row, column] = Block.LAVA
+    elif block == CAVE:
+        s.map[row, column] = Block.PATH
+    elif block == Block.STONE or block in (HIGH, HEART):
+        s.map[row, column] = ore_of(block, rng.uniform(k))
+
+
+def paint(s: Any, rng: Rng, layer: int) -> None:
+    """Write what a map of noise decides about each cell."""
+    low, scale = make_noise(s, rng, layer)
+    for i in range(SIZE):
+        for j in range(SIZE):
+            noise = (s.noise[i, j] - low) * scale
+            if layer == WATERS:
+                flood(s, i, j, noise + lowered(i, j))
+            elif layer == MOUNTAINS:
+                raise_stone(s, i, j, noise + 0.05 + lowered(i, j))
+            elif layer == TREES:
+                finish(s, i, j, noise, rng)
+            elif noise > 0.8:  # in both directions
+                dig(s, i, j)
+                dig(s, j, i)
+
+
+def hide_diamond(s: Any, rng: Rng) -> None:
+    """Make a diamond of a stone."""
+    stones = 0
+    for i in range(SIZE):
+        for j in range(SIZE):
+            stones += 1 if s.map[i, j] == Block.STONE else 0
+    left = rng.integers(LAST_DIAMOND, max(stones, 1))
+    for i in range(SIZE):
+        for j in range(SIZE):
+            if s.map[i, j] == Block.STONE:
+                if left == 0:
+                    s.map[i, j] = Block.DIAMOND
+                left -= 1
+
+
+def light_at(timestep: int, params: Params) -> float:
+    """Return the light of a step of the day."""
+    days = float(timestep) / params.day_length
+    wave = abs(math.cos(math.pi * (days - math.floor(days) + 0.3)))
+    return 1.0 - wave * wave * wave
+
+
+def reset(s: Any, rng: Rng, params: Params) -> None:
+    """Make a world without mobs, and put the player into its middle."""
+    for layer in range(4):
+        paint(s, rng, layer)
+    s.map[MIDDLE, MIDDLE] = Block.GRASS
+    if params.always_diamond:
+        hide_diamond(s, rng)
+    s.row, s.column, s.direction = MIDDLE, MIDDLE, Action.UP
+    s.health, s.food, s.drink, s.energy = MOST, MOST, MOST, MOST
+    for k in range(3):  # they wait in the first cell: see `mobs`
+        s.zombies[k, HEALTH] = 1
+        s.cows[k, HEALTH] = int(params.cow_health)
+        s.arrows[k, DOWNWARDS] = 1
+        s.arrows[k, RIGHTWARDS] = 1
+    s.light = light_at(s.timestep, params)
