@@ -26,7 +26,6 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.base import Engine, TimeStep
 from rlcpu.envs.engine.carried import check_carried
 from rlcpu.envs.engine.lane import PENDING
-from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.layout import States, with_fields
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.kernels.checks import check_count
@@ -450,8 +449,10 @@ def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
 
 def _engine_of_states(dynamics: Dynamics) -> type[Engine]:
     """Return the engine of our own kernels for the states of an environment."""
-    if not dynamics.has_arrays:
-        return LaneEngine
-    from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
+    if dynamics.has_arrays:
+        from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
 
-    return ArrayEngine
+        return ArrayEngine
+    from rlcpu.envs.engine.lanes import LaneEngine  # not with `import rlcpu`
+
+    return LaneEngine
