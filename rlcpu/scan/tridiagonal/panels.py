@@ -215,6 +215,108 @@ def find_panel(plan, places, panel, lists, lanes):
     return min(plan.inner - first, count), (outer * plan.inner + first) * chunks + chunk
 
 
+class PanelScratch(NamedTuple):
+    """Pointers into the scratch memory of a thread, besides that of planes."""
+
+    trace: Any  # a row: NaN in lanes that failed
+    beside: Any  # stops of lanes, and numbers that go into them and come out
+    linear: Any  # rows of the output, see `stream_rows`
+    here: Any  # `Lists` of the panel
+    there: Any  # those of the next one, which is prefetched meanwhile
+    inside: Any  # where rows begin in `linear`
+    sources: Any  # addresses of row 0 of each input
+    steps: Any  # numbers between their rows
+
+
+@inlined
+def scratch_at(plan, memory, lists):
+    """Return the scratch memory of a thread, whose lanes have not failed yet."""
+    lanes, arrays = width(memory, ONE), plan.inputs + 1
+    trace, size = shifted(memory, plan.planes), (arrays + LISTS) * lanes
+    beside, inside = shifted(trace, lanes), shifted(lists, 2 * size)
+    for lane in range(lanes):
+        trace[lane] = 0.0
+    return PanelScratch(
+        trace=trace,
+        beside=beside,
+        linear=shifted(beside, (1 + max(plan.reads, plan.writes)) * lanes),
+        here=lists_at(lists, arrays, lanes),
+        there=lists_at(shifted(lists, size), arrays, lanes),
+        inside=inside,
+        sources=shifted(inside, lanes),
+        steps=shifted(inside, lanes + INPUTS),
+    )
+
+
+@inlined
+def gather_inputs(plan, places, memory, scratch, here, columns, rows):
+    """Bring the inputs of a block to planes, or note where its columns are.
+
+    Args:
+        plan: view of a `SolvePlan`.
+        places: pointer to the places of all arrays.
+        memory: pointer to the planes.
+        scratch: a `PanelScratch`, whose sources and steps are overwritten.
+        here: `Lists` of the panel.
+        columns: first lane of the block in the panel, lanes that are there, and the rows, from one
+            to another, that need no plane.
+        rows: of the block.
+    """
+    (by, count, begin, end), lanes = columns, width(memory, ONE)
+    for i in range(plan.inputs):
+        place, plane = place_at(places, i), shifted(memory, i * plan.plane)
+        scratch.sources[i] = place.address
+        if plan.inner == 1:
+            gather_rows(place, shifted(here.starts, i * lanes), here, plane, rows)
+        else:
+            at = here.starts[i * lanes] + by * place.lane
+            scratch.sources[i] += at * (VECTOR_BYTES // lanes)
+            scratch.steps[i] = place.step
+            gather_columns(place, at, here, count, (begin, max(begin, end)), plane, rows)
+
+
+@inlined
+def scatter_output(plan, target, plane, scratch, here, columns, rows):
+    """Write the plane of a block's output, unless its columns have been written already."""
+    (by, count, _, _), lanes = columns, width(plane, ONE)
+    memory, starts = pointer_to(target.address, plane[0]), shifted(here.starts, plan.inputs * lanes)
+    if plan.inner == 1:
+        if plan.stream != 0 and count == lanes:
+            stream_rows(plane, memory, starts[0] + by, here.stop, scratch.linear, scratch.inside)
+        else:
+            scatter_rows(plane, memory, starts, here.stop)
+    elif count < lanes:
+        scatter_columns(plane, memory, starts[0] + by, target.step, count, rows)
+
+
+@inlined
+def take_beside(plan, scratch, stops, units):
+    """Set the stops of a block's lanes and the numbers that go into them besides.
+
+    `units` are the number of the first lane among all chunks of all systems, the distance to the
+    next one, and how many there are; other lanes repeat the last one.
+    """
+    first, step, count = units
+    beside, given = scratch.beside, pointer_to(plan.given, np.float64(0.0))
+    lanes = width(beside, ONE)
+    for k in range(lanes):
+        beside[k] = stops[k]
+        for i in range(plan.reads):
+            unit = first + min(k, count - 1) * step
+            beside[(1 + i) * lanes + k] = given[unit * plan.reads + i]
+
+
+@inlined
+def report_beside(plan, scratch, units):
+    """Write the numbers that come out of a block's lanes besides; see `take_beside`."""
+    first, step, count = units
+    beside, reported = scratch.beside, pointer_to(plan.reported, np.float64(0.0))
+    lanes = width(beside, ONE)
+    for k in range(count):
+        for i in range(plan.writes):
+            reported[(first + k * step) * plan.writes + i] = beside[(1 + i) * lanes + k]
+
+
 def run_panels(plan, places, memory, lists, start, stop, failed):
     """Run a lane function on some panels.
 
@@ -227,57 +329,31 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
         stop: last one, exclusive.
         failed: pointer to a number, overwritten with whether a lane failed.
     """
-    lanes, arrays, output = width(memory, ONE), plan.inputs + 1, plan.output
-    is_rows, plane, chunks = plan.inner == 1, plan.plane, plan.chunks
-    trace = shifted(memory, plan.planes)
-    beside = shifted(trace, lanes)
-    linear = shifted(beside, (1 + max(plan.reads, plan.writes)) * lanes)
-    for lane in range(lanes):
-        trace[lane] = 0.0
-    size = (arrays + LISTS) * lanes
-    here, there = lists_at(lists, arrays, lanes), lists_at(shifted(lists, size), arrays, lanes)
-    inside = shifted(lists, 2 * size)
-    sources, steps = shifted(inside, lanes), shifted(inside, lanes + INPUTS)
-    into, out = pointer_to(plan.given, np.float64(0.0)), pointer_to(plan.reported, np.float64(0.0))
-    target_place, like = place_at(places, plan.inputs), memory[0]
-    target_memory, out_plane = pointer_to(target_place.address, like), memory
-    if output >= 0:
-        out_plane = shifted(memory, output * plane)
+    lanes, is_rows, scratch = width(memory, ONE), plan.inner == 1, scratch_at(plan, memory, lists)
+    sources, steps, here, there = scratch.sources, scratch.steps, scratch.here, scratch.there
+    output, plane = place_at(places, plan.inputs), memory
+    if plan.output >= 0:
+        plane = shifted(memory, plan.output * plan.plane)
     present, number = find_panel(plan, places, start, here, lanes)
     for panel in range(start, stop):
         following = find_panel(plan, places, min(panel + 1, plan.panels - 1), there, lanes)
         for by in range(0, present, lanes):
             count, (least, most) = min(present - by, lanes), extremes(here.stop, lanes)
-            rows = max(most + most % 2, 2)
-            begin, end = 0, 0
-            if not is_rows and count == lanes:
-                begin, end = here.first[0], here.last[0]
-            for i in range(plan.inputs):
-                place = place_at(places, i)
-                row = shifted(memory, i * plane)
-                sources[i] = place.address
-                if is_rows:
-                    gather_rows(place, shifted(here.starts, i * lanes), here, row, rows)
-                else:
-                    at = here.starts[i * lanes] + by * place.lane
-                    sources[i] += at * (VECTOR_BYTES // lanes)
-                    steps[i] = place.step
-                    gather_columns(place, at, here, count, (begin, max(begin, end)), row, rows)
-            target, target_step, written, past = out_plane, lanes, rows, 0
-            to = here.starts[plan.inputs * lanes] + by
-            if not is_rows and count == lanes:
-                target, target_step = shifted(target_memory, to), target_place.step
-                written, past = most, plan.stream
-            for k in range(lanes):
-                beside[k] = here.stop[k]
-                one = number + (min(by + k, present - 1)) * (1 if is_rows else chunks)
-                for i in range(plan.reads):
-                    beside[(1 + i) * lanes + k] = into[one * plan.reads + i]
+            rows, is_direct = max(most + most % 2, 2), not is_rows and count == lanes
+            begin, end, target, target_step, written = 0, 0, plane, lanes, rows
+            if is_direct:
+                begin, end, target_step, written = here.first[0], here.last[0], output.step, most
+                at = here.starts[plan.inputs * lanes] + by
+                target = shifted(pointer_to(output.address, memory[0]), at)
+            columns, step = (by, count, begin, end), 1 if is_rows else plan.chunks
+            units = number + by * step, step, count
+            gather_inputs(plan, places, memory, scratch, here, columns, rows)
+            take_beside(plan, scratch, here.stop, units)
             block = Block(
                 memory,
-                plane,
-                beside,
-                trace,
+                plan.plane,
+                scratch.beside,
+                scratch.trace,
                 (sources[0], sources[1], sources[2], sources[3], sources[4]),
                 (steps[0], steps[1], steps[2], steps[3], steps[4]),
                 target,
@@ -286,8 +362,8 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
                 least,
                 begin,
                 end,
-                written if output >= 0 else 0,
-                past,
+                written if plan.output >= 0 else 0,
+                plan.stream if is_direct else 0,
                 plan,
                 places,
                 there.starts if plan.line > 0 else here.starts,
@@ -295,24 +371,15 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
                 by,
             )
             call_at(plan.function, (view(block),))
-            for k in range(count):
-                one = number + (by + k) * (1 if is_rows else chunks)
-                for i in range(plan.writes):
-                    out[one * plan.writes + i] = beside[(1 + i) * lanes + k]
-            if output >= 0 and is_rows:
-                starts = shifted(here.starts, plan.inputs * lanes)
-                if plan.stream != 0 and count == lanes:
-                    stream_rows(out_plane, target_memory, to, here.stop, linear, inside)
-                else:
-                    scatter_rows(out_plane, target_memory, starts, here.stop)
-            elif output >= 0 and count < lanes:
-                scatter_columns(out_plane, target_memory, to, target_place.step, count, most)
+            report_beside(plan, scratch, units)
+            if plan.output >= 0:
+                scatter_output(plan, output, plane, scratch, here, columns, most)
         here, there = there, here
         present, number = following
     fence()
     failed[0] = 0
     for lane in range(lanes):
-        failed[0] |= np.isnan(trace[lane])
+        failed[0] |= np.isnan(scratch.trace[lane])
 
 
 def drive(plan):
