@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import math
 import pickle
 import sys
 import types
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from rlcpu.envs import registry
 from rlcpu.envs.checks.trial import (
@@ -37,6 +36,7 @@ from rlcpu.envs.checks.trial import (
 )
 from rlcpu.envs.engine import engine_of
 from rlcpu.envs.engine.arrays import ArrayLayout
+from rlcpu.envs.engine.groups import num_inputs, returned_layout, written_layout
 from rlcpu.envs.engine.layout import Field, Layout, floats
 
 
@@ -66,7 +66,9 @@ class Dynamics:
 
     A state with arrays is a subclass of `State`, which `state` names. `step` writes into it and
     returns (reward, terminated[, truncated]), `reset` is (state, rng, params) and writes into
-    zeros, and `observe` may be (state, params, out) and write an observation of a `Box` into zeros.
+    zeros, and `observe` may be (state, params, out) and write an observation of a `Box` into zeros,
+    or each part of a `Dict`: `out.image[0, row, column] = 255`, `out.gear = 2`. There a part may
+    have any shape, and whole numbers of at most 32 bits.
 
     - `math` is for mathematics, and NumPy's functions of numbers work, `np.clip` too.
     - Real numbers are written as floats (`2.0 * x`): an integer that meets a float32 would make a
@@ -98,8 +100,8 @@ class Dynamics:
             says whether a policy may choose it in this state; None if it may always choose any. It
             has to allow one action at least, unless the episode has ended. `VectorEnv.step` itself
             takes all actions.
-        observation_space: one environment's: a float32 `Box`, (observation_size,), `Discrete(n)` or
-            `MultiBinary((planes, rows, columns))`.
+        observation_space: one environment's: a float32 `Box`, (observation_size,), `Discrete(n)`,
+            `MultiBinary((planes, rows, columns))`, or a `Dict` of parts.
         action_space: one environment's: `Discrete(n)`, `MultiDiscrete`, of which an action is a
             tuple of ints, or a float32 `Box`, (action_size,).
         params: NamedTuple of defaults, each of which a user can override by name; none if it is
@@ -144,7 +146,7 @@ class Dynamics:
     reset: Callable[..., Any]
     observe: Callable[..., Any] = identity
     action_mask: Callable[..., Any] | None = None
-    observation_space: Box | Discrete | MultiBinary
+    observation_space: Box | Discrete | MultiBinary | Dict
     action_space: Box | Discrete | MultiDiscrete
     params: Any = NoParams()  # noqa: RUF009 - a tuple
     reset_draws: int = 0
@@ -250,7 +252,7 @@ class Dynamics:
             name for name in ARGUMENTS if name not in OPTIONAL or getattr(self, name) is not None
         )
 
-    def observed_as(self, dtype: Any) -> Box | Discrete | MultiBinary:
+    def observed_as(self, dtype: Any) -> Box | Discrete | MultiBinary | Dict:
         """Return the observation space of environments of a dtype."""
         return self.observation_space
 
@@ -299,17 +301,24 @@ class Dynamics:
     @property
     def observation_size(self) -> int:
         """Numbers that a network sees of an observation; choices and planes are zeros and ones."""
-        if isinstance(self.observation_space, Discrete):
-            return int(self.observation_space.n)
-        return math.prod(self.observation_space.shape)
+        return num_inputs(self.observation_space)
 
-    @property
-    def observation(self) -> Layout:
-        """Return the layout of an observation."""
-        if isinstance(self.observation_space, Discrete):
+    @functools.cached_property
+    def observation(self) -> Layout | ArrayLayout:
+        """Return the layout of an observation.
+
+        Raises:
+            TypeError: `observe` returns no NamedTuple of the parts of a `Dict`.
+        """
+        space = self.observation_space
+        if isinstance(space, Dict):
+            if self.writes_observation:
+                return written_layout(space)
+            return returned_layout(self.id, space, self.sample_observation())
+        if isinstance(space, Discrete):
             return Layout(None, (Field("", "int", 0),))
-        if isinstance(self.observation_space, MultiBinary):
-            return Layout(None, (Field("", "board", self.observation_space.shape[0]),))
+        if isinstance(space, MultiBinary):
+            return Layout(None, (Field("", "board", space.shape[0]),))
         if self.writes_observation:
             return Layout(None, (Field("", "array", self.observation_size),))
         return floats(self.observation_size)

@@ -7,19 +7,21 @@ import functools
 import itertools
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiBinary, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.groups import inputs_by_part, num_inputs
+from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import ActCategoricals, Head
-from rlcpu.nn.layers import Dense
+from rlcpu.nn.layers import Dense, Parts
 from rlcpu.nn.network import ACTIVATIONS, CLIP, Network, num_parameters, orthogonal
 
 #: What these attributes may be.
@@ -124,27 +126,23 @@ class NetworkPolicy:
             NetworkPolicy(3 inputs, 3 outputs, value='shared', 1,059 parameters)
         """
         numbers = np.random.default_rng(check_seed(seed)).integers(2**31, size=2).tolist()
-        shape = shape_of(observation_space)
-        size = int(observation_space.n) if not shape else math.prod(shape)  # type: ignore[attr-defined]
-        outputs, below = Head.of(action_space).size, layers(observation_space)
+        size = view_of(observation_space).num_inputs
+        outputs, below = Head.of(action_space).size, seen_by(layers, observation_space)
         graphs: Any = below >> Dense(outputs, 0.01)
         if value == "shared":
             graphs = {"policy": graphs, "value": below >> Dense(1, 1.0)}
         critic: Any = value
         if value == "separate":
-            critic = Network(size, layers(observation_space) >> Dense(1, 1.0), seed=numbers[1])
+            other = seen_by(layers, observation_space)
+            critic = Network(size, other >> Dense(1, 1.0), seed=numbers[1])
         network = Network(size, graphs, seed=numbers[0])
         return cls(observation_space, action_space, network, critic)
 
     def _begin(self, observation_space: Any, action_space: Any, value: str | None) -> int:
         """Set what does not depend on the networks; returns how many numbers they see."""
         self.value, self.deterministic, self._actings = value, False, Actings()
-        self.observation_shape = shape_of(observation_space)
-        inputs = int(
-            observation_space.n
-            if isinstance(observation_space, Discrete)
-            else math.prod(self.observation_shape)
-        )
+        self.view = view_of(observation_space)
+        self.observation_shape, inputs = shape_of(self.view), self.view.num_inputs
         self.head = Head.of(action_space)
         self.log_std = np.zeros(self.head.center.size, np.float32)
         self.observation_mean = np.zeros(inputs, np.float32)
@@ -326,11 +324,7 @@ class NetworkPolicy:
     ) -> tuple[Array, Array]:
         """Return all outputs (n, any) of one of the networks, and its state (n, any) afterwards."""
         size = self.num_inputs
-        inputs: Any = observations
-        if type(inputs) is not np.ndarray or inputs.dtype != np.float32:
-            with np.errstate(over="ignore"):
-                inputs = as_numbers("observations", inputs).astype(np.float32)
-        inputs = as_inputs(inputs, self.observation_shape, size)
+        inputs = as_inputs(observations, self.view)
         acting = self._acting(name)
         mean, scale = self.observation_mean, self.observation_scale
         if not mean.size == scale.size == size:
@@ -529,17 +523,52 @@ def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, 
     return rows.astype(np.float32), begins
 
 
-def shape_of(space: Any) -> tuple[int, ...]:
-    """Shape of one observation that a network can see; () of a `Discrete`."""
-    if isinstance(space, Discrete):
-        return ()
-    if not isinstance(space, Box | MultiBinary) or space.dtype == np.uint32:
-        raise TypeError(
-            f"observation_space={space!r}: expected a Box, Discrete or MultiBinary; of planes that "
-            "are delivered as bits, env.dynamics.observation_space"
-        )
-    shape: Any = space.shape
-    return tuple(shape)
+def view_of(space: Any) -> ObservationView:
+    """Return the view of observations that a network can see.
+
+    Raises:
+        TypeError: it sees none of this space.
+    """
+    parts = list(space.values()) if isinstance(space, Dict) else [space]
+    for part in parts or [space]:
+        known = isinstance(part, Box | Discrete | MultiBinary | MultiDiscrete)
+        if not known or part.dtype == np.uint32:
+            raise TypeError(
+                f"observation_space={space!r}: expected a Box, Discrete, MultiBinary, "
+                "MultiDiscrete or a Dict of these; of planes that are delivered as bits, "
+                "env.dynamics.observation_space"
+            )
+    return ObservationView.of_space(space)
+
+
+def shape_of(view: ObservationView) -> tuple[int, ...]:
+    """Return the shape of one observation as an array: () of a choice from 0 on.
+
+    Groups, other choices and several choices are the numbers that networks see.
+    """
+    is_array = view.kind not in ("group", "choice", "choices")
+    return view.size if is_array else () if view.start == (0,) else (view.num_inputs,)
+
+
+def seen_by(layers: Callable[[Space[Any]], Any], space: Space[Any]) -> Any:
+    """Return layers of an observation space; of a `Dict` its parts are inputs by their names."""
+    made = layers(space)
+    return Parts(inputs_by_part(space), made) if isinstance(space, Dict) else made
+
+
+def pixel_scales(space: Any) -> Array:
+    """Return what a network's inputs are multiplied by: 1 / 255 of pixels, 1 of other numbers."""
+    parts = space.values() if isinstance(space, Dict) else [space]
+    scales = [
+        np.full(num_inputs(part), 1.0 / 255.0 if _has_pixels(part) else 1.0, np.float32)
+        for part in parts
+    ]
+    return np.concatenate(scales)
+
+
+def _has_pixels(space: Any) -> bool:
+    is_box = isinstance(space, Box) and len(space.shape) == 3
+    return is_box and float(np.max(space.high)) == 255.0
 
 
 def image_shape(space: Any) -> tuple[int, int, int, bool] | None:
@@ -558,29 +587,79 @@ def image_shape(space: Any) -> tuple[int, int, int, bool] | None:
     return int(rows), int(columns), int(planes), are_planes
 
 
-def as_inputs(observations: Array, shape: tuple[int, ...], size: int) -> Array:
-    """Return one observation, or several, as networks read them: (n, size) float32.
+def as_inputs(observations: Any, view: ObservationView) -> Array:
+    """Return one observation, or several, as networks read them: (n, num_inputs) float32.
 
     Args:
-        observations: (n, ...) or one; of a choice, which has the shape (), or already (n, size).
-        shape: of one observation, see `shape_of`.
-        size: inputs of the network.
+        observations: (n, ...) or one, as an environment shows them, of a `Dict` a mapping of these;
+            or already (n, num_inputs).
+        view: of the observations.
 
     Raises:
-        ValueError: another shape, or a choice that there is not.
+        TypeError, ValueError: another kind or shape, other parts, or a choice that there is not.
     """
-    given = observations.shape
-    if not shape and observations.ndim < 2:
-        chosen = np.atleast_1d(observations)
-        if not ((chosen >= 0) & (chosen < size) & (chosen % 1 == 0)).all():
-            raise ValueError(f"observations={observations}: expected ints 0 to {size - 1}")
-        return np.eye(size, dtype=np.float32)[chosen.astype(np.int64)]
-    if given[1:] in (shape, (size,)):
-        return observations.reshape(-1, size)
+    if isinstance(observations, Mapping):
+        return _parts_as_inputs(observations, view)
+    array, size = _as_single("observations", observations), view.num_inputs
+    given, shape = array.shape, view.shape if view.kind != "group" else (size,)
+    is_batch = given[1:] == shape and array.ndim > len(shape)
+    if view.kind in ("choice", "choices") and (is_batch or given == shape):
+        return _check_choices(array.reshape(-1, *shape), view)
+    if given[1:] in (shape, (size,)) and array.ndim > 1:
+        return array.reshape(-1, size)
     if given in (shape, (size,)):
-        return observations.reshape(1, size)
+        return array.reshape(1, size)
     expected = ", ".join(map(str, ("n", *shape)))
     raise ValueError(f"observations have shape {given}: expected ({expected}{',' * (not shape)})")
+
+
+def _as_single(name: str, values: Any) -> Array:
+    """Return numbers as float32; an array of such is returned as it is."""
+    if type(values) is np.ndarray and values.dtype == np.float32:
+        return values
+    with np.errstate(over="ignore"):
+        return as_numbers(name, values).astype(np.float32)
+
+
+def _check_choices(chosen: Array, view: ObservationView) -> Array:
+    """Return numbers of choices (n, ...) as zeros and ones, after a check."""
+    low = np.array(view.start)
+    high = low + np.array(view.size) - 1
+    rows = chosen.reshape(len(chosen), -1)
+    bad = ~((rows >= low) & (rows <= high) & (rows % 1 == 0))
+    if bad.any():
+        k = int(np.argwhere(bad)[0, 1])
+        raise ValueError(f"observations={chosen}: expected ints {low[k]} to {high[k]}")
+    flat: Array = view.flatten(chosen.astype(np.int64))
+    return flat
+
+
+def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> Array:
+    names = [part.name for part in view.parts]
+    if set(observations) != set(names):
+        expected = f"the parts {', '.join(names)}" if names else "an array"
+        given = ", ".join(map(str, observations))
+        raise ValueError(f"observations have the parts {given}: expected {expected}")
+    rows = []
+    for name, _, part in view.parts:
+        try:
+            rows.append(as_inputs(observations[name], part))
+        except ValueError as error:
+            what = str(error).replace("observations", f"observations[{name!r}]", 1)
+            raise ValueError(what.replace("] have shape", "] has shape")) from None
+    counts = {name: len(each) for name, each in zip(names, rows, strict=True)}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise ValueError(f"observations have parts of {told} environments: expected as many")
+    return np.concatenate(rows, axis=1)
+
+
+def is_one(observations: Any, view: ObservationView) -> bool:
+    """Tell whether these are the observation of one environment."""
+    if isinstance(observations, Mapping) and view.kind == "group":
+        name, _, part = view.parts[0]
+        return np.ndim(observations.get(name, ())) == len(part.shape)
+    return np.ndim(observations) == (1 if view.kind == "group" else len(view.shape))
 
 
 def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:

@@ -79,6 +79,8 @@ def fits(env: VectorEnv, rollout: Rollout) -> bool:
         return False
     if runner.state_size:  # what a policy remembers is carried by Python
         return False
+    if env.view.kind == "group":  # of which a buffer has a field for each part
+        return False
     work, grain = len(rollout.rewards) * runner.shared_envs, runner.collecting.drivers.grain
     return env.engine.num_threads == 1 or work < grain
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rlcpu import backends
 from rlcpu.envs.engine.form import Form
+from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.networks import Critic, NetworkPolicy
 from rlcpu.envs.policies import Array, Policy
 from rlcpu.nn.layers.embedding import Ones
@@ -86,7 +87,8 @@ class Rollout:
 
     Attributes:
         observations: (T, N, ...), before each step, as `VectorEnv.step` returns them. Planes are
-            kept as bits, and expanded when they are first asked for.
+            kept as bits, and expanded when they are first asked for. Those of a `Dict` are a dict
+            of arrays, each in its own dtype.
         actions: (T, N) int64 of a `Discrete`, (T, N, action_size) int64 of a `MultiDiscrete` or
             float32 of a `Box`: as the policy drew them; the environment got the last ones clipped
             to its bounds.
@@ -127,7 +129,10 @@ class Rollout:
 
     def _repr_html_(self) -> str:
         """Return a table of the arrays, for notebooks."""
-        shown = {"observations": self.observations, **self._shown}
+        shown: dict[str, Any] = {"observations": self.observations, **self._shown}
+        if isinstance(self.observations, dict):
+            del shown["observations"]
+            shown |= {f"observations: {k}": x for k, x in self.observations.items()}
         arrays = ((name, array.dtype, array.shape) for name, array in shown.items())
         return show_table(repr(self), [("array", "dtype", "shape"), *arrays])
 
@@ -174,12 +179,12 @@ class Rollout:
             self._critic.take(policy)  # type: ignore[arg-type]
 
     @functools.cached_property
-    def observations(self) -> Array:
+    def observations(self) -> Any:
         """Return what each step was decided from; see the class."""
         return self._decode(self.records.observations, self.num_steps, self.form.num_envs)
 
     @functools.cached_property
-    def last_observations(self) -> Array:
+    def last_observations(self) -> Any:
         """Return the observations after the last step; see the class."""
         return self._decode(self.records.last, self.form.num_envs)
 
@@ -198,10 +203,9 @@ class Rollout:
         view = self.form.view
         return view.masks(rows.reshape(*shape, self.form.rows)) if view.num_masked else None
 
-    def _decode(self, rows: Any, *shape: int) -> Array:
+    def _decode(self, rows: Any, *shape: int) -> Any:
         """Observations from the numbers that hold them."""
-        found: Array = self.form.view.decode(rows.reshape(*shape, self.form.rows))
-        return found
+        return self.form.view.decode(rows.reshape(*shape, self.form.rows))
 
     @property
     def inputs(self) -> Array:
@@ -252,7 +256,7 @@ class Rollout:
         return np.stack(np.unravel_index(self._ends, shape), axis=1)
 
     @functools.cached_property
-    def final_observations(self) -> Array:
+    def final_observations(self) -> Any:
         """(F, ...), what the ending steps led to.
 
         The next row of `observations` shows nothing of it.
@@ -333,7 +337,7 @@ class Rollout:
         *,
         as_inputs: bool = False,
         packed: bool = False,
-    ) -> dict[str, Array]:
+    ) -> dict[str, Any]:
         """Return the T * N transitions for a buffer: step after step, all environments of each.
 
         Args:
@@ -343,7 +347,7 @@ class Rollout:
                 will do.
             as_inputs: give observations as networks see them, (T * N, observation_size) float32.
             packed: give planes by their bits, (T * N, planes, 4) uint32, a choice as int32, and
-                floats as float32: what agents keep.
+                floats as float32: what agents keep. The parts of a group are a dict in any case.
 
         Returns:
             Arrays (T * N, ...) by name. `next_observation` and `next_action_mask` are what the step
@@ -368,7 +372,7 @@ class Rollout:
         show = view.keep if packed else view.inputs if as_inputs else view.decode
         return {name: self._flat(name, show, as_inputs or packed) for name in chosen}
 
-    def _flat(self, name: str, show: Callable[[Array], Array], is_other: bool) -> Array:
+    def _flat(self, name: str, show: Callable[[Array], Any], is_other: bool) -> Any:
         """Return one array of `transitions`; `show` makes observations of rows."""
         if name.startswith("next_"):
             asarray, view, n = self._arrays.asarray, self.form.view, self.form.num_envs
@@ -384,5 +388,5 @@ class Rollout:
             return show(after)
         if name == "observation" and is_other:
             return show(self.records.observations.reshape(-1, self.form.rows))
-        array: Array = getattr(self, name if name.endswith("ated") else f"{name}s")
-        return array.reshape(-1, *array.shape[2:])
+        arrays: Any = getattr(self, name if name.endswith("ated") else f"{name}s")
+        return each_part(lambda array: array.reshape(-1, *array.shape[2:]), arrays)

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from rlcpu.envs.arguments import convert_actions, describe_bad_actions, find_bad_actions
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.layout import fault_of, rows_of, values_of
+from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.vector_env import Array, Parameters, VectorEnv
 
 
@@ -71,7 +72,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             self.render()
         if "action_mask" in infos:
             infos = {"action_mask": infos["action_mask"][0]}
-        return observations[0].copy(), infos
+        return each_part(lambda seen: seen[0].copy(), observations), infos
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Take one step; see `VectorEnv.step`.
@@ -110,7 +111,11 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
                 self.render()
         view, infos = self._batch.view, step.infos() if self._has_infos else {}
         # Its memory is that of the next step, and shown as it is where it holds floats.
-        observation = step.rows[:, 0].copy() if self._is_plain else view.show(step.rows.copy())[0]
+        observation = (
+            step.rows[:, 0].copy()
+            if self._is_plain
+            else each_part(_first, view.show(step.rows.copy()))
+        )
         return observation, step.reward.item(), terminated, truncated, infos
 
     def _go_on(self) -> None:
@@ -174,3 +179,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
 
     def __str__(self) -> str:
         return f"<{self!r}>"  # as Gymnasium's wrappers expect it
+
+
+def _first(observations: Array) -> Any:
+    return observations[0]

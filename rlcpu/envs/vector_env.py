@@ -92,9 +92,10 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     `copy.deepcopy` and `pickle` keep everything, and the copy goes on independently.
     Observations are float32, (num_envs, observation_size), stored environment by environment along
     the last axis of memory (Fortran order), as Gymnasium's own CartPoleVectorEnv returns them;
-    every returned array is new. Where the dynamics have an `action_mask`, the infos of `reset` and
-    `step` hold "action_mask", (num_envs, num_actions) int8: 1 for each action that is allowed in
-    the state that the observation shows.
+    every returned array is new. Observations of a `Dict` are a dict of arrays, (num_envs, ...) each
+    of its own dtype, which share one memory. Where the dynamics have an `action_mask`, the infos of
+    `reset` and `step` hold "action_mask", (num_envs, num_actions) int8: 1 for each action that is
+    allowed in the state that the observation shows.
 
     With `device="cuda"` arrays are CuPy's, on an NVIDIA GPU, and
 

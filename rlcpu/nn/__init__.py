@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         MaxPool,
         MinGru,
         Ones,
+        Parts,
         Planes,
         Relu,
         Residual,
@@ -69,6 +70,7 @@ __all__ = [
     "MinGru",
     "Network",
     "Ones",
+    "Parts",
     "Planes",
     "Relu",
     "Residual",
@@ -100,7 +102,7 @@ _MODULES = {
     "distributions": "categorical categoricals gaussian",
     "duals": "Dual slopes",
     "layers": "Activation Concatenate Convolution CustomLayer Dense Elu Embedding Graph Gru Image "
-    "Input LayerNorm Lstm MaxPool MinGru Ones Planes Relu Residual Silu Sum Tanh",
+    "Input LayerNorm Lstm MaxPool MinGru Ones Parts Planes Relu Residual Silu Sum Tanh",
     "learner": "Learner Update",
     "network": "Network",
     "operations": "argmax each entropy hold log_softmax max mean normal standardise sum take "

@@ -18,7 +18,7 @@ from rlcpu.replay.buffer import (
 from rlcpu.replay.checks import check_count, check_flag, check_number
 from rlcpu.replay.items import Batch, Items, NStep, Ring
 from rlcpu.replay.lock import complete
-from rlcpu.replay.loop import Loop, Parts, make_loop
+from rlcpu.replay.loop import Loop, LoopParts, make_loop
 from rlcpu.replay.samplers import MOST, ByPriority, ByValue, InOrder
 
 
@@ -103,7 +103,7 @@ class ReplayBuffer(Buffer):
         """
         assert self._n_step is not None
         with self.locked():
-            parts = Parts(
+            parts = LoopParts(
                 self.structure, self._storage, self._sampler, self._n_step, self._ring, self._stream
             )
             loop = make_loop(parts, batch, sources, count // self._envs, errors)

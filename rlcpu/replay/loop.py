@@ -86,7 +86,7 @@ class Loop(NamedTuple):
     fault: Any
 
 
-class Parts(NamedTuple):
+class LoopParts(NamedTuple):
     """Parts of a buffer of transitions, see `rlcpu.replay.buffer`."""
 
     structure: TransitionStructure
@@ -98,7 +98,11 @@ class Parts(NamedTuple):
 
 
 def make_loop(
-    parts: Parts, batch: Batch, sources: Mapping[str, tuple[int, int]], steps: int, errors: Array
+    parts: LoopParts,
+    batch: Batch,
+    sources: Mapping[str, tuple[int, int]],
+    steps: int,
+    errors: Array,
 ) -> Loop:
     """Return the memory of a buffer; see `ReplayBuffer.looping`.
 

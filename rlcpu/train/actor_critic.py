@@ -18,6 +18,7 @@ import numpy as np
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.train.off_policy import OffPolicyConfig
+from rlcpu.train.presets import network_of_critic
 
 
 def soft_bootstrap(
@@ -59,13 +60,17 @@ def critics_loss(batch: Any, critics: Any, target: Any) -> Any:
 def make_critics(
     dynamics: Dynamics, config: OffPolicyConfig, count: int, seed: int
 ) -> dict[str, nn.Network]:
-    """Return critics of observation and action by name, each from another seed."""
+    """Return critics of observation and action by name, each from another seed.
+
+    Raises:
+        ValueError: `config.network` is none for them, see `network_of_critic`.
+    """
+    seeds = {f"critic{k}": seed + k - 1 for k in range(1, count + 1)}
+    if config.network != "mlp":
+        return {name: network_of_critic(config, dynamics, each) for name, each in seeds.items()}
     inputs = dynamics.observation_size + dynamics.action_size
     sizes = (inputs, *config.hidden, 1)
-    return {
-        f"critic{k}": nn.Network(sizes, config.activation, seed=seed + k - 1)
-        for k in range(1, count + 1)
-    }
+    return {name: nn.Network(sizes, config.activation, seed=each) for name, each in seeds.items()}
 
 
 def movable(half: Any) -> Any:

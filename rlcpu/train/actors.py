@@ -14,19 +14,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.groups import num_inputs
 from rlcpu.envs.engine.observations import ObservationView
-from rlcpu.envs.networks import as_inputs, check_network, refuse_policy, shape_of
+from rlcpu.envs.networks import as_inputs, check_network, refuse_policy, shape_of, view_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
-from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import FORBIDDEN, Head, log_density, loop_largest, standard_normal
 from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.network import CLIP, Network, orthogonal
+from rlcpu.train.presets import network_of_values
 
 Array = npt.NDArray[Any]
 #: Bounds beyond this are none: Gymnasium gives speeds those of float32.
@@ -229,7 +230,8 @@ class Actor:
         self._actings = Actings()
         self.params = np.array(params, np.float32)
         self.observation_mean, self.observation_scale = normalisation(dynamics)
-        self.observation_shape = shape_of(dynamics.observation_space)
+        self.view = view_of(dynamics.observation_space)
+        self.observation_shape = shape_of(self.view)
         self.deterministic = False
 
     def __repr__(self) -> str:
@@ -250,6 +252,16 @@ class Actor:
         if network.state_size:
             raise ValueError("the policy's network has memory: expected one without")
         self.network = network
+
+    def take_layers(self, config: Any, dynamics: Dynamics, seed: int, gain: float = 1.0) -> None:
+        """Act by the layers that `config.network` names or makes, if these are not the usual ones.
+
+        Raises:
+            TypeError, ValueError: they do not fit the environment.
+        """
+        if config.network != "mlp":
+            outputs = sum(self.network.output_sizes.values())
+            self.take(network_of_values(config, dynamics, outputs, seed, gain), dynamics)
 
     def networks(self) -> dict[str, Network]:
         """Return the network, "policy"."""
@@ -321,8 +333,7 @@ class Actor:
             ValueError: observations have another shape.
             FloatingPointError: observations, parameters or outputs are NaN or infinite.
         """
-        given = as_numbers("observations", observations).astype(np.float32)
-        rows = as_inputs(given, self.observation_shape, self.observation_mean.size)
+        rows = as_inputs(observations, self.view)
         if not np.isfinite(rows).all():
             place = np.argwhere(~np.isfinite(rows))[0].tolist()
             raise FloatingPointError(
@@ -495,8 +506,14 @@ class Noisy(Squashed):
 def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
     """Means and scales that bring observations to +-1 where their space has bounds."""
     space: Any = dynamics.observation_space
+    parts = space.values() if isinstance(space, Dict) else [space]
+    means, scales = zip(*map(_normalisation_of, parts), strict=True)
+    return np.concatenate(means), np.concatenate(scales)
+
+
+def _normalisation_of(space: Any) -> tuple[Array, Array]:
     if not isinstance(space, Box):
-        size = dynamics.observation_size
+        size = num_inputs(space)
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     low, high = (x.astype(np.float64).ravel() for x in (space.low, space.high))
     bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED) & (high > low)

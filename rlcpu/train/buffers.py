@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import replay
+from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.transitions import example_of
 from rlcpu.envs.vector_env import VectorEnv
@@ -65,7 +66,8 @@ def has_priorities(buffer: Any) -> bool:
 
 def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:
     """Store a rollout's transitions; `returns` are those of the last episodes, its own too."""
-    names = [field.name for field in buffer.structure.fields]  # those of `example_of(env)`
+    # Those of `example_of(env)`; the parts of a group are fields "observation.speed".
+    names = [field.name.partition(".")[0] for field in buffer.structure.fields]
     columns = rollout.transitions(names, packed=True)
     if columns["reward"].dtype != np.float32:
         columns["reward"] = columns["reward"].astype(np.float32)
@@ -74,7 +76,10 @@ def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:
         return
     if buffer.num_envs is not None:
         shape = rollout.rewards.shape
-        columns = {name: x.reshape(*shape, *x.shape[1:]) for name, x in columns.items()}
+        columns = {
+            name: each_part(lambda array: array.reshape(*shape, *array.shape[1:]), held)
+            for name, held in columns.items()
+        }
     buffer.add(columns)
 
 

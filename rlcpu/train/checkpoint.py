@@ -23,6 +23,7 @@ from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.lane import LANES, NUM_WORDS
 from rlcpu.envs.gymnasium.task import GymnasiumTask
+from rlcpu.envs.networks import is_one
 from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
@@ -117,7 +118,7 @@ class Agent:
 
     def predict(
         self,
-        observations: npt.ArrayLike,
+        observations: npt.ArrayLike | Mapping[str, npt.ArrayLike],
         deterministic: bool = True,
         action_masks: npt.ArrayLike | None = None,
         *,
@@ -127,7 +128,8 @@ class Agent:
         """Actions for observations.
 
         Args:
-            observations: (n, observation_size), or (observation_size,) of one environment.
+            observations: (n, observation_size), or (observation_size,) of one environment; of a
+                `Dict` a mapping of its parts.
             deterministic: take the most likely action, or the best, in place of drawing one.
             action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
                 actions are allowed, as `infos["action_mask"]` says; None where all are.
@@ -148,7 +150,7 @@ class Agent:
             FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
         """
         masks = check_masks(self.env.dynamics, action_masks)
-        single = np.ndim(observations) == len(self.policy.observation_shape)
+        single = is_one(observations, self.policy.view)
         if not self.state_size:
             if state is not None or starts is not None:
                 raise ValueError(f"state, starts: {type(self).__name__} has no memory")
@@ -163,7 +165,7 @@ class Agent:
         return (actions[0], after[0]) if single else (actions, after)
 
     def _actions_of(
-        self, observations: npt.ArrayLike, greedy: bool, masks: Array | None, memory: Any = None
+        self, observations: Any, greedy: bool, masks: Array | None, memory: Any = None
     ) -> Any:
         """Actions for observations.
 
@@ -523,7 +525,8 @@ def _check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array], is_o
 
     `is_ours` tells whether the networks are those of the settings.
     """
-    least = num_parameters((dynamics.observation_size, *config.hidden))
+    inputs = dynamics.observation_size if is_ours else 1  # of images few reach dense layers
+    least = num_parameters((inputs, *config.hidden))
     if arrays["policy_parameters"].size < least and (is_ours or least > _MOST_PARAMETERS):
         size = arrays["policy_parameters"].size
         raise ValueError(f"policy_parameters has {size} numbers, expected {least} at least")

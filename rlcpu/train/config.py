@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rlcpu.envs.dynamics import Dynamics
@@ -22,7 +22,7 @@ from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.train.presets import Layers, check_network_setting
+from rlcpu.train.presets import Layers, check_network_setting, fitting_network
 
 _Arguments = ParamSpec("_Arguments")
 Env = str | Dynamics | VectorEnv
@@ -301,7 +301,10 @@ def choose_config(
         TypeError, ValueError: they are not its settings, or bad, or do not fit the environments.
     """
     if config is None:
-        config = usual
+        space = (env.dynamics if isinstance(env, VectorEnv) else env).observation_space
+        network, config = fitting_network(space), usual
+        if network != "mlp" and getattr(usual, "network", None) == "mlp":
+            config = usual.replace({"network": network})
     elif not isinstance(config, agent.Config):
         raise TypeError(f"config={config!r}: expected a {agent.Config.__name__}")
     for name in settings:
@@ -631,5 +634,5 @@ def default_config(dynamics: Dynamics) -> PPOConfig:
     if dynamics.id in MUJOCO_HORIZONS:
         gamma, lambda_ = MUJOCO_HORIZONS[dynamics.id]
         return MUJOCO.replace({"gamma": gamma, "lambda_": lambda_})
-    floats = isinstance(dynamics.observation_space, Box)
+    floats = isinstance(dynamics.observation_space, Box | Dict)
     return DEFAULTS.get(dynamics.id, GENERAL if floats else GENERAL_SYMBOLS)

@@ -23,7 +23,6 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
 from rlcpu.train.config import Env, Schedule, typed_by
 from rlcpu.train.off_policy import Arguments, OffPolicy, OffPolicyConfig
-from rlcpu.train.presets import Layers, network_of_values
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -72,7 +71,6 @@ class DQNConfig(OffPolicyConfig):
 
     Attributes:
         double: the network that is learnt chooses the next action, its target values it.
-        network: "mlp", "conv" or "impala", or a function; see `PQNConfig`.
         dueling: a network of the state's value and of how much better actions are than the mean.
         exploration_initial, exploration_final: probability of a random action, first and last.
         exploration_schedule: how it gets from the one to the other; see `learning_rate_schedule`.
@@ -84,7 +82,6 @@ class DQNConfig(OffPolicyConfig):
     """
 
     double: bool = True
-    network: str | Layers = "mlp"
     dueling: bool = False
     exploration_initial: float = 1.0
     exploration_final: float = 0.05
@@ -198,9 +195,7 @@ class DQN(OffPolicy):
         check_discrete(dynamics)
         config = self.config
         policy = EpsilonGreedy(dynamics, config.hidden, config.activation, config.dueling, seed)
-        if config.network != "mlp":
-            outputs = dynamics.num_actions + config.dueling
-            policy.take(network_of_values(config, dynamics, outputs, seed), dynamics)
+        policy.take_layers(config, dynamics, seed)
         if not config.scale_observations:
             policy.observation_mean[:], policy.observation_scale[:] = 0.0, 1.0
         return policy

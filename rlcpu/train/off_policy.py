@@ -44,6 +44,7 @@ from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.train.history import History, LearningBar, Progress
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.train.presets import Layers
 from rlcpu.train.rounds import (
     AT_ONCE,
     BAD_PRIORITY,
@@ -91,6 +92,9 @@ class OffPolicyConfig(Settings):
             returns so far and clipped to +-10; sums of n steps, to n times as much.
         max_gradient_norm: norm above which gradients are scaled down to it.
         adam_epsilon: added to the root of Adam's second moment.
+        network: "mlp"; "conv" or "impala", with convolutions of images and boards in front of the
+            hidden layers; or a function, see `PPOConfig`. Critics of actions take these behind the
+            convolutions, or behind the function's layers, and in front of the hidden ones.
         hidden: units of the hidden layers, of all networks.
         activation: "relu" or "tanh".
 
@@ -115,6 +119,7 @@ class OffPolicyConfig(Settings):
     normalize_rewards: bool = False
     max_gradient_norm: float = float("inf")
     adam_epsilon: float = 1e-8
+    network: str | Layers = "mlp"
     hidden: tuple[int, ...] = (256, 256)
     activation: Literal["relu", "tanh"] = "relu"
 

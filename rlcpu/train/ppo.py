@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rlcpu import nn
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.networks import MLP, NetworkPolicy, image_shape
+from rlcpu.envs.networks import MLP, NetworkPolicy, pixel_scales
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
@@ -183,8 +183,7 @@ class PPO(checkpoint.Agent):
         else:
             policy = NetworkPolicy.of_layers(*spaces, made, config.value, seed)
         policy.log_std[:] = config.log_std_init
-        if image_shape(spaces[0]) and float(np.max(spaces[0].high)) == 255.0:  # type: ignore[attr-defined]
-            policy.observation_scale[:] = 1.0 / 255.0  # pixels
+        policy.observation_scale[:] = pixel_scales(spaces[0])
         return policy
 
     # ------------------------------------------------------------ what a subclass may bring

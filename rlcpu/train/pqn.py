@@ -26,7 +26,7 @@ from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
 from rlcpu.train.config import Env, Schedule, Settings, typed_by
 from rlcpu.train.off_policy import Arguments, Array, OffPolicy
-from rlcpu.train.presets import Layers, network_of_values
+from rlcpu.train.presets import Layers
 
 
 def squared_error(value: float, target: float) -> float:
@@ -160,9 +160,7 @@ class PQN(OffPolicy):
         policy = EpsilonGreedy(
             dynamics, config.hidden, config.activation, seed=seed, layer_norm=config.layer_norm
         )
-        if config.network != "mlp":
-            outputs = dynamics.num_actions
-            policy.take(network_of_values(config, dynamics, outputs, seed), dynamics)
+        policy.take_layers(config, dynamics, seed)
         return policy
 
     def networks(self, seed: int) -> dict[str, Any]:

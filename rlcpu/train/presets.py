@@ -3,7 +3,9 @@
     network="gru"                                        # a preset, made of the agent's settings
     network=lambda space: nn.Dense(64) >> nn.Gru(64)     # your own, of an observation space
 
-An agent puts its outputs behind them, one dense layer for each.
+An agent puts its outputs behind them, one dense layer for each. The parts of a `Dict` are inputs by
+their names: `nn.Concatenate(nn.Input("speed"), nn.Input("camera") >> ...)`. A preset gives images
+and boards to convolutions, and joins what these make with all other parts.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from gymnasium.spaces import Space
+from gymnasium.spaces import Box, Dict, Space
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.networks import image_shape
+from rlcpu.envs.engine.groups import is_image
+from rlcpu.envs.networks import image_shape, seen_by
 
 #: What makes the layers of an observation space.
 Layers = Callable[[Space[Any]], nn.Graph]
@@ -29,17 +32,32 @@ def perceptron(config: Any, space: Space[Any]) -> nn.Graph:
 
 
 def remembering(memory: Callable[[int], nn.Graph], config: Any, space: Space[Any]) -> nn.Graph:
-    """Return such layers, of which the last remembers."""
+    """Return such layers, of which the last remembers; images of a `Dict` are convolved first."""
     *sizes, last = config.hidden
-    return _dense(sizes, config.activation) >> memory(last) if sizes else memory(last)
+    layers = [_dense(sizes, config.activation)] if sizes else []
+    if isinstance(space, Dict) and any(map(is_image, space.values())):
+        layers = [convolved(config, space), *layers]
+    return functools.reduce(operator.rshift, [*layers, memory(last)])
 
 
 def convolution(config: Any, space: Space[Any]) -> nn.Graph:
-    """Return convolutions of an image or board, then dense layers of `hidden` units.
+    """Return convolutions of images and boards, then dense layers of `hidden` units."""
+    return _behind(convolved(config, space), config)
+
+
+def impala(config: Any, space: Space[Any]) -> nn.Graph:
+    """Return residual blocks of images and boards, then dense layers of `hidden` units."""
+    return _behind(through_blocks(config, space), config)
+
+
+def convolved(config: Any, space: Space[Any]) -> nn.Graph:
+    """Return convolutions of an image or board, joined with the other parts of a `Dict`.
 
     A board has one, of 3 x 3 cells (Young & Tian 2019, "MinAtar"); an image of 36 pixels or more
     those of Mnih et al. 2015, "Human-level control through deep reinforcement learning".
     """
+    if isinstance(space, Dict):
+        return _joined(convolved, config, space)
     seen = _image(config, space)
     is_large = min(seen.height, seen.width) >= 36
     sizes = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if is_large else ((16, 3, 1),)
@@ -48,31 +66,48 @@ def convolution(config: Any, space: Space[Any]) -> nn.Graph:
         layers = layers >> nn.Convolution(channels, window, stride=stride)
         layers = layers >> nn.LayerNorm(each_pixel=True) if _normalises(config) else layers
         layers = layers >> nn.Relu()
-    return _behind(layers, config)
+    return layers
 
 
-def impala(config: Any, space: Space[Any]) -> nn.Graph:
-    """Return three stacks of residual blocks, then dense layers of `hidden` units.
+def through_blocks(config: Any, space: Space[Any]) -> nn.Graph:
+    """Return three stacks of residual blocks, joined with the other parts of a `Dict`.
 
     Source: Espeholt et al. 2018, "IMPALA", figure 3.
     """
+    if isinstance(space, Dict):
+        return _joined(through_blocks, config, space)
     layers: nn.Graph = _image(config, space)
     for channels in (16, 32, 32):
         layers = layers >> nn.Convolution(channels, 3, padding=1) >> nn.MaxPool(3, 2, padding=1)
         for _ in range(2):
             first, second = (nn.Convolution(channels, 3, padding=1) for _ in range(2))
             layers = layers >> nn.Residual(nn.Relu() >> first >> nn.Relu() >> second)
-    return _behind(layers >> nn.Relu(), config)
+    return layers >> nn.Relu()
+
+
+def _joined(layers: Callable[[Any, Space[Any]], nn.Graph], config: Any, space: Dict) -> nn.Graph:
+    """Return layers for each image and board of a `Dict`, beside all other parts as they are."""
+    if not any(map(is_image, space.values())):
+        raise _no_image(config, space)
+    parts: list[nn.Graph] = [
+        nn.Input(name) >> layers(config, part) if is_image(part) else nn.Input(name)
+        for name, part in space.items()
+    ]
+    return parts[0] if len(parts) == 1 else nn.Concatenate(*parts)
+
+
+def _no_image(config: Any, space: Space[Any]) -> ValueError:
+    return ValueError(
+        f"network={config.network!r}: observations are of {space}, expected images or boards of "
+        "three axes"
+    )
 
 
 def _image(config: Any, space: Space[Any]) -> nn.Image:
     """Return the layer that says how an observation is an image."""
     sizes = image_shape(space)
     if sizes is None:
-        raise ValueError(
-            f"network={config.network!r}: observations are of {space}, expected images or boards "
-            "of three axes"
-        )
+        raise _no_image(config, space)
     height, width, channels, are_planes = sizes
     return nn.Planes(channels, height, width) if are_planes else nn.Image(height, width, channels)
 
@@ -121,10 +156,42 @@ def layers_of(config: Any) -> Layers:
     return make
 
 
-def network_of_values(config: Any, dynamics: Dynamics, outputs: int, seed: int) -> nn.Network:
-    """Return the network of an agent that learns values of actions, of so many outputs."""
-    layers = layers_of(config)(dynamics.observation_space) >> nn.Dense(outputs, 1.0)
+def network_of_values(
+    config: Any, dynamics: Dynamics, outputs: int, seed: int, gain: float = 1.0
+) -> nn.Network:
+    """Return a network of an agent that learns values of actions, of so many outputs."""
+    layers = seen_by(layers_of(config), dynamics.observation_space) >> nn.Dense(outputs, gain)
     return nn.Network(dynamics.observation_size, layers, seed=seed)
+
+
+#: What presets have in front of their hidden layers.
+_IN_FRONT = {"conv": convolved, "impala": through_blocks}
+
+
+def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
+    """Return a network of an observation and an action, which comes in behind what is seen.
+
+    What a preset has in front of its hidden layers, or the user's layers, are made of the
+    observation; the action is joined to that, and the hidden layers follow.
+
+    Raises:
+        ValueError: the preset has memory.
+    """
+    name = config.network
+    if not callable(name) and name not in _IN_FRONT:
+        raise ValueError(f"network={name!r}: critics of actions have no memory")
+    front = layers_of(config) if callable(name) else functools.partial(_IN_FRONT[name], config)
+    seen = nn.Input("observation") >> seen_by(front, dynamics.observation_space)
+    hidden = _dense(config.hidden, config.activation, _normalises(config))
+    graph = nn.Concatenate(seen, nn.Input("action")) >> hidden >> nn.Dense(1, 1.0)
+    sizes = {"observation": dynamics.observation_size, "action": dynamics.action_size}
+    return nn.Network(sizes, graph, seed=seed)
+
+
+def fitting_network(space: Space[Any]) -> str:
+    """Return the preset for observations of a space: "conv" where there are images."""
+    parts = space.values() if isinstance(space, Dict) else [space]
+    return "conv" if any(is_image(part) and isinstance(part, Box) for part in parts) else "mlp"
 
 
 def check_network_setting(network: Any) -> None:

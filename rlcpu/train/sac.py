@@ -156,7 +156,9 @@ class SAC(OffPolicy):
         def __init__(self, env: Env, **settings: Any) -> None: ...
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> SquashedGaussian:
-        return SquashedGaussian(dynamics, self.config.hidden, self.config.activation, seed)
+        policy = SquashedGaussian(dynamics, self.config.hidden, self.config.activation, seed)
+        policy.take_layers(self.config, dynamics, seed, 0.01)
+        return policy
 
     def networks(self, seed: int) -> dict[str, Any]:
         """Return the networks, and log(alpha); see `OffPolicy.networks`."""

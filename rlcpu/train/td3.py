@@ -143,7 +143,9 @@ class TD3(OffPolicy):
         def __init__(self, env: Env, **settings: Any) -> None: ...
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> Noisy:
-        return Noisy(dynamics, self.config.hidden, self.config.activation, seed)
+        policy = Noisy(dynamics, self.config.hidden, self.config.activation, seed)
+        policy.take_layers(self.config, dynamics, seed, 0.01)
+        return policy
 
     def networks(self, seed: int) -> dict[str, Any]:
         """Return the networks; see `OffPolicy.networks`."""

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -187,15 +187,16 @@ def test_policies_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("observed", "text"),
     [
-        (Box(0, 255, (8, 8, 3, 2), np.uint8), r"Box\(\(8, 8, 3, 2\), uint8\): expected a Box of"),
-        (Box(-1, 1, (2, 2)), r"Box\(\(2, 2\), float32\): expected a Box of one axis.*Flatten"),
-        (Dict({"a": Discrete(2)}), "expected a Box of one axis.*FlattenObservation"),
-        (Discrete(3, start=1), "expected a Box of one axis.*or a Discrete from 0 on"),
-        (MultiBinary(3), "expected a Box of one axis"),
+        (Box(-1, 1, ()), r"Box\(\(\), float32\): expected a Box of.*or a Dict of these"),
+        (Tuple((Discrete(2),)), "expected a Box of.*FlattenObservation"),
+        (
+            Dict({"a": Discrete(2), "b": Dict({"c": Discrete(2)})}),
+            r"\['b'\]=Dict\(.*\): expected a Box of",
+        ),
     ],
 )
 def test_observations_that_are_refused(observed: Any, text: str) -> None:
-    with pytest.raises(TypeError, match=f"Book: observation_space={text}|Book.*{text}"):
+    with pytest.raises(TypeError, match=f"Book: observation_space.*{text}"):
         GymnasiumEnv(Book([1], observed=observed))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from rlcpu.policies import MLP, Linear
 from tests import naive
@@ -117,7 +117,7 @@ def test_policy_without_values_has_none() -> None:
     ("arguments", "error", "message"),
     [
         ({"observation_space": Dict()}, TypeError, "observation_space=.*: expected a Box"),
-        ({"observation_space": MultiDiscrete([2])}, TypeError, "observation_space=.*: expected"),
+        ({"observation_space": Tuple((Discrete(2),))}, TypeError, "observation_space=.*: expected"),
         ({"action_space": MultiBinary(2)}, TypeError, "action_space=.*: expected a Discrete"),
         ({"action_space": Box(0, 1, (2, 2))}, TypeError, "action_space=.*: expected a Discrete"),
         ({"hidden": 64}, TypeError, "hidden=64: expected a sequence of ints"),

@@ -352,7 +352,7 @@ BAD = [
     (
         changed(observation_space=Discrete(4), observe=lambda state, params: 4),
         ValueError,
-        "observe returned 4: expected 0 to 3",
+        "observe returned observation=4: expected 0 to 3",
     ),
     (changed(observation_space=MultiBinary(90)), ValueError, r"of \(planes, rows, columns\)"),
     (changed(observation_space=MultiBinary((1, 12, 12))), ValueError, "at most 128 cells"),

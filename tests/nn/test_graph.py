@@ -136,3 +136,53 @@ def test_inputs_by_other_names() -> None:
         network.outputs({"a": a, "b": b[:4]})
     with pytest.raises(ValueError, match=r"slopes\['x'\] have shape \(5, 1\): expected \(n, 2\)"):
         network.gradients({"a": a, "b": b}, {"x": np.zeros((5, 1))})
+
+
+def seen_layers() -> Any:
+    """Layers of three inputs, one of which two layers read."""
+    picture = nn.Input("picture") >> nn.Planes(2, 4, 5) >> nn.Convolution(3, 2) >> nn.Relu()
+    numbers = nn.Concatenate(nn.Input("near") >> nn.Dense(4) >> nn.Tanh(), nn.Input("near"))
+    return nn.Concatenate(picture, numbers, nn.Input("far")) >> nn.Dense(2)
+
+
+def test_parts_are_inputs() -> None:
+    """What `Parts` cuts out of one input is what a network of as many inputs is given."""
+    sizes = {"far": 17, "near": 3, "picture": 40}
+    parts = nn.Network(60, nn.Parts(sizes, seen_layers()), seed=3)
+    named = nn.Network(sizes, seen_layers(), seed=3)
+    np.testing.assert_array_equal(parts.parameters, named.parameters)
+    rng = np.random.default_rng(0)
+    rows, slopes = rng.normal(size=(6, 60)), rng.normal(size=(6, 2))
+    cut = dict(zip(sizes, np.split(rows, [17, 20], axis=1), strict=True))
+    np.testing.assert_array_equal(parts.outputs(rows), named.outputs(cut))
+    by_parameters, by_inputs = parts.gradients(rows, slopes)
+    others, by_named = named.gradients(cut, slopes)
+    np.testing.assert_array_equal(by_parameters, others)
+    np.testing.assert_array_equal(by_inputs, np.concatenate([*by_named.values()], axis=1))
+
+
+def test_parts_and_the_whole_are_read_together() -> None:
+    """A layer without an input in front of it reads all numbers; derivatives add up."""
+    layers = nn.Sum(nn.Dense(2), nn.Input("b") >> nn.Dense(2))
+    network = nn.Network(5, nn.Parts({"a": 3, "b": 2}, layers), seed=1)
+    arrays = network.arrays()
+    whole, part = arrays["dense0.weights"], arrays["dense1.weights"]
+    rows, slopes = np.random.default_rng(1).normal(size=(2, 4, 5))[..., :5], np.ones((4, 2))
+    outputs = rows[0] @ whole + rows[0][:, 3:] @ part
+    np.testing.assert_allclose(network.outputs(rows[0]), outputs, rtol=1e-5, atol=1e-6)
+    by_inputs = slopes @ whole.T
+    by_inputs[:, 3:] += slopes @ part.T
+    np.testing.assert_allclose(
+        network.gradients(rows[0], slopes)[1], by_inputs, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_parts_that_do_not_fit() -> None:
+    sizes = {"a": 3, "b": 2}
+    for size, layers, text in (
+        (6, nn.Input("a") >> nn.Dense(2), "has 5 numbers: what stands in front has 6"),
+        (5, nn.Input("a") >> nn.Dense(2), r"no layer reads the part 'b': nn.Input\('b'\)"),
+        (5, nn.Input("c") >> nn.Dense(2), "the network has the inputs a, b"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            nn.Network(size, nn.Parts(sizes, layers))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from rlcpu.envs.checks import watched
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
@@ -295,7 +295,7 @@ class Trial:
         """Describe the part of an observation that lies outside its space."""
         space: Any = self.dynamics.observation_space
         if not isinstance(space, Box):
-            if fault := outside(self.dynamics, observation):
+            if fault := outside(self.dynamics, observation, slack=1e-6):
                 yield f"{fault} of observation_space"
             return
         # One rounding to float32 is allowed.
@@ -337,7 +337,7 @@ class Trial:
         shown, reached = dynamics.observation, engine.get_state().T
         rows = engine.observe()
         masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
-        seen = np.column_stack([columns_of(shown, rows), masks])
+        seen = np.column_stack([columns_of(shown, rows[: shown.rows(np.float32)]), masks])
         flags = [terminated, truncated][: 1 + dynamics.truncates]
         names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
         names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
@@ -373,6 +373,7 @@ class Trial:
         """Reset, step and randomize in plain Python, whose results are numbers in one array."""
         dynamics, layout, shown = self.dynamics, self.dynamics.state, self.dynamics.observation
         functions = {key: getattr(dynamics, key) for key in dynamics.functions}
+        is_group = isinstance(dynamics.observation_space, Dict)
 
         def randomize(rng: Any, params: Any) -> Array:
             found = self.plain(functions, "randomize", rng, params)
@@ -383,7 +384,9 @@ class Trial:
 
         def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
             reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
-            seen: Any = numbers_of(shown, self.plain(functions, "observe", reached, params))
+            seen: Any = self.plain(functions, "observe", reached, params)
+            seen = _rounded(shown, seen, np.float32) if is_group else seen
+            seen = numbers_of(shown, seen)
             seen = np.float32(seen) if shown.is_plain else seen
             if dynamics.action_mask:
                 seen = *seen, *self.plain(functions, "action_mask", reached, params)
@@ -435,14 +438,12 @@ class Trial:
             varied = {name: values[begin:end] for name, values in resized.varied.items()}
             dynamics = resized.with_params(**varied) if varied else resized
             env = VectorEnv(dynamics, end - begin, num_threads=1)
-            results = [env.reset(seed=seeds[begin:end])[0]]
+            results = [_flat(env.reset(seed=seeds[begin:end])[0])]
             for chosen in actions[:, begin:end]:
                 if self.dynamics.action_mask:
                     chosen = _allow(chosen, env.action_masks())
                 observations, rewards, terminated, *_ = env.step(chosen)
-                rows = observations.reshape(end - begin, -1)
-                results.append(np.column_stack([rows, rewards, terminated]))
-            results[0] = results[0].reshape(end - begin, -1)
+                results.append(np.column_stack([_flat(observations), rewards, terminated]))
             results.append(columns_of(self.dynamics.state, env.engine.get_state().T))
             runs.append(np.column_stack(results))
         whole, again, *parts = runs
@@ -450,6 +451,12 @@ class Trial:
             if not np.array_equal(whole, other, equal_nan=True):
                 i = int(np.argmax((whole != other).any(axis=1)))
                 self.note("error", f"environment {i} of {n} differs when the seed is run {kind}")
+
+
+def _flat(observations: Any) -> Array:
+    """Return observations (n, ...), or the parts of groups, as rows of numbers."""
+    parts = observations.values() if isinstance(observations, dict) else [observations]
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
 def _names(what: str, layout: Layout | ArrayLayout) -> list[str]:

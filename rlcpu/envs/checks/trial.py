@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from numba import types as nbtypes
 
 from rlcpu.envs.engine.arrays import ArrayLayout, State, layout_of_class
+from rlcpu.envs.engine.groups import check_group, fault_of_value, written_layout
 from rlcpu.envs.engine.layout import Layout, fault_of, floats, layout_of
 from rlcpu.kernels.boards import CELLS, Board
 from rlcpu.kernels.checks import as_numbers, check_count
@@ -75,8 +76,11 @@ def check_spaces(dynamics: Dynamics) -> None:
     for field in ("observation_space", "action_space"):
         space, start = getattr(dynamics, field), f"{dynamics.id}: {field}"
         is_written = field == "observation_space" and dynamics.writes_observation
-        if isinstance(space, Discrete):
-            if space.start != 0:
+        if field == "observation_space" and isinstance(space, Dict):
+            if fault := check_group(space, is_written):
+                raise TypeError(f"{start} {fault}")
+        elif isinstance(space, Discrete):
+            if space.start != 0 and field == "action_space":
                 raise ValueError(f"{start}={space} has to start at 0")
         elif field == "action_space" and isinstance(space, MultiDiscrete):
             if space.nvec.ndim != 1 or space.nvec.size == 0 or space.start.any():
@@ -389,19 +393,32 @@ def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> None:
     _check_value(dynamics, "observe", "observation", observation, dynamics.observation)
     fault = outside(dynamics, observation)
     if fault:
-        raise ValueError(f"{dynamics.id}: observe returned {fault}, for state={state!r}")
+        raise ValueError(
+            f"{dynamics.id}: observe returned {fault}, for state={state!r}, in "
+            f"{_line_of(dynamics.observe)}"
+        )
 
 
-def outside(dynamics: Dynamics, observation: Any) -> str:
-    """Describe the part of whole numbers or boards that lies outside a space; "" for none."""
+def _line_of(function: Any) -> str:
+    code = function.__code__
+    return f"{code.co_filename}, line {code.co_firstlineno}"
+
+
+def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) -> str:
+    """Describe the part of whole numbers or boards that lies outside a space; "" for none.
+
+    With `slack` floats as well, see `rlcpu.envs.engine.groups.fault_of_value`.
+    """
     space = dynamics.observation_space
-    if isinstance(space, Discrete) and not 0 <= observation < space.n:
-        return f"{observation}: expected 0 to {space.n - 1}"
-    if isinstance(space, MultiBinary):
-        cells = math.prod(space.shape[1:])
-        for plane, board in enumerate(observation):
-            if board >> cells:
-                return f"cell {board.bit_length() - 1} of plane {plane}: expected 0 to {cells - 1}"
+    spaces: dict[str, Any] = dict(space.items()) if isinstance(space, Dict) else {"": space}
+    for name, part in spaces.items():
+        if slack is None and isinstance(part, Box) and part.dtype == np.float32:
+            continue
+        fault = fault_of_value(
+            part, getattr(observation, name) if name else observation, slack or 0
+        )
+        if fault:
+            return f"{name or 'observation'}{fault}"
     return ""
 
 
@@ -470,7 +487,8 @@ def call_function(
     inputs = (state, *inputs[before is not None :])
     if name == "observe" and dynamics.writes_observation:
         space: Any = dynamics.observation_space
-        out = np.zeros(space.shape, np.float32)
+        is_group = isinstance(space, Dict)
+        out = written_layout(space).made() if is_group else np.zeros(space.shape, np.float32)
         _refuse_result(dynamics, name, "out", function(*inputs, out))
         result: Any = out
     else:
@@ -585,6 +603,10 @@ def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: A
         _check_numbers(dynamics, name, what, value, layout.fields[0].size)
         return
     fault = fault_of(layout, value)
+    if fault and isinstance(value, State) and name == "observe":
+        bad = layout.names_not_finite(value)[0]
+        told = f"out.{bad} is {getattr(value, bad)}"
+        raise ValueError(f"{dynamics.id}: observe has to write finite numbers; {told}")
     if fault:
         raise TypeError(f"{dynamics.id}: {name} has to return {what} as {fault}")
 

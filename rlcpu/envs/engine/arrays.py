@@ -204,6 +204,8 @@ def layout_of_class(made: Any) -> ArrayLayout:
     Raises:
         TypeError: a field has no type hint of `_WANTED`, or there is no field.
     """
+    if given := vars(made).get("_fields_given"):
+        return ArrayLayout(made, given)
     try:
         hints = typing.get_type_hints(made)
     except NameError as error:
@@ -214,6 +216,12 @@ def layout_of_class(made: Any) -> ArrayLayout:
 
 
 _layout_of: Any = functools.cache(layout_of_class)
+
+
+@functools.cache
+def layout_of_fields(name: str, fields: tuple[ArrayField, ...]) -> ArrayLayout:
+    """Return the layout of a subclass of `State` of that name, made here of these fields."""
+    return layout_of_class(type(name, (State,), {"_fields_given": fields}))
 
 
 def _field(made: type, name: str, hint: Any) -> ArrayField:

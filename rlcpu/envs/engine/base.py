@@ -2,11 +2,12 @@
 
 `VectorEnv` is Gymnasium's face of an engine; `collect`, `simulate` and agents let policies act in
 it. Observations are rows of numbers here, row r of environment i at [r, i], with action masks as
-bits in the last rows: `rlcpu.envs.engine.observations.View` shows them to users.
+bits in the last rows: `rlcpu.envs.engine.observations.ObservationView` shows them to users.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from rlcpu.envs.engine.form import Form
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import values_of
 from rlcpu.envs.engine.masks import mask_rows, write_masks
-from rlcpu.envs.engine.observations import ObservationView
+from rlcpu.envs.engine.observations import ObservationView, each_part
 from rlcpu.envs.policies import Policy, carrier_of, check_policy
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.random import new_seeds, stream_seeds
@@ -212,8 +213,8 @@ class Engine(Carrying):
             return None
         final_obs, places = np.full(ended.size, None, dtype=object), np.flatnonzero(ended)
         shown = self.view.show(step.finals[:, places])
-        for i, observation in zip(places, shown, strict=True):
-            final_obs[i] = observation.copy()
+        for k, i in enumerate(places.tolist()):
+            final_obs[i] = each_part(functools.partial(_copy_of, k), shown)
         return final_obs
 
     def to_host(self, array: Any) -> Any:
@@ -385,6 +386,10 @@ class Engine(Carrying):
         rows = (values.tolist() if values.ndim == 1 else [*values] for values in params.values())
         each = zip(*rows, strict=True)
         return [self.dynamics.shown_params(dict(zip(params, v, strict=True))) for v in each]
+
+
+def _copy_of(k: int, observations: Array) -> Any:
+    return observations[k].copy()
 
 
 class Runner:

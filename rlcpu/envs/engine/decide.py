@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,9 +13,11 @@ import numpy as np
 from rlcpu.envs.engine.lane import ELAPSED, LANES, Structure, compile_lane
 from rlcpu.envs.engine.layout import make_decode
 from rlcpu.envs.engine.masks import make_spread, make_unpack
+from rlcpu.envs.engine.observations import GroupPart
+from rlcpu.envs.engine.record import make_state_at
 from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.boards import append_cells
-from rlcpu.kernels.compile import define, inline, merge, specialise
+from rlcpu.kernels.compile import define, inline, merge, outline, specialise
 from rlcpu.kernels.matmul import MANY_ONES
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
 from rlcpu.kernels.random import uniforms
@@ -57,7 +60,7 @@ def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
 
 def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
     assert policy.act is not None
-    act = specialise(policy.act, np.float32)
+    act = specialise(policy.act, np.float32, arrays=env.observation.is_record)
     size = env.observation_rows
     single = _make_inputs(env)
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
@@ -87,6 +90,9 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
 def _make_inputs(env: Structure) -> Callable[..., Any]:
     """Inlinable function: rows of an observation -> the observation that a function gets."""
     size, shape, blank = env.observation_rows, env.shape, np.float32(0)
+    if env.observation.is_record:
+        record_at, _ = make_state_at(env.observation, np.float32)
+        return inline(lambda rows: record_at(rows, 0))
     if shape:
         return inline(lambda rows: array_at(place_of(rows, 0), shape, blank))
     return _singles(size) if env.observation.is_plain else make_decode(env.observation, np.float32)
@@ -99,7 +105,7 @@ def make_take(env: Structure) -> Callable[..., Any]:
     A tuple, or an array where `observe` writes into one.
     """
     size, blank = env.shown_rows, np.float32(0)
-    if env.shape:  # not a slice, whose owner would be counted
+    if env.is_written:  # not a slice, whose owner would be counted
         return inline(lambda seen, i: array_at(place_of(seen, i * size), (size,), blank))
     load = load_rows(size, ANY)
     return inline(lambda seen, i: load(seen, 1, i * size))
@@ -139,7 +145,7 @@ def _decide_by_network(
     has_value = policy.value != "none"
     none = np.float32(0)
 
-    plain, size = env.observation.is_plain or env.shape != (), env.observation_rows
+    plain, size = env.observation.is_plain or env.is_written, env.observation_rows
 
     rows_of = _make_rows(policy.value == "separate")
 
@@ -185,12 +191,13 @@ def _make_prepare(
 
     The last `cells` numbers of scratch are not its own.
     """
-    read, size, is_written = _make_read(env, dtype), env.observation_rows, env.shape != ()
-    see, is_binary = _make_see(env, dtype), not (env.observation.is_plain or is_written)
+    read, size, is_written = _make_read(env, dtype), env.observation_rows, env.is_written
+    see, is_group = _make_see(env, dtype), env.parts != ()
+    is_binary = not (env.observation.is_plain or is_written or is_group)
     find: Any = _make_find(env) if is_binary else None
     take = inline(
         (lambda row: row)
-        if is_binary or is_written
+        if is_binary or is_written or is_group
         else define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(size))})")
     )
     put, get_word = store_rows(size, "observations"), row_access("words")[0]
@@ -222,6 +229,12 @@ def _make_prepare(
         elif is_written:
             for i in range(lanes):
                 see(read(state, params, i), mean, scale, scratch, lanes, i)
+        elif is_group:
+            place_of_rows = scratch.size - cells - size
+            own = scratch[place_of_rows : place_of_rows + size]
+            for i in range(lanes):
+                put(own, 1, 0, read(state, params, i))
+                see(own, mean, scale, scratch, lanes, i)
         else:
             for i in range(lanes):
                 put(scratch, lanes, i, see(read(state, params, i), mean, scale))
@@ -290,15 +303,15 @@ def _make_find(env: Structure) -> Callable[..., Any]:
     An inlinable function (rows, lanes, count, inputs, starts, columns, most) -> how many there are,
     which writes `starts` and `columns` as `first_layer` takes them. It stops above `most`.
     """
-    planes = env.observation.fields[0].size
+    planes, lowest = env.observation.fields[0].size, sum(env.starts)
 
     @inline
     def find_choice(rows, lanes, count, inputs, starts, columns, most):
         chosen, choice = rows.view(np.int32), 0
         for i in range(lanes):
             starts[i] = choice
-            if i < count and 0 <= chosen[i] < inputs:
-                columns[choice] = chosen[i]
+            if i < count and 0 <= chosen[i] - lowest < inputs:
+                columns[choice] = chosen[i] - lowest
                 choice += 1
         starts[lanes] = choice
         return choice
@@ -324,9 +337,12 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
     Of floats, an inlinable function (observation, mean, scale) -> tuple of one lane. Of a choice or
     of planes, (rows, lanes, inputs, mean, scale), which writes zeros and ones, normalised, to the
     first rows of `inputs`: one row of `lanes` numbers for each choice or cell. Of what is written
-    by a loop, (observation, mean, scale, inputs, lanes, i), which does so for one lane.
+    by a loop, and of a group, (observation, mean, scale, inputs, lanes, i), which does so for one
+    lane.
     """
     single, low, high = np.float32, np.float32(-CLIP), np.float32(CLIP)
+    if env.parts:
+        return _make_see_group(env)
     if env.shape:
 
         @inline
@@ -348,6 +364,8 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
     def seen_as(x, mean, scale):
         return min(max((x - mean) * scale, low), high)
 
+    lowest = sum(env.starts)
+
     @inline
     def see_choice(rows, lanes, inputs, mean, scale):
         chosen = rows.view(np.int32)
@@ -355,7 +373,7 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
             off, on = seen_as(zero, mean[k], scale[k]), seen_as(one, mean[k], scale[k])
             row = inputs[k * lanes : (k + 1) * lanes]
             for i in range(row.size):
-                row[i] = on if chosen[i] == k else off
+                row[i] = on if chosen[i] - lowest == k else off
 
     planes = env.observation.fields[0].size
 
@@ -372,6 +390,65 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
                 row[i] = on if word[i] & bit != 0 else off
 
     return see_planes if planes else see_choice
+
+
+def _make_see_group(env: Structure) -> Callable[..., Any]:
+    """`_make_see` of a group: an inlinable function (rows, mean, scale, inputs, lanes, i)."""
+    lines, names, column = ["def see(rows, mean, scale, inputs, lanes, i):"], {}, 0
+    for k, part in enumerate(env.parts):
+        names[f"see{k}"] = _make_see_part(part, column)
+        lines.append(f"    see{k}(rows, mean, scale, inputs, lanes, i)")
+        column += part.view.num_inputs
+    return inline(define("\n".join(lines), **names))
+
+
+def _make_see_part(part: GroupPart, column: int) -> Callable[..., Any]:
+    """Function of `_make_see_group` for one part, whose inputs begin at a column."""
+    view, begin, count = part.view, part.begin, part.view.num_inputs
+    single, low, high = np.float32, np.float32(-CLIP), np.float32(CLIP)
+
+    @inline
+    def give(x, mean, scale, inputs, lanes, i, k):
+        row = column + k
+        inputs[row * lanes + i] = min(max((x - mean[row]) * scale[row], low), high)
+
+    if view.kind in ("floats", "numbers"):
+        kind: Any = np.float32 if view.kind == "floats" else np.dtype(view.form).type
+        like = kind(0)
+
+        @outline
+        def see_numbers(rows, mean, scale, inputs, lanes, i):
+            numbers = array_at(place_of(rows, 0) + begin, (count,), like)
+            for k in range(count):
+                give(single(numbers[k]), mean, scale, inputs, lanes, i, k)
+
+        return see_numbers
+    if view.kind == "planes":
+        words_of_all, cells = 4 * view.size[0], math.prod(view.size[1:])
+        word = np.uint32(0)
+
+        @outline
+        def see_planes(rows, mean, scale, inputs, lanes, i):
+            words = array_at(place_of(rows, 0) + begin, (words_of_all,), word)
+            for k in range(count):
+                cell = k % cells
+                bits = words[k // cells * 4 + cell // 32] >> np.uint32(cell % 32)
+                give(single(bits & np.uint32(1)), mean, scale, inputs, lanes, i, k)
+
+        return see_planes
+    sizes, starts, whole = np.array(view.size), np.array(view.start), np.int32(0)
+    number, zero, one = len(view.size), np.float32(0), np.float32(1)
+
+    @outline
+    def see_choices(rows, mean, scale, inputs, lanes, i):
+        chosen, first = array_at(place_of(rows, 0) + begin, (number,), whole), 0
+        for n in range(number):
+            for k in range(sizes[n]):
+                x = one if chosen[n] - starts[n] == k else zero
+                give(x, mean, scale, inputs, lanes, i, first + k)
+            first += sizes[n]
+
+    return see_choices
 
 
 def _singles(count: int) -> Callable[..., Any]:

@@ -35,10 +35,10 @@ def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) ->
     shown, view, n = engine.form.shaped(records, num_steps), engine.view, engine.num_envs
     ended = shown["terminated"] | shown["truncated"]
     shape = num_steps + 1, n, -1
-    if view.kind == "floats":
+    if view.kind in ("floats", "group"):
         observations = np.concatenate((records.observations, records.last)).reshape(shape)
-        observations = view.decode(observations)
-        finals = view.decode(records.finals.reshape(*ended.shape, -1))
+        observations = view.reals(observations)
+        finals = view.reals(records.finals.reshape(*ended.shape, -1))
         finals = np.where(ended[..., None], finals, np.float32(0))
     else:  # bits, of which each is a number
         observations, finals = np.zeros(shape[:2]), np.zeros(ended.shape)
@@ -73,7 +73,10 @@ def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) ->
             f"{_after(shown, step - 1, i)} ({broken.sum()} of {n} environments are "
             "faulty): expected one action at least, or the end of the episode"
         )
-    what = f"{name}{component or ''}={fields[name][tuple(places[name])]}"
+    place = component or ""
+    if component and "observation" in name and view.kind == "group":
+        place = f" {view.real_names()[component[0]]}"
+    what = f"{name}{place}={fields[name][tuple(places[name])]}"
     if name in ("action", "log_prob", "value"):
         where = f"in step {step} of environment {i}"
         refuse_policy(policy, f"{what} {where}, observation {fields['observation'][step, i]}")

@@ -20,8 +20,9 @@ import numpy.typing as npt
 from rlcpu.envs.checks.trial import check_result, results_with_none
 from rlcpu.envs.checks.vectorised import is_written_by_users, tell_users
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.layout import Layout, make_decode, make_encode, make_select
+from rlcpu.envs.engine.layout import make_decode, make_encode, make_select
 from rlcpu.envs.engine.masks import make_pack, mask_rows
+from rlcpu.envs.engine.observations import GroupPart, ObservationView
 from rlcpu.kernels import hooks
 from rlcpu.kernels.compile import (
     EXACT,
@@ -75,7 +76,10 @@ class Structure(NamedTuple):
         varied: the fields of params that have a row in memory, in their order.
         randomized: those of them that `randomize` draws.
         action_mask: None where all actions are always allowed.
-        shape: of the array into which `observe` writes; () where it returns an observation.
+        shape: of the array into which `observe` writes; () where it returns an observation, or
+            writes a group.
+        parts: of a group, see `View`; () of another observation.
+        starts: the smallest numbers of choices.
         choices: of each number of a `MultiDiscrete`; () for other actions.
     """
 
@@ -86,8 +90,10 @@ class Structure(NamedTuple):
     params_type: type
     options: tuple[bool | None, ...]
     state: Any
-    observation: Layout
+    observation: Any
     shape: tuple[int, ...]
+    parts: tuple[GroupPart, ...]
+    starts: tuple[int, ...]
     action_size: int
     num_actions: int
     choices: tuple[int, ...]
@@ -102,6 +108,24 @@ class Structure(NamedTuple):
     def observation_rows(self) -> int:
         """Rows of float32 numbers that hold an observation."""
         return self.observation.rows(np.float32)
+
+    @property
+    def is_written(self) -> bool:
+        """Tell whether `observe` writes into memory in the place of returning an observation."""
+        return self.shape != () or self.observation.is_record
+
+    @property
+    def real_spans(self) -> tuple[tuple[int, int], ...]:
+        """Return first row and count of the floats of an observation, in which NaN is a fault."""
+        if self.shape:
+            return ((0, self.observation_rows),)
+        if self.observation.is_record:
+            return tuple(self.observation.real_spans(np.float32))
+        spans: list[tuple[int, int]] = []
+        for row in self.observation.real_rows(np.float32):
+            first, count = spans.pop() if spans and sum(spans[-1]) == row else (row, 0)
+            spans.append((first, count + 1))
+        return tuple(spans)
 
     @property
     def shown_rows(self) -> int:
@@ -123,7 +147,8 @@ def structure(dynamics: Dynamics) -> Structure:
 
     Equal code gives the same structure, and a helper or a constant changed since another one.
     """
-    given = ("params_type", "options", "reset_draws", "step_draws", "varied", "shape")
+    given = {"params_type", "options", "reset_draws", "step_draws", "varied"}
+    given |= {"shape", "parts", "starts"}
     fields = [name for name in Structure._fields if name not in given]
     draws: dict[str, Any] = {
         f"{name}_draws": None if dynamics.takes_rng(name) else getattr(dynamics, f"{name}_draws")
@@ -131,11 +156,14 @@ def structure(dynamics: Dynamics) -> Structure:
     }
     options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
     varied = {*dynamics.varied, *dynamics.randomized}
+    view = ObservationView.of(dynamics, "uint8", np.dtype(np.float32))
     made: Structure = freeze(
         Structure(
             params_type=type(dynamics.params),
             options=options,
             shape=dynamics.written_shape,
+            parts=view.parts,
+            starts=view.start,
             varied=tuple(name for name in dynamics.params._fields if name in varied),
             **draws,
             **{name: getattr(dynamics, name) for name in fields},
@@ -302,7 +330,7 @@ def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
     fields: dict[str, Any] = {"has_arrays": env.state.is_record, **env._asdict()}
     fields |= {"id": ids.get(env), "params": params, "varied": ()}
     for name, function in functions.items():
-        if env.state.is_record and (name == "reset" or (name == "observe" and env.shape)):
+        if env.state.is_record and (name == "reset" or (name == "observe" and env.is_written)):
             continue  # they write
         for result in results_with_none(function):
             try:

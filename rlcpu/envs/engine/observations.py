@@ -1,7 +1,8 @@
 """Observations as users get them, from the rows of numbers that kernels write.
 
 Floats are shown as they are, in transposed memory. A choice and a plane of cells are kept by their
-bits, see `rlcpu.envs.engine.layout`, and written out here, when somebody looks at them.
+bits, see `rlcpu.envs.engine.layout`, and written out here, when somebody looks at them. A group of
+parts is a dict of views of one row, see `rlcpu.envs.engine.groups`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiBinary, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 from numba import prange
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.groups import byte_places
 from rlcpu.envs.engine.masks import mask_rows, masks_of
 from rlcpu.kernels.boards import append_cells, make_store_bits
 from rlcpu.kernels.compile import kernel
@@ -32,15 +35,32 @@ PLANES = ("uint8", "float32", "bits")
 WORDS = 4
 
 
+class GroupPart(NamedTuple):
+    """One part of a group.
+
+    Attributes:
+        name: its key in the `Dict`.
+        begin: its first byte in the row.
+        view: how it is delivered.
+    """
+
+    name: str
+    begin: int
+    view: ObservationView
+
+
 class ObservationView(NamedTuple):
     """Form in which observations of one environment are delivered.
 
     Attributes:
-        kind: "floats", "choice" or "planes".
-        size: (size,) of floats, (choices,), or (planes, rows, columns).
+        kind: "floats", "choice", "choices", "planes", "numbers" of another dtype, or "group".
+        size: (size,) of floats and of numbers, (choices,) of each choice, (planes, rows, columns),
+            or of a group the rows of memory.
         form: of planes, one of `PLANES`; else the name of the dtype.
         num_masked: actions whose mask follows the observation in its rows; 0 without one.
         num_threads: threads that write planes out, see `launch`.
+        start: the smallest number of each choice.
+        parts: of a group, in the order of its space.
     """
 
     kind: str
@@ -48,6 +68,8 @@ class ObservationView(NamedTuple):
     form: str
     num_masked: int = 0
     num_threads: int | None = None
+    start: tuple[int, ...] = ()
+    parts: tuple[GroupPart, ...] = ()
 
     @classmethod
     def of(cls, dynamics: Dynamics, planes: str, dtype: np.dtype[Any]) -> ObservationView:
@@ -60,25 +82,61 @@ class ObservationView(NamedTuple):
             *others, last = (f'"{name}"' for name in PLANES)
             raise ValueError(f"planes={planes!r}: expected {', '.join(others)} or {last}")
         space: Any = dynamics.observed_as(dtype)
-        masked = dynamics.num_masked
+        layout = dynamics.observation if dynamics.engine is None else None
+        view = cls.of_space(space, planes if layout is not None else "")
+        if isinstance(space, Dict) and layout is not None:
+            is_written = layout.is_record  # then boards are arrays of bytes
+            places = byte_places(layout)
+            own = "" if is_written else planes
+            parts = (GroupPart(k, places[k], cls.of_space(x, own)) for k, x in space.items())
+            view = view._replace(parts=tuple(parts), size=(layout.rows(np.float32),))
+        return view._replace(num_masked=dynamics.num_masked)
+
+    @classmethod
+    def of_space(cls, space: Any, planes: str = "") -> ObservationView:
+        """Return the view of a space, whose boards are bits only if `planes` says how to show them.
+
+        The parts of a group follow each other.
+        """
+        if isinstance(space, Dict):
+            parts: list[GroupPart] = []
+            end = 0
+            for name, each in space.items():
+                parts.append(GroupPart(name, end, cls.of_space(each, planes)))
+                end += 4 * parts[-1].view.rows
+            return cls("group", (end // 4,), "", parts=tuple(parts))
         if isinstance(space, Discrete):
-            return cls("choice", (int(space.n),), "int64", masked)
-        if isinstance(space, MultiBinary):
-            return cls("planes", space.shape, planes, masked)
-        return cls("floats", space.shape, space.dtype.name, masked)
+            return cls("choice", (int(space.n),), "int64", start=(int(space.start),))
+        if isinstance(space, MultiDiscrete):
+            nvec, start = tuple(space.nvec.tolist()), tuple(space.start.tolist())
+            return cls("choices", nvec, "int64", start=start)
+        if isinstance(space, MultiBinary) and planes:
+            return cls("planes", space.shape, planes)
+        if space.dtype.kind == "f":
+            return cls("floats", space.shape, space.dtype.name)
+        return cls("numbers", tuple(space.shape), space.dtype.name)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of one observation."""
+        """Return the shape of one observation, which is no group."""
         if self.kind == "choice":
             return ()
+        if self.kind == "choices":
+            return (len(self.size),)
         return (self.size[0], WORDS) if self.is_packed else self.size
 
     @property
     def rows(self) -> int:
         """Rows of numbers that hold an observation and its action mask."""
-        counts = {"choice": 1, "planes": self.size[0] * WORDS}
-        return counts.get(self.kind, math.prod(self.size)) + mask_rows(self.num_masked)
+        return self._own_rows + mask_rows(self.num_masked)
+
+    @property
+    def _own_rows(self) -> int:
+        if self.kind == "numbers":
+            return -(-math.prod(self.size) * np.dtype(self.form).itemsize // 4)
+        counts = {"choice": 1, "planes": self.size[0] * WORDS if self.size else 0}
+        counts |= {"choices": len(self.size), "group": self.size[0] if self.size else 0}
+        return counts.get(self.kind, math.prod(self.size))
 
     @property
     def is_packed(self) -> bool:
@@ -90,8 +148,10 @@ class ObservationView(NamedTuple):
         """NumPy type of the rows: float64 of floats that are delivered so."""
         return np.float64 if self.form == "float64" else np.float32
 
-    def space(self, own: Space[Any]) -> Space[Any]:
+    def space(self, own: Any) -> Space[Any]:
         """Return the space of one environment's observations, of its own space; a new object."""
+        if self.kind == "group":
+            return Dict({part.name: part.view.space(own[part.name]) for part in self.parts})
         if self.kind != "planes":
             return copy.deepcopy(own)
         if self.is_packed:
@@ -106,10 +166,13 @@ class ObservationView(NamedTuple):
         """Action masks (..., num_masked) bool of rows (..., shown rows) float32."""
         return masks_of(rows[..., -mask_rows(self.num_masked) :], self.num_masked)
 
+    # ------------------------------------------------------------ from rows to observations
+
     def decode(self, rows: Any) -> Any:
         """Observations (..., shape) of rows (..., shown rows) float32, in any memory order.
 
-        Floats are the rows themselves; all else is a new array.
+        Those of a group are a dict of them. Floats are the rows themselves, parts of a group views
+        of rows that are contiguous; all else is a new array.
         """
         if self.num_masked:
             rows = rows[..., : -mask_rows(self.num_masked)]
@@ -117,7 +180,15 @@ class ObservationView(NamedTuple):
             return rows if len(self.size) == 1 else rows.reshape(*rows.shape[:-1], *self.size)
         if self.kind == "choice":
             return rows[..., 0].view(np.int32).astype(np.int64)
+        if self.kind == "choices":
+            return np.ascontiguousarray(rows).view(np.int32).astype(np.int64)
         before = rows.shape[:-1]
+        if self.kind == "group":
+            return self._cut(rows, ObservationView.decode)
+        if self.kind == "numbers":
+            held = rows if rows.strides[-1] == rows.itemsize else np.ascontiguousarray(rows)
+            count = math.prod(self.size) * np.dtype(self.form).itemsize
+            return held.view(np.uint8)[..., :count].view(self.form).reshape(*before, *self.size)
         if self.is_packed:
             return rows.copy(order="C").view(np.uint32).reshape(*before, *self.shape)
         cells = math.prod(self.size[1:])
@@ -125,22 +196,94 @@ class ObservationView(NamedTuple):
         launch(_expand_kernels(cells), found.size, self.num_threads, *_words_of(rows), found)
         return found.reshape(*before, *self.size)
 
+    def _cut(self, rows: Any, take: Callable[[ObservationView, Any], Any]) -> dict[str, Any]:
+        """Return what `take` makes of each part's rows, by name."""
+        held = np.ascontiguousarray(rows).view(np.uint8)
+        return {
+            name: take(view, held[..., begin : begin + 4 * view.rows].view(np.float32))
+            for name, begin, view in self.parts
+        }
+
+    def pack(self, observations: Any) -> Any:
+        """Return rows (n, rows) float32 of observations (n, ...), without masks; of no planes."""
+        if self.kind == "group":
+            parts = {part.name: part.view.pack(observations[part.name]) for part in self.parts}
+            rows = np.zeros((len(next(iter(parts.values()))), self.size[0]), np.float32)
+            for name, begin, view in self.parts:
+                rows[:, begin // 4 : begin // 4 + view.rows] = parts[name]
+            return rows
+        n = len(observations)
+        kinds = {"floats": "float32", "numbers": self.form}
+        array = np.asarray(observations).astype(kinds.get(self.kind, "int32")).reshape(n, -1)
+        rows = np.zeros((n, self._own_rows), np.float32)
+        rows.view(np.uint8)[:, : array.shape[1] * array.itemsize] = array.view(np.uint8)
+        return rows
+
+    def reals(self, rows: Any) -> Any:
+        """Return the floats of floats or of a group, (..., any) or in their shape."""
+        if self.kind == "floats":
+            return self.decode(rows)
+        parts = [part for part in self.parts if part.view.kind == "floats"]
+        held = np.ascontiguousarray(rows)
+        places = [slice(p.begin // 4, p.begin // 4 + p.view.rows) for p in parts]
+        found = [held[..., place] for place in places] or [np.zeros((*rows.shape[:-1], 0))]
+        return np.concatenate(found, axis=-1)
+
+    def real_names(self) -> list[str]:
+        """Return names of the numbers that `reals` gives of a group, such as "speed[1]"."""
+        return [
+            f"{part.name}{list(place) or ''}"
+            for part in self.parts
+            if part.view.kind == "floats"
+            for place in np.ndindex(part.view.size)
+        ]
+
+    # ------------------------------------------------------------ what networks see
+
+    @property
+    def num_inputs(self) -> int:
+        """Return how many numbers a network sees."""
+        if self.kind == "group":
+            return sum(part.view.num_inputs for part in self.parts)
+        return sum(self.size) if self.kind in ("choice", "choices") else math.prod(self.size)
+
+    def flatten(self, observations: Any) -> Any:
+        """Return what networks see, (n, num_inputs) float32, of observations (n, ...) as shown."""
+        if self.kind == "group":
+            parts = (part.view.flatten(observations[part.name]) for part in self.parts)
+            return np.concatenate(list(parts), axis=1)
+        n = len(observations)
+        if self.kind not in ("choice", "choices"):
+            with np.errstate(over="ignore"):
+                return np.asarray(observations).astype(np.float32, copy=False).reshape(n, -1)
+        ones = np.zeros((n, sum(self.size)), np.float32)
+        firsts = np.cumsum((0, *self.size[:-1])) - np.array(self.start)
+        columns = np.asarray(observations).reshape(n, -1) + firsts
+        np.put_along_axis(ones, columns.astype(np.int64), np.float32(1), axis=1)
+        return ones
+
     def inputs(self, rows: Any) -> Any:
-        """Return rows (n, observation rows) for networks: (n, observation_size) float32."""
+        """Return rows (n, observation rows) for networks: (n, num_inputs) float32."""
         if self.kind == "floats":
             return self.decode(rows).astype(np.float32, copy=False).reshape(len(rows), -1)
-        if self.kind == "choice":
-            return np.eye(self.size[0], dtype=np.float32)[self.decode(rows)]
-        return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
+        if self.kind == "planes":
+            return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
+        if self.kind == "group":
+            own = self._without_masks(rows)
+            return np.concatenate(list(self._cut(own, ObservationView.inputs).values()), axis=1)
+        return self.flatten(self.decode(rows))
+
+    def _without_masks(self, rows: Any) -> Any:
+        return rows[..., : self._own_rows]
 
     def ones(self, rows: Any) -> Ones | None:
-        """Return the positions of `inputs` that are one; None for floats."""
-        if self.kind == "floats":
+        """Return the positions of `inputs` that are one; None of others than a choice or planes."""
+        if self.kind not in ("choice", "planes"):
             return None
         from rlcpu.nn.layers.embedding import Ones  # not with `import rlcpu`
 
         if self.kind == "choice":
-            chosen = self.decode(rows).astype(np.int32)
+            chosen = (self.decode(rows) - self.start[0]).astype(np.int32)
             return Ones(np.arange(len(chosen) + 1), chosen, self.size[0])
         words, stride, word_stride = _words_of(rows)
         planes, cells = self.size[0], math.prod(self.size[1:])
@@ -151,36 +294,66 @@ class ObservationView(NamedTuple):
 
     def ones_of(self, kept: Any) -> Ones | None:
         """Return the positions of inputs that are one, of observations that `keep` stored."""
+        if self.kind not in ("choice", "planes"):
+            return None
         rows = kept.reshape(len(kept), -1).view(np.float32)
         return self._replace(num_masked=0).ones(rows)
+
+    # ------------------------------------------------------------ what buffers keep
 
     @property
     def kept(self) -> Any:
         """An observation as a buffer keeps it: zeros.
 
-        float32 of floats, one int32 of a choice, and (planes, 4) uint32 of planes: the bits, a 25th
-        of what a network sees of ten by ten cells.
+        float32 of floats, one int32 of each choice, (planes, 4) uint32 of planes: the bits, a 25th
+        of what a network sees of ten by ten cells; other numbers in their own dtype, and a dict of
+        these for a group.
         """
+        if self.kind == "group":
+            return {part.name: part.view.kept for part in self.parts}
         if self.kind == "choice":
             return np.int32(0)
+        if self.kind == "choices":
+            return np.zeros(len(self.size), np.int32)
         if self.kind == "planes":
             return np.zeros((self.size[0], WORDS), np.uint32)
+        if self.kind == "numbers":
+            return np.zeros(self.size, self.form)
         return np.zeros(math.prod(self.size), np.float32)
 
     def keep(self, rows: Any) -> Any:
         """Observations (n, ...) as `kept` has one, of rows (n, shown rows)."""
+        if self.kind == "group":
+            return self._cut(self._without_masks(rows), ObservationView.keep)
         if self.kind == "choice":
             return rows[:, 0].copy().view(np.int32)
+        if self.kind == "choices":
+            return np.ascontiguousarray(self._without_masks(rows)).view(np.int32)
+        if self.kind == "numbers":
+            return self.decode(rows)
         return (
             self._replace(form="bits").decode(rows) if self.kind == "planes" else self.inputs(rows)
         )
 
     def inputs_of(self, kept: Any) -> Any:
-        """Return n stored observations as networks read them: (n, observation_size) float32."""
+        """Return n stored observations as networks read them: (n, num_inputs) float32."""
         if self.kind == "floats":
             return kept
+        if self.kind == "group":
+            parts = (part.view.inputs_of(kept[part.name]) for part in self.parts)
+            return np.concatenate([each.reshape(len(each), -1) for each in parts], axis=1)
+        if self.kind != "planes":
+            return self.flatten(kept)
         rows = kept.reshape(len(kept), -1).view(np.float32)
         return self._replace(num_masked=0).inputs(rows)
+
+
+def each_part(take: Callable[[Any], Any], *observations: Any) -> Any:
+    """Return what a function makes of observations, or of each part of a group, by name."""
+    first = observations[0]
+    if not isinstance(first, dict):
+        return take(*observations)
+    return {name: take(*(each[name] for each in observations)) for name in first}
 
 
 def _words_of(rows: Array) -> tuple[Array, int, int]:

@@ -18,13 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
 from numba import from_dtype, prange, types
-from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.decide import make_decide, make_take
 from rlcpu.envs.engine.lane import (
@@ -47,6 +43,7 @@ from rlcpu.envs.engine.lane import (
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.layout import make_encode
 from rlcpu.envs.engine.masks import make_pack
+from rlcpu.envs.engine.record import make_state_at
 from rlcpu.envs.engine.rollout import (
     COLLECT,
     EPISODES,
@@ -58,6 +55,7 @@ from rlcpu.envs.engine.rollout import (
     SQUARES,
     Rollouts,
     make_clip,
+    make_fault_of_shown,
     make_open_env,
     make_open_policy,
     make_open_records,
@@ -71,7 +69,7 @@ from rlcpu.kernels.calls import View, kind_of, make_call
 from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge, outline
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.memory import address, array_at, place_of, pointer_at, shifted
+from rlcpu.kernels.memory import address, array_at, place_of, shifted
 from rlcpu.kernels.random import GOLDEN, RESET_GROUP, STEP_GROUP
 from rlcpu.kernels.rows import ANY, row_access, store_rows
 from rlcpu.kernels.threads import Kernels, launch
@@ -130,7 +128,7 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
     user_step, user_reset = users["step"], users["reset"]
     step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
     reset_draws = make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
-    state_at, clear = _make_state_at(env.state, dtype)
+    state_at, clear = make_state_at(env.state, dtype)
     vary, keep, widened = make_vary(env, dtype), make_keep(env, dtype), _make_widened(env)
     redraw = make_redraw(env, dtype)
     get_word, set_word = row_access("words")
@@ -171,63 +169,6 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
     return Functions(state_at, vary, advance, renew, _make_show(env, dtype, state_at))
 
 
-@functools.cache
-def _make_state_at(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
-    """Intrinsics (rows, i) -> the record of lane i, and (record), which fills it with zeros."""
-    kind = _record_type(layout.record(dtype))
-    size = layout.record(dtype).itemsize
-
-    @intrinsic
-    def state_at(typing, rows, i):
-        def generate(context, builder, signature, args):
-            first = pointer_at(context, builder, rows, args[0], _I64(0), to=ir.IntType(8))
-            place = builder.gep(first, [builder.mul(args[1], _I64(size))])
-            return builder.bitcast(place, context.get_value_type(kind))
-
-        return kind(rows, types.intp), generate
-
-    @intrinsic
-    def clear(typing, record):
-        def generate(context, builder, signature, args):
-            place = builder.bitcast(args[0], ir.IntType(8).as_pointer())
-            cgutils.memset(builder, place, _I64(size), 0)
-            return context.get_dummy_value()
-
-        return types.void(record), generate
-
-    return state_at, clear
-
-
-_I64 = ir.IntType(64)
-
-
-class _Bools(types.NestedArray):
-    """Type of an array of bools in a record, which numba lacks: one byte each, as in NumPy."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._shape = shape
-        types.Array.__init__(self, types.boolean, len(shape), "C", name=f"bools({shape})")
-
-    @property
-    def size(self) -> int:
-        """Bytes of an item."""
-        return 1
-
-
-register_model(_Bools)(models.NestedArrayModel)
-
-
-def _record_type(record: np.dtype[Any]) -> Any:
-    """Numba's type of a structured dtype."""
-    fields = []
-    for name in record.names or ():
-        kind, offset = record.fields[name][:2]  # type: ignore[index]
-        is_bools = kind.base == np.bool_ and kind.shape
-        own = _Bools(kind.shape) if is_bools else from_dtype(kind)
-        fields.append((name, {"type": own, "offset": offset, "title": None}))
-    return types.Record(fields, record.itemsize, aligned=True)
-
-
 def _make_widened(env: Structure) -> Callable[..., Any]:
     """Inlinable function: an action whose whole numbers have 64 bits, as those of a state have."""
     if env.action_size == 0:
@@ -240,18 +181,24 @@ def _make_widened(env: Structure) -> Callable[..., Any]:
 
 def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None]:
     """`show` of `Functions`."""
-    users, size, is_written = user_functions(env, dtype), env.observation_rows, env.shape != ()
+    users, size, is_written = user_functions(env, dtype), env.observation_rows, env.is_written
     user_observe: Any = users["observe"]
     user_mask: Any = users.get("action_mask")
     encode: Any = None if is_written else make_encode(env.observation, np.float32)
-    put, pack_mask = store_rows(size, ANY), make_pack(env.num_actions)
+    put, pack_mask = store_rows(1 if is_written else size, ANY), make_pack(env.num_actions)
     put_mask, is_masked = store_rows(env.shown_rows - size, ANY), user_mask is not None
-    shape, blank = env.shape, np.float32(0)
+    shape, blank, is_group = env.shape, np.float32(0), env.observation.is_record
+    no_group: Any = (None, None)
+    record_at, clear = make_state_at(env.observation, np.float32) if is_group else no_group
 
     @outline
     def show(rows, i, own, target, place):
         state = state_at(rows, i)
-        if is_written:
+        if is_group:
+            out = record_at(shifted(address(target), place), 0)
+            clear(out)
+            user_observe(state, own, out)
+        elif is_written:
             out = array_at(place_of(target, place), shape, blank)
             out[:] = blank
             user_observe(state, own, out)
@@ -552,24 +499,6 @@ def _make_fault_of_state(env: Structure, dtype: type) -> Callable[..., Any]:
     return inline(define("\n".join([*lines, "    return fault"]), nothing=nothing))
 
 
-def _make_fault_of_shown(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (seen, first) -> 0, or NaN if a number of an observation is not finite.
-
-    Of those that are written by a loop: `make_spot` looks at the others.
-    """
-    count, nothing = (env.observation_rows if env.shape else 0), np.float32(0)
-    real = dtype
-
-    @inline
-    def fault_of(seen, first):
-        fault = nothing
-        for k in range(count):
-            fault += seen[first + k] * nothing
-        return real(fault)
-
-    return fault_of
-
-
 def _make_sums(env: Structure, dtype: type) -> StepRecorder:
     """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
     spot, fault_of_state = make_spot(env, dtype), _make_fault_of_state(env, dtype)
@@ -609,8 +538,8 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
 def _make_records(env: Structure, dtype: type) -> StepRecorder:
     """Every step goes to its place in the `Records`."""
     width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
-    spot, fault_of_shown = make_spot(env, dtype), _make_fault_of_shown(env, dtype)
-    numbers = env.observation_rows if env.observation.is_plain or env.shape else 0
+    spot, fault_of = make_spot(env, dtype), make_fault_of_shown(env, dtype)
+    is_written = env.is_written
     *_, show = compile_functions(env, dtype)
     real, nothing, take = dtype, dtype(0), make_take(env)
     stored: Any = np.float32 if env.action_size and not env.choices else np.int64
@@ -634,16 +563,17 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
         records.rewards[place] = end.reward
         records.flags[place] = end.terminated
         records.flags[records.flags.size // 2 + place] = end.truncated
-        fault = spot(take(seen, i), chosen) + fault_of_shown(seen, first)
-        faults[i] += fault + end.reward * nothing
+        fault = spot(take(seen, i), chosen) + end.reward * nothing
+        if is_written:  # a loop; `spot` looks at what is returned
+            fault += fault_of(seen, 1, first)
+        faults[i] += fault
 
     @inline
     def end_episode(records, faults, place, i, end, rows, own):
         show(rows, i, own, records.finals, place * size)
         records.totals[place] = end.total
         records.lengths[place] = end.elapsed
-        for k in range(numbers):
-            faults[i] += real(records.finals[place * size + k]) * nothing
+        faults[i] += fault_of(records.finals, 1, place * size)
 
     @merge
     def finish(records, faults, rows, words, begin, count, seen):
@@ -651,8 +581,7 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
         for i in range(count):
             for k in range(size):
                 records.last[(begin + i) * size + k] = seen[i * size + k]
-            for k in range(numbers):
-                faults[i] += real(seen[i * size + k]) * nothing
+            faults[i] += fault_of(seen, 1, i * size)
             broken += faults[i] != nothing
         return broken
 

@@ -303,9 +303,8 @@ def make_spot(env: Structure, dtype: type) -> Any:
     number is NaN only for NaN and infinity: one operation for each number, without a branch or a
     comparison.
     """
-    terms = [
-        f"numbers[{k}]" for k in range(env.observation_rows if env.observation.is_plain else 0)
-    ]
+    spans = () if env.is_written else env.real_spans
+    terms = [f"numbers[{first + k}]" for first, count in spans for k in range(count)]
     reals = 0 if env.choices else env.action_size
     terms += [f"chosen[0][{k}]" for k in range(reals)] + ["chosen[1]", "chosen[2]"]
     terms = [f"real({term}) * zero" for term in terms]
@@ -316,6 +315,20 @@ def make_spot(env: Structure, dtype: type) -> Any:
     source = f"def spot(numbers, chosen): return {' + '.join(terms)}"
     names = {"single": np.float32, "word": np.uint32, "nan": dtype(np.nan)}
     return inline(define(source, real=dtype, zero=dtype(0), **names))
+
+
+@functools.cache
+def make_fault_of_shown(env: Structure, dtype: type) -> Any:
+    """Inlinable function (rows, stride, i) -> 0, or NaN if a float of an observation is not finite.
+
+    Number k of the observation is rows[k * stride + i].
+    """
+    lines = ["def fault_of(rows, stride, i):", "    fault = nothing"]
+    for first, count in env.real_spans:
+        lines += [f"    for k in range({count}):"]
+        lines += [f"        fault += real(rows[({first} + k) * stride + i]) * nothing"]
+    source = "\n".join([*lines, "    return fault"])
+    return inline(define(source, real=dtype, nothing=dtype(0)))
 
 
 # ---------------------------------------------------------------- sums
@@ -404,7 +417,7 @@ def add_up(sums):
 def _make_records(env: Structure, dtype: type) -> BlockRecorder:
     """Every step: each lane's results go into rows that `save` copies to the `Records`."""
     width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
-    numbers = env.observation_rows if env.observation.is_plain else 0
+    fault_of = make_fault_of_shown(env, dtype)
     put_seen = store_rows(size, "observations")
     put_final = store_rows(size, "finals")
     action_type: Any = np.float32 if env.action_size and not env.choices else np.int32
@@ -474,8 +487,7 @@ def _make_records(env: Structure, dtype: type) -> BlockRecorder:
                 records.lengths[place + i] = rows.lengths[i]
                 for k in range(size):
                     records.finals[(place + i) * size + k] = rows.finals[k * LANES + i]
-                for k in range(numbers):
-                    rows.last[i] += real(rows.finals[k * LANES + i]) * nothing
+                rows.last[i] += fault_of(rows.finals, LANES, i)
 
     @merge
     def finish(rows, records, state, words, params, begin, count):
@@ -483,8 +495,7 @@ def _make_records(env: Structure, dtype: type) -> BlockRecorder:
         for i in range(count):
             own = vary(params, state, i)
             put_seen(records.last, 1, (begin + i) * size, observe(load(state, LANES, i), own))
-            for k in range(numbers):
-                rows.last[i] += records.last[(begin + i) * size + k] * nothing
+            rows.last[i] += fault_of(records.last, 1, (begin + i) * size)
             broken += rows.last[i] != nothing
         return broken
 

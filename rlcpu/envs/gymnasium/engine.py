@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ class GymnasiumEngine(Engine):
         reached = rows = self._rows(observations, infos, where, actions, over)
         if is_same and ended.any():
             reached = rows.copy()
-            reached[ended] = self._finals(infos, ended, terminated, where, actions)
+            reached[ended] = self._finals(observations, infos, ended, terminated, where, actions)
         elif self._resets and ended.any():
             rows = rows.copy()
             try:
@@ -197,7 +197,13 @@ class GymnasiumEngine(Engine):
         return TimeStep(rows.T, rewards, terminated, truncated, reached.T)
 
     def _finals(
-        self, infos: Any, ended: Array, terminated: Array, where: str, actions: Array
+        self,
+        observations: Any,
+        infos: Any,
+        ended: Array,
+        terminated: Array,
+        where: str,
+        actions: Array,
     ) -> Array:
         """Return the last observations of the episodes that ended, of same-step infos."""
         places = np.flatnonzero(ended)
@@ -210,8 +216,7 @@ class GymnasiumEngine(Engine):
                 f'{self.dynamics.id}: infos["final_obs"] lacks environment {places[0]}, whose '
                 f"episode ended {where}: expected what same-step autoreset of Gymnasium gives"
             )
-        every = np.zeros((self.num_envs, *np.shape(finals[0])), np.asarray(finals[0]).dtype)
-        every[places] = finals
+        every = _with_finals(observations, finals, places)
         last = infos.get("final_info", {})
         return self._rows(every, last, where, actions, terminated | ~ended)[places]
 
@@ -256,26 +261,71 @@ class GymnasiumEngine(Engine):
 
     def _observed(self, observations: Any, where: str, actions: Array | None) -> Array:
         """Observations alone, (num_envs, observation rows) float32."""
-        array = np.asarray(observations)
-        shape = (self.num_envs, *self.view.shape)
-        if array.shape != shape:
+        view = self.view
+        if view.kind != "group":
+            return self._pack("observation", view, observations, where, actions)
+        if not isinstance(observations, Mapping) or observations.keys() != set(self._part_names):
+            given = observations
+            if isinstance(given, Mapping):
+                given = f"the parts {', '.join(map(str, given))}"
             raise ValueError(
-                f"{self.dynamics.id}: observations {where} have shape {array.shape}: "
-                f"expected {shape}"
+                f"{self.dynamics.id}: observations {where} are {given}: expected the parts "
+                f"{', '.join(self._part_names)}"
             )
-        if self.view.kind == "choice":
-            bad = (array < 0) | (array >= self.view.size[0])
+        rows = np.zeros((self.num_envs, view.size[0]), np.float32)
+        for name, begin, part in view.parts:
+            label, own = f"observation[{name!r}]", observations[name]
+            place = slice(begin // 4, begin // 4 + part.rows)
+            rows[:, place] = self._pack(label, part, own, where, actions)
+        return rows
+
+    @property
+    def _part_names(self) -> list[str]:
+        return [part.name for part in self.view.parts]
+
+    def _pack(
+        self, name: str, view: ObservationView, observations: Any, where: str, actions: Array | None
+    ) -> Array:
+        """Return one part as rows (num_envs, its rows) float32, after checks."""
+        array, shape = np.asarray(observations), (self.num_envs, *view.shape)
+        if array.shape != shape:
+            are = "observations" if name == "observation" else name
+            have = "have" if name == "observation" else "has"
+            raise ValueError(
+                f"{self.dynamics.id}: {are} {where} {have} shape {array.shape}: expected {shape}"
+            )
+        if view.kind in ("choice", "choices"):
+            low = np.array(view.start)
+            high = low + np.array(view.size) - 1
+            if view.kind == "choice":
+                low, high = low[0], high[0]
+            bad = (array < low) | (array > high)
             if bad.any():
-                i = int(np.argmax(bad))
+                i, *k = np.argwhere(bad)[0].tolist()
+                bounds = np.broadcast_to(low, array.shape)[(i, *k)]
+                top = np.broadcast_to(high, array.shape)[(i, *k)]
                 raise ValueError(
-                    f"{self.dynamics.id}: environment {i} has observation={array[i]} {where}: "
-                    f"expected 0 to {self.view.size[0] - 1}"
+                    f"{self.dynamics.id}: environment {i} has {name}{k or ''}={array[(i, *k)]} "
+                    f"{where}: expected {bounds} to {top}"
                 )
-            return array.astype(np.int32)[:, None].view(np.float32)
-        with np.errstate(over="ignore"):
-            rows = array.astype(np.float32)
-        self._refuse_bad("observation", rows, where, actions)
-        return rows.reshape(self.num_envs, -1)
+        elif view.kind == "numbers":
+            if array.dtype.kind not in "iub":
+                raise ValueError(
+                    f"{self.dynamics.id}: {name} {where} is of {array.dtype}: expected {view.form}"
+                )
+            held = array.astype(view.form)
+            if (held != array).any():
+                i = int(np.argwhere(held != array)[0][0])
+                raise ValueError(
+                    f"{self.dynamics.id}: environment {i} has {name} of {array.dtype} {where} "
+                    f"outside of {view.form}"
+                )
+        else:
+            with np.errstate(over="ignore"):
+                array = array.astype(np.float32)
+            self._refuse_bad(name, array, where, actions)
+        packed: Array = view.pack(array)
+        return packed
 
     def _refuse_bad(self, name: str, numbers: Array, where: str, actions: Array | None) -> None:
         """Raise FloatingPointError for the first number that is not finite."""
@@ -296,6 +346,18 @@ class GymnasiumEngine(Engine):
         which = _find_culprit(error)
         who = "an environment" if which is None else f"environment {which}"
         return EnvironmentFailure(f"{self.dynamics.id}: {who} raised {error!r} {where}")
+
+
+def _with_finals(observations: Any, finals: list[Any], places: Array) -> Any:
+    """Return observations of all environments, those of some of them replaced by final ones."""
+    if isinstance(observations, Mapping) and isinstance(finals[0], Mapping):
+        names = finals[0].keys() & observations.keys()
+        return {n: _with_finals(observations[n], [x[n] for x in finals], places) for n in names}
+    now = np.asarray(observations)
+    shape = (len(now), *np.shape(finals[0]))
+    every = now.copy() if now.shape == shape else np.zeros(shape, np.asarray(finals[0]).dtype)
+    every[places] = finals
+    return every
 
 
 def _find_culprit(error: Exception) -> int | None:

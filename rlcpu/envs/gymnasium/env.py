@@ -35,8 +35,9 @@ class GymnasiumEnv(VectorEnv):
     those of every step have to, and policies choose among the allowed actions.
 
     Args:
-        env: a `gymnasium.vector.VectorEnv`, or a `gymnasium.Env`. Observations: a `Box` of one
-            axis, or `Discrete`; actions: `Discrete`, or a `Box` or `MultiDiscrete` of one axis.
+        env: a `gymnasium.vector.VectorEnv`, or a `gymnasium.Env`. Observations: a `Box`,
+            `Discrete`, `MultiBinary`, `MultiDiscrete` of one axis, or a `Dict` of these; actions:
+            `Discrete`, or a `Box` or `MultiDiscrete` of one axis.
         autoreset_mode: of a vector environment whose metadata does not tell it.
 
     Attributes:
@@ -135,10 +136,9 @@ class GymnasiumEnv(VectorEnv):
         self.engine.ready = False
         return self.env.step(self.engine.bounded(actions))
 
-    def observe(self) -> Array:
+    def observe(self) -> Any:
         """Return the present observations."""
-        observations: Array = self.view.decode(self.engine.observed.copy())
-        return observations
+        return self.view.decode(self.engine.observed.copy())
 
     def render(self) -> Any:
         """Render the environments."""

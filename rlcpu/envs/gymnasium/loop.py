@@ -19,6 +19,7 @@ from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES
 from rlcpu.envs.networks import refuse_policy
 from rlcpu.envs.policies import Policy, PolicyCode, carrier_of
 from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
+from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
@@ -194,7 +195,8 @@ class Act:
         self._engine = engine
         self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
         self._outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
-        rows = view.size[0] if view.kind == "floats" and self._code.act else 0
+        reads = self._code.act is not None and reads_argument(self._code.act, 0)
+        rows = view.num_inputs if view.kind != "choice" and reads else 0
         sizes = dynamics.num_actions, dynamics.action_size, rows
         self._kernel = act_kernel(self._code, *sizes)
         self._mark, self.state_size = carrier_of(policy), self._arrays.state_size
@@ -227,13 +229,21 @@ class Act:
         if self._code.act is None:
             inputs, params = self._run(rows, values), self._arrays.log_std
         else:
-            choice = self._view.kind == "choice"
-            inputs, params = rows.view(np.int32) if choice else rows, self._arrays.weights
+            inputs, params = self._read(rows), self._arrays.weights
         self._kernel(inputs, keys, clock, params, greedy, masks, actions, log_probs, values)
         seen = (inputs if self._code.act is None else actions), log_probs, values, actions
         if not all(np.isfinite(array).all() for array in seen):
             refuse_policy(self._policy, f"numbers that are not finite in step {number}")
         return Chosen(actions, log_probs, values)
+
+    def _read(self, rows: Array) -> Array:
+        """Return what a function is given of each observation; of most all numbers, one by one."""
+        if self._view.kind == "choice":
+            return rows.view(np.int32)
+        if self._view.kind == "floats":
+            return rows
+        inputs: Array = self._view.inputs(rows)
+        return inputs
 
     def _run(self, rows: Array, values: Array) -> Array:
         """Return the numbers that the head reads, (N, outputs), and write the values."""

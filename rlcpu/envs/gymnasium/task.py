@@ -6,13 +6,15 @@ import contextlib
 import copy
 import functools
 import logging
+import math
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.groups import describe_space
 
 logger = logging.getLogger("rlcpu")
 
@@ -26,15 +28,15 @@ class GymnasiumTask(Dynamics):
 
     Args:
         id: Gymnasium's id, or the name of a class.
-        observation_space: a `Box` of one axis, or of three for an image, of floats or ints, or
-            a `Discrete`.
+        observation_space: a `Box`, `Discrete`, `MultiBinary` or `MultiDiscrete` of one axis, or a
+            `Dict` of these.
         action_space: a `Discrete`, or a `MultiDiscrete` or a `Box` of floats, of one axis.
         make: makes as many environments as are wanted; None if they were given.
         spec: Gymnasium's, with the limit of steps and the reward threshold.
         is_masked: whether infos hold `action_mask`; `GymnasiumEnv` finds it out in a reset.
 
     Attributes:
-        observation_space, action_space: these, of float32 where they are a `Box`.
+        observation_space, action_space: these, of float32 where they are a `Box` of floats.
 
     Raises:
         TypeError: other spaces.
@@ -75,7 +77,7 @@ class GymnasiumTask(Dynamics):
     def sample_observation(self) -> Any:
         """Some observation of its space."""
         space = self.observation_space
-        return 0 if isinstance(space, Discrete) else (0.0,) * self.observation_size
+        return int(space.start) if isinstance(space, Discrete) else (0.0,) * self.observation_size
 
     def sample_mask(self) -> tuple[bool, ...]:
         """Some action mask."""
@@ -104,21 +106,37 @@ class GymnasiumTask(Dynamics):
         return find_task(*self.make.args, **{**self.settings(), **params})
 
 
-def _convert_observed(id: str, space: Any) -> Box | Discrete:
-    """Return an observation space as networks take it.
+def _convert_observed(id: str, space: Any) -> Any:
+    """Return an observation space as rollouts have it: floats are float32, all else as it is.
 
     Raises:
         TypeError: there is none.
     """
-    if isinstance(space, Discrete) and space.start == 0:
-        return Discrete(int(space.n))
-    is_box = isinstance(space, Box) and len(space.shape) in (1, 3) and min(space.shape) > 0
-    if is_box and _is_real(space, "fiu"):
+    if not isinstance(space, Dict):
+        return _convert_part(id, "", space)
+    if not space.spaces:
+        raise TypeError(f"{id}: observation_space={space} has no part: expected one at least")
+    return Dict({name: _convert_part(id, str(name), part) for name, part in space.items()})
+
+
+def _convert_part(id: str, name: str, space: Any) -> Any:
+    if isinstance(space, Discrete):
+        return Discrete(int(space.n), start=int(space.start))
+    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1 and space.nvec.size:
+        return MultiDiscrete(space.nvec, start=space.start)
+    has_numbers = isinstance(space, Box | MultiBinary) and math.prod(space.shape) > 0
+    if has_numbers and isinstance(space, MultiBinary):
+        return MultiBinary(space.shape)
+    if has_numbers and space.shape and space.dtype.kind in "iu":
+        return Box(space.low, space.high, dtype=space.dtype.type)
+    if has_numbers and space.shape and space.dtype.kind == "f":
         return _as_single(space)
+    place = f"observation_space[{name!r}]" if name else "observation_space"
+    parts = "" if isinstance(space, Dict | Tuple) and name else ", or a Dict of these"
     raise TypeError(
-        f"{id}: observation_space={_show(space)}: expected a Box of one axis, of three axes for an "
-        "image, or a Discrete from 0 on; gymnasium.wrappers.FlattenObservation makes one axis of a "
-        "Box, Dict, Tuple or MultiDiscrete"
+        f"{id}: {place}={describe_space(space)}: expected a Box of real or whole numbers, "
+        f"Discrete, MultiBinary, or MultiDiscrete of one axis{parts}; "
+        "gymnasium.wrappers.FlattenObservation makes one axis of others"
     )
 
 
@@ -131,8 +149,9 @@ def _convert_actions(id: str, space: Any) -> Box | Discrete | MultiDiscrete:
     if isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] and _is_real(space, "f"):
         return _as_single(space)
     raise TypeError(
-        f"{id}: action_space={_show(space)}: expected a Discrete or MultiDiscrete from 0 on, or a "
-        "Box of floats, of one axis; gymnasium.wrappers.TransformAction makes one of others"
+        f"{id}: action_space={describe_space(space)}: expected a Discrete or MultiDiscrete from 0 "
+        "on, or a Box of floats, of one axis; gymnasium.wrappers.TransformAction makes one of "
+        "others"
     )
 
 
@@ -144,14 +163,6 @@ def _as_single(space: Box) -> Box:
     with np.errstate(over="ignore"):
         low, high = space.low.astype(np.float32), space.high.astype(np.float32)
     return Box(low, high, dtype=np.float32)
-
-
-def _show(space: Any) -> str:
-    """Return a space without the thousands of numbers of an image's bounds."""
-    if isinstance(space, Box):
-        return f"Box({space.shape}, {space.dtype})"
-    text = repr(space)
-    return text if len(text) < 200 else f"{text[:200]}..."
 
 
 # ---------------------------------------------------------------- by id

@@ -10,7 +10,7 @@ from rlcpu.nn.layers.dense import Dense
 from rlcpu.nn.layers.embedding import Embedding, Ones
 from rlcpu.nn.layers.graph import Graph, Input
 from rlcpu.nn.layers.images import Convolution, Image, MaxPool, Planes
-from rlcpu.nn.layers.joins import Concatenate, Residual, Sum
+from rlcpu.nn.layers.joins import Concatenate, Parts, Residual, Sum
 from rlcpu.nn.layers.memory import Gru, Lstm, MinGru
 from rlcpu.nn.layers.norm import LayerNorm
 
@@ -31,6 +31,7 @@ __all__ = [
     "MaxPool",
     "MinGru",
     "Ones",
+    "Parts",
     "Planes",
     "Relu",
     "Residual",

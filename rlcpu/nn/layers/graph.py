@@ -8,7 +8,7 @@ instructions of the trace.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,11 +59,12 @@ class Input(Graph):
 
     def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
-        if self.name not in trace.inputs:
-            raise ValueError(f"{self!r}: the network has the inputs {', '.join(trace.inputs)}")
+        known = trace.parts or trace.inputs
+        if self.name not in known:
+            raise ValueError(f"{self!r}: the network has the inputs {', '.join(known)}")
         if source is not None and source is not trace.only_input:
             raise ValueError(f"{self!r} stands behind a layer: an input comes first")
-        return trace.inputs[self.name]
+        return trace.parts[self.name]() if trace.parts else trace.inputs[self.name]
 
 
 class Picture(NamedTuple):
@@ -90,6 +91,7 @@ class LayerOutput:
         shares: the tensor in whose place these are, or None.
         makers, readers: the steps that write and read it.
         is_input, is_output: of the network.
+        is_part: it is a part of an input.
     """
 
     size: int
@@ -99,6 +101,7 @@ class LayerOutput:
     readers: list[Draft] = dataclasses.field(default_factory=list)
     is_input: bool = False
     is_output: bool = False
+    is_part: bool = False
 
     def is_read_back(self) -> bool:
         """Tell whether a step that writes it needs it in the backward pass."""
@@ -135,7 +138,8 @@ class Trace:
 
     Attributes:
         inputs: a tensor for each.
-        only_input: the only one of them, or None.
+        only_input: the only one of them, or None; inside of `Parts` what these are parts of.
+        parts: inside of `Parts`, what gives the tensor of each by its name.
         drafts: all steps, in order.
     """
 
@@ -143,6 +147,7 @@ class Trace:
         self.inputs = {name: LayerOutput(size, is_input=True) for name, size in inputs.items()}
         self.only_input = next(iter(self.inputs.values())) if len(inputs) == 1 else None
         self.drafts: list[Draft] = []
+        self.parts: dict[str, Callable[[], LayerOutput]] = {}
         self._made: dict[tuple[Graph, LayerOutput | None], LayerOutput] = {}
 
     def run(self, graph: Graph, source: LayerOutput | None) -> LayerOutput:

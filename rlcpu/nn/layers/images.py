@@ -405,7 +405,8 @@ class Image(Graph):
         """Say so of the numbers in front of it; see `Graph`."""
         source = trace.check(self, source)
         picture = self.picture
-        if not source.is_input or source.picture not in (None, picture):
+        is_input = source.is_input or source.is_part
+        if not is_input or source.picture not in (None, picture):
             raise ValueError(f"{self!r}: expected behind an input, once")
         if source.size != picture.size:
             raise ValueError(f"{self!r} has {picture.size} numbers: the input has {source.size}")

@@ -1,13 +1,15 @@
-"""Concatenation and sums of several layers' outputs.
+"""Concatenation and sums of several layers' outputs, and parts of one.
 
-Both are made of steps that copy one tensor to some columns of another, or add it.
+They are made of steps that copy one tensor to some columns of another, or add it, or copy some
+columns of one.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import compact, inline, outline
 from rlcpu.nn.layers.graph import Draft, Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
@@ -82,6 +84,46 @@ COPY = Kind("copy", make_copy, make_backward)
 ADD = Kind("add", make_add, make_backward)
 
 
+@functools.cache
+def make_take(dtype: type) -> Callable[..., None]:
+    """Make `forward(step, work)`, see `Kind`: copies the columns from `step.option` on."""
+    zero = dtype(0)
+
+    @outline
+    def forward(step, work):
+        compact()
+        outputs, inputs, size = outputs_of(step, work), inputs_of(step, work), step.size_out
+        for i in range(work.samples):
+            begin, row = i * step.width_out, i * step.width_in + step.option
+            copy(outputs[begin : begin + size], inputs[row : row + size])
+            fill(outputs[begin + size : begin + step.width_out], zero)
+
+    return forward
+
+
+@functools.cache
+def make_take_back(dtype: type) -> Callable[..., None]:
+    """Make `backward(step, work)`, see `Kind`, of the columns that were copied."""
+    zero = dtype(0)
+
+    @outline
+    def backward(step, work):
+        compact()
+        if not wants_inputs(step, work):
+            return
+        inputs, outputs, size = input_slopes(step, work), output_slopes(step, work), step.size_out
+        if step.adds == 0:
+            fill(inputs, zero)
+        for i in range(work.samples):
+            begin, row = i * step.width_out, i * step.width_in + step.option
+            add_to(inputs[row : row + size], outputs[begin : begin + size])
+
+    return backward
+
+
+TAKE = Kind("part", make_take, make_take_back)
+
+
 class Concatenate(Graph):
     """Numbers of several graphs, one after the other: `nn.Concatenate(nn.Input("x"), ...)`."""
 
@@ -99,6 +141,69 @@ class Concatenate(Graph):
             trace.add(Draft(COPY, part, target, column))
             column += part.size
         return target
+
+
+class Parts(Graph):
+    """Let layers read parts of the numbers in front of them as inputs, `nn.Input(name)`.
+
+    A layer that begins without an input reads all of them.
+
+    Args:
+        sizes: numbers of each part by name; they follow each other.
+        graph: layers that begin with the parts.
+
+    Example:
+        >>> from rlcpu import nn
+        >>> seen = nn.Concatenate(nn.Input("far") >> nn.Dense(4), nn.Input("near"))
+        >>> layers = nn.Parts({"far": 3, "near": 2}, seen) >> nn.Dense(2)
+        >>> nn.Network(5, layers).outputs([[1.0] * 5]).shape
+        (1, 2)
+    """
+
+    def __init__(self, sizes: Mapping[str, int], graph: Graph) -> None:
+        self.sizes = {name: check_count(f"sizes[{name!r}]", n) for name, n in sizes.items()}
+        (self.graph,) = _check(self, (graph,))
+
+    def __repr__(self) -> str:
+        return f"Parts({self.sizes}, {self.graph!r})"
+
+    def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
+        """Add its steps to a trace; see `Graph`."""
+        whole, size = trace.check(self, source), sum(self.sizes.values())
+        if whole.size != size:
+            raise ValueError(f"{self!r} has {size} numbers: what stands in front has {whole.size}")
+        taken: dict[str, LayerOutput] = {}
+        parts: dict[str, Callable[[], LayerOutput]] = {}
+        first = 0
+        for name, count in self.sizes.items():
+            parts[name] = functools.partial(_take, trace, whole, taken, name, first, count)
+            first += count
+        before = trace.parts, trace.only_input
+        trace.parts, trace.only_input = parts, whole
+        try:
+            made = trace.run(self.graph, whole)
+        finally:
+            trace.parts, trace.only_input = before
+        is_whole = any(draft.kind is not TAKE for draft in whole.readers) or made is whole
+        missing = [name for name in self.sizes if name not in taken]
+        if missing and not is_whole:
+            raise ValueError(f"no layer reads the part {missing[0]!r}: nn.Input({missing[0]!r})")
+        return made
+
+
+def _take(
+    trace: Trace,
+    whole: LayerOutput,
+    taken: dict[str, LayerOutput],
+    name: str,
+    first: int,
+    count: int,
+) -> LayerOutput:
+    """Return a part of a tensor, after the step that takes it was added once."""
+    if name not in taken:
+        taken[name] = LayerOutput(count, is_part=whole.is_input)
+        trace.add(Draft(TAKE, whole, taken[name], first))
+    return taken[name]
 
 
 class Sum(Graph):

@@ -1,0 +1,202 @@
+"""Observations of several parts: spaces that a part may have, and how memory holds all of them.
+
+A group of parts is one row of memory, in which each part has its own dtype, as a structured dtype
+of NumPy has its fields: a float is a float32, a choice an int32, a board four words of 32 cells,
+and an array is of the dtype of its space. So rollouts keep one row for an observation, whatever it
+consists of, and `rlcpu.envs.engine.observations.View` cuts it into parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+from rlcpu.envs.engine.arrays import ArrayField, ArrayLayout, layout_of_fields
+from rlcpu.envs.engine.layout import Field, Layout
+from rlcpu.kernels.boards import CELLS
+
+#: Whole numbers of a `Box` that an `observe` with `out` may write. Larger ones would have to begin
+#: at multiples of eight bytes.
+_WRITTEN = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
+
+
+def num_inputs(space: Any) -> int:
+    """Return how many numbers a network sees of observations of a space.
+
+    A choice is as many zeros and ones as it has, planes and arrays are flat, and the parts of a
+    `Dict` follow each other in its order.
+    """
+    if isinstance(space, Dict):
+        return sum(map(num_inputs, space.values()))
+    if isinstance(space, Discrete):
+        return int(space.n)
+    if isinstance(space, MultiDiscrete):
+        return int(space.nvec.sum())
+    return math.prod(space.shape)
+
+
+def inputs_by_part(space: Dict) -> dict[str, int]:
+    """Return how many numbers a network sees of each part."""
+    return {name: num_inputs(part) for name, part in space.items()}
+
+
+def is_image(space: Any) -> bool:
+    """Tell whether observations of a space are images, numbers with three axes."""
+    return isinstance(space, Box | MultiBinary) and len(space.shape) == 3
+
+
+# ---------------------------------------------------------------- environments of our own kernels
+
+
+def check_group(space: Dict, is_written: bool) -> str:
+    """Describe the fault of a `Dict` of an environment of our kernels; "" for none.
+
+    Args:
+        space: of observations.
+        is_written: whether `observe` writes into `out`.
+    """
+    if not space.spaces:
+        return "has no part: expected one at least"
+    for name, part in space.items():
+        if not (isinstance(name, str) and name.isidentifier()) or name.startswith("_"):
+            return f"has a part {name!r}: expected names that attributes may have"
+        if fault := (_fault_of_written if is_written else _fault_of_returned)(part):
+            return f"has the part {name}, {describe_space(part)}: expected {fault}"
+    return ""
+
+
+def _fault_of_returned(part: Any) -> str:
+    wanted = "a float32 Box of one axis, Discrete, MultiDiscrete of one axis or MultiBinary"
+    if isinstance(part, Discrete):
+        return ""
+    if isinstance(part, MultiBinary):
+        is_board = len(part.shape) == 3 and math.prod(part.shape[1:]) <= CELLS
+        return "" if is_board else f"(planes, rows, columns), at most {CELLS} cells a plane"
+    if isinstance(part, MultiDiscrete):
+        return "" if part.nvec.ndim == 1 and part.nvec.size else wanted
+    is_box = isinstance(part, Box) and len(part.shape) == 1 and part.shape[0] > 0
+    if is_box and part.dtype == np.float32:
+        return ""
+    arrays = "; arrays are written by observe(state, params, out), where states have arrays"
+    return wanted + (arrays if isinstance(part, Box) else "")
+
+
+def _fault_of_written(part: Any) -> str:
+    wanted = f"a Box of float32, {', '.join(_WRITTEN)}, Discrete, MultiDiscrete or MultiBinary"
+    if isinstance(part, Discrete):
+        return ""
+    known = isinstance(part, Box | MultiBinary | MultiDiscrete)
+    if not known or math.prod(part.shape) == 0 or not part.shape:
+        return wanted
+    is_box = isinstance(part, Box)
+    return wanted if is_box and part.dtype.name not in ("float32", *_WRITTEN) else ""
+
+
+def written_layout(space: Dict) -> ArrayLayout:
+    """Return the layout of the `out` into which `observe` writes a group."""
+    return layout_of_fields("Observation", tuple(_written_fields(space)))
+
+
+def _written_fields(space: Dict) -> Iterator[ArrayField]:
+    for name, part in space.items():
+        if isinstance(part, Discrete):
+            yield ArrayField(name, np.int32, ())
+        elif isinstance(part, MultiDiscrete):
+            yield ArrayField(name, np.int32, part.shape)
+        elif isinstance(part, MultiBinary):
+            yield ArrayField(name, np.int8, tuple(part.shape))
+        else:
+            kind: Any = part.dtype.type  # type: ignore[union-attr]
+            yield ArrayField(name, "float" if kind is np.float32 else kind, part.shape)  # type: ignore[arg-type]
+
+
+def returned_layout(id: str, space: Dict, seen: Any) -> Layout:
+    """Return the layout of the NamedTuple that `observe` returns.
+
+    Args:
+        id: of the environment, for errors.
+        space: of observations.
+        seen: an observation.
+
+    Raises:
+        TypeError: it is no NamedTuple of the parts of the space.
+    """
+    names = getattr(type(seen), "_fields", ())
+    if sorted(names) != sorted(space):
+        returned = f"one of {', '.join(names)}" if names else repr(seen)
+        raise TypeError(
+            f"{id}: observe has to return a NamedTuple of {', '.join(space)}, the parts of "
+            f"observation_space; returned {returned}"
+        )
+    return Layout(type(seen), tuple(_returned_field(name, space[name]) for name in names))
+
+
+def _returned_field(name: str, part: Any) -> Field:
+    if isinstance(part, Discrete):
+        return Field(name, "int", 0)
+    if isinstance(part, MultiDiscrete):
+        return Field(name, "int", len(part.nvec))
+    kind = "board" if isinstance(part, MultiBinary) else "float"
+    return Field(name, kind, part.shape[0])
+
+
+def byte_places(layout: Layout | ArrayLayout) -> dict[str, int]:
+    """Return the first byte of each part in the row of a group."""
+    if isinstance(layout, ArrayLayout):
+        fields: Any = layout.record(np.float32).fields
+        return {field.name: int(fields[field.name][1]) for field in layout.fields}
+    return {field.name: 4 * first for field, first in layout.places(np.float32)}
+
+
+# ---------------------------------------------------------------- values outside of their space
+
+
+def fault_of_value(space: Any, value: Any, slack: float = 0.0) -> str:
+    """Describe where a plain value lies outside of its space, as "[2]=7.0: expected 0 to 5", or "".
+
+    Args:
+        space: no `Dict`.
+        value: a number, a tuple of numbers or boards, or an array.
+        slack: part of a bound by which floats may be beyond it.
+    """
+    if isinstance(space, Discrete):
+        low, high = int(space.start), int(space.start + space.n - 1)
+        return "" if low <= value <= high else f"={value}: expected {low} to {high}"
+    if isinstance(space, MultiBinary) and isinstance(value, tuple):
+        cells = math.prod(space.shape[1:])
+        for plane, board in enumerate(value):
+            if board >> cells:
+                cell = board.bit_length() - 1
+                return f" has cell {cell} of plane {plane}: expected 0 to {cells - 1}"
+        return ""
+    seen = np.asarray(value)
+    low, high = _bounds(space)
+    with np.errstate(invalid="ignore"):
+        wrong = (seen < low - slack * abs(low)) | (seen > high + slack * abs(high))
+    if not wrong.any():
+        return ""
+    place = tuple(np.argwhere(wrong)[0].tolist())
+    bounds = (
+        f"{np.broadcast_to(low, seen.shape)[place]} to {np.broadcast_to(high, seen.shape)[place]}"
+    )
+    return f"{list(place) or ''}={seen[place]}: expected {bounds}"
+
+
+def _bounds(space: Any) -> tuple[Any, Any]:
+    if isinstance(space, MultiBinary):
+        return np.int64(0), np.int64(1)
+    if isinstance(space, MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return space.low, space.high
+
+
+def describe_space(space: Any) -> str:
+    """Return a space without the thousands of numbers of an image's bounds."""
+    if isinstance(space, Box):
+        return f"Box({space.shape}, {space.dtype})"
+    text = " ".join(repr(space).split())
+    return text if len(text) < 200 else f"{text[:200]}..."
