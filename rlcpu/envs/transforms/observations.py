@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.arrays import Array
@@ -354,7 +354,7 @@ def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
     It is (state, params) -> a tuple of floats, or (state, params, out) for a state with arrays.
 
     Raises:
-        TypeError: an observation is boards.
+        TypeError: an observation is boards, or has several parts.
     """
     observe, space = dynamics.observe, dynamics.observation_space
     numbers: Any = space
@@ -363,18 +363,24 @@ def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
             f"{dynamics.id}: observation_space={space} is boards, to which no numbers are "
             "appended: show numbers, or stack_observations"
         )
+    if isinstance(space, Dict):
+        raise TypeError(
+            f"{dynamics.id}: observation_space={space} has several parts: expected numbers, a "
+            "choice or boards"
+        )
     is_choice, arrays = isinstance(space, Discrete), dynamics.has_arrays
+    lowest = int(space.start) if isinstance(space, Discrete) else 0
     if is_choice:
         numbers = Box(0.0, 1.0, (dynamics.observation_size,))
     if dynamics.writes_observation or not (is_choice or arrays):
         return observe, numbers
     if not arrays:
         ones = _one_hot((dynamics.observation_size,), False)
-        return (lambda state, params: ones(observe(state, params))), numbers
+        return (lambda state, params: ones(observe(state, params) - lowest)), numbers
     size = dynamics.observation_size
 
     def write_choice(state: Any, params: Any, out: Any) -> None:
-        out[observe(state, params)] = 1.0
+        out[observe(state, params) - lowest] = 1.0
 
     def write_numbers(state: Any, params: Any, out: Any) -> None:
         seen = observe(state, params)
