@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiBinary, flatten
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, flatten
 
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
 from rlcpu.envs.checks.trial import call_function
@@ -148,7 +148,8 @@ class Comparison(NamedTuple):
             ours, theirs = getattr(self.dynamics, kind), getattr(self.other, kind)
             same_numbers = gymnasium.spaces.flatdim(ours) == gymnasium.spaces.flatdim(theirs)
             same_kind = isinstance(ours, Discrete) == isinstance(theirs, Discrete)
-            if not same_numbers or (kind == "action_space" and not same_kind):
+            same_parts = _parts_of(ours).keys() == _parts_of(theirs).keys()
+            if not (same_numbers and same_parts) or (kind == "action_space" and not same_kind):
                 self.found.note("error", f"{kind} is {ours} here and {theirs} there")
                 return False
             if isinstance(ours, Box) and isinstance(theirs, Box):
@@ -239,15 +240,29 @@ class Comparison(NamedTuple):
     def _observe(self, state: Any, params: Any) -> Array:
         """Return our observation as numbers in one axis."""
         seen = self._call("observe", state, params)
-        space: Any = self.dynamics.observation_space
-        if isinstance(space, MultiBinary):
+        parts = _parts_of(self.dynamics.observation_space)
+        each = ((part, getattr(seen, name) if name else seen) for name, part in parts.items())
+        return np.concatenate([self._flat(part, value) for part, value in each])
+
+    def _flat(self, space: Any, seen: Any) -> Array:
+        """Return our observation, or a part of it, as numbers in one axis."""
+        if isinstance(space, MultiBinary) and isinstance(seen, tuple):
             cells = math.prod(space.shape[1:])
             return np.array([board >> k & 1 for board in seen for k in range(cells)], np.float32)
         return np.array(seen, np.float32).ravel()
 
     def _numbers(self, seen: Any) -> Array:
         """Return an observation of the other environment as ours has its numbers."""
-        space, ours = self.other.observation_space, self.dynamics.observation_space
+        theirs = _parts_of(self.other.observation_space)
+        parts = _parts_of(self.dynamics.observation_space).items()
+        return np.concatenate(
+            [self._as_ours(part, theirs[k], seen[k] if k else seen) for k, part in parts]
+        )
+
+    def _as_ours(self, ours: Any, space: Any, seen: Any) -> Array:
+        """Return an observation of the other environment, or a part of it, as ours has it."""
+        if isinstance(ours, MultiDiscrete):
+            return np.asarray(seen, np.float32).ravel()
         if isinstance(ours, Discrete):
             return np.array([np.asarray(seen).item()], np.float32)
         array = flatten(space, seen) if not isinstance(space, Box) else np.asarray(seen)
@@ -406,3 +421,8 @@ def _draws(dynamics: Dynamics, name: str, rng: np.random.Generator) -> Any:
     if dynamics.takes_rng(name):
         return Rng.of_seed(int(rng.integers(2**63)))
     return tuple(rng.random(getattr(dynamics, f"{name}_draws")).tolist())
+
+
+def _parts_of(space: Any) -> dict[str, Any]:
+    """Return the parts of a `Dict` by name; another space as one part without a name."""
+    return dict(space.items()) if isinstance(space, Dict) else {"": space}
