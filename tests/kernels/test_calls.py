@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-from rlcpu.kernels.calls import function_of, kind_of, make_call
+from rlcpu.kernels.calls import function_of, kind_of, make_call, make_view, place_of_view, view
 from rlcpu.kernels.compile import kernel, tuple_of
 from tests.kernels.processes import ROOT
 
@@ -122,3 +122,14 @@ def test_a_tuple_of_numbers() -> None:
         found = run(numbers)
         assert found == tuple(numbers[:count])
         assert type(found) is kind
+
+
+def test_a_view_is_found_again_by_its_address():
+    work = make_work(np.float64)
+    view_at = make_view(kind_of(work))
+
+    @kernel
+    def run(work):
+        return view_at(place_of_view(view(work))).inner.values[3, 2] * work.factor
+
+    assert run(work) == 33.0

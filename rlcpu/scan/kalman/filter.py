@@ -75,6 +75,10 @@ class KalmanTask(NamedTuple):
         loglik: (lanes of all blocks,) float64, overwritten.
         states: results, overwritten.
         gradients: of the log-likelihoods, overwritten; of no models if unwanted.
+        m: numbers of a state.
+        p: numbers of an observation.
+        length: time steps of a chunk.
+        chunks: number of chunks of which it is kept how they begin, 1 if there is no way back.
         wants_states: whether the filter writes states.
         varies: whether a matrix varies with time.
         joseph: whether to update in Joseph's form.
