@@ -258,8 +258,9 @@ def user_compiler(arrays: bool) -> type:
     It remembers in one sentence what is wrong with a function.
     """
     guarded = functools.partial(_guarded, arrays=arrays)
+    base = hooks.linked_compiler(guarded, _accessed if arrays else None, unroll=not arrays)
 
-    class GuardedCompiler(hooks.linked_compiler(guarded, _accessed if arrays else None)):  # type: ignore[misc]
+    class GuardedCompiler(base):  # type: ignore[misc,valid-type]
         def compile_extra(self, function: Any) -> Any:
             try:
                 compiled = super().compile_extra(function)

@@ -11,18 +11,32 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
+import llvmlite.binding
 import numba
 import numpy as np
 from llvmlite import ir as llvm
+from llvmlite.binding.newpassmanagers import create_new_function_pass_manager
 from numba import types
-from numba.core import caching, codegen, compiler, errors, imputils, ir, serialize
+from numba.core import (
+    caching,
+    cgutils,
+    codegen,
+    compiler,
+    errors,
+    imputils,
+    ir,
+    ir_utils,
+    serialize,
+)
+from numba.core.analysis import compute_cfg_from_blocks
 from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.ir_utils import build_definitions
+from numba.core.ir_utils import build_definitions, find_const, guard
 from numba.core.runtime.context import NRTContext
 from numba.core.targetconfig import ConfigStack
 from numba.core.typed_passes import NopythonTypeInference, type_inference_stage
@@ -206,6 +220,64 @@ def processor(dispatcher: Any) -> tuple[str, ...]:
 # ---------------------------------------------------------------- a pass of our own
 
 
+#: Turns of the longest loop that is unrolled in any case.
+MOST_TURNS = 16
+#: Number of the first metadata that is written as text, after all that a builder numbers.
+_MARKS = 1 << 20
+
+
+class _Mark(NamedTuple):
+    """A reference to metadata that is written as text."""
+
+    number: int
+
+    def get_reference(self) -> str:
+        """Return the reference, as llvmlite asks for it."""
+        return f"!{self.number}"
+
+
+def _ends(function: Any, headers: frozenset[str]) -> Iterator[Any]:
+    """Yield the branches that lead back to the beginnings of some loops.
+
+    They come from blocks that no path reaches which does not go through the beginning.
+    """
+    names = {block.name: block for block in function.blocks}
+    targets = {
+        name: [
+            each.name for each in block.terminator.operands if getattr(each, "name", "") in names
+        ]
+        for name, block in names.items()
+    }
+    for header in sorted(headers & names.keys()):
+        reached, pending = {header}, [function.entry_basic_block.name]
+        while pending:
+            name = pending.pop()
+            if name not in reached:
+                reached.add(name)
+                pending += targets[name]
+        for name in sorted(names.keys() - reached | {header}):
+            if header in targets[name]:
+                yield names[name].terminator
+
+
+def _constant_loops(func_ir: Any) -> frozenset[str]:
+    """Return the blocks that begin loops over a range of constants; block 12 is "B12" to LLVM."""
+    loops = compute_cfg_from_blocks(func_ir.blocks).loops().values()
+    turns = {f"B{loop.header}": guard(_turns, func_ir, loop) for loop in loops}
+    return frozenset(name for name, count in turns.items() if count and count <= MOST_TURNS)
+
+
+def _turns(func_ir: Any, loop: Any) -> int | None:
+    """Return the turns of a loop over a range of constants; raise GuardException for another."""
+    for label in loop.entries:
+        for statement in func_ir.blocks[label].find_exprs("getiter"):
+            call = ir_utils.get_definition(func_ir, statement.value)
+            callee = ir_utils.get_definition(func_ir, call.func)
+            if getattr(callee, "value", None) is range:
+                return len(range(*(find_const(func_ir, argument) for argument in call.args)))
+    return None
+
+
 class _Linked(codegen.JITCodeLibrary):
     """A function as LLVM's code alone: others link it into theirs, and nothing else calls it."""
 
@@ -216,6 +288,50 @@ class _Linked(codegen.JITCodeLibrary):
 
     def set_env(self, name: str, env: Any) -> None:
         """There is no machine code here."""
+
+    #: Blocks that begin a loop which is to be unrolled.
+    loops: frozenset[str] = frozenset()
+
+    def add_ir_module(self, module: Any) -> None:
+        """Add code as numba generates it, with marks at the ends of loops that are to be unrolled.
+
+        Such a mark names itself, which llvmlite's builder cannot write.
+        """
+        ends = [end for function in module.functions for end in _ends(function, self.loops)]
+        marks = [f'!{_MARKS} = !{{!"llvm.loop.unroll.full"}}']
+        for k, end in enumerate(ends, _MARKS + 1):
+            end.metadata["llvm.loop"] = _Mark(k)
+            marks.append(f"!{k} = distinct !{{!{k}, !{_MARKS}}}")
+        if not ends:
+            super().add_ir_module(module)
+            return
+        unrolled = self._unroll(cgutils.normalize_ir_text("\n".join([str(module), *marks])))
+        unrolled.name = module.name
+        unrolled.verify()
+        self.add_llvm_module(unrolled)
+
+    def _unroll(self, text: str) -> Any:
+        """Return code whose marked loops are unrolled, as far as LLVM does that at all.
+
+        Now, because a mark is lost where a loop becomes one with two ends: the counter of a range
+        lies in memory until the second pass of the first kind.
+        """
+        code = llvmlite.binding.parse_assembly(text)
+        code.data_layout = self._codegen._data_layout
+        passes, builder = create_new_function_pass_manager(), self._codegen._pass_builder()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_sroa_pass()
+        passes.add_simplify_cfg_pass()
+        passes.add_loop_rotate_pass()
+        passes.add_loop_unroll_pass()
+        for function in code.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+        if "llvm.loop.unroll.full" in str(code):  # LLVM would print that it could not
+            text = re.sub(r", !llvm\.loop !\d+", "", str(code))
+            code = llvmlite.binding.parse_assembly(text)
+        return code
 
     def get_pointer_to_function(self, name: str) -> int:
         """Address of what Python would call: a function that raises TypeError, whatever it gets."""
@@ -284,7 +400,9 @@ def _rewrite_all(rewrite: Rewrite, state: Any) -> None:
         block.body = [statement for statements in new for statement in statements]
 
 
-def linked_compiler(rewrite: Rewrite | None = None, prepare: Rewrite | None = None) -> type:
+def linked_compiler(
+    rewrite: Rewrite | None = None, prepare: Rewrite | None = None, unroll: bool = False
+) -> type:
     """Numba's compiler for functions without wrappers, which only compiled functions call.
 
     Numba makes machine code of every function, and throws away that of one which is inlined
@@ -297,6 +415,8 @@ def linked_compiler(rewrite: Rewrite | None = None, prepare: Rewrite | None = No
     Args:
         rewrite: what takes the place of each statement, once all types are known.
         prepare: the same, before any type is known.
+        unroll: whether loops over a range of at most `MOST_TURNS` constants are unrolled, however
+            long their body is: one that stays keeps the loop around it from vectors.
     """
 
     @register_pass(mutates_CFG=False, analysis_only=False)
@@ -324,6 +444,8 @@ def linked_compiler(rewrite: Rewrite | None = None, prepare: Rewrite | None = No
                 _rewrite_all(rewrite, state)
             state.library = _Linked(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.enable_object_caching()
+            if unroll:
+                state.library.loops = _constant_loops(state.func_ir)
             state.targetctx.nrt = _Counts(state.targetctx, state.targetctx.enable_nrt)
             return rewrite is not None
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from rlcpu.nn.learner import Learner, Update
     from rlcpu.nn.network import Network
     from rlcpu.nn.operations import (
-        ahead,
         argmax,
         each,
         entropy,
@@ -79,7 +78,6 @@ __all__ = [
     "Sum",
     "Tanh",
     "Update",
-    "ahead",
     "argmax",
     "categorical",
     "categoricals",
@@ -107,7 +105,7 @@ _MODULES = {
     "Input LayerNorm Lstm MaxPool MinGru Ones Parts Planes Relu Residual Silu Sum Tanh",
     "learner": "Learner Update",
     "network": "Network",
-    "operations": "ahead argmax each entropy hold log_softmax max mean normal standardise sum take "
+    "operations": "argmax each entropy hold log_softmax max mean normal standardise sum take "
     "uniform",
 }
 

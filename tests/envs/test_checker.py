@@ -169,7 +169,7 @@ def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[st
             [
                 "does not compute in vectors",
                 "tanf of the C library",
-                "a loop, unless it has",
+                "a loop whose number of turns is known at run time only",
                 __file__,
             ],
         ),

@@ -14,7 +14,10 @@ import rlcpu
 from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng
 from rlcpu.envs.checks.vectorised import Driver, find_driver, lanes_of
+from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.steps import step_kernels
+
+GAINS = np.linspace(-1.0, 1.0, 8)
 
 
 class Params(NamedTuple):
@@ -38,23 +41,41 @@ def counted(state: State, action: int, params: Params) -> tuple[State, float, bo
     return State(place, turn), place + float(left), place * place > 3.9
 
 
-def chained(state: State, action: int, params: Params) -> tuple[State, float, bool]:
-    turn = (state.turn + 1) % 8
-    if turn == 0:
-        place = state.place * params.push
-    elif turn == 1:
-        place = abs(state.place) + 1.0
-    elif turn == 2:
-        place = -state.place
-    elif turn == 3:
-        place = state.place / (1.0 + abs(state.place))
-    elif turn == 4:
-        place = state.place - params.push
-    else:
-        place = state.place + params.push
+def halving(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    place = state.place + params.push
     while place > 1.0:
         place = place * 0.5 - 0.25
-    return State(place, turn), place, place < -3.0
+    return State(place, state.turn), place, place < -3.0
+
+
+def returning(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    if state.place > 3.0:
+        return State(0.0, 0), 1.0, True
+    place = state.place + math.cos(state.place)
+    return State(place, state.turn), place, False
+
+
+def counting(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    place = state.place
+    for _ in range(action):
+        place = place + 0.01 * math.sin(place)
+    return State(place, state.turn), place, False
+
+
+def advised(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    """What is advised against `halving`, `returning`, `counting` and `with_many_turns`."""
+    place = state.place + params.push
+    for _ in range(6):
+        place = place * 0.5 - 0.25 if place > 1.0 else place
+    for k in range(4):
+        place = place + (0.01 * math.sin(place) if k < action else 0.0)
+    y = (place, 0.0, 1.0, 0.0)
+    for _ in range(4):
+        for _ in range(6):
+            y = moved(y, 0.1, slope(y, params))
+    is_over = state.place > 3.0
+    reached = 0.0 if is_over else y[0] + math.cos(state.place)
+    return State(reached, 0 if is_over else state.turn), 1.0 if is_over else y[0], is_over
 
 
 def slope(y: Any, params: Params) -> Any:
@@ -64,15 +85,6 @@ def slope(y: Any, params: Params) -> Any:
 
 def moved(y: Any, h: float, by: Any) -> Any:
     return y[0] + h * by[0], y[1] + h * by[1], y[2] + h * by[2], y[3] + h * by[3]
-
-
-def advance(y: Any, params: Params) -> Any:
-    """Return the state after one step of Runge and Kutta."""
-    a = slope(y, params)
-    b = slope(moved(y, 0.05, a), params)
-    c = slope(moved(y, 0.05, b), params)
-    d = slope(moved(y, 0.1, c), params)
-    return moved(moved(moved(moved(y, 0.02, a), 0.03, b), 0.03, c), 0.02, d)
 
 
 def with_long_body(state: State, action: int, params: Params) -> tuple[State, float, bool]:
@@ -86,11 +98,38 @@ def with_long_body(state: State, action: int, params: Params) -> tuple[State, fl
     return State(y[0], state.turn), y[2], abs(y[0]) > 3.9
 
 
-def with_function(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+def with_many_turns(state: State, action: int, params: Params) -> tuple[State, float, bool]:
     y = (state.place, 0.0, 1.0, 0.0)
-    for _ in range(6):
-        y = advance(y, params)
+    for _ in range(24):
+        a = slope(y, params)
+        b = slope(moved(y, 0.05, a), params)
+        y = moved(moved(y, 0.05, a), 0.05, b)
     return State(y[0], state.turn), y[2], abs(y[0]) > 3.9
+
+
+def chosen(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    """Choices that compute in vectors as they are: `elif`, `else`, ternaries, tables."""
+    turn = (state.turn + 1) % 8
+    if turn == 0:
+        place = state.place * params.push
+    elif turn == 1:
+        place = abs(state.place) + 1.0
+    elif turn == 2:
+        place = -state.place
+    elif turn == 3:
+        place = state.place / (1.0 + abs(state.place))
+    elif turn == 4:
+        place = state.place - params.push
+    else:
+        place = state.place + GAINS[turn]
+    gain = (1.0 if turn == 0 else 0.0) + (2.0 if turn == 1 else 0.0)
+    gain = gain + (3.5 if turn == 2 else 0.0) + (4.0 if turn == 3 else 0.0)
+    if place > 0.3:
+        place = math.sin(gain) * params.push
+    else:
+        place = place + math.cos(gain)
+        gain = 0.0
+    return State(place + gain, turn), place, place < -3.0
 
 
 def make(step: Any) -> Dynamics:
@@ -107,37 +146,54 @@ def make(step: Any) -> Dynamics:
 
 
 def driver_of(dynamics: Dynamics) -> Driver:
-    env = rlcpu.make_vec(dynamics, num_threads=1)
-    env.reset(seed=0)
-    env.step(np.array([1]))
-    found = find_driver(step_kernels(env.engine.code, np.float32, False).function, dynamics.step)
+    kernel = step_kernels(structure(dynamics), np.float32, False).function
+    found = find_driver(kernel, dynamics.step)
     assert found is not None
     return found
 
 
-def test_comparisons_beside_differences_compute_in_vectors(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    found = driver_of(make(counted))
+@pytest.mark.parametrize("step", [counted, chosen, with_long_body, advised])
+def test_what_vectorises(step: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Comparisons beside differences, choices of all kinds, loops that are unrolled, and advice."""
+    found = driver_of(make(step))
     assert found.lanes > 1
     assert str(found) == f"in vectors of {found.lanes} lanes"
     assert not caplog.records
 
 
-def test_a_step_in_single_lanes_is_told_once_and_explained(
+@pytest.mark.parametrize(
+    ("step", "line", "what"),
+    [
+        (halving, 2, "a `while`: write a `for` of constant turns, with a ternary for those too"),
+        (returning, 2, "a `return` before the end: compute all, and choose by ternaries"),
+        (counting, 2, "a loop whose number of turns is known at run time only: give it a constant"),
+        (with_many_turns, 2, "a loop of 24 turns: write two of at most 16, one in the other"),
+    ],
+)
+def test_what_does_not_is_named_with_what_to_write(step: Any, line: int, what: str) -> None:
+    """`advised` does what is said."""
+    found = driver_of(make(step))
+    assert found.lanes == 1
+    (reason,) = found.reasons
+    assert reason.startswith(what)
+    assert reason.endswith(f"({__file__}:{step.__code__.co_firstlineno + line})")
+
+
+def test_a_step_in_single_lanes_is_told_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: None)  # out of it comes no word
-    dynamics = make(chained)
+
+    def again(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+        return halving(state, action, params)
+
+    dynamics = make(again)
     found = driver_of(dynamics)
     rlcpu.simulate(rlcpu.make_vec(dynamics, 3), rlcpu.policies.Uniform(), 2)
     (record,) = (each for each in caplog.records if each.levelno == logging.WARNING)
     assert record.name == "rlcpu"
-    assert record.getMessage().startswith("Chained-v0: step runs one lane at a time: ")
-    first = chained.__code__.co_firstlineno
-    for text in (str(found), record.getMessage()):
-        assert f"an `elif` chain, instead of ternaries ({__file__}:{first + 2})" in text
-        assert f"differs from lane to lane ({__file__}:{first + 14})" in text
+    assert record.getMessage().startswith("Again-v0: step runs one lane at a time: a `while`: ")
+    assert str(found) in record.getMessage()
 
 
 def test_lanes_are_those_of_the_clocks() -> None:
@@ -160,12 +216,3 @@ def test_lanes_are_those_of_the_clocks() -> None:
 def test_info_tells_how_an_environment_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["info", "--env", "CartPole-v1"]) == 0
     assert capsys.readouterr().out.startswith("CartPole-v1: step runs in vectors of ")
-
-
-def test_a_long_body_of_a_loop_is_unrolled_as_a_function() -> None:
-    slow, fast = driver_of(make(with_long_body)), driver_of(make(with_function))
-    line = with_long_body.__code__.co_firstlineno + 2
-    assert slow.lanes == 1
-    assert f"make a function of its body ({__file__}:{line})" in str(slow)
-    assert fast.lanes > 1
-    assert not fast.reasons

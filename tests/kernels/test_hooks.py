@@ -279,6 +279,33 @@ def check_preparing() -> None:
     assert [field for field in fields if field] == [("total", types.float64, types.float64)]
 
 
+def test_loops_of_a_constant_range_are_unrolled() -> None:
+    """However long their bodies are; others stay."""
+    lines = ["for _ in range(turns):", " for _ in range(1, 31, 10):", "  x = np.sin(x)"]
+    lines += ["  x = x * 0.99 + 0.01"] * 200
+    scope: dict[str, Any] = {"np": np, "turns": 4}
+    body = "\n".join(f"    {line}" for line in [*lines, "return x"])
+    exec(f"def constant(x):\n{body}", scope)
+
+    def other(x):
+        for _ in range(np.int64(x)):
+            x = np.sin(x)
+        return x
+
+    def counts(function: Any, unroll: bool) -> int:
+        compiler = hooks.linked_compiler(unroll=unroll)
+        compiled = numba.njit(pipeline_class=compiler, no_cpython_wrapper=True)(function)
+        outer = numba.njit(lambda x: compiled(x))
+        assert outer(0.5) == pytest.approx(function(0.5), rel=1e-12)
+        return len(
+            re.findall(r"call double @[\w.]*sin\b", hooks.llvm_of(*outer.overloads.values()))
+        )
+
+    constant = scope["constant"]
+    assert (counts(constant, False), counts(constant, True)) == (1, 12)
+    assert counts(other, True) == counts(other, False)
+
+
 def check_linked_compiler() -> None:
     """Others link it in, fresh or from their cache; the engine never had it, nor can Python."""
     options: Any = {**LINKED, "pipeline_class": hooks.linked_compiler()}

@@ -23,7 +23,6 @@ logger = logging.getLogger("rlcpu")
 _LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
 #: Calls of the C library: by name, or by an intrinsic that becomes one.
 _CALLS = re.compile(rf"\bcall\b[^@\n]*@(?:llvm\.)?((?:{_LIBM})f?)(?:\.v?\d*f\d+)?\(")
-_OVERFLOWS = re.compile(r"@llvm\.[us](?:add|sub)\.with\.overflow\.")
 _SWITCHES = re.compile(r"^\s+switch i\d+ ", re.MULTILINE)
 _STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
 #: How a step runs whose state holds arrays.
@@ -71,21 +70,26 @@ def driver_of(code: str, step: Any) -> Driver | None:
         return None
     reasons = [f"{name} of the C library, called for each lane" for name in _found(_CALLS, code)]
     if lanes == 1:
-        if _SWITCHES.search(code):
-            places = list(_users_functions(step, _comparisons))
-            where = "; ".join(places) or "comparisons of one number with several constants"
-            reasons.append(f"{where} became a jump: read a table at the number, or compute with it")
-        if _OVERFLOWS.search(code):
-            reasons.append(
-                "a comparison and a difference of the same numbers (`n < 64` beside `n - 64`) "
-                "became an overflow intrinsic: compare the difference"
-            )
+        if any(_SWITCHES.search(body) for body in code.split("\ndefine ") if _stores(body, code)):
+            reasons += [
+                f"{where} became a jump: read a table at the number, or compute with it"
+                for where in _users_functions(step, _comparisons)
+            ]
         reasons += _users_functions(step, _reasons_of_one)
     return Driver(lanes, tuple(dict.fromkeys(reasons)))
 
 
 def lanes_of(code: str) -> int | None:
     """Lanes of the loop that writes the clocks of environments, which their steps alone do.
+
+    Where LLVM cannot prove that no two arrays overlap, there is a loop over single lanes beside
+    that in vectors, for arrays that do: ours never do.
+    """
+    return max(_stores(code, code), default=None)
+
+
+def _stores(body: str, code: str) -> list[int]:
+    """Return how many clocks each store of a function writes.
 
     `rlcpu.kernels.rows` marks what is written under the name "words".
     """
@@ -96,8 +100,7 @@ def lanes_of(code: str) -> int | None:
         each = items.split(", ")
         if node is not None and node[1] in each and len(each) <= _FEW_SCOPES:
             scopes.add(name)
-    counts = [int(lanes or 1) for lanes, scope in _STORES.findall(code) if scope in scopes]
-    return min(counts, default=None)
+    return [int(lanes or 1) for lanes, scope in _STORES.findall(body) if scope in scopes]
 
 
 def _found(pattern: re.Pattern[str], code: str) -> list[str]:
@@ -185,47 +188,43 @@ def _comparisons(function: Any, tree: Any, path: str) -> Iterator[str]:
 
 
 def _reasons_of_one(function: Any, tree: Any, path: str) -> Iterator[str]:
-    """Yield the lines of a function that defeat LLVM's vectors."""
-    branches = {node for node in ast.walk(tree) if isinstance(node, ast.If)}
-    chained = {branch.orelse[0] for branch in branches if len(branch.orelse) == 1}
+    """Yield the lines of a function that keep loops over lanes from vectors, and what to write.
+
+    `tests/envs/test_vectorised.py` follows each piece of advice.
+    """
+    own = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+    last = own.body[-1] if own else None
     node: Any
     for node in ast.walk(tree):
         what = ""
         if isinstance(node, ast.While):
-            what = "a loop whose number of turns differs from lane to lane"
+            what = "a `while`: write a `for` of constant turns, with a ternary for those too many"
         elif isinstance(node, ast.For):
-            what = "a loop, unless it has a short and constant number of turns"
-            if _has_constant_turns(node):
-                what = "a loop that is too long to be unrolled: make a function of its body"
-        elif isinstance(node, ast.If) and node not in chained and node.orelse:
-            nested = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
-            what = "an `elif` chain, instead of ternaries" if nested else "an `if` with an `else`"
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            what = "a power" if not isinstance(node.right, ast.Constant) else ""
-        elif isinstance(node, ast.Subscript) and _is_gather(node, function):
-            what = "a table, read at an index that is computed"
+            turns, most = _turns_of(node, function), hooks.MOST_TURNS
+            if turns is None:
+                what = (
+                    "a loop whose number of turns is known at run time only: give it a constant "
+                    "one, with a ternary for those too many"
+                )
+            elif turns > most:
+                what = f"a loop of {turns} turns: write two of at most {most}, one in the other"
+        elif isinstance(node, ast.Break | ast.Continue):
+            what = f"a `{type(node).__name__.lower()}`: choose by a ternary"
+        elif isinstance(node, ast.Return) and node is not last:
+            what = "a `return` before the end: compute all, and choose by ternaries"
         if what:
             yield f"{what} ({path}:{node.lineno})"
 
 
-def _has_constant_turns(node: ast.For) -> bool:
-    """Tell whether a loop runs over a range of literals."""
+def _turns_of(node: ast.For, function: Any) -> int | None:
+    """Return the turns of a loop over a range of constants, global ones too; None for another."""
     call = node.iter
-    return (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Name)
-        and call.func.id == "range"
-        and all(isinstance(argument, ast.Constant) for argument in call.args)
-    )
-
-
-def _is_gather(node: ast.Subscript, function: Any) -> bool:
-    """Tell whether a table outside of the function is read at an index known only at run time."""
-    table = node.value
-    while isinstance(table, ast.Subscript):
-        table = table.value
-    constant = all(
-        isinstance(part, ast.Constant | ast.Tuple | ast.UnaryOp | ast.USub | ast.Load)
-        for part in ast.walk(node.slice)
-    )
-    return isinstance(table, ast.Name) and table.id in function.__globals__ and not constant
+    if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") == "range"):
+        return None
+    values: list[Any] = [
+        each.value
+        if isinstance(each, ast.Constant)
+        else function.__globals__.get(getattr(each, "id", ""))
+        for each in call.args
+    ]
+    return len(range(*values)) if all(isinstance(value, int) for value in values) else None
