@@ -74,7 +74,7 @@ def make_random(name: str) -> Any:
     def predict(observations: Any, action_masks: Any = None) -> Any:
         return env.action_space.sample()
 
-    return SimpleNamespace(env=env, predict=predict)
+    return SimpleNamespace(env=env, predict=predict, state_size=0)
 
 
 def trained(name: str) -> Any:

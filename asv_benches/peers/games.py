@@ -30,8 +30,8 @@ MINATAR = {
 }
 #: Tables of Gymnasium and what EnvPool calls them.
 TABLES = {"FrozenLake-v1": "FrozenLake-v1", "Taxi-v4": "Taxi-v3"}
-#: Environments of peers that need a Python call or a solver for each, and steps of slow ones.
-FEW, SHORT = 256, 20
+#: Environments of peers that need a Python call or a solver for each; worlds of craftax, and steps.
+FEW, WORLDS, SHORT = 256, 64, 10
 CRAFTAX = "Craftax-Classic-Symbolic-v1"
 
 
@@ -63,12 +63,12 @@ def rows() -> list[Row]:
 
 def craftax() -> list[Row]:
     """Rows of Craftax-Classic, of fewer environments: the package takes long."""
-    scan = {"scan": ("craftax, scan", partial(craftax_step, CRAFTAX, FEW, SHORT), 20)}
-    one = {"step": ("craftax, jitted step", partial(craftax_step, CRAFTAX, FEW), 20)}
-    name, ours = "craftax", partial(our_simulate, CRAFTAX, FEW, SHORT)
-    table = duels(name, f"simulate, {FEW} x {SHORT}, Craftax-Classic", ours, scan)
+    scan = {"scan": ("craftax, scan", partial(craftax_step, CRAFTAX, WORLDS, SHORT), 20)}
+    one = {"step": ("craftax, jitted step", partial(craftax_step, CRAFTAX, WORLDS), 20)}
+    name, ours = "craftax", partial(our_simulate, CRAFTAX, WORLDS, SHORT)
+    table = duels(name, f"simulate, {WORLDS} x {SHORT}, Craftax-Classic", ours, scan)
     return table + duels(
-        name, f"env.step, {FEW} envs, Craftax-Classic", partial(our_step, CRAFTAX, FEW), one
+        name, f"env.step, {WORLDS} envs, Craftax-Classic", partial(our_step, CRAFTAX, WORLDS), one
     )
 
 
