@@ -94,7 +94,7 @@ def place_at(places, i):
     return StridedPointer(p[0], p[1], p[2], p[3], p[4], p[5])
 
 
-class Block(NamedTuple):
+class LaneBlock(NamedTuple):
     """Lanes, as many as a vector has numbers, and scratch of their own.
 
     With each row lines are prefetched: lines of the next panel, or later rows of long lanes. Line

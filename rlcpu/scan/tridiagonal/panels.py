@@ -33,7 +33,7 @@ from rlcpu.kernels.memory import (
 )
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 from rlcpu.scan.device import for_cores
-from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, Block, SolvePlan, place_at
+from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, LaneBlock, SolvePlan, place_at
 from rlcpu.scan.tridiagonal.equations import called, inlined
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
@@ -349,7 +349,7 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
             units = number + by * step, step, count
             gather_inputs(plan, places, memory, scratch, here, columns, rows)
             take_beside(plan, scratch, here.stop, units)
-            block = Block(
+            block = LaneBlock(
                 memory,
                 plan.plane,
                 scratch.beside,

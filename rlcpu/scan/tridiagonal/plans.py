@@ -15,7 +15,15 @@ from rlcpu.kernels.memory import load, store
 from rlcpu.kernels.threads import launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.scan.layout import address_of
-from rlcpu.scan.tridiagonal.blocks import FIELDS, ONE, PLAN, Block, Lanes, SolvePlan, StridedPointer
+from rlcpu.scan.tridiagonal.blocks import (
+    FIELDS,
+    ONE,
+    PLAN,
+    LaneBlock,
+    Lanes,
+    SolvePlan,
+    StridedPointer,
+)
 from rlcpu.scan.tridiagonal.layouts import Array, LaneInput
 from rlcpu.scan.tridiagonal.panels import DRIVERS, INPUTS, LISTS, PLACES, run_panels
 
@@ -172,14 +180,14 @@ def _template(
 
 @functools.cache
 def _block_kind(dtype: str) -> Any:
-    """Return numba's type of a `Block`."""
+    """Return numba's type of a `LaneBlock`."""
     number, whole = types.CPointer(getattr(types, dtype)), types.int64
     pointers = {"memory", "beside", "trace", "target"}
-    fields = {name: number if name in pointers else whole for name in Block._fields}
+    fields = {name: number if name in pointers else whole for name in LaneBlock._fields}
     fields |= {"sources": types.UniTuple(whole, INPUTS), "steps": types.UniTuple(whole, INPUTS)}
     fields |= {"places": types.CPointer(whole), "starts": types.CPointer(whole)}
     fields["plan"] = View(PLAN)
-    return kind_of(Block(**fields))
+    return kind_of(LaneBlock(**fields))
 
 
 @functools.cache

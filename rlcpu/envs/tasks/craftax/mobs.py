@@ -147,7 +147,7 @@ def move_all(s: Any, rng: Rng, params: Params) -> None:
 # ---------------------------------------------------------------- new mobs
 
 
-class Kind(NamedTuple):
+class MobKind(NamedTuple):
     """Where a kind of mobs appears.
 
     Attributes:
@@ -162,18 +162,18 @@ class Kind(NamedTuple):
     number: int
 
 
-COW, ZOMBIE = Kind(4, True, False, 19), Kind(10, True, True, 21)
-SKELETON = Kind(10, False, True, 23)
+COW, ZOMBIE = MobKind(4, True, False, 19), MobKind(10, True, True, 21)
+SKELETON = MobKind(10, False, True, 23)
 
 
-def can_appear(s: Any, kind: Kind, row: int, column: int) -> bool:
+def can_appear(s: Any, kind: MobKind, row: int, column: int) -> bool:
     """Return whether a mob of a kind may appear in a cell that is not too far away."""
     block = s.map[row, column]
     fits = (block == Block.GRASS and kind.on_grass) or (block == Block.PATH and kind.on_path)
     return fits and not s.mob_map[row, column] and distance(s, row, column) >= kind.nearest
 
 
-def find_place(s: Any, kind: Kind, reach: int, number: int) -> tuple[int, int, int]:
+def find_place(s: Any, kind: MobKind, reach: int, number: int) -> tuple[int, int, int]:
     """Return cell `number` of those in which a mob may appear, and how many there are before it.
 
     Where there are fewer, the cell is (-1, -1).
@@ -189,7 +189,9 @@ def find_place(s: Any, kind: Kind, reach: int, number: int) -> tuple[int, int, i
     return -1, -1, count
 
 
-def appear(s: Any, mobs: Any, kind: Kind, health: int, chance: float, reach: int, rng: Rng) -> None:
+def appear(
+    s: Any, mobs: Any, kind: MobKind, health: int, chance: float, reach: int, rng: Rng
+) -> None:
     """Let a mob appear with some chance, if one of its kind is not alive and there is a place."""
     free = -1
     for k in range(len(mobs) - 1, -1, -1):
