@@ -1,6 +1,7 @@
 """That compiling is said: on a terminal, by logging, and not elsewhere; and what it counts."""
 
 import ctypes
+import gc
 import sys
 import threading
 import time
@@ -103,3 +104,29 @@ def test_only_the_main_thread_looks_for_lost_interrupts() -> None:
     assert hooks[0] is before
     assert hooks[1] is not before
     assert sys.unraisablehook is before
+
+
+def test_what_was_compiled_is_not_looked_at_once_more():
+    rounds = []
+
+    def count(phase, info):
+        rounds.append(phase)
+
+    with announce.announced("a test", "of the garbage collector"):
+        made = [[] for _ in range(10 * gc.get_threshold()[0])]
+        gc.callbacks.append(count)
+    made += [[] for _ in range(gc.get_threshold()[0] // 10)]
+    gc.callbacks.remove(count)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+    assert not rounds
+
+
+def test_frozen_objects_stay_so():
+    gc.freeze()
+    try:
+        with announce.announced("a test", "of the garbage collector"):
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
