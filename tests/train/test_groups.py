@@ -247,5 +247,13 @@ def test_networks_that_do_not_fit_the_parts() -> None:
             PPO(lookouts(2), network=layers)
     with pytest.raises(ValueError, match="memory: expected one without"):
         SAC(lookouts(2, False), network="gru")
-    plain = GymnasiumEnv(lookouts(1))
-    assert plain.view.kind == "group"
+
+
+def test_files_of_policies(tmp_path: Path) -> None:
+    """A row of all numbers is what a file reads; parts of it have no word there."""
+    agent = PPO(cart, seed=0, hidden=(8,), num_envs=16, num_threads=1)
+    agent.export(tmp_path / "policy.npz")
+    with np.load(tmp_path / "policy.npz") as file:
+        assert file["mean"].shape == (3 + 5 + 2 + 18,)
+    with pytest.raises(ValueError, match="the layer 'part' cannot be exported"):
+        PPO(camera, seed=0, num_envs=2, num_threads=1).export(tmp_path / "policy.npz")
