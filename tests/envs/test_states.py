@@ -356,7 +356,11 @@ BAD = [
     ),
     (changed(observation_space=MultiBinary(90)), ValueError, r"of \(planes, rows, columns\)"),
     (changed(observation_space=MultiBinary((1, 12, 12))), ValueError, "at most 128 cells"),
-    (changed(observation_space=Discrete(4, start=1)), ValueError, "has to start at 0"),
+    (
+        changed(observation_space=Discrete(4, start=1), observe=lambda state, params: 0),
+        ValueError,
+        "observe returned observation=0: expected 1 to 4",
+    ),
     (
         changed(observation_space=Box(0, 1, (2, 2))),
         TypeError,
