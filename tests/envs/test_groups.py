@@ -263,3 +263,21 @@ def test_numbers_that_are_not_finite_are_named_by_their_part() -> None:
     env.engine.numbers[:] = np.nan  # type: ignore[attr-defined]
     with pytest.raises(FloatingPointError, match=r"observation depth\[\d\]=nan in step 1 after"):
         rlcpu.collect(env, rlcpu.policies.Uniform(), 4)
+
+
+def observe_goal(state, params):  # type: ignore[no-untyped-def]
+    return state.goal + 1
+
+
+def test_networks_see_choices_that_begin_at_one() -> None:
+    goals = dataclasses.replace(cart, observe=observe_goal, observation_space=Discrete(3, start=1))
+    env = rlcpu.envs.VectorEnv(goals, 20, num_threads=1)
+    policy = rlcpu.policies.MLP(env.single_observation_space, env.single_action_space, seed=2)
+    rollout = rlcpu.collect(env, policy, 6)
+    seen = rollout.observations.ravel()
+    assert set(seen) == {1, 2, 3}
+    ones = np.eye(3, dtype=np.float32)[seen - 1]
+    np.testing.assert_array_equal(rollout.inputs.reshape(120, 3), ones)
+    np.testing.assert_array_equal(rollout.ones.expand(), ones)  # type: ignore[union-attr]
+    np.testing.assert_allclose(rollout.values.ravel(), policy.evaluate(ones), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(policy.evaluate(seen), policy.evaluate(ones))
