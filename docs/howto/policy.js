@@ -1,6 +1,8 @@
 // act(policy, observation) returns the action of what agent.export("policy.json") wrote.
+// With memory it overwrites `state`, an array of policy.state_size zeros before an episode.
 const times = (n, f) => Array.from({ length: n }, (_, k) => f(k));
 const clip = (x, low, high) => Math.min(Math.max(x, low), high);
+const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 const mean = (x) => x.reduce((sum, each) => sum + each, 0) / x.length;
 // Of each window the pixels inside of the image: where they begin in it, and in the window.
 const windows = ({ height, width, channels, window, stride, padding }) => {
@@ -21,6 +23,22 @@ const operations = {
     const rows = x.map((each, i) => i * choices + choose(each));
     return times(size, (k) => rows.reduce((sum, row) => sum + weights[row * size + k], 0));
   },
+  gru: ([x], [weights, biases], _, size, h) => {
+    const products = operations.dense([h], [weights, biases], _, 3 * size);
+    return times(size, (k) => {
+      const [r, z] = [0, size].map((at) => sigmoid(x[at + k] + products[at + k]));
+      const n = Math.tanh(x[2 * size + k] + r * products[2 * size + k]);
+      return n + z * (h[k] - n);
+    });
+  },
+  lstm: ([x], [weights], _, size, h) => {
+    const gates = operations.dense([h.slice(0, size)], [weights, x], _, 4 * size);
+    const gate = (number, k) => gates[number * size + k];
+    const c = times(size, (k) =>
+      sigmoid(gate(1, k)) * h[size + k] + sigmoid(gate(0, k)) * Math.tanh(gate(2, k)));
+    return [...c.map((each, k) => sigmoid(gate(3, k)) * Math.tanh(each)), ...c];
+  },
+  min_gru: ([x], _, __, size, h) => h.map((each, k) => each + sigmoid(x[k]) * (x[size + k] - each)),
   layer_norm: ([x], [gains, shifts], { group }) => times(x.length / group, (g) => {
     const part = x.slice(g * group, (g + 1) * group), center = mean(part);
     const deviation = Math.sqrt(mean(part.map((each) => (each - center) ** 2)) + 1e-5);
@@ -41,21 +59,24 @@ const operations = {
   tanh: ([x]) => x.map(Math.tanh),
 };
 
-function outputs(policy, observation) {
+function outputs(policy, observation, state) {
   const { mean, scale } = policy.arrays;
   const seen = policy.shape.length ? observation : mean.map((_, k) => Number(k === observation));
   const values = [seen.map((x, k) => clip((x - mean[k]) * scale[k], -policy.clip, policy.clip))];
   for (const each of policy.statements) {
     const read = each.sources.map((k) => values[k]);
     const arrays = each.arrays.map((name) => policy.arrays[name]);
-    values.push(operations[each.operation](read, arrays, each.options, each.size));
+    const { state: begin, remembered } = each.options, h = state?.slice(begin, begin + remembered);
+    const made = operations[each.operation](read, arrays, each.options, each.size, h);
+    if (remembered) state.splice(begin, remembered, ...made); // it begins with the outputs
+    values.push(made.slice(0, each.size));
   }
   return values.at(-1);
 }
 
-function act(policy, observation, allowed) {
+function act(policy, observation, allowed, state) {
   const isAllowed = (k) => !allowed || allowed[k];
-  const x = outputs(policy, observation).map((each, k) => (isAllowed(k) ? each : -Infinity));
+  const x = outputs(policy, observation, state).map((each, k) => (isAllowed(k) ? each : -Infinity));
   if (policy.choices.length) {
     let first = 0;
     const chosen = policy.choices.map((count) => {

@@ -20,8 +20,8 @@ from rlcpu.cuda.rollouts import BLOCK, FLUSH, DeviceRecords, Sums, rollout_kerne
 from rlcpu.envs.arguments import check_actions
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.lane import PENDING, pack, structure
-from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import Policy, PolicyArrays, PolicyCode
+from rlcpu.envs.running import describe_fault, refuse_policy
 from rlcpu.kernels.random import GOLDEN, keys
 
 u32 = np.uint32

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import math
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +16,12 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import inputs_by_part, num_inputs
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
+from rlcpu.envs.running import ARRAYS, RunsNetworks, refuse_policy, run_sequences
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import ActCategoricals, Head
 from rlcpu.nn.layers import Dense, Parts
-from rlcpu.nn.network import ACTIVATIONS, CLIP, Network, num_parameters, orthogonal
+from rlcpu.nn.network import ACTIVATIONS, Network, num_parameters, orthogonal
 
 #: What these attributes may be.
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -30,8 +29,6 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "value": ("separate", "shared", None),
     "deterministic": (False, True),
 }
-#: The arrays that a user may change; the first two hold the parameters of a network.
-ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
 #: What of a policy cannot be set.
 _FIXED = ("hidden", "sizes", "value_sizes")
 #: Weights of one layer at most: 1 GiB.
@@ -39,7 +36,7 @@ _MOST_WEIGHTS = 2**28
 _MODULES = {"Tanh": "tanh", "ReLU": "relu"}
 
 
-class NetworkPolicy:
+class NetworkPolicy(RunsNetworks):
     """A policy by any network, such as one with normalised layers or residual sums.
 
     Its head is that of `MLP`: a categorical distribution of a `Discrete`, one for each number of a
@@ -191,23 +188,6 @@ class NetworkPolicy:
         """Return how many outputs the policy's network has, with a shared value."""
         return sum(self.networks()["policy"].output_sizes.values())
 
-    @property
-    def state_sizes(self) -> dict[str, int]:
-        """Return how many numbers each network remembers of an environment, 0 without memory."""
-        return {name: network.state_size for name, network in self.networks().items()}
-
-    @functools.cached_property
-    def mark(self) -> int:
-        """A number that is the policy's own, and its copies', for what environments remember."""
-        return secrets.randbits(62) + 1 if any(self.state_sizes.values()) else 0
-
-    def initial_state(self, num_envs: int) -> Array:
-        """Return the state of a policy with memory before episodes, zeros (num_envs, state_size).
-
-        It is what the network "policy" remembers; that of a value has a memory of its own.
-        """
-        return np.zeros((num_envs, self.state_sizes["policy"]), np.float32)
-
     def _layers(self) -> tuple[Array, Array, int]:
         """Return sizes of multilayer perceptrons, and their activation; others have none."""
         return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
@@ -318,29 +298,6 @@ class NetworkPolicy:
         count = self.num_outputs - (self.value == "shared")
         outputs, after = self._run("policy", observations, state, starts)
         return (outputs[:, :count], after) if self.state_sizes["policy"] else outputs[:, :count]
-
-    def _run(
-        self, name: str, observations: npt.ArrayLike, state: Any = None, starts: Any = None
-    ) -> tuple[Array, Array]:
-        """Return all outputs (n, any) of one of the networks, and its state (n, any) afterwards."""
-        size = self.num_inputs
-        inputs = as_inputs(observations, self.view)
-        acting = self._acting(name)
-        mean, scale = self.observation_mean, self.observation_scale
-        if not mean.size == scale.size == size:
-            raise ValueError(
-                f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
-                f"{scale.shape}: expected ({size},)"
-            )
-        scaled = np.clip((inputs - mean) * scale, -CLIP, CLIP)
-        after, begins = check_state(state, starts, len(inputs), self.state_sizes[name])
-        outputs = acting.outputs(scaled, after, begins)
-        if not np.isfinite(outputs).all():
-            if np.isnan(inputs).any():
-                place = np.argwhere(np.isnan(inputs))[0].tolist()
-                raise FloatingPointError(f"observations{place}=nan: expected finite numbers")
-            refuse_policy(self, "outputs that are not finite")
-        return outputs, after
 
 
 class MLP(NetworkPolicy):
@@ -501,28 +458,6 @@ class Linear(MLP):
         super().__init__(observation_space, action_space, (), value=value, seed=seed)
 
 
-def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, Array | None]:
-    """Return a copy of the state of `count` environments, and where episodes begin, after checks.
-
-    Raises:
-        ValueError: the state is missing, or it or the starts are of others.
-    """
-    if size == 0 and state is not None:
-        raise ValueError("state: the policy has no memory, expected None")
-    if state is None and size:
-        raise ValueError(
-            f"state: the policy has memory, expected an array ({count}, {size}), such as "
-            f"policy.initial_state({count})"
-        )
-    rows = np.zeros((count, 0)) if state is None else as_numbers("state", state)
-    if rows.shape != (count, size):
-        raise ValueError(f"state has shape {rows.shape}: expected ({count}, {size})")
-    begins = None if starts is None else np.asarray(starts)
-    if begins is not None and begins.shape != (count,):
-        raise ValueError(f"starts have shape {begins.shape}: expected ({count},)")
-    return rows.astype(np.float32), begins
-
-
 def view_of(space: Any) -> ObservationView:
     """Return the view of observations that a network can see.
 
@@ -585,81 +520,6 @@ def image_shape(space: Any) -> tuple[int, int, int, bool] | None:
         are_planes = space.dtype != np.uint8 or bool((space.high <= 1).all())
     planes, rows, columns = shape if are_planes else (shape[2], *shape[:2])
     return int(rows), int(columns), int(planes), are_planes
-
-
-def as_inputs(observations: Any, view: ObservationView) -> Array:
-    """Return one observation, or several, as networks read them: (n, num_inputs) float32.
-
-    Args:
-        observations: (n, ...) or one, as an environment shows them, of a `Dict` a mapping of these;
-            or already (n, num_inputs).
-        view: of the observations.
-
-    Raises:
-        TypeError, ValueError: another kind or shape, other parts, or a choice that there is not.
-    """
-    if isinstance(observations, Mapping):
-        return _parts_as_inputs(observations, view)
-    array, size = _as_single("observations", observations), view.num_inputs
-    given, shape = array.shape, view.shape if view.kind != "group" else (size,)
-    is_batch = given[1:] == shape and array.ndim > len(shape)
-    if view.kind in ("choice", "choices") and (is_batch or given == shape):
-        return _check_choices(array.reshape(-1, *shape), view)
-    if given[1:] in (shape, (size,)) and array.ndim > 1:
-        return array.reshape(-1, size)
-    if given in (shape, (size,)):
-        return array.reshape(1, size)
-    expected = ", ".join(map(str, ("n", *shape)))
-    raise ValueError(f"observations have shape {given}: expected ({expected}{',' * (not shape)})")
-
-
-def _as_single(name: str, values: Any) -> Array:
-    """Return numbers as float32; an array of such is returned as it is."""
-    if type(values) is np.ndarray and values.dtype == np.float32:
-        return values
-    with np.errstate(over="ignore"):
-        return as_numbers(name, values).astype(np.float32)
-
-
-def _check_choices(chosen: Array, view: ObservationView) -> Array:
-    """Return numbers of choices (n, ...) as zeros and ones, after a check."""
-    low = np.array(view.start)
-    high = low + np.array(view.size) - 1
-    rows = chosen.reshape(len(chosen), -1)
-    bad = ~((rows >= low) & (rows <= high) & (rows % 1 == 0))
-    if bad.any():
-        k = int(np.argwhere(bad)[0, 1])
-        raise ValueError(f"observations={chosen}: expected ints {low[k]} to {high[k]}")
-    flat: Array = view.flatten(chosen.astype(np.int64))
-    return flat
-
-
-def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> Array:
-    names = [part.name for part in view.parts]
-    if set(observations) != set(names):
-        expected = f"the parts {', '.join(names)}" if names else "an array"
-        given = ", ".join(map(str, observations))
-        raise ValueError(f"observations have the parts {given}: expected {expected}")
-    rows = []
-    for name, _, part in view.parts:
-        try:
-            rows.append(as_inputs(observations[name], part))
-        except ValueError as error:
-            what = str(error).replace("observations", f"observations[{name!r}]", 1)
-            raise ValueError(what.replace("] have shape", "] has shape")) from None
-    counts = {name: len(each) for name, each in zip(names, rows, strict=True)}
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise ValueError(f"observations have parts of {told} environments: expected as many")
-    return np.concatenate(rows, axis=1)
-
-
-def is_one(observations: Any, view: ObservationView) -> bool:
-    """Tell whether these are the observation of one environment."""
-    if isinstance(observations, Mapping) and view.kind == "group":
-        name, _, part = view.parts[0]
-        return np.ndim(observations.get(name, ())) == len(part.shape)
-    return np.ndim(observations) == (1 if view.kind == "group" else len(view.shape))
 
 
 def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:
@@ -725,57 +585,5 @@ class Critic:
             observations: (T, n, observation_size).
             states: (n, any), what the policy remembers before them; see `Rollout.states`.
         """
-        policy, name = self._policy, "value" if self._policy.value == "separate" else "policy"
-        sizes = policy.state_sizes
-        first = sizes["policy"] if name == "value" else 0
-        network = policy.networks()[name]
-        inputs = (observations - policy.observation_mean) * policy.observation_scale
-        inputs = np.clip(inputs, np.float32(-CLIP), np.float32(CLIP))
-        if network.state_size == 0:
-            made = network.outputs(inputs.reshape(-1, inputs.shape[-1]))
-        else:
-            made, _ = network.outputs(inputs, states[:, first : first + sizes[name]])
-        values: Array = list(made.values())[-1] if isinstance(made, dict) else made
-        return values[..., -1].reshape(observations.shape[:2])
-
-
-# ---------------------------------------------------------------- numbers that are not finite
-
-
-def refuse_policy(policy: Any, what: str) -> NoReturn:
-    """Raise FloatingPointError for a policy that returned `what`, and say why."""
-    cause = describe_fault(policy)
-    if not cause and hasattr(policy, "sizes"):
-        cause = "the network overflows, its parameters are finite"
-    raise FloatingPointError(
-        f"{type(policy).__name__} returned {what}: {cause or 'expected finite numbers'}"
-    )
-
-
-def describe_fault(policy: Any) -> str:
-    """Return the first number of a network's arrays that is not finite, or nothing."""
-    for name in ARRAYS:
-        array = np.asarray(getattr(policy, name, 0.0))
-        places = np.flatnonzero(~np.isfinite(array))
-        if places.size:
-            first, sizes = int(places[0]), getattr(policy, _SIZES.get(name, ""), ())
-            return (
-                f"policy.{name}[{first}] is {array.flat[first]}{_describe_layer(sizes, first)}, "
-                f"{places.size} of {array.size} numbers are not finite"
-            )
-    return ""
-
-
-_SIZES = {"parameters": "sizes", "value_parameters": "value_sizes"}
-
-
-def _describe_layer(sizes: Any, index: int) -> str:
-    """Describe the place of a parameter in layers of weights and biases."""
-    begin = 0
-    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        if index < begin + inputs * outputs:
-            return f" (a weight of layer {layer})"
-        begin += (inputs + 1) * outputs
-        if index < begin:
-            return f" (a bias of layer {layer})"
-    return ""
+        name = "value" if self._policy.value == "separate" else "policy"
+        return run_sequences(self._policy, name, observations, states)[..., -1]

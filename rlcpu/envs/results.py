@@ -283,18 +283,41 @@ class Rollout:
             values.ravel()[ends[cut]] = (
                 self._critic.evaluate(inputs)
                 if self.states is None
-                else self._remember_to(self.final_indices[cut], inputs)
+                else self._remember_to(
+                    self.final_indices[cut], inputs, self._critic.evaluate_sequences
+                )
             )
         return values
 
-    def _remember_to(self, ends: Array, finals: Array) -> Array:
-        """Return values (n,) of final observations, with what was remembered of their episodes.
+    def outputs_after(self, run: Callable[..., Array]) -> Array:
+        """Return what a network with memory makes of the observation that each step led to.
+
+        Args:
+            run: (inputs (t, n, observation_size), states (n, any), starts (t, n)) -> outputs
+                (t, n, any) of the network, the states being those of the rollout.
+
+        Returns:
+            (T, N, any), of the final observation where an episode was truncated; where it
+            terminated nothing follows, and numbers mean nothing.
+        """
+        last = self.form.view.inputs(self.records.last.reshape(self.form.num_envs, -1))
+        inputs, starts = np.concatenate([self.inputs, last[None]]), self.starts
+        outputs = run(inputs, self.states, np.concatenate([starts, np.zeros_like(starts[:1])]))[1:]
+        cut = (self.truncated & ~self.terminated).ravel()[self._ends]
+        if cut.any():
+            ends, finals = self.final_indices[cut], self.form.view.inputs(self._final_rows[cut])
+            outputs[tuple(ends.T)] = self._remember_to(ends, finals, run)
+        return outputs
+
+    def _remember_to(self, ends: Array, finals: Array, run: Callable[..., Array]) -> Array:
+        """Return outputs (n, ...) for final observations, with the memory of their episodes.
 
         Each sequence is what the rollout has of such an episode, then its final observation.
 
         Args:
             ends: (n, 2), rows of `final_indices`.
             finals: (n, observation_size), inputs of networks.
+            run: see `outputs_after`; without starts.
         """
         steps, envs = ends.T
         starts, first = self.starts, np.zeros_like(steps)
@@ -308,9 +331,8 @@ class Rollout:
             sequences[: end - begin, k] = inputs[begin:end, env]
         sequences[lengths, columns] = finals
         states = np.where((first == 0)[:, None], self.states[envs], np.float32(0))  # type: ignore[index]
-        assert self._critic is not None
-        values: Array = self._critic.evaluate_sequences(sequences, states)[lengths, columns]
-        return values
+        outputs: Array = run(sequences, states)[lengths, columns]
+        return outputs
 
     @functools.cached_property
     def _final_memory(self) -> Array:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rlcpu.nn.learner import Learner, Update
     from rlcpu.nn.network import Network
     from rlcpu.nn.operations import (
+        ahead,
         argmax,
         each,
         entropy,
@@ -78,6 +79,7 @@ __all__ = [
     "Sum",
     "Tanh",
     "Update",
+    "ahead",
     "argmax",
     "categorical",
     "categoricals",
@@ -105,7 +107,7 @@ _MODULES = {
     "Input LayerNorm Lstm MaxPool MinGru Ones Parts Planes Relu Residual Silu Sum Tanh",
     "learner": "Learner Update",
     "network": "Network",
-    "operations": "argmax each entropy hold log_softmax max mean normal standardise sum take "
+    "operations": "ahead argmax each entropy hold log_softmax max mean normal standardise sum take "
     "uniform",
 }
 

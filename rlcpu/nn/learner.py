@@ -81,6 +81,9 @@ class LearnerSettings(NamedTuple):
         sequence_length: T, where samples are sequences for networks with memory: a batch has all
             sequences of the first time step, then those of the second, and so on. Minibatches are
             of whole sequences, and derivatives go through all time steps.
+        abreast: N, sequences that lie side by side: a batch of more than T * N samples has T time
+            steps of N sequences, then T of the next N, as a long rollout of N environments that is
+            cut into shorter sequences. None for all sequences.
     """
 
     learning_rate: float | Sequence[float]
@@ -95,6 +98,7 @@ class LearnerSettings(NamedTuple):
     target_period: int = 1
     tau: float = 1.0
     sequence_length: int = 1
+    abreast: int | None = None
 
 
 class Learner(FlatLearner):
@@ -362,7 +366,8 @@ class Learner(FlatLearner):
             write: names of what is to be written; None for everything but targets.
             states: by name of a network with memory what it remembers before the first time step,
                 (sequences, state_size); targets have those of their networks. Such networks read
-                the column `starts` too: not 0 where an episode begins.
+                the column `starts` too: above 0 where an episode begins and nothing is remembered,
+                below 0 where no derivative goes further back, for what is there to be remembered.
             **steps: fields of `rlcpu.nn.learner.LearnerSettings`, `learning_rate` at least.
 
         Returns:
@@ -385,6 +390,7 @@ class Learner(FlatLearner):
         self._is_ready &= ones == self._columns.ones
         watched, most = self._find_watched(chosen.stop_above)
         length = chosen.sequence_length
+        abreast = _find_abreast(count, length, chosen.abreast)
         remembered = self._make_states(states or {}, count, length)
         self._prepare()
         minibatch = min(minibatch, count)
@@ -397,6 +403,7 @@ class Learner(FlatLearner):
             part=part,
             chunk=chunk,
             steps=length,
+            abreast=abreast,
             is_shuffled=bool(chosen.shuffle),
             standardised=self._standardised,
             counters=self.counters,
@@ -522,8 +529,6 @@ class Learner(FlatLearner):
 
     def _make_states(self, states: Mapping[str, Any], count: int, length: int) -> list[Any]:
         """Return the states of each network as the kernel takes them, or None, after checks."""
-        if count % length:
-            raise ValueError(f"sequence_length={length}: the batch has {count} samples")
         for name in states:
             if name not in self._named:
                 raise ValueError(f"states has {name!r}: expected {', '.join(self._named)}")
@@ -612,8 +617,8 @@ class Learner(FlatLearner):
         reals: Any = np.zeros(1, real)
         batch = SampleColumns(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), numbers)
         settings = UpdateSettings(
-            *(1, 1, 1, 1, 1, False, numbers, numbers, numbers, 1, real(0), reals, real(0), real(0)),
-            *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0),
+            *(1, 1, 1, 1, 1, 1, False, numbers, numbers, numbers, 1, real(0), reals, real(0)),
+            *(real(0), False, real(0), -1, 0.0, self.key[0], self.key[1], 0),
         )
         return self._program, batch, self._make_space(1, 1, 32, CHUNK), settings
 
@@ -669,6 +674,16 @@ def parts_of(minibatch: int, steps: int = 1) -> tuple[int, int]:
     together = min(max(TOGETHER, 4 * CHUNK // steps), -(-sequences // 2))
     chunks = -(-sequences // together)
     return together * steps * -(-chunks // MOST_PARTS), together * steps
+
+
+def _find_abreast(count: int, length: int, abreast: Any) -> int:
+    """Return how many sequences lie side by side in a batch of so many samples, after checks."""
+    if count % length:
+        raise ValueError(f"sequence_length={length}: the batch has {count} samples")
+    sequences = count // length
+    if abreast is not None and sequences % check_count("abreast", abreast):
+        raise ValueError(f"abreast={abreast}: the batch has {sequences} sequences of {length}")
+    return abreast or sequences
 
 
 def _copy_of(each: Network) -> Network:

@@ -154,7 +154,7 @@ class Network:
             state: (n, state_size), what a network with memory remembers before the first time step;
                 zeros remember nothing.
             starts: (T, n) bools, where an episode begins and nothing is remembered; None for
-                nowhere.
+                nowhere. Numbers below 0 say where derivatives go no further.
 
         Returns:
             (n, size) of the output; of a network whose outputs have names a dictionary of them. The
@@ -164,16 +164,47 @@ class Network:
         Raises:
             ValueError: inputs have other names or shapes, or the state is missing or of another.
         """
-        rows = self._check("inputs", inputs, self._inputs)
-        memory = self._check_memory(rows, state, starts)
-        outputs, after = self._empty(self._outputs, rows[0].shape), memory.state.copy()
-        packed = self.packed(is_learnt=False)
-        for part, units in self._parts(*rows[0].shape[:2]):
-            self._inputs.write(units, part, rows)
-            _run_forward(packed, units, *memory.of(part), after[part])
-            self._outputs.read(units, part, outputs)
+        outputs, after = self._run(inputs, state, starts, 1)
         given = self._outputs.give(outputs if self.state_size else [each[0] for each in outputs])
-        return (given, after) if self.state_size else given
+        return (given, after[0]) if self.state_size else given
+
+    def states_along(
+        self,
+        inputs: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+        state: npt.ArrayLike,
+        starts: npt.ArrayLike | None = None,
+    ) -> Array:
+        """Return what a network with memory remembers before each time step, and after the last.
+
+        Args:
+            inputs: see `outputs`.
+            state: see `outputs`.
+            starts: see `outputs`.
+
+        Returns:
+            (T + 1, n, state_size), zeros where an episode begins.
+
+        Raises:
+            ValueError: see `outputs`.
+        """
+        return self._run(inputs, state, starts, None)[1]
+
+    def _run(
+        self, inputs: Any, state: Any, starts: Any, last: int | None
+    ) -> tuple[list[Array], Array]:
+        """Return outputs, each (T, n, size), and the `last` states, None for all, (any, n, any)."""
+        rows = self._check("inputs", inputs, self._inputs)
+        memory, (steps, count, _) = self._check_memory(rows, state, starts), rows[0].shape
+        outputs = self._empty(self._outputs, rows[0].shape)
+        states = np.empty((last or steps + 1, count, self.state_size), self._dtype)
+        packed = self.packed(is_learnt=False)
+        for part, units in self._parts(steps, count):
+            made = np.empty_like(states[:, part])
+            self._inputs.write(units, part, rows)
+            _run_forward(packed, units, *memory.of(part), made)
+            self._outputs.read(units, part, outputs)
+            states[:, part] = made
+        return outputs, states
 
     def gradients(
         self,
@@ -213,7 +244,7 @@ class Network:
             scratch = aligned_zeros(((samples + 1) * plan.slopes,), self._dtype)
             self._inputs.write(units, part, rows)
             begin, starts_of_part = memory.of(part)
-            _run_forward(packed, units, begin, starts_of_part, begin.copy())
+            _run_forward(packed, units, begin, starts_of_part, begin[None].copy())
             self._outputs.write(units, part, by_outputs)
             _run_backward(packed, units, scratch, gradients, samples, starts_of_part)
             self._inputs.read(units, part, by_inputs)
@@ -339,14 +370,16 @@ class Ends(NamedTuple):
 
 
 @kernel
-def _run_forward(network, units, state, starts, after):
-    """Make the outputs, and the states afterwards."""
+def _run_forward(network, units, state, starts, states):
+    """Make the outputs, and the last of the states before each time step and after them all."""
     steps, width = starts.shape
     for b in range(width):
         write_state(network, units, starts.size, b, state[b])
     passes.forward(network, units, starts.size, False, Time(steps, starts.reshape(-1)))
-    for b in range(width):
-        read_state(network, units, starts.size, starts.size + b, after[b])
+    first = steps + 1 - states.shape[0]
+    for k in range(states.shape[0]):
+        for b in range(width):
+            read_state(network, units, starts.size, (first + k) * width + b, states[k, b])
 
 
 @kernel

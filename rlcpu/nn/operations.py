@@ -56,6 +56,18 @@ def hold(value: Any) -> Any:
     return Tensor(tape, source.place, source.width, False, source.is_common)
 
 
+def ahead(tensor: Any, steps: Any) -> Tensor:
+    """Return the numbers of the same sequence `steps` time steps later, without derivatives.
+
+    What lies behind the last time step of a sequence has the numbers of the last one.
+    """
+    tape = _tape_of((tensor, steps))
+    source, count = tape.tensor(tensor), tape.tensor(steps)
+    out = tape.new(source.width, False)
+    tape.write("ahead", out, a=source.place, b=count.place)
+    return out
+
+
 def log_softmax(logits: Any, *, allowed: Any = None) -> Tensor:
     """Return logarithms of probabilities proportional to e**logits, where `allowed` is not 0."""
     tape = _tape_of((logits,))

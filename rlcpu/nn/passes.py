@@ -59,8 +59,8 @@ class Time(NamedTuple):
 
     Attributes:
         steps: time steps; 1 without memory.
-        starts: (samples,), not 0 where an episode begins with a sample, and nothing is remembered;
-            not looked at without memory.
+        starts: (samples,), above 0 where an episode begins with a sample, and nothing is
+            remembered, below 0 where derivatives go no further; not looked at without memory.
     """
 
     steps: int

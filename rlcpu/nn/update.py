@@ -124,6 +124,8 @@ class UpdateSettings(NamedTuple):
         epochs, minibatch: how often a call goes through all samples, and how many at a time.
         part, chunk: samples of a part, and at most so many pass the networks together.
         steps: time steps of a sequence; all sizes above are of whole sequences.
+        abreast: sequences that lie side by side in the batch; behind their steps those of as many
+            others lie.
         is_shuffled: whether each epoch shuffles the samples.
         standardised: (any,) int64, columns that minibatches standardise.
         counters: (2,) int64, minibatches and epochs before this call.
@@ -142,6 +144,7 @@ class UpdateSettings(NamedTuple):
     part: int
     chunk: int
     steps: int
+    abreast: int
     is_shuffled: bool
     standardised: Any
     counters: Any
@@ -250,7 +253,7 @@ def make_order(dtype: type) -> Callable[..., None]:
             bits = bits_of(sequences)
             epochs = settings.counters[1] + epoch
             a, b = mix(settings.key_low, settings.key_high, u32(epochs))
-        width = settings.chunk // steps
+        width, abreast = settings.chunk // steps, settings.abreast
         for k in range(samples.size // steps):
             chosen = first + k
             if settings.is_shuffled:
@@ -258,8 +261,9 @@ def make_order(dtype: type) -> Callable[..., None]:
             together = k // width * width
             place = together * steps + k - together
             stride = min(width, samples.size // steps - together)
+            row, column = chosen // abreast * steps, chosen % abreast
             for t in range(steps):
-                samples[place + t * stride] = t * sequences + chosen
+                samples[place + t * stride] = (row + t) * abreast + column
         for k in range(settings.standardised.size):
             moments = space.moments[minibatch, k]
             moments[0], moments[1] = zero, one

@@ -19,14 +19,15 @@ from gymnasium.spaces import Box, Dict, Discrete
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import num_inputs
 from rlcpu.envs.engine.observations import ObservationView
-from rlcpu.envs.networks import as_inputs, check_network, refuse_policy, shape_of, view_of
+from rlcpu.envs.networks import check_network, shape_of, view_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
+from rlcpu.envs.running import RunsNetworks, as_inputs
 from rlcpu.kernels.compile import define
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import FORBIDDEN, Head, log_density, loop_largest, standard_normal
 from rlcpu.nn.layers.embedding import Ones
-from rlcpu.nn.network import CLIP, Network, orthogonal
+from rlcpu.nn.network import Network, orthogonal
 from rlcpu.train.presets import network_of_values
 
 Array = npt.NDArray[Any]
@@ -186,7 +187,7 @@ def _define_vector(lines: list[str], count: int, **namespace: Any) -> Callable[.
 # ---------------------------------------------------------------- policies
 
 
-class Actor:
+class Actor(RunsNetworks):
     """A network that acts; base of the policies below.
 
     Args:
@@ -249,8 +250,6 @@ class Actor:
         """
         outputs = sum(self.network.output_sizes.values())
         check_network("the policy's network", network, dynamics.observation_size, outputs)
-        if network.state_size:
-            raise ValueError("the policy's network has memory: expected one without")
         self.network = network
 
     def take_layers(self, config: Any, dynamics: Dynamics, seed: int, gain: float = 1.0) -> None:
@@ -308,12 +307,11 @@ class Actor:
             self.observation_mean,
             self.observation_scale,
             np.array(settings, np.int64),
-            self._acting(),
+            self._acting("policy"),
         )
 
-    def _acting(self) -> Any:
-        """Return what runs the network, with its present parameters."""
-        return self._actings.of("policy", self.network.plan, self.network.parameters)
+    def _acting(self, name: str) -> Any:
+        return self._actings.of(name, self.network.plan, self.network.parameters)
 
     @property
     def version(self) -> tuple[int, int]:
@@ -326,31 +324,52 @@ class Actor:
         super().__setattr__(name, value)
         vars(self)["_version"] = self._version + 1
 
-    def outputs(self, observations: npt.ArrayLike) -> Array:
-        """Outputs (n, sizes[-1]) float32 of the network for (n, observation_size).
+    def outputs(
+        self,
+        observations: npt.ArrayLike,
+        state: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
+    ) -> Any:
+        """Return outputs (n, any) float32 of the network for (n, observation_size).
+
+        Args:
+            observations: of n environments.
+            state: see `NetworkPolicy.outputs`.
+            starts: see `NetworkPolicy.outputs`.
+
+        Returns:
+            The outputs; of a network with memory these, and the state afterwards.
 
         Raises:
-            ValueError: observations have another shape.
+            ValueError: observations or a state have another shape, or the state is missing.
             FloatingPointError: observations, parameters or outputs are NaN or infinite.
         """
-        rows = as_inputs(observations, self.view)
-        if not np.isfinite(rows).all():
-            place = np.argwhere(~np.isfinite(rows))[0].tolist()
+        given = as_inputs(observations, self.view)
+        if not np.isfinite(given).all():
+            place = np.argwhere(~np.isfinite(given))[0].tolist()
             raise FloatingPointError(
-                f"observations{place}={rows[tuple(place)]}: expected finite numbers"
+                f"observations{place}={given[tuple(place)]}: expected finite numbers"
             )
-        inputs = np.clip((rows - self.observation_mean) * self.observation_scale, -CLIP, CLIP)
-        outputs = self._acting().outputs(inputs)
-        if not np.isfinite(outputs).all():
-            refuse_policy(self, "outputs that are not finite")
-        return outputs
+        outputs, after = self._run("policy", given, state, starts)
+        return (outputs, after) if self.network.state_size else outputs
 
-    def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
-        """Actions (n,) or (n, action_size) for (n, observation_size); greedy without a generator.
+    def actions(
+        self, observations: npt.ArrayLike, rng: np.random.Generator | None, *masks: Array
+    ) -> Array:
+        """Return actions (n,) or (n, action_size) for (n, observation_size), without memory.
+
+        Args:
+            observations: of n environments.
+            rng: random numbers; None acts greedily.
+            *masks: of the actions, one array or none, those of `check_masks`.
 
         Raises:
             ValueError, FloatingPointError: see `outputs`.
         """
+        return self.choose(self.outputs(observations), rng, *masks)
+
+    def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
+        """Return actions for outputs of the network; see `actions`."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Array]:
@@ -389,20 +408,15 @@ class EpsilonGreedy(Actor):
     def _outputs(self, dynamics: Dynamics) -> int:
         return self.num_actions
 
-    def actions(
-        self,
-        observations: npt.ArrayLike,
-        rng: np.random.Generator | None,
-        masks: Array | None = None,
-    ) -> Array:
-        """Return actions; see `Actor.actions`. Masks are those of `check_masks`."""
-        values = forbid(self.outputs(observations)[:, : self.num_actions], masks)
+    def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
+        """Return actions; see `Actor.choose`."""
+        values = forbid(outputs[:, : self.num_actions], masks[0] if masks else None)
         best: Array = np.argmax(values, axis=1)
         if rng is None:
             return best
         explores = rng.random(best.shape) < self.params[0]
         drawn = rng.integers(self.num_actions, size=best.shape)
-        if masks is not None:
+        if masks:
             drawn = np.argmax(np.where(np.isfinite(values), rng.random(values.shape), -1.0), axis=1)
         return np.where(explores, drawn, best)
 
@@ -479,9 +493,9 @@ class SquashedGaussian(Squashed):
     act = staticmethod(act_squashed)
     per_number = 2
 
-    def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
-        """Return actions; see `Actor.actions`."""
-        means, log_stds = np.split(self.outputs(observations), 2, axis=1)
+    def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
+        """Return actions; see `Actor.choose`."""
+        means, log_stds = np.split(outputs, 2, axis=1)
         if rng is not None:
             stds = np.exp(np.clip(log_stds, LOWEST_LOG_STD, HIGHEST_LOG_STD))
             means = means + stds * rng.standard_normal(means.shape)
@@ -494,9 +508,9 @@ class Noisy(Squashed):
     act = staticmethod(act_noisy)
     own_params = 2
 
-    def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
-        """Return actions; see `Actor.actions`."""
-        actions = np.tanh(self.outputs(observations))
+    def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
+        """Return actions; see `Actor.choose`."""
+        actions = np.tanh(outputs)
         if rng is not None:
             noise = self.params[1] * rng.standard_normal(actions.shape)
             actions = np.clip(actions + noise, -1.0, 1.0)

@@ -60,8 +60,8 @@ def check_buffer(buffer: Any, env: VectorEnv) -> None:
 
 def has_priorities(buffer: Any) -> bool:
     """Tell whether it wants the temporal differences of what it drew."""
-    is_prioritized = isinstance(buffer, replay.PrioritizedReplayBuffer)
-    return is_prioritized or getattr(buffer, "prioritized", False)
+    kinds = replay.PrioritizedReplayBuffer, replay.PrioritizedTrajectoryBuffer
+    return isinstance(buffer, kinds) or getattr(buffer, "prioritized", False)
 
 
 def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:

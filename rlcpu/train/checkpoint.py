@@ -23,8 +23,8 @@ from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.lane import LANES, NUM_WORDS
 from rlcpu.envs.gymnasium.task import GymnasiumTask
-from rlcpu.envs.networks import is_one
 from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
+from rlcpu.envs.running import is_one
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.export import FORMATS as FORMATS

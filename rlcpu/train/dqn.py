@@ -10,7 +10,9 @@ action masks, the argmax is over the actions that s' allows.
 Sources: Mnih et al. 2015, "Human-level control through deep reinforcement learning"; van Hasselt et
 al. 2016, "Deep reinforcement learning with double Q-learning"; Wang et al. 2016, "Dueling network
 architectures" (equation 9; the two streams are the last layer's outputs); Schaul et al. 2016,
-"Prioritized experience replay". Details that these leave open are stable-baselines3's.
+"Prioritized experience replay"; for networks with memory Kapturowski et al. 2019, "Recurrent
+experience replay in distributed reinforcement learning" (see `rlcpu.train.replayed`; values are
+not rescaled). Details that these leave open are stable-baselines3's.
 """
 
 from __future__ import annotations
@@ -58,6 +60,23 @@ def dqn(batch: Any, nets: Any, settings: Any) -> Any:
         bootstrap, batch.reward, batch.discount, batch.terminated, nn.take(next_values, best)
     )
     value = nn.take(action_values(nets.online(batch.observation), settings), batch.action)
+    return loss_of(value, target, batch)
+
+
+def dqn_of_sequences(batch: Any, nets: Any, settings: Any) -> Any:
+    """Return the same of networks with memory, whose next values are those of later time steps."""
+    values, judged = (
+        action_values(net(batch.observation), settings) for net in (nets.online, nets.target)
+    )
+    allowed = batch.action_mask if settings.is_masked else None
+    best = nn.argmax(values if settings.double else judged, allowed=allowed)
+    next_value = nn.ahead(nn.take(judged, best), batch.ahead)
+    target = nn.each(bootstrap, batch.reward, batch.discount, batch.terminated, next_value)
+    return loss_of(nn.take(values, batch.action), target, batch)
+
+
+def loss_of(value: Any, target: Any, batch: Any) -> Any:
+    """Return the weighted Huber loss of values of actions taken, and statistics."""
     loss = nn.mean(batch.weight * nn.each(huber, value, target))
     return loss, {"loss": loss, "q_value": value, "error": value - target}
 
@@ -79,6 +98,10 @@ class DQNConfig(OffPolicyConfig):
             slope of an error to 1: where values are tens, a rare step with an error of tens weighs
             no more than any other, and its value is lost among those of its neighbours.
         scale_observations: bring those whose space has bounds to +-1.
+        sequence_length: steps of the sequences that networks with memory learn from; `batch_size`
+            is rounded to them.
+        burn_in: steps in front of these that bring what was remembered up to date.
+        priority_eta: weight of the largest error of a prioritised sequence against the mean.
     """
 
     double: bool = True
@@ -89,6 +112,9 @@ class DQNConfig(OffPolicyConfig):
     exploration_steps: int = 20_000
     reward_scale: float = 1.0
     scale_observations: bool = True
+    sequence_length: int = 20
+    burn_in: int = 10
+    priority_eta: float = 0.9
 
 
 #: rl-baselines3-zoo's settings of CartPole-v1, for comparisons; learn 50,000 steps. There the
@@ -185,6 +211,7 @@ class DQN(OffPolicy):
     defaults = DEFAULTS
     config: DQNConfig
     policy: EpsilonGreedy
+    may_remember = True
 
     if TYPE_CHECKING:
 
@@ -210,7 +237,7 @@ class DQN(OffPolicy):
 
     def updates(self) -> list[nn.Update]:
         """Return the losses; see `OffPolicy.updates`."""
-        return [nn.Update(dqn, ("online",))]
+        return [nn.Update(dqn_of_sequences if self.state_size else dqn, ("online",))]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings; see `OffPolicy.settings`."""

@@ -21,6 +21,7 @@ from rlcpu.envs.networks import MLP, NetworkPolicy
 from rlcpu.nn.network import hidden_layers
 from rlcpu.nn.program import STARTS
 from rlcpu.train.config import PPOConfig
+from rlcpu.train.sequences import SampleSequences
 
 Array = npt.NDArray[Any]
 
@@ -125,18 +126,6 @@ class Losses(NamedTuple):
     num_gradients: int = 0
 
 
-class RolloutSequences(NamedTuple):
-    """Sequences of a rollout, T steps of N environments, for networks with memory.
-
-    Attributes:
-        states: (N, state_size), what the policy remembered before; see `Rollout.states`.
-        starts: (T, N), where episodes begin; see `Rollout.starts`.
-    """
-
-    states: Array
-    starts: Array
-
-
 class RolloutBatch(NamedTuple):
     """S samples of a rollout.
 
@@ -146,7 +135,7 @@ class RolloutBatch(NamedTuple):
             (S, action_size) float32 of `Box`.
         log_probs, advantages, targets: (S,) float32; targets are returns to learn the value from.
         masks: (S, num_actions) bools, which actions were allowed; None where all are.
-        memory: what networks with memory need; None without.
+        sequences: how they are sequences, for networks with memory; None without.
     """
 
     observations: Array | nn.Ones
@@ -155,7 +144,7 @@ class RolloutBatch(NamedTuple):
     advantages: Array
     targets: Array
     masks: Array | None = None
-    memory: RolloutSequences | None = None
+    sequences: SampleSequences | None = None
 
 
 class Updater(nn.Learner):
@@ -254,13 +243,10 @@ class Updater(nn.Learner):
         if batch.masks is not None:
             _check_allowed(batch.actions, batch.masks, self.columns["action_mask"])
             arrays["action_mask"] = batch.masks
-        minibatch, length, states = config.minibatch_size, 1, {}
-        if batch.memory is not None:
-            arrays[STARTS], length = batch.memory.starts.ravel(), len(batch.memory.starts)
-            minibatch, begin = max(round(minibatch / length), 1) * length, 0
-            for name, size in self.policy.state_sizes.items():
-                states[name] = batch.memory.states[:, begin : begin + size]
-                begin += size
+        options: dict[str, Any] = {"minibatch_size": config.minibatch_size}
+        if batch.sequences is not None:
+            arrays[STARTS] = batch.sequences.starts
+            options = batch.sequences.options(config.minibatch_size)
         changed = {} if config is self._read else vars(config)
         self._read = config
         report: dict[str, Any] = self.update(
@@ -272,9 +258,7 @@ class Updater(nn.Learner):
             },
             shuffle=True,
             epochs=config.num_epochs,
-            minibatch_size=minibatch,
-            sequence_length=length,
-            states=states,
+            **options,
             max_gradient_norm=config.max_gradient_norm,
             epsilon=config.adam_epsilon,
             stop_above=None if config.target_kl is None else ("kl", 1.5 * config.target_kl),

@@ -28,7 +28,8 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.nn.learner import Learner, Update
-from rlcpu.train import buffers, checkpoint
+from rlcpu.nn.program import STARTS
+from rlcpu.train import buffers, checkpoint, replayed
 from rlcpu.train.actors import Actor, Squashed, memory_for
 from rlcpu.train.config import (
     Schedule,
@@ -56,6 +57,7 @@ from rlcpu.train.rounds import (
     is_loaded,
     play,
 )
+from rlcpu.train.sequences import SampleSequences, sequences_in
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation; and
@@ -179,6 +181,8 @@ class OffPolicy(checkpoint.Agent):
     #: Kernels that an agent of usual settings needs.
     num_kernels: ClassVar[int] = 29
     Config: ClassVar[type[OffPolicyConfig]]
+    #: Whether it learns from sequences, for networks with memory.
+    may_remember: ClassVar[bool] = False
     #: Settings by the environment's id.
     defaults: ClassVar[dict[str, Any]] = {}
     config: Any
@@ -221,6 +225,7 @@ class OffPolicy(checkpoint.Agent):
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self._rollout: Rollout | None = None
         self._batches: dict[Any, Any] = {}
+        self._is_learnt = np.zeros((0, 0), np.float32)  # of the sequences that were drawn last
         self._looked = 0
         self._remaining = 1.0
         self._read = self.config
@@ -260,6 +265,8 @@ class OffPolicy(checkpoint.Agent):
         acts = next(iter(networks.values()))
         if acts is not self.policy.network:
             self.policy.take(acts, self.env.dynamics)
+        if not self.may_remember and any(getattr(x, "state_size", 0) for x in networks.values()):
+            raise ValueError(f"networks: {self.algorithm} learns without memory, expected none")
         return Learner(
             networks,
             self.updates(),
@@ -276,9 +283,13 @@ class OffPolicy(checkpoint.Agent):
         dynamics = self.env.dynamics
         size, masks = dynamics.observation_size, dynamics.num_masked
         columns = dict.fromkeys(("reward", "discount", "terminated", "weight"), 1)
-        columns |= {"observation": size, "next_observation": size}
+        columns |= {"observation": size}
         columns["action"] = 1 if dynamics.is_discrete else dynamics.action_size
-        return {**columns, "next_action_mask": masks} if masks else columns
+        if self.state_size:
+            columns |= {"ahead": 1, "action_mask": masks}
+        else:
+            columns |= {"next_observation": size, "next_action_mask": masks}
+        return {name: width for name, width in columns.items() if width}
 
     def explore(self) -> None:
         """Set how much the policy explores after so many steps, once random ones are over."""
@@ -301,16 +312,24 @@ class OffPolicy(checkpoint.Agent):
 
     def _take_buffer(self, buffer: Any, seed: int) -> Any:
         """Return the buffer of the argument, after checks, or a new one."""
-        if buffer is None:
+        if self.state_size:
+            if buffer is None:
+                return replayed.make_buffer(self.env, self.config, self.state_size, seed)
+            replayed.check_buffer(buffer, self.env, self.config, self.state_size)
+        elif buffer is None:
             return buffers.make_buffer(self.env, self.config, seed)
-        buffers.check_buffer(buffer, self.env)
+        else:
+            buffers.check_buffer(buffer, self.env)
         return buffer
 
     def _remember(self, rollout: Rollout) -> None:
         """Store a rollout's transitions, and count its rewards."""
         if self.config.normalize_rewards:
             self.rewards.add(rollout, self.config.gamma)
-        buffers.add(self.buffer, rollout, self.returns)
+        if self.state_size:
+            self.buffer.add(replayed.steps_of(rollout, self.policy))
+        else:
+            buffers.add(self.buffer, rollout, self.returns)
 
     # ------------------------------------------------------------ learning
 
@@ -418,6 +437,11 @@ class OffPolicy(checkpoint.Agent):
         """Open a context of collectors, and shards as buffers, in other processes."""
         from rlcpu.distributed.learning import Session
 
+        if self.state_size:
+            raise ValueError(
+                f"num_collectors={num_collectors}: sequences of networks with memory are replayed "
+                "in one process, expected None"
+            )
         return Session(
             self,
             total_steps,
@@ -461,7 +485,7 @@ class OffPolicy(checkpoint.Agent):
             bounds: of schedules, see `left_of`.
         """
         config, rollout = self.config, self._rollout
-        if not hasattr(config, "num_updates") or rollout is None:
+        if not hasattr(config, "num_updates") or rollout is None or self.state_size:
             return
         batch = self._batches.get(min(config.num_updates, AT_ONCE) * config.batch_size)
         size = rollout.rewards.size
@@ -517,7 +541,16 @@ class OffPolicy(checkpoint.Agent):
         """Tell whether there is enough to learn from."""
         config = self.config
         started = self.steps >= config.learning_starts
-        return bool(started and self.buffer.can_sample(config.batch_size))
+        return bool(started and self.buffer.can_sample(self._drawn))
+
+    @property
+    def _drawn(self) -> int:
+        """Return how many transitions, or sequences, an update draws."""
+        config = self.config
+        if not self.state_size:
+            size: int = config.batch_size
+            return size
+        return sequences_in(config.batch_size, config.sequence_length)
 
     def count(self, steps: int, returns: Array, history: History) -> None:
         """Count steps that were made, and the returns (num_episodes,) of episodes that ended."""
@@ -536,11 +569,16 @@ class OffPolicy(checkpoint.Agent):
         while left > 0:
             count = min(left, most)
             left -= count
-            size = count * config.batch_size
+            size = count * self._drawn
             batch = self._batches[size] = self.buffer.sample(size, out=self._batches.get(size))
+            columns, options = (
+                self._columns_of_sequences(batch)
+                if self.state_size
+                else (self._columns(batch), {"minibatch_size": config.batch_size})
+            )
             report = self.learner.update(
-                self._columns(batch),
-                minibatch_size=config.batch_size,
+                columns,
+                **options,
                 normalise=self._normalisation,
                 settings=self._changed_settings(),
                 write=self.learner.names[:1],
@@ -558,7 +596,11 @@ class OffPolicy(checkpoint.Agent):
 
     def _give_priorities(self, batch: Any) -> None:
         """Give what was drawn and learnt from the sizes of its errors as priorities."""
-        self.buffer.update_priorities(batch.indices, np.abs(self.learner.per_sample["error"]))
+        errors = self.learner.per_sample["error"]
+        if self.state_size:
+            errors, eta = errors.reshape(-1, len(batch)), self.config.priority_eta
+            errors = replayed.priorities_of(errors, self._is_learnt, eta)
+        self.buffer.update_priorities(batch.indices, np.abs(errors))
 
     def _changed_settings(self) -> dict[str, Any] | None:
         """Return settings for the learner, if the config is another one than at the last update."""
@@ -583,6 +625,17 @@ class OffPolicy(checkpoint.Agent):
             columns["next_action_mask"] = batch["next_action_mask"]
         return columns
 
+    def _columns_of_sequences(self, batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the columns of drawn sequences, and options that say how they are sequences."""
+        columns, targets = replayed.columns_of(batch, self.config)
+        self._is_learnt = targets.is_learnt
+        columns["reward"] = self._learnt_rewards(columns["reward"], self.config.n_step)
+        seen, length = batch["observation"], len(batch["observation"])
+        columns["observation"] = self._inputs(seen.reshape(length * len(batch), *seen.shape[2:]))
+        states = {self.learner.names[0]: batch["state"][0]}
+        made = SampleSequences(states, columns[STARTS], length, len(batch))
+        return columns, made.options(self._drawn * length)
+
     def _inputs(self, observations: Array) -> Any:
         """Return stored observations as networks take them, or the ones of boards."""
         view = self.env.view
@@ -596,7 +649,8 @@ class OffPolicy(checkpoint.Agent):
     def _normalisation(self) -> dict[str, tuple[Array, Array]]:
         """Return mean and scale of columns, by which networks see them normalised."""
         pair = self.policy.observation_mean, self.policy.observation_scale
-        columns = {"observation": pair, "next_observation": pair}
+        names = "observation", "next_observation"
+        columns = {name: pair for name in names if name in self.learner.columns}
         if isinstance(self.policy, Squashed):
             columns["action"] = self._action_scaling
         return columns
@@ -642,9 +696,11 @@ class OffPolicy(checkpoint.Agent):
     def _actions_of(
         self, observations: npt.ArrayLike, greedy: bool, masks: Array | None, memory: Any = None
     ) -> Any:
-        more = () if masks is None else (masks,)
-        actions: Array = self.policy.actions(observations, None if greedy else self.rng, *more)
-        return actions
+        more, rng = () if masks is None else (masks,), None if greedy else self.rng
+        if memory is None:
+            return self.policy.actions(observations, rng, *more)
+        outputs, after = self.policy.outputs(observations, *memory)
+        return self.policy.choose(outputs, rng, *more), after
 
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
@@ -655,6 +711,7 @@ class OffPolicy(checkpoint.Agent):
     # ------------------------------------------------------------ files, see `checkpoint.Agent`
 
     def _parts(self) -> dict[str, Any]:
+        self.env.engine.carry(self.policy.mark, self.state_size)
         parts = {"policy": self.policy, "learner": self.learner, "env": self.env.engine}
         return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
 

@@ -42,9 +42,10 @@ from rlcpu.train.config import (
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import History, LearningBar, Progress
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.objective import RolloutBatch, RolloutSequences, Updater, networks_of, ppo
+from rlcpu.train.objective import RolloutBatch, Updater, networks_of, ppo
 from rlcpu.train.precompile import precompiled
 from rlcpu.train.presets import layers_of
+from rlcpu.train.sequences import SampleSequences, check_length, sequences_of
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
@@ -135,6 +136,7 @@ class PPO(checkpoint.Agent):
             shape = {"hidden": policy.hidden, "activation": policy.activation}
             self.config = self.config.replace({**shape, "value": policy.value})
         networks = self._act_by(self.networks(int(streams[0])))
+        check_length(self.config, sum(self.policy.state_sizes.values()))
         threads = num_threads or env.num_threads
         masked, choices = env.dynamics.num_masked > 0, env.dynamics.choices
         self.updater = Updater(
@@ -373,7 +375,7 @@ class PPO(checkpoint.Agent):
             estimates.advantages.ravel(),
             estimates.returns.ravel(),
             None if masks is None else masks.reshape(rollout.rewards.size, -1),
-            None if rollout.states is None else RolloutSequences(rollout.states, rollout.starts),
+            None if rollout.states is None else self._sequences(rollout),
         )
         learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
         clip = at(config.clip_range, config.clip_schedule, remaining)
@@ -382,6 +384,9 @@ class PPO(checkpoint.Agent):
         if config.normalize_observations:
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - start
+
+    def _sequences(self, rollout: Rollout) -> SampleSequences:
+        return sequences_of(rollout, self.policy, self.config.sequence_length)
 
     def _actions_of(
         self, observations: npt.ArrayLike, greedy: bool, masks: Array | None, memory: Any = None

@@ -6,15 +6,18 @@
 with gamma = 0 where the episode terminated, and G_{t+1} = max_a Q(s_{t+1}, a) where it was cut off
 and at the end of the rollout; max is over the actions that are allowed. What replay and target do
 for DQN, many environments and LayerNorm do here: normalised layers bound how much a value changes.
+Networks with memory learn from sequences of a rollout, with what was remembered before these.
 
 Source: Gallici et al. 2024, "Simplifying deep temporal difference learning", algorithm 1 and
 equation 10. Defaults, and what the paper leaves open (orthogonal weights, the loss without the
-factor 1/2), are CleanRL's `pqn.py`; RAdam is that of both.
+factor 1/2), are CleanRL's `pqn.py`; RAdam is that of both. Its authors' runs with memory
+(purejaxql's `pqn_rnn_gymnax.py`) differ in that targets follow each minibatch, not each rollout.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -22,11 +25,14 @@ import numpy as np
 from rlcpu import nn
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.running import run_sequences
+from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
-from rlcpu.train.config import Env, Schedule, Settings, typed_by
+from rlcpu.train.config import Env, Schedule, Settings, check_divides, typed_by
 from rlcpu.train.off_policy import Arguments, Array, OffPolicy
 from rlcpu.train.presets import Layers
+from rlcpu.train.sequences import check_length, sequences_of
 
 
 def squared_error(value: float, target: float) -> float:
@@ -61,10 +67,12 @@ class PQNConfig(Settings):
         exploration_schedule: how it gets from the one to the other; see `learning_rate_schedule`.
         exploration_steps: environment steps in which it does.
         network: "mlp"; "conv", a convolution of a board or three of an image in front of the
-            hidden layers, or "impala", residual blocks; or a function, see `PPOConfig`.
+            hidden layers, or "impala", residual blocks; "mingru", "gru" or "lstm", which remember;
+            or a function, see `PPOConfig`.
         hidden: units of the hidden layers.
         activation: "relu" or "tanh".
         layer_norm: whether hidden layers are normalised in front of their activation.
+        sequence_length: see `PPOConfig`.
 
     Raises:
         TypeError, ValueError: a value of another type or outside of its range, with its name.
@@ -90,9 +98,11 @@ class PQNConfig(Settings):
     hidden: tuple[int, ...] = (120, 84)
     activation: Literal["relu", "tanh"] = "relu"
     layer_norm: bool = True
+    sequence_length: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_divides(self.sequence_length, self.num_steps)
         if not self.hidden:
             raise ValueError("hidden=(): expected one hidden layer at least")
 
@@ -141,6 +151,7 @@ class PQN(OffPolicy):
 
     algorithm = "PQN"
     num_kernels = 27
+    may_remember = True
     reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config: ClassVar[Any] = PQNConfig
     defaults = DEFAULTS
@@ -161,6 +172,7 @@ class PQN(OffPolicy):
             dynamics, config.hidden, config.activation, seed=seed, layer_norm=config.layer_norm
         )
         policy.take_layers(config, dynamics, seed)
+        check_length(config, policy.network.state_size)
         return policy
 
     def networks(self, seed: int) -> dict[str, Any]:
@@ -209,20 +221,25 @@ class PQN(OffPolicy):
     def improve(self) -> Any:
         """Learn from a rollout; an exception leaves the learner as it was before."""
         rollout, config, policy = self._rollout, self.config, self.policy
-        targets = self._targets(rollout)
+        columns = {
+            "observation": inputs_of(rollout),
+            "action": rollout.actions.ravel(),
+            "target": self._targets(rollout).ravel(),
+        }
+        options: dict[str, Any] = {"minibatch_size": config.minibatch_size}
+        if rollout.states is not None:
+            sequences = sequences_of(rollout, policy, config.sequence_length)
+            columns[STARTS], options = sequences.starts, sequences.options(config.minibatch_size)
+            options["states"] = {"online": options["states"]["policy"]}
         before = {name: array.copy() for name, array in self.learner.state().items()}
         try:
             report = self.learner.update(
-                {
-                    "observation": inputs_of(rollout),
-                    "action": rollout.actions.ravel(),
-                    "target": targets.ravel(),
-                },
+                columns,
                 settings=self._changed_settings(),
                 **self._options(),
                 shuffle=True,
                 epochs=config.num_epochs,
-                minibatch_size=config.minibatch_size,
+                **options,
                 max_gradient_norm=config.max_gradient_norm,
                 epsilon=config.adam_epsilon,
                 rectified=True,
@@ -243,7 +260,11 @@ class PQN(OffPolicy):
         """
         masked = ("next_action_mask",) if self.env.dynamics.num_masked else ()
         after = rollout.transitions(("next_observation", *masked), as_inputs=True)
-        values = self.policy.outputs(after["next_observation"])
+        if rollout.states is None:
+            values = self.policy.outputs(after["next_observation"])
+        else:
+            values = rollout.outputs_after(functools.partial(run_sequences, self.policy, "policy"))
+            values = values.reshape(rollout.rewards.size, -1)
         if masked:
             masks = after["next_action_mask"]
             # Where an episode terminated a mask may allow nothing, and no value counts.

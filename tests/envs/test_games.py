@@ -25,7 +25,7 @@ GAMES = [
 ]
 every_game = pytest.mark.parametrize("name", GAMES)
 #: Those of which no test of their own compares kernels and plain Python.
-COMPARED = [name for name in GAMES if not re.search("Lander|Walker|POPGym|Craftax", name)]
+COMPARED = [name for name in GAMES if not re.search("Lander|Walker|POPGym|Craftax|NoVel", name)]
 
 
 @pytest.mark.parametrize("name", COMPARED)

@@ -100,20 +100,24 @@ def split(state: Any, sizes: list[int]) -> list[Any]:
 def run_all(name: str, cells: Cells, x: Any, state: Any, starts: Any) -> tuple[Any, Any]:
     """Outputs (T, n, 2) and the state afterwards, by PyTorch."""
     parts, made = [torch.tensor(part) for part in split(state, CASES[name][2])], []
-    for row, begins in zip(x, starts, strict=True):
-        keep = torch.tensor(1.0 - begins)[:, None]
-        outputs, parts = CASES[name][1](cells, row, [part * keep for part in parts])
+    for row, begins in zip(x, np.asarray(starts, float), strict=True):
+        keep, is_held = torch.tensor(begins <= 0.0)[:, None], torch.tensor(begins < 0.0)[:, None]
+        parts = [torch.where(is_held, part.detach(), part) * keep for part in parts]
+        outputs, parts = CASES[name][1](cells, row, parts)
         made.append(outputs)
     return torch.stack(made), parts
 
 
 def draw(network: nn.Network, sizes: list[int], steps: int, count: int) -> tuple[Any, Any, Any]:
-    """Inputs, states and beginnings of episodes, also in the first and the last time step."""
+    """Inputs, states and beginnings of episodes, also in the first and the last time step.
+
+    At some time steps derivatives end.
+    """
     rng = np.random.default_rng(3)
     state = np.zeros((count, network.state_size))
     for part in split(state, sizes):
         part[:] = rng.normal(size=part.shape)
-    starts = rng.random((steps, count)) < 0.3
+    starts = rng.choice([1.0, -1.0, 0.0], (steps, count), p=[0.25, 0.15, 0.6])
     return rng.normal(size=(steps, count, INPUTS)), state, starts
 
 
@@ -198,6 +202,85 @@ def test_updates_equal_pytorch(name: str) -> None:
         np.testing.assert_allclose(view, expected, rtol=0, atol=1e-9, err_msg=key)
 
 
+def test_sequences_cut_out_of_longer_ones_equal_pytorch() -> None:
+    """Two halves of seven sequences, two of these fourteen in a minibatch."""
+    name, half = "two", STEPS // 2
+    learner = make_learner(name, dtype=np.float64)
+    network, sizes = learner.networks[0], CASES[name][2]
+    x, state, starts = draw(network, sizes, STEPS, 7)
+    x = x.astype(np.float32).astype(float)
+    states = np.stack([state, state[::-1] / 2]).astype(np.float32).astype(float)
+    target = x[..., 0]
+    cells = Cells(network)
+    adam = torch.optim.Adam(cells.parameters.values(), lr=0.01, eps=1e-8)
+    places = [(k, b) for k in range(2) for b in range(7)]
+    for first in range(0, 14, 2):
+        total: Any = 0.0
+        for k, b in places[first : first + 2]:
+            part = slice(k * half, (k + 1) * half), slice(b, b + 1)
+            before = states[k, b : b + 1]
+            outputs, _ = run_all(name, cells, torch.tensor(x[part]), before, starts[part])
+            total = total + ((outputs[..., 0] - torch.tensor(target[part])) ** 2).mean() / 2
+        adam.zero_grad()
+        total.backward()
+        adam.step()
+    learner.update(
+        {"x": x.reshape(-1, INPUTS), "target": target.ravel(), "starts": starts.ravel()},
+        states={"model": states.reshape(14, -1)},
+        sequence_length=half,
+        abreast=7,
+        minibatch_size=2 * half,
+        learning_rate=0.01,
+    )
+    for key, view in network.arrays().items():
+        expected = cells.parameters[key].detach().numpy()
+        np.testing.assert_allclose(view, expected, rtol=0, atol=1e-9, err_msg=key)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_states_along_a_sequence(name: str) -> None:
+    """They are those that passes over single steps begin with and leave."""
+    network = make_network(name)
+    x, state, starts = draw(network, CASES[name][2], STEPS, 700)
+    along = network.states_along(x, state, starts)
+    for t in range(STEPS):
+        expected = np.where(starts[t][:, None] > 0.0, 0.0, state)
+        np.testing.assert_array_equal(along[t], expected)
+        _, state = network.outputs(x[t : t + 1], state, starts[t : t + 1])
+    np.testing.assert_array_equal(along[-1], state)
+
+
+def test_numbers_of_later_time_steps() -> None:
+    """In every order of minibatches; behind the end those of the last time step."""
+    steps, count = 4, 40
+    rng = np.random.default_rng(6)
+    x, lags = rng.normal(size=(steps, count)), rng.integers(0, steps, (steps, count))
+
+    def looking(batch: Any, nets: Any, settings: Any) -> Any:
+        y = nets.model(batch.x)
+        statistics = {"later": nn.ahead(batch.x, batch.lag), "next": nn.ahead(batch.x, 1)}
+        return nn.mean(y * y), statistics
+
+    learner = nn.Learner(
+        {"model": nn.Network(1, nn.Dense(1))},
+        looking,
+        columns={"x": 1, "lag": 1},
+        per_sample=("later", "next"),
+        dtype=np.float64,
+    )
+    learner.update(
+        {"x": x.ravel(), "lag": lags.ravel()},
+        sequence_length=steps,
+        minibatch_size=12 * steps,
+        shuffle=True,
+        learning_rate=0.01,
+    )
+    rows, columns = np.indices((steps, count))
+    for name, by in (("later", lags), ("next", 1)):
+        expected = x.astype(np.float32)[np.minimum(rows + by, steps - 1), columns]
+        np.testing.assert_allclose(learner.per_sample[name], expected.ravel(), rtol=1e-6)
+
+
 @pytest.mark.parallel
 @pytest.mark.parametrize("name", ["mingru", "two"])
 def test_updates_do_not_depend_on_threads(name: str) -> None:
@@ -242,6 +325,8 @@ def test_bad_sequences_are_refused() -> None:
         learner.update(rows, states={"model": state}, **{**options, "minibatch_size": 16})
     with pytest.raises(ValueError, match="sequence_length=4: the batch has 30 samples"):
         learner.update(rows, states={"model": state}, **{**options, "sequence_length": 4})
+    with pytest.raises(ValueError, match="abreast=2: the batch has 5 sequences of 6"):
+        learner.update(rows, states={"model": state}, abreast=2, **options)
     del rows["starts"]
     with pytest.raises(KeyError, match="no column 'starts'"):
         learner.update(rows, states={"model": state}, **options)

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs import find
 from rlcpu.envs.dynamics import Dynamics
-
-
-def positions(state, params):
-    """Where cart and pole are, without how fast they move."""
-    return state[0], state[2]
-
-
-def cartpole_without_velocities() -> Dynamics:
-    """CartPole whose velocities are not shown: rl-baselines3-zoo's CartPoleNoVel-v1."""
-    cartpole = find("CartPole-v1")
-    bounds: Box = cartpole.observation_space  # type: ignore[assignment]
-    shown = Box(bounds.low[[0, 2]], bounds.high[[0, 2]])
-    return dataclasses.replace(
-        cartpole, id="CartPoleNoVel-v1", observe=positions, observation_space=shown, original=None
-    )
 
 
 class Maze(NamedTuple):

@@ -249,6 +249,99 @@ def test_json(agent: Any, tmp_path: Path) -> None:
     check(agent, [outputs for outputs, _ in made], np.array([action for _, action in made]))
 
 
+# ---------------------------------------------------------------- memory
+
+
+def remembering(space: Any) -> Any:
+    """All layers that remember."""
+    return nn.Dense(6) >> nn.Lstm(5) >> nn.Residual(nn.MinGru(5)) >> nn.Gru(7) >> nn.Elu()
+
+
+def act_in_order(agent: Any, seen: Array, masks: Array | None, starts: Array) -> Any:
+    """What an agent says of observations one after the other: outputs and actions."""
+    state, outputs, actions = agent.initial_state(1), [], []
+    for k, row in enumerate(seen):
+        mask = None if masks is None else masks[k]
+        made, _ = agent.policy.outputs(row[None], state, starts[k : k + 1])
+        action, after = agent.predict(
+            row, action_masks=mask, state=state[0], starts=starts[k : k + 1]
+        )
+        state = after[None]
+        outputs.append(made[0, : agent.policy.head.size])
+        actions.append(action)
+    return np.array(outputs), np.array(actions)
+
+
+@pytest.mark.parametrize("name", ["remembers", "remembers values"])
+def test_memory(name: str, tmp_path: Path) -> None:
+    """In every format, through two episodes; the program reads where they begin."""
+    agent = (
+        PPO("CartPole-v1", num_envs=2, num_steps=4, network=remembering, value="shared")
+        if name == "remembers"
+        else DQN(TIC_TAC_TOE, num_envs=2, network="mingru", hidden=(16,), dueling=True)
+    )
+    for network in agent.policy.networks().values():
+        noise = np.random.default_rng(1).normal(0, 0.2, network.parameters.shape)
+        network.parameters += noise.astype(np.float32)
+    seen, masks = observations_of(agent)
+    starts = np.arange(len(seen)) % 25 == 0
+    outputs, actions = act_in_order(agent, seen, masks, starts)
+    near: dict[str, Any] = {"rtol": 1e-5, "atol": 2e-6 * np.abs(outputs).max()}
+    for ending in ("c", "npz", "json", "onnx"):
+        agent.export(tmp_path / f"policy.{ending}")
+    policy = shown("reader")["Policy"](tmp_path / "policy.npz")
+    state = np.zeros((1, policy.state_size))
+    for k, row in enumerate(seen):
+        state[starts[k]] = 0.0
+        chosen = policy.act(row[None], True if masks is None else masks[k], state)
+        assert chosen[0] == actions[k]
+    state[:] = 0.0
+    for probe, expected in zip(policy.arrays["probe"], policy.arrays["expected"], strict=True):
+        made = policy.outputs(probe[None], state)[0, : agent.policy.head.size]
+        np.testing.assert_allclose(made, expected, **near)
+
+    compile_c(tmp_path / "policy.c", tmp_path / "policy", "-DPOLICY_MAIN")
+    program = str(tmp_path / "policy")
+    assert float(subprocess.check_output([program, "--check"])) < 2e-6
+    shape = len(seen), -1
+    numbers = np.hstack([starts[:, None], seen.reshape(shape)]).astype(np.float32).tolist()
+    allowed = np.zeros((len(seen), 0)) if masks is None else masks
+    lines = [
+        f"{' '.join(map(repr, row))} {' '.join(map(str, mask.astype(int)))}"
+        for row, mask in zip(numbers, allowed, strict=True)
+    ]
+    printed = subprocess.check_output([program], input="\n".join(lines), text=True)
+    assert list(map(int, printed.split())) == actions.tolist()
+
+    script = (PAGES / "policy.js").read_text("utf-8")
+    script += f"""
+        const policy = {(tmp_path / "policy.json").read_text()};
+        let state = [];
+        console.log(JSON.stringify(given.seen.map((x, k) => {{
+            if (given.starts[k]) state = Array(policy.state_size).fill(0);
+            return act(policy, x, given.masks?.[k], state);
+        }})));
+    """
+    given = {"seen": seen.reshape(len(seen), -1).tolist(), "starts": starts.tolist()}
+    given["masks"] = None if masks is None else masks.tolist()
+    if NODE is not None:
+        assert run_node(script, given) == actions.tolist()
+
+    runtime = pytest.importorskip("onnxruntime")
+    path = str(tmp_path / "policy.onnx")
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    memory = np.zeros((1, policy.state_size), np.float32)
+    for k, row in enumerate(seen):
+        feed = {"observation": row[None], "state": memory * (not starts[k])}
+        feed |= {} if masks is None else {"allowed": masks[k : k + 1]}
+        chosen, made, memory = session.run(["action", "outputs", "next_state"], feed)
+        assert chosen[0] == actions[k]
+        np.testing.assert_allclose(made[0], outputs[k], **near)
+
+
+# ---------------------------------------------------------------- PyTorch
+
+
 def test_torch(agent: Any) -> None:
     torch = pytest.importorskip("torch")
     from rlcpu.adapters.torch import to_torch

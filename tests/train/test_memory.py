@@ -1,7 +1,8 @@
-"""PPO with memory: it learns what needs one, goes on from files, and refuses what does not fit."""
+"""Agents with memory: they learn what needs one, go on from files, and refuse what does not fit."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 import rlcpu
 from rlcpu import nn
-from rlcpu.train import DQN, PPO
+from rlcpu.envs.running import normalised
+from rlcpu.train import DQN, PPO, PQN, SAC, replayed
 from tests.envs.masked import TIC_TAC_TOE
 from tests.envs.recall import RECALL
-from tests.train.memory_cases import T_MAZE, cartpole_without_velocities
+from tests.train.memory_cases import T_MAZE
 
 SMALL: dict[str, Any] = {
     "num_envs": 12,
@@ -22,17 +24,33 @@ SMALL: dict[str, Any] = {
     "num_epochs": 2,
     "hidden": (16, 20),
 }
-#: rl-baselines3-zoo's settings of CartPoleNoVel-v1.
-ZOO: dict[str, Any] = {
-    "num_envs": 8,
-    "num_steps": 32,
-    "minibatch_size": 256,
-    "num_epochs": 20,
-    "gamma": 0.98,
-    "lambda_": 0.8,
-    "learning_rate": 1e-3,
-    "learning_rate_schedule": "linear",
-    "clip_schedule": "linear",
+#: The same for agents that learn values of actions.
+VALUES: dict[str, Any] = {"num_envs": 12, "exploration_steps": 400, "network": "mingru"}
+ROLLOUTS: dict[str, Any] = {**VALUES, "num_steps": 8, "minibatch_size": 32, "hidden": (16, 20)}
+REPLAY: dict[str, Any] = {
+    **VALUES,
+    "num_steps": 3,
+    "num_updates": 3,
+    "learning_starts": 100,
+    "batch_size": 24,
+    "capacity": 2000,
+    "hidden": (20,),
+    "sequence_length": 4,
+    "burn_in": 2,
+    "n_step": 2,
+}
+#: By name a class and its settings.
+AGENTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "ppo separate": (PPO, {**SMALL, "network": "mingru"}),
+    "ppo shared": (PPO, {**SMALL, "network": "mingru", "value": "shared"}),
+    "ppo cut": (
+        PPO,
+        {**SMALL, "network": "mingru", "num_steps": 8, "minibatch_size": 24, "sequence_length": 4},
+    ),
+    "pqn": (PQN, ROLLOUTS),
+    "pqn cut": (PQN, {**ROLLOUTS, "sequence_length": 2}),
+    "dqn": (DQN, REPLAY),
+    "dqn prioritized": (DQN, {**REPLAY, "replay": "prioritized", "dueling": True}),
 }
 
 
@@ -40,12 +58,17 @@ def own_layers(space: Any) -> nn.Graph:
     return nn.Gru(17) >> nn.Dense(16) >> nn.Relu()
 
 
-def arrays_of(agent: PPO) -> dict[str, np.ndarray]:
-    parts = {**agent.policy.state(), **agent.updater.state(), **agent.env.engine.state()}
+def arrays_of(agent: Any) -> dict[str, np.ndarray]:
+    learner = agent.updater if isinstance(agent, PPO) else agent.learner
+    parts = {**agent.policy.state(), **learner.state(), **agent.env.engine.state()}
+    if isinstance(agent, DQN) and agent.buffer.can_sample():
+        parts |= {
+            f"drawn {name}": x for name, x in copy.deepcopy(agent.buffer).sample(64).data.items()
+        }
     return {name: array.copy() for name, array in parts.items()}
 
 
-def assert_same(agent: PPO, other: PPO) -> None:
+def assert_same(agent: Any, other: Any) -> None:
     ours, theirs = arrays_of(agent), arrays_of(other)
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
@@ -54,17 +77,18 @@ def assert_same(agent: PPO, other: PPO) -> None:
 
 def test_learns_cartpole_without_velocities() -> None:
     """Without memory it reaches about 60."""
-    agent = PPO(cartpole_without_velocities(), seed=0, network="mingru", **ZOO)
+    agent = PPO("CartPoleNoVel-v1", seed=0)
     agent.learn(100_000)
     assert agent.evaluate(100, seed=1).mean() >= 475.0
 
 
-@pytest.mark.parametrize("value", ["separate", "shared"])
-def test_a_loaded_agent_goes_on_bit_for_bit(tmp_path: Path, value: str) -> None:
-    agent = PPO(RECALL, seed=0, network="mingru", value=value, **SMALL)
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_loaded_agent_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
+    kind, settings = AGENTS[name]
+    agent = kind(RECALL, seed=0, **settings)
     agent.learn(300)
     agent.save(tmp_path / "agent")
-    loaded = PPO.load(tmp_path / "agent", env=rlcpu.VectorEnv(RECALL, 12))
+    loaded = kind.load(tmp_path / "agent", env=rlcpu.VectorEnv(RECALL, 12))
     assert_same(agent, loaded)
     assert agent.env.engine.carried.any()
     for each in (agent, loaded):
@@ -88,15 +112,71 @@ def test_an_exception_leaves_the_last_whole_update() -> None:
 
 
 @pytest.mark.parallel
-def test_a_run_does_not_depend_on_threads() -> None:
-    one, two = (
-        PPO(RECALL, seed=0, network="mingru", num_threads=n, **{**SMALL, "num_envs": 200})
-        for n in (1, 2)
-    )
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ppo separate", {"minibatch_size": 700, "num_envs": 200}),
+        ("pqn cut", {"minibatch_size": 1000, "num_envs": 200}),
+        ("dqn prioritized", {"batch_size": 1000}),
+    ],
+)
+def test_a_run_does_not_depend_on_threads(name: str, changes: dict[str, Any]) -> None:
+    kind, settings = AGENTS[name]
+    one, two = (kind(RECALL, seed=0, num_threads=n, **{**settings, **changes}) for n in (1, 2))
     for agent in (one, two):
-        agent.config = agent.config.replace({"minibatch_size": 700})
-        agent.learn(6000)
+        agent.learn(6000 if kind is not DQN else 600)
     assert_same(one, two)
+
+
+@pytest.mark.parametrize("name", ["pqn", "dqn"])
+def test_values_of_actions_recall(name: str) -> None:
+    """Each right answer is worth 1: the return of an episode is its length."""
+    kind, settings = AGENTS[name]
+    more = {"learning_rate": 3e-3, "exploration_steps": 4000, "exploration_final": 0.1}
+    agent = kind(RECALL, seed=0, **{**settings, "gamma": 0.5, **more})
+    agent.learn(8000)
+    agent.policy.deterministic = True
+    env = rlcpu.VectorEnv(RECALL, 12)
+    env.reset(seed=1)
+    played = rlcpu.simulate(env, agent.policy, 200)
+    assert played.mean_return == pytest.approx(played.mean_length)
+
+
+def make_without_updates() -> DQN:
+    return DQN(RECALL, seed=0, **{**REPLAY, "learning_starts": 10_000})
+
+
+def test_what_was_remembered_is_stored() -> None:
+    """With each step what it was decided with, zeros where an episode begins."""
+    agent = make_without_updates()
+    agent.learn(360)
+    batch, network = agent.buffer.sample(500), agent.policy.network
+    assert batch["begins"].mean() > 0.2
+    seen = normalised(agent.policy, batch["observation"])
+    along = network.states_along(seen, batch["state"][0], batch["begins"])
+    np.testing.assert_allclose(batch["state"], along[:-1], atol=1e-6)
+    assert (batch["state"].any(axis=2) != batch["begins"]).all()
+
+
+def test_episodes_that_the_user_left_are_cut_off() -> None:
+    """No value goes from before a reset to after it."""
+    agent = make_without_updates()
+    agent.learn(180)
+    agent.env.reset(seed=5)
+    agent.learn(180)
+    batch, count = agent.buffer.sample(500), 0
+    targets = replayed.targets_of(
+        batch["reward"], batch["terminated"], batch["begins"], agent.config
+    )
+    for b, index in enumerate(batch.indices):
+        first = index % (agent.buffer.length // agent.buffer.period) * agent.buffer.period
+        before = 14 - first  # the step in front of the reset
+        if 0 <= before < 7:
+            assert batch["begins"][before + 1, b]
+        if 2 <= before < 6:
+            assert targets.is_learnt[before, b] == batch["terminated"][before, b]
+            count += not batch["terminated"][before, b]
+    assert count > 20
 
 
 def test_masks_hold_with_memory() -> None:
@@ -171,13 +251,40 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         agent.config = agent.config.replace({"network": "gru"})
 
 
-def test_agents_with_replay_have_no_memory() -> None:
-    class Remembering(DQN):
+def test_sequences_that_do_not_fit_are_refused() -> None:
+    class Remembering(SAC):
         def networks(self, seed: int) -> dict[str, Any]:
-            return {"online": nn.Network(1, nn.MinGru(16) >> nn.Dense(2))}
+            return {**super().networks(seed), "actor": nn.Network(3, nn.MinGru(4) >> nn.Dense(2))}
 
-    with pytest.raises(ValueError, match="the policy's network has memory: expected one without"):
-        Remembering(RECALL)
+    with pytest.raises(ValueError, match="networks: SAC learns without memory, expected none"):
+        Remembering("Pendulum-v1")
+    with pytest.raises(ValueError, match="sequence_length=3: expected a divisor of num_steps=7"):
+        PPO(RECALL, network="gru", sequence_length=3, **SMALL)
+    for kind in (PPO, PQN):
+        with pytest.raises(ValueError, match="sequence_length=4: the network has no memory"):
+            kind(RECALL, sequence_length=4, num_steps=8)
+    with pytest.raises(ValueError, match=r'replay="return" has no sequences: expected "uniform"'):
+        DQN(RECALL, **{**REPLAY, "replay": "return", "n_step": 1})
+    with pytest.raises(ValueError, match=r"capacity=90: expected room for burn_in .* = 8 steps"):
+        DQN(RECALL, **{**REPLAY, "capacity": 90})
+    with pytest.raises(ValueError, match="num_collectors=1: sequences of networks with memory"):
+        DQN(RECALL, **REPLAY).learn(10, num_collectors=1)
+    with pytest.raises(TypeError, match="expected a TrajectoryBuffer or Prioritized"):
+        DQN(RECALL, buffer=DQN(RECALL, num_envs=12).buffer, **REPLAY)
+    short = DQN(RECALL, **{**REPLAY, "burn_in": 0, "sequence_length": 2}).buffer
+    with pytest.raises(ValueError, match=r"buffer has sequence_length=4: expected burn_in .* = 8"):
+        DQN(RECALL, buffer=short, **REPLAY)
+    agent = DQN(RECALL, **REPLAY)
+    with pytest.raises(AttributeError, match="config has burn_in=3: the agent is made with 2"):
+        agent.config = agent.config.replace({"burn_in": 3})
+    row = np.zeros((2, 1), np.float32)
+    with pytest.raises(ValueError, match=r"has memory, expected an array \(2, 32\)"):
+        agent.predict(row)
+    with pytest.raises(ValueError, match=r"state has shape \(3, 32\): expected \(2, 32\)"):
+        agent.predict(row, state=agent.initial_state(3))
+    actions, state = agent.predict(row, state=agent.initial_state(2))
+    assert actions.shape == (2,)
+    assert state.shape == (2, 32)
 
 
 @pytest.mark.parametrize("network", ["mingru", "gru", "lstm"])

@@ -121,6 +121,3 @@ def test_numbers_are_no_image(agent_class: Any) -> None:
         agent_class("CartPole-v1", network="conv")
     with pytest.raises(ValueError, match='network=\'cnn\': expected "mlp", "conv", "impala"'):
         agent_class("CartPole-v1", network="cnn")
-    if agent_class is not PPO:
-        with pytest.raises(ValueError, match="has memory"):
-            agent_class("CartPole-v1", network="gru")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.rollout import FAULTS
-from rlcpu.envs.networks import describe_fault, refuse_policy
+from rlcpu.envs.running import describe_fault, refuse_policy
 
 Array = npt.NDArray[Any]
 _EXPECTED = "expected finite numbers"

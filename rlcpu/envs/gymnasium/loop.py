@@ -16,8 +16,8 @@ import numpy.typing as npt
 from rlcpu.envs.engine.base import Runner
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES
-from rlcpu.envs.networks import refuse_policy
 from rlcpu.envs.policies import Policy, PolicyCode, carrier_of
+from rlcpu.envs.running import refuse_policy
 from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.random import mix, uniforms

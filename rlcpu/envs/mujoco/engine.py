@@ -32,8 +32,8 @@ from rlcpu.envs.mujoco.library import INTEGRATION, library
 from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import MuJoCoRenderer
 from rlcpu.envs.mujoco.varied import find_bad_draw, rows_of, split
-from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import MEMORY, Policy, carrier_of
+from rlcpu.envs.running import describe_fault, refuse_policy
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
 

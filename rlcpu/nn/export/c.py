@@ -18,6 +18,8 @@ from rlcpu.nn.network import CLIP
 #: Numbers between layers that a function keeps on the stack: 16 KB. Beyond, they are static.
 ON_STACK = 4096
 
+#: Defined in front of each function that uses it: C allows to repeat the same.
+_SIGMOID = "#define SIGMOID(x) (1 / (1 + expf(-(x))))\n"
 _EACH = """\
 static void {name}(const float *x, float *y, int size)
 {{
@@ -97,6 +99,28 @@ static void embedding(const float *x, int inputs, int choices, const float *weig
     }
 }
 """,
+    "gru": _SIGMOID
+    + """\
+static void gru(const float *x, const float *weights, const float *biases, float *h, float *y,
+                int size)
+{
+    int i, k;
+    for (k = 0; k < size; k++) {
+        float r = biases[k], z = biases[size + k], n = biases[2 * size + k];
+        for (i = 0; i < size; i++) {
+            const float *w = weights + i * 3 * size + k;
+            r += h[i] * w[0];
+            z += h[i] * w[size];
+            n += h[i] * w[2 * size];
+        }
+        r = SIGMOID(x[k] + r);
+        z = SIGMOID(x[size + k] + z);
+        n = tanhf(x[2 * size + k] + r * n);
+        y[k] = n + z * (h[k] - n);
+    }
+    for (k = 0; k < size; k++) h[k] = y[k];
+}
+""",
     "layer_norm": """\
 static void layer_norm(const float *x, int group, const float *gains, const float *shifts, float *y,
                        int size)
@@ -112,6 +136,27 @@ static void layer_norm(const float *x, int group, const float *gains, const floa
     }
 }
 """.replace("EPSILON", str(NORM_EPSILON)),
+    "lstm": _SIGMOID
+    + """\
+static void lstm(const float *x, const float *weights, float *h, float *y, int size)
+{
+    float *c = h + size;
+    int j, k;
+    for (k = 0; k < size; k++) {
+        float i = x[k], f = x[size + k], g = x[2 * size + k], o = x[3 * size + k];
+        for (j = 0; j < size; j++) {
+            const float *w = weights + j * 4 * size + k;
+            i += h[j] * w[0];
+            f += h[j] * w[size];
+            g += h[j] * w[2 * size];
+            o += h[j] * w[3 * size];
+        }
+        c[k] = SIGMOID(f) * c[k] + SIGMOID(i) * tanhf(g);
+        y[k] = SIGMOID(o) * tanhf(c[k]);
+    }
+    for (k = 0; k < size; k++) h[k] = y[k];
+}
+""",
     "max_pool": """\
 static void max_pool(const float *x, int height, int width, int channels, int window, int stride,
                      int padding, float *y, int size)
@@ -128,6 +173,17 @@ static void max_pool(const float *x, int height, int width, int channels, int wi
                 for (c = 0; c < channels; c++)
                     out[c] = fmaxf(out[c], x[(i * width + j) * channels + c]);
             }
+    }
+}
+""",
+    "min_gru": _SIGMOID
+    + """\
+static void min_gru(const float *x, float *h, float *y, int size)
+{
+    int k;
+    for (k = 0; k < size; k++) {
+        h[k] += SIGMOID(x[k]) * (x[size + k] - h[k]);
+        y[k] = h[k];
     }
 }
 """,
@@ -149,13 +205,14 @@ _FILE = """\
 
    {signature}
        {says}
-   void {name}_outputs(const float *observation, float *outputs);
+   void {name}_outputs(const float *observation, {takes}float *outputs);
        writes the {made} numbers from which actions follow.
    float {name}_check(void);
        returns how far outputs are from those that rlcpu computed, relative to numbers above 1:
        at most about 1e-6.
 
-   An observation has {seen}; it is normalised here. Compile this file
+   An observation has {seen}; it is normalised here.{remembers}
+   Compile this file
    together with yours, or with -DPOLICY_MAIN alone: the program reads observations{then_masks}
    and prints actions; with the argument --check it prints {name}_check() and fails above 1e-4.
    C99; link with -lm. */
@@ -163,11 +220,11 @@ _FILE = """\
 
 {arrays}
 {functions}
-void {name}_outputs(const float *observation, float *outputs);
+void {name}_outputs(const float *observation, {takes}float *outputs);
 {signature}
 float {name}_check(void);
 
-void {name}_outputs(const float *observation, float *outputs)
+void {name}_outputs(const float *observation, {takes}float *outputs)
 {{
     {storage}float {values};
     int k;
@@ -182,12 +239,15 @@ float {name}_check(void)
 {{
     static const float probe[] = {probe};
     static const float expected[] = {expected};
-    float outputs[{made}], worst = 0;
-    int k;
-    {name}_outputs(probe, outputs);
-    for (k = 0; k < {made}; k++) {{
-        float difference = fabsf(outputs[k] - expected[k]) / fmaxf(1, fabsf(expected[k]));
-        if (!(difference <= worst)) worst = difference;
+    float outputs[{made}], worst = 0;{state}
+    int i, k;
+    for (i = 0; i < {probes}; i++) {{
+        const float *right = expected + i * {made};
+        {name}_outputs(probe + i * {numbers}, {gives}outputs);
+        for (k = 0; k < {made}; k++) {{
+            float difference = fabsf(outputs[k] - right[k]) / fmaxf(1, fabsf(right[k]));
+            if (!(difference <= worst)) worst = difference;
+        }}
     }}
     return worst;
 }}
@@ -198,14 +258,14 @@ float {name}_check(void)
 
 int main(int count, char **words)
 {{
-    static float observation[{numbers}];{declared}
+    static float observation[{numbers}];{state}{declared}
     int k;
     if (count > 1 && strcmp(words[1], "--check") == 0) {{
         float worst = {name}_check();
         printf("%g\\n", (double)worst);
         return !(worst <= 1e-4f);
     }}
-    for (;;) {{
+    for (;;) {{{begin}
         for (k = 0; k < {numbers}; k++)
             if (scanf("%f", &observation[k]) != 1) return 0;{scan}
         {decide}
@@ -220,6 +280,10 @@ _SCAN_MASK = """
             if (scanf("%d", &one) != 1) return 1;
             allowed[k] = (unsigned char)(one != 0);
         }}"""
+_BEGIN = """
+        float begins;
+        if (scanf("%f", &begins) != 1) return 0;
+        for (k = 0; begins != 0 && k < {size}; k++) state[k] = 0;"""
 
 
 def as_c(program: ExportedPolicy, name: str) -> bytes:
@@ -239,11 +303,13 @@ def as_c(program: ExportedPolicy, name: str) -> bytes:
     numbers = max(1, math.prod(program.shape))
     used = {each.operation for each in program.statements}
     between = [f"v{k}[{size}]" for k, size in enumerate(sizes)]
-    mask = ", const unsigned char *allowed" if program.is_masked else ""
+    memory = program.state_size
+    taken = ", float *state" if memory else ""
+    taken += ", const unsigned char *allowed" if program.is_masked else ""
     result = "int *action" if head.choices else "float *action"
-    signature = f"void {name}_act(const float *observation{mask}, {result});"
+    signature = f"void {name}_act(const float *observation{taken}, {result});"
     if not head.is_list:
-        signature = f"int {name}_act(const float *observation{mask});"
+        signature = f"int {name}_act(const float *observation{taken});"
     declared = f"\n    static unsigned char allowed[{head.size}];" if program.is_masked else ""
     listed = len(head.choices) or head.size
     if head.is_list:
@@ -255,7 +321,13 @@ def as_c(program: ExportedPolicy, name: str) -> bytes:
         says=_describe(program),
         made=head.size,
         seen="one number, a choice" if not program.shape else f"{numbers} numbers",
-        then_masks=", each followed by its mask," if program.is_masked else "",
+        takes="float *state, " if memory else "",
+        gives="state, " if memory else "",
+        state=f"\n    float state[{memory}] = {{0}};" if memory else "",
+        begin=_BEGIN.format(size=memory) if memory else "",
+        probes=len(program.probe) if memory else 1,
+        remembers=_REMEMBERS.format(size=memory) if memory else "",
+        then_masks=_describe_lines(program),
         arrays="".join(_arrays(program)),
         functions="\n".join(FUNCTIONS[each] for each in sorted(used)) + _functions_of_head(program),
         storage="static " if sum(sizes) > ON_STACK else "",
@@ -273,6 +345,17 @@ def as_c(program: ExportedPolicy, name: str) -> bytes:
         decide=_decide(program, name, listed),
     )  # fmt: skip
     return text.encode()
+
+
+_REMEMBERS = """
+   The state has {size} numbers, zeros before an episode, which calls read and overwrite."""
+
+
+def _describe_lines(program: ExportedPolicy) -> str:
+    """Return what stands beside observations that the program reads."""
+    beside = ["after 1 where an episode begins, else 0"] if program.state_size else []
+    beside += ["followed by its mask"] if program.is_masked else []
+    return f", each {' and '.join(beside)}," if beside else ""
 
 
 def _describe(program: ExportedPolicy) -> str:
@@ -325,8 +408,12 @@ def _calls(statement: Statement, number: int, sizes: list[int]) -> list[str]:
         ends = [sum(sizes[k] for k in sources[:j]) for j in range(len(sources))]
         parts = zip(sources, ends, strict=True)
         return [f"append(v{k}, {out} + {end}, {sizes[k]});" for k, end in parts]
-    arguments = [f"v{k}" for k in sources]
-    arguments += [*map(str, statement.options.values()), *map(_identifier, statement.arrays)]
+    arguments, options = [f"v{k}" for k in sources], statement.options
+    if "state" in options:
+        arrays = [*map(_identifier, statement.arrays), f"state + {options['state']}"]
+    else:
+        arrays = [*map(str, options.values()), *map(_identifier, statement.arrays)]
+    arguments += arrays
     name = "hyperbolic" if operation == "tanh" else operation
     return [f"{name}({', '.join([*arguments, out, str(size)])});"]
 
@@ -353,7 +440,7 @@ def _act(program: ExportedPolicy, signature: str, name: str) -> str:
     lines = [f"float outputs[{head.size}];"]
     if not head.choices:
         lines.append("int k;")
-    lines.append(f"{name}_outputs(observation, outputs);")
+    lines.append(f"{name}_outputs(observation, {'state, ' if program.state_size else ''}outputs);")
     if not head.choices:
         x = "tanhf(outputs[k])" if head.is_squashed else "outputs[k]"
         scaled = f"center[k] + half[k] * {x}"
@@ -372,7 +459,8 @@ def _act(program: ExportedPolicy, signature: str, name: str) -> str:
 
 def _decide(program: ExportedPolicy, name: str, listed: int) -> str:
     """Return the lines of the program that act, and print the action."""
-    head, mask = program.head, ", allowed" if program.is_masked else ""
+    head, mask = program.head, ", state" if program.state_size else ""
+    mask += ", allowed" if program.is_masked else ""
     if not head.is_list:
         return f'printf("%d", {name}_act(observation{mask}));'
     format, cast = ("%d", "") if head.choices else ("%.9g", "(double)")

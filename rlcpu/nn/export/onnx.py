@@ -4,7 +4,8 @@ The files are protocol buffers, of which they need few kinds of fields: these ar
 that nothing else has to be installed. Source: onnx.proto3 and Operators.md of ONNX 1.12.
 
 Inputs are "observation", (n, *shape) float32, or (n,) int64 of a choice, and, where there are
-masks, "allowed", (n, number of actions) bool. Outputs are "action" and "outputs".
+masks, "allowed", (n, number of actions) bool. Outputs are "action" and "outputs". With memory there
+are an input "state", (n, state_size) float32, zeros before an episode, and an output "next_state".
 """
 
 from __future__ import annotations
@@ -153,6 +154,46 @@ def _embedding(nodes: Nodes, x: str, weights: str, statement: Statement) -> str:
     return nodes.add("ReduceSum", rows, np.array([1]), keepdims=0)
 
 
+def _columns(nodes: Nodes, x: str, begin: int, end: int, out: str = "") -> str:
+    """Add what takes some numbers of each row."""
+    return nodes.add("Slice", x, np.array([begin]), np.array([end]), np.array([1]), out=out)
+
+
+def _gates(nodes: Nodes, x: str, size: int, count: int) -> list[str]:
+    return [_columns(nodes, x, k * size, (k + 1) * size) for k in range(count)]
+
+
+def _towards(nodes: Nodes, a: str, b: str, part: str) -> str:
+    """Add a + part * (b - a)."""
+    return nodes.add("Add", a, nodes.add("Mul", part, nodes.add("Sub", b, a)))
+
+
+def _min_gru(nodes: Nodes, x: str, h: str, each: Statement) -> str:
+    z, candidate = _gates(nodes, x, each.size, 2)
+    return _towards(nodes, h, candidate, nodes.add("Sigmoid", z))
+
+
+def _gru(nodes: Nodes, x: str, h: str, weights: str, biases: str, each: Statement) -> str:
+    given = _gates(nodes, x, each.size, 3)
+    products = _gates(nodes, nodes.add("Gemm", h, weights, biases), each.size, 3)
+    r, z = (
+        nodes.add("Sigmoid", nodes.add("Add", *pair))
+        for pair in zip(given[:2], products[:2], strict=True)
+    )
+    n = nodes.add("Tanh", nodes.add("Add", given[2], nodes.add("Mul", r, products[2])))
+    return _towards(nodes, n, h, z)
+
+
+def _lstm(nodes: Nodes, x: str, remembered: str, weights: str, each: Statement) -> str:
+    h, c = _gates(nodes, remembered, each.size, 2)
+    total = nodes.add("Add", x, nodes.add("MatMul", h, weights))
+    i, f, g, o = _gates(nodes, total, each.size, 4)
+    i, f, o = (nodes.add("Sigmoid", gate) for gate in (i, f, o))
+    new = nodes.add("Mul", i, nodes.add("Tanh", g))
+    c = nodes.add("Add", nodes.add("Mul", f, c), new)
+    return nodes.add("Concat", nodes.add("Mul", o, nodes.add("Tanh", c)), c, axis=1)
+
+
 #: Nodes of operations: (nodes, values..., arrays..., statement) -> the name of what they make.
 OPERATORS: dict[str, Callable[..., str]] = {
     "add": lambda nodes, x, y, _: nodes.add("Add", x, y),
@@ -162,8 +203,11 @@ OPERATORS: dict[str, Callable[..., str]] = {
     "dense": lambda nodes, x, w, b, _: nodes.add("Gemm", x, w, b),
     "elu": lambda nodes, x, _: nodes.add("Elu", x),
     "embedding": _embedding,
+    "gru": _gru,
     "layer_norm": _layer_norm,
+    "lstm": _lstm,
     "max_pool": _max_pool,
+    "min_gru": _min_gru,
     "relu": lambda nodes, x, _: nodes.add("Relu", x),
     "silu": _silu,
     "tanh": lambda nodes, x, _: nodes.add("Tanh", x),
@@ -181,23 +225,35 @@ def as_onnx(program: ExportedPolicy, name: str) -> bytes:
     values = [_inputs(nodes, program)]
     for key, array in program.arrays.items():
         nodes.constant(array, key)
+    states: list[str] = []
     for each in program.statements:
-        read = [values[k] for k in each.sources]
-        values.append(OPERATORS[each.operation](nodes, *read, *each.arrays, each))
-    rows = np.array([0]), np.array([head.size]), np.array([1])
-    outputs = nodes.add("Slice", values[-1], *rows, out="outputs")
+        read, begin = [values[k] for k in each.sources], each.options.get("state")
+        if begin is not None:
+            end = begin + each.options["remembered"]
+            read.append(_columns(nodes, "state", begin, end))
+        made = OPERATORS[each.operation](nodes, *read, *each.arrays, each)
+        if begin is not None:  # its first numbers are the outputs
+            states.append(made)
+            made = _columns(nodes, made, 0, each.size)
+        values.append(made)
+    outputs = _columns(nodes, values[-1], 0, head.size, out="outputs")
     _act(nodes, program, outputs)
     seen = "float32" if program.shape else "int64"
     inputs = [_end("observation", seen, *program.shape)]
+    ends = [_end("outputs", "float32", head.size)]
     if program.is_masked:
         inputs.append(_end("allowed", "bool", head.size))
+    if states:
+        nodes.add("Concat", *states, axis=1, out="next_state")
+        inputs.append(_end("state", "float32", program.state_size))
+        ends.append(_end("next_state", "float32", program.state_size))
     action = _end("action", "int64" if head.choices else "float32", *_action_shape(program))
     graph = _message(
         *((1, node) for node in nodes.nodes),
         (2, name),
         *((5, tensor) for tensor in nodes.constants.values()),
         *((11, each) for each in inputs),
-        *((12, each) for each in (action, _end("outputs", "float32", head.size))),
+        *((12, each) for each in (action, *ends)),
     )
     opset = _message((1, ""), (2, OPSET))
     producer = [(2, "rlcpu"), (6, program.title)]
@@ -234,9 +290,6 @@ def _act(nodes: Nodes, program: ExportedPolicy, outputs: str) -> None:
         nodes.add("ArgMax", outputs, axis=1, keepdims=0, out="action")
         return
     ends = np.cumsum((0, *head.choices))
-    groups = [
-        nodes.add("Slice", outputs, np.array([begin]), np.array([end]), np.array([1]))
-        for begin, end in itertools.pairwise(ends)
-    ]
+    groups = [_columns(nodes, outputs, begin, end) for begin, end in itertools.pairwise(ends)]
     chosen = [nodes.add("ArgMax", each, axis=1, keepdims=1) for each in groups]
     nodes.add("Concat", *chosen, axis=1, out="action")

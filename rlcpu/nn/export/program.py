@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.nn.heads import Head
-from rlcpu.nn.layers import activations, dense, embedding, images, joins, norm
+from rlcpu.nn.layers import activations, dense, embedding, images, joins, memory, norm
 from rlcpu.nn.layers.kind import LayerStep
 from rlcpu.nn.network import CLIP, Network
 from rlcpu.nn.plan import NetworkPlan
@@ -30,8 +30,15 @@ OPERATIONS = {
     images.CONVOLUTION: "convolution",
     images.MAX_POOL: "max_pool",
     joins.ADD: "add",
+    memory.GRU: "gru",
+    memory.LSTM: "lstm",
+    memory.MIN_GRU: "min_gru",
     norm.LAYER_NORM: "layer_norm",
 }
+#: Operations that remember, and numbers of each unit: the first ones are its outputs.
+REMEMBERED = {"gru": 1, "lstm": 2, "min_gru": 1}
+#: Observations of the test of a policy with memory, one after the other.
+PROBED = 3
 
 
 class Statement(NamedTuple):
@@ -42,7 +49,8 @@ class Statement(NamedTuple):
         sources: numbers of the values that it reads.
         size: how many numbers it makes.
         arrays: names of its parameters, in the order of the layer's.
-        options: whole numbers by their names.
+        options: whole numbers by their names; of an operation with memory where what it remembers
+            begins in the state, and how many numbers these are ("state" and "remembered").
     """
 
     operation: str
@@ -65,8 +73,9 @@ class ExportedPolicy(NamedTuple):
         arrays: parameters by their names, float32.
         head: makes actions of the outputs.
         is_masked: whether the caller says which actions are allowed.
-        probe: an observation, for a test.
-        expected: (head.size,) float32, outputs for it.
+        state_size: numbers that the policy remembers, zeros before an episode.
+        probe: an observation, for a test; with memory (PROBED, ...), one after the other.
+        expected: (head.size,) float32, outputs for it; with memory (PROBED, head.size).
     """
 
     title: str
@@ -78,6 +87,7 @@ class ExportedPolicy(NamedTuple):
     arrays: dict[str, Array]
     head: Head
     is_masked: bool
+    state_size: int
     probe: Array
     expected: Array
 
@@ -90,19 +100,31 @@ class ExportedPolicy(NamedTuple):
         """
         network: Network = policy.networks()["policy"]
         mean, scale = policy.observation_mean, policy.observation_scale
-        probe = _probe(policy.observation_shape, mean, scale)
+        statements = statements_of(network.plan)
+        state_size = sum(each.options.get("remembered", 0) for each in statements)
+        probe = _probe(policy.observation_shape, mean, scale, PROBED if state_size else 1)
+        if state_size:
+            expected = np.zeros((PROBED, policy.head.size), np.float32)
+            state = policy.initial_state(1)
+            for row, observation in zip(expected, probe, strict=True):
+                outputs, state = policy.outputs(observation[None], state)
+                row[:] = outputs[0, : policy.head.size]
+        else:
+            probe = probe[0]
+            expected = policy.outputs(probe[None])[0, : policy.head.size]
         return cls(
             title,
             policy.observation_shape,
             mean.size,
             mean,
             scale,
-            statements_of(network.plan),
+            statements,
             {name: array.astype(np.float32) for name, array in network.arrays().items()},
             policy.head,
             is_masked,
+            state_size,
             probe,
-            policy.outputs(probe[None])[0, : policy.head.size],
+            expected,
         )
 
     def described(self) -> dict[str, Any]:
@@ -121,6 +143,7 @@ class ExportedPolicy(NamedTuple):
             "choices": list(head.choices),
             "is_list": head.is_list,
             "is_masked": self.is_masked,
+            "state_size": self.state_size,
             "is_squashed": head.is_squashed,
             **numbers,
         }
@@ -137,13 +160,14 @@ def shortest(array: Array) -> list[float]:
     return [float(str(x)) for x in array.ravel()]
 
 
-def _probe(shape: tuple[int, ...], mean: Array, scale: Array) -> Array:
-    """Return an observation that a test can be made with: near the mean, or a choice."""
+def _probe(shape: tuple[int, ...], mean: Array, scale: Array, count: int) -> Array:
+    """Return observations that a test can be made with: near the mean, or choices."""
     rng = np.random.default_rng(0)
     if not shape:
-        return np.array(mean.size - 1)
+        return mean.size - 1 - np.arange(count) % mean.size
     spread = np.where(scale > 0, scale, 1.0)
-    return (mean + rng.normal(size=mean.size) / spread).astype(np.float32).reshape(shape)
+    rows = mean + rng.normal(size=(count, mean.size)) / spread
+    return rows.astype(np.float32).reshape(count, *shape)
 
 
 def statements_of(plan: NetworkPlan) -> list[Statement]:
@@ -155,6 +179,7 @@ def statements_of(plan: NetworkPlan) -> list[Statement]:
     statements: list[Statement] = []
     values = {int(plan.inputs[0, 0]): 0}
     parts: dict[int, list[int]] = {}
+    remembered = 0
 
     def state(operation: str, sources: list[int], size: int, *more: Any) -> int:
         arrays, options = more or ([], {})
@@ -178,6 +203,10 @@ def statements_of(plan: NetworkPlan) -> list[Statement]:
             sources = [values[place], source] if kind is joins.ADD else [source]
             arrays = [x.name for x in plan.arrays if step.parameters <= x.packed < step.end]
             more = arrays, _options_of(OPERATIONS[kind], step)
+            if kind.name in REMEMBERED:
+                count = REMEMBERED[kind.name] * step.size_out
+                more = arrays, {"state": remembered, "remembered": count}
+                remembered += count
             if step.are_planes:
                 planes = {"channels": step.channels}
                 sources = [state("channels_last", sources, step.size_in, [], planes)]

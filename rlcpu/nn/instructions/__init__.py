@@ -52,6 +52,7 @@ INSTRUCTIONS = {
     "argmax": Instruction(numbers.choose_best),
     "log_softmax": Instruction(distributions.log_softmax, distributions.through_log_softmax),
     "entropy": Instruction(distributions.entropy, distributions.through_entropy),
+    "ahead": Instruction(numbers.look_ahead),
     "sum": Instruction(numbers.add_up, numbers.spread),
     "normal": Instruction(distributions.draw_normal),
     "uniform": Instruction(distributions.draw_uniform),

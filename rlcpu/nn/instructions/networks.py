@@ -140,11 +140,13 @@ def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> No
     if application.starts < 0:
         return
     batch, steps, size = chunk.frame.batch, chunk.frame.settings.steps, 0
+    abreast = chunk.frame.settings.abreast
     for k in range(network.states.shape[0]):
         size += network.states[k, 1]
     states = floats_at(batch.states[application.network], batch.size // steps * size)
     for b in range(chunk.samples.size // steps):
-        begin = chunk.samples[b] * size
+        sample = chunk.samples[b]
+        begin = (sample // (abreast * steps) * abreast + sample % abreast) * size
         write_state(network, units, chunk.samples.size, b, states[begin : begin + size])
 
 

@@ -195,6 +195,17 @@ def begin(chunk: Any, instruction: Any) -> None:
     fill_row(chunk.slopes[instruction.a], chunk.share)
 
 
+def look_ahead(chunk: Any, instruction: Any) -> None:
+    """Read numbers of the same sequence so many time steps later, of its last one at most."""
+    steps, out = chunk.rows[instruction.b], chunk.rows[instruction.out]
+    width = chunk.samples.size // chunk.frame.settings.steps
+    for i in range(out.size):
+        left = chunk.frame.settings.steps - 1 - i // width
+        place = i + clamped(steps[i], left + 1) * width
+        for k in range(instruction.width):
+            chunk.rows[instruction.out + k, i] = chunk.rows[instruction.a + k, place]
+
+
 def scatter(chunk: Any, instruction: Any) -> None:
     """Write the number of each sample to the batch."""
     out, row = chunk.frame.batch.per_sample[instruction.index], chunk.rows[instruction.a]

@@ -8,12 +8,12 @@ cell, of all time steps at once; a product of the memory has the B rows of one t
 The memory of a sequence, its state, lies in the layer's saved units, a row for each sequence and
 time step, and one more behind the last:
 
-    row t    what the cell reads in time step t: zeros where an episode begins (`work.starts`), else
-             what it has written in the step before; the caller writes row 0
+    row t    what the cell reads in time step t: zeros where an episode begins (`work.starts` above
+             0), else what it has written in the step before; the caller writes row 0
     row T    what it has written in the last time step
 
-The backward pass goes from the last time step to the first, and through no beginning of an episode;
-row T then holds derivatives by the state, and in the end those by row 0.
+The backward pass goes from the last time step to the first, and no further where an episode begins
+or `starts` is below 0; row T then holds derivatives by the state, and in the end those by row 0.
 """
 
 from __future__ import annotations
@@ -163,8 +163,18 @@ def forget(rows, starts, first, width, zero):
     apart()
     size = rows.size // width
     for b in range(width):
-        if starts[first + b] != zero:
+        if starts[first + b] > zero:
             fill(rows[b * size : (b + 1) * size], zero)
+
+
+@outline
+def stop(slopes, starts, first, width, zero):
+    """Set derivatives by the states of sequences to zero that end at this time step."""
+    apart()
+    size = slopes.size // width
+    for b in range(width):
+        if starts[first + b] != zero:
+            fill(slopes[b * size : (b + 1) * size], zero)
 
 
 @functools.cache
@@ -219,7 +229,7 @@ def make_backward_loop(
             fill(slopes, zero)
             for t in range(work.steps - 1, -1, -1):
                 go_back(step, work, t, states[t * size : (t + 1) * size], slopes, width)
-                forget(slopes, work.starts, t * width, width, zero)
+                stop(slopes, work.starts, t * width, width, zero)
             finish(step, work)
 
         return backward

@@ -1,0 +1,259 @@
+"""Policies by networks, run outside of rollouts: for rows of observations, and for sequences."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import secrets
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.engine.observations import ObservationView
+from rlcpu.envs.policies import Array
+from rlcpu.kernels.checks import as_numbers
+from rlcpu.nn.network import CLIP, Network
+
+#: The arrays that a user may change; the first two hold the parameters of a network.
+ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
+
+
+class RunsNetworks:
+    """Base of policies by networks, which may remember.
+
+    Attributes:
+        view: of observations.
+        observation_mean, observation_scale: (observation_size,) float32: the networks see
+            (observation - mean) * scale, clipped to +-10.
+    """
+
+    view: ObservationView
+    observation_mean: Array
+    observation_scale: Array
+
+    def networks(self) -> dict[str, Network]:
+        """Return the networks by name, "policy" first."""
+        raise NotImplementedError
+
+    def _acting(self, name: str) -> Any:
+        """Return what runs a network, with its present parameters."""
+        raise NotImplementedError
+
+    @property
+    def state_sizes(self) -> dict[str, int]:
+        """Return how many numbers each network remembers of an environment, 0 without memory."""
+        return {name: network.state_size for name, network in self.networks().items()}
+
+    @functools.cached_property
+    def mark(self) -> int:
+        """A number that is the policy's own, and its copies', for what environments remember."""
+        return secrets.randbits(62) + 1 if any(self.state_sizes.values()) else 0
+
+    def initial_state(self, num_envs: int) -> Array:
+        """Return the state of a policy with memory before episodes, zeros (num_envs, state_size).
+
+        It is what the network "policy" remembers; that of a value has a memory of its own.
+        """
+        return np.zeros((num_envs, self.state_sizes["policy"]), np.float32)
+
+    def _run(
+        self, name: str, observations: npt.ArrayLike, state: Any = None, starts: Any = None
+    ) -> tuple[Array, Array]:
+        """Return all outputs (n, any) of one of the networks, and its state (n, any) afterwards."""
+        size = self.view.num_inputs
+        inputs = as_inputs(observations, self.view)
+        acting = self._acting(name)
+        mean, scale = self.observation_mean, self.observation_scale
+        if not mean.size == scale.size == size:
+            raise ValueError(
+                f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
+                f"{scale.shape}: expected ({size},)"
+            )
+        scaled = normalised(self, inputs)
+        after, begins = check_state(state, starts, len(inputs), self.state_sizes[name])
+        outputs = acting.outputs(scaled, after, begins)
+        if not np.isfinite(outputs).all():
+            if np.isnan(inputs).any():
+                place = np.argwhere(np.isnan(inputs))[0].tolist()
+                raise FloatingPointError(f"observations{place}=nan: expected finite numbers")
+            refuse_policy(self, "outputs that are not finite")
+        return outputs, after
+
+
+def normalised(policy: RunsNetworks, inputs: Array) -> Array:
+    """Return inputs (..., observation_size) as the networks of a policy see them."""
+    scaled = (inputs - policy.observation_mean) * policy.observation_scale
+    clipped: Array = np.clip(scaled, np.float32(-CLIP), np.float32(CLIP))
+    return clipped
+
+
+def run_sequences(
+    policy: RunsNetworks, name: str, inputs: Array, states: Array, starts: Array | None = None
+) -> Array:
+    """Return all outputs (T, n, any) of one of a policy's networks for sequences.
+
+    Args:
+        policy: has the networks.
+        name: of the network.
+        inputs: (T, n, observation_size).
+        states: (n, any), what the policy remembers before them; see `Rollout.states`.
+        starts: (T, n) bools, where an episode begins; None for nowhere.
+    """
+    network, seen = policy.networks()[name], normalised(policy, inputs)
+    if network.state_size:
+        made, _ = network.outputs(seen, states_of(policy, name, states), starts)
+    else:
+        made = network.outputs(seen.reshape(-1, seen.shape[-1]))
+    outputs = np.concatenate(list(made.values()), axis=-1) if isinstance(made, dict) else made
+    return outputs.reshape(*inputs.shape[:2], -1)
+
+
+def states_of(policy: RunsNetworks, name: str, states: Array) -> Array:
+    """Return the columns of a policy's states (n, any) that one of its networks remembers."""
+    begin = 0
+    for key, size in policy.state_sizes.items():
+        if key == name:
+            return states[:, begin : begin + size]
+        begin += size
+    raise KeyError(name)
+
+
+def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, Array | None]:
+    """Return a copy of the state of `count` environments, and where episodes begin, after checks.
+
+    Raises:
+        ValueError: the state is missing, or it or the starts are of others.
+    """
+    if size == 0 and state is not None:
+        raise ValueError("state: the policy has no memory, expected None")
+    if state is None and size:
+        raise ValueError(
+            f"state: the policy has memory, expected an array ({count}, {size}), such as "
+            f"policy.initial_state({count})"
+        )
+    rows = np.zeros((count, 0)) if state is None else as_numbers("state", state)
+    if rows.shape != (count, size):
+        raise ValueError(f"state has shape {rows.shape}: expected ({count}, {size})")
+    begins = None if starts is None else np.asarray(starts)
+    if begins is not None and begins.shape != (count,):
+        raise ValueError(f"starts have shape {begins.shape}: expected ({count},)")
+    return rows.astype(np.float32), begins
+
+
+def as_inputs(observations: Any, view: ObservationView) -> Array:
+    """Return one observation, or several, as networks read them: (n, num_inputs) float32.
+
+    Args:
+        observations: (n, ...) or one, as an environment shows them, of a `Dict` a mapping of these;
+            or already (n, num_inputs).
+        view: of the observations.
+
+    Raises:
+        TypeError, ValueError: another kind or shape, other parts, or a choice that there is not.
+    """
+    if isinstance(observations, Mapping):
+        return _parts_as_inputs(observations, view)
+    array, size = _as_single("observations", observations), view.num_inputs
+    given, shape = array.shape, view.shape if view.kind != "group" else (size,)
+    is_batch = given[1:] == shape and array.ndim > len(shape)
+    if view.kind in ("choice", "choices") and (is_batch or given == shape):
+        return _check_choices(array.reshape(-1, *shape), view)
+    if given[1:] in (shape, (size,)) and array.ndim > 1:
+        return array.reshape(-1, size)
+    if given in (shape, (size,)):
+        return array.reshape(1, size)
+    expected = ", ".join(map(str, ("n", *shape)))
+    raise ValueError(f"observations have shape {given}: expected ({expected}{',' * (not shape)})")
+
+
+def _as_single(name: str, values: Any) -> Array:
+    """Return numbers as float32; an array of such is returned as it is."""
+    if type(values) is np.ndarray and values.dtype == np.float32:
+        return values
+    with np.errstate(over="ignore"):
+        return as_numbers(name, values).astype(np.float32)
+
+
+def _check_choices(chosen: Array, view: ObservationView) -> Array:
+    """Return numbers of choices (n, ...) as zeros and ones, after a check."""
+    low = np.array(view.start)
+    high = low + np.array(view.size) - 1
+    rows = chosen.reshape(len(chosen), -1)
+    bad = ~((rows >= low) & (rows <= high) & (rows % 1 == 0))
+    if bad.any():
+        k = int(np.argwhere(bad)[0, 1])
+        raise ValueError(f"observations={chosen}: expected ints {low[k]} to {high[k]}")
+    flat: Array = view.flatten(chosen.astype(np.int64))
+    return flat
+
+
+def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> Array:
+    names = [part.name for part in view.parts]
+    if set(observations) != set(names):
+        expected = f"the parts {', '.join(names)}" if names else "an array"
+        given = ", ".join(map(str, observations))
+        raise ValueError(f"observations have the parts {given}: expected {expected}")
+    rows = []
+    for name, _, part in view.parts:
+        try:
+            rows.append(as_inputs(observations[name], part))
+        except ValueError as error:
+            what = str(error).replace("observations", f"observations[{name!r}]", 1)
+            raise ValueError(what.replace("] have shape", "] has shape")) from None
+    counts = {name: len(each) for name, each in zip(names, rows, strict=True)}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise ValueError(f"observations have parts of {told} environments: expected as many")
+    return np.concatenate(rows, axis=1)
+
+
+def is_one(observations: Any, view: ObservationView) -> bool:
+    """Tell whether these are the observation of one environment."""
+    if isinstance(observations, Mapping) and view.kind == "group":
+        name, _, part = view.parts[0]
+        return np.ndim(observations.get(name, ())) == len(part.shape)
+    return np.ndim(observations) == (1 if view.kind == "group" else len(view.shape))
+
+
+# ---------------------------------------------------------------- numbers that are not finite
+
+
+def refuse_policy(policy: Any, what: str) -> NoReturn:
+    """Raise FloatingPointError for a policy that returned `what`, and say why."""
+    cause = describe_fault(policy)
+    if not cause and hasattr(policy, "sizes"):
+        cause = "the network overflows, its parameters are finite"
+    raise FloatingPointError(
+        f"{type(policy).__name__} returned {what}: {cause or 'expected finite numbers'}"
+    )
+
+
+def describe_fault(policy: Any) -> str:
+    """Return the first number of a network's arrays that is not finite, or nothing."""
+    for name in ARRAYS:
+        array = np.asarray(getattr(policy, name, 0.0))
+        places = np.flatnonzero(~np.isfinite(array))
+        if places.size:
+            first, sizes = int(places[0]), getattr(policy, _SIZES.get(name, ""), ())
+            return (
+                f"policy.{name}[{first}] is {array.flat[first]}{_describe_layer(sizes, first)}, "
+                f"{places.size} of {array.size} numbers are not finite"
+            )
+    return ""
+
+
+_SIZES = {"parameters": "sizes", "value_parameters": "value_sizes"}
+
+
+def _describe_layer(sizes: Any, index: int) -> str:
+    """Describe the place of a parameter in layers of weights and biases."""
+    begin = 0
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        if index < begin + inputs * outputs:
+            return f" (a weight of layer {layer})"
+        begin += (inputs + 1) * outputs
+        if index < begin:
+            return f" (a bias of layer {layer})"
+    return ""

@@ -1,0 +1,192 @@
+"""Sequences from replay, with the states that were remembered when they were made.
+
+A sequence has three parts (Kapturowski et al. 2019, "Recurrent experience replay in
+distributed reinforcement learning"):
+
+    burn_in          steps that bring what was remembered when they were made up to date
+    sequence_length  steps that are learnt from
+    n_step           steps from which the values that follow are taken
+
+Nothing is learnt from the last step of an episode that was cut off: what it led to is not among
+the steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu import replay
+from rlcpu.envs.results import Rollout
+from rlcpu.envs.running import RunsNetworks, normalised
+from rlcpu.envs.transitions import example_of
+from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.nn.program import STARTS
+
+Array = npt.NDArray[Any]
+
+
+def length_of(config: Any) -> int:
+    """Return the time steps of a sequence that is drawn."""
+    length: int = config.burn_in + config.sequence_length + config.n_step
+    return length
+
+
+def example_with_memory(env: VectorEnv, state_size: int) -> dict[str, Any]:
+    """Return one time step of an environment, as the example of a buffer of sequences.
+
+    `begins` is True where nothing is remembered, `state` what is remembered before the step.
+    """
+    example = example_of(env)
+    if env.dynamics.num_masked:
+        example["action_mask"] = example["next_action_mask"]
+    names = "action_mask", "observation", "action", "reward", "terminated"
+    kept = {name: example[name] for name in names if name in example}
+    return {**kept, "begins": False, "state": np.zeros(state_size, np.float32)}
+
+
+def make_buffer(env: VectorEnv, config: Any, state_size: int, seed: int) -> Any:
+    """Make the buffer of sequences of an `OffPolicyConfig`; neighbours overlap by half."""
+    if config.replay == "return":
+        raise ValueError('replay="return" has no sequences: expected "uniform" or "prioritized"')
+    is_prioritized, length = config.replay == "prioritized", length_of(config)
+    kind = replay.PrioritizedTrajectoryBuffer if is_prioritized else replay.TrajectoryBuffer
+    period = max(config.sequence_length // 2, 1)
+    room = config.capacity // config.num_envs // period * period
+    if room < length:
+        raise ValueError(
+            f"capacity={config.capacity}: expected room for burn_in + sequence_length + n_step = "
+            f"{length} steps of {config.num_envs} environments"
+        )
+    example = example_with_memory(env, state_size)
+    return kind(config.num_envs, room, example, length, period=period, seed=seed)
+
+
+def check_buffer(buffer: Any, env: VectorEnv, config: Any, state_size: int) -> None:
+    """Raise TypeError or ValueError unless a buffer holds sequences for an agent."""
+    if not isinstance(buffer, replay.TrajectoryBuffer) or buffer.device != "cpu":
+        raise TypeError(
+            f"buffer={buffer!r}: expected a TrajectoryBuffer or PrioritizedTrajectoryBuffer on the "
+            "CPU, for a network with memory"
+        )
+    if buffer.sequence_length != length_of(config):
+        raise ValueError(
+            f"buffer has sequence_length={buffer.sequence_length}: expected burn_in + "
+            f"sequence_length + n_step = {length_of(config)}"
+        )
+    held = sorted(each.name for each in buffer.structure.fields)
+    wanted = sorted(example_with_memory(env, state_size))
+    if held != wanted:
+        raise ValueError(f"buffer has the fields {', '.join(held)}: expected {', '.join(wanted)}")
+    if buffer.num_envs != env.num_envs:
+        raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
+
+
+def steps_of(rollout: Rollout, policy: RunsNetworks) -> dict[str, Array]:
+    """Return a rollout for such a buffer, arrays (T, N, ...)."""
+    shape, network = rollout.rewards.shape, policy.networks()["policy"]
+    assert rollout.states is not None
+    begins = rollout.starts
+    # Nothing is remembered after a reset by somebody else, or after steps of another policy either.
+    begins[0] = ~rollout.states.any(axis=1)
+    states = rollout.states[None]
+    if shape[0] > 1:
+        seen = normalised(policy, rollout.inputs)
+        states = network.states_along(seen, rollout.states, begins)[:-1]
+    columns = rollout.transitions(("observation", "action", "reward"), packed=True)
+    columns["reward"] = columns["reward"].astype(np.float32, copy=False)
+    shaped = {name: x.reshape(*shape, *x.shape[1:]) for name, x in columns.items()}
+    if rollout.action_masks is not None:
+        shaped["action_mask"] = rollout.action_masks
+    return {**shaped, "terminated": rollout.terminated, "begins": begins, "state": states}
+
+
+class SequenceTargets(NamedTuple):
+    """What follows each step of sequences, arrays (T, B).
+
+    Attributes:
+        reward: sum of discounted rewards until the value that follows.
+        discount: of that value.
+        terminated: whether there is none.
+        ahead: steps until it.
+        is_learnt: whether the step is learnt from.
+    """
+
+    reward: Array
+    discount: Array
+    terminated: Array
+    ahead: Array
+    is_learnt: Array
+
+
+def targets_of(rewards: Array, terminated: Array, begins: Array, config: Any) -> SequenceTargets:
+    """Return the n-step returns of sequences (T, B), and how far ahead their values are.
+
+        R = sum of gamma^k r_{t+k} for k below m, followed by gamma^m V(s_{t+m})
+
+    m is n, or less where the episode ends before: with its last step where it terminated, and
+    in front of its last step where it was cut off.
+    """
+    first, length, n = config.burn_in, config.sequence_length, config.n_step
+    made = SequenceTargets(*(np.zeros(rewards.shape, np.float32) for _ in SequenceTargets._fields))
+    rows = slice(first, first + length)
+    total, discount, ended, ahead, is_learnt = (each[rows] for each in made)
+    discount[:], is_learnt[:] = 1.0, 1.0
+    goes_on = np.ones(total.shape, np.bool_)
+    for k in range(n):
+        here, after = (slice(first + j, first + j + length) for j in (k, k + 1))
+        is_cut = goes_on & begins[after] & ~terminated[here]
+        if k == 0:
+            is_learnt[is_cut] = 0.0
+        goes_on &= ~is_cut
+        total += np.where(goes_on, discount * rewards[here], np.float32(0))
+        discount[goes_on] *= np.float32(config.gamma)
+        ahead[goes_on] += 1.0
+        ended[goes_on & terminated[here]] = 1.0
+        goes_on &= ~terminated[here]
+    return made
+
+
+def starts_of(begins: Array, burn_in: int) -> Array:
+    """Return the starts (T, B) of sequences: no derivative goes back into the burn-in."""
+    starts = begins.astype(np.float32)
+    if burn_in:
+        starts[burn_in] = np.where(begins[burn_in], 1.0, -1.0)
+    return starts
+
+
+def columns_of(batch: Any, config: Any) -> tuple[dict[str, Array], SequenceTargets]:
+    """Return columns (T * B, ...) of a batch of sequences, all but observations; and its targets.
+
+    Weights are those of the batch, so scaled that the mean over all steps is one over those that
+    are learnt from.
+    """
+    targets = targets_of(batch["reward"], batch["terminated"], batch["begins"], config)
+    weights = targets.is_learnt * np.float32(len(targets.reward) / config.sequence_length)
+    if batch.weights is not None:
+        weights *= batch.weights
+    columns = {
+        **{name: getattr(targets, name) for name in ("reward", "discount", "terminated", "ahead")},
+        "action": batch["action"],
+        "weight": weights,
+        STARTS: starts_of(batch["begins"], config.burn_in),
+    }
+    if "action_mask" in batch.data:
+        columns["action_mask"] = batch["action_mask"]
+    flat = {name: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for name, x in columns.items()}
+    return flat, targets
+
+
+def priorities_of(errors: Array, is_learnt: Array, eta: float) -> Array:
+    """Return priorities (B,) of sequences by the temporal differences (T, B) of their steps.
+
+        p = eta * max |error| + (1 - eta) * mean |error|
+
+    Source: Kapturowski et al. 2019, section 2.3.
+    """
+    sizes = np.abs(errors) * is_learnt
+    counts = np.maximum(is_learnt.sum(axis=0), 1.0)
+    priorities: Array = eta * sizes.max(axis=0) + (1.0 - eta) * sizes.sum(axis=0) / counts
+    return priorities

@@ -1,0 +1,73 @@
+"""Sequences of time steps, from which networks with memory learn.
+
+They are samples, time step after time step, what networks remember before the first one, and where
+episodes begin. Those of replay are in `rlcpu.train.replayed`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from rlcpu.envs.results import Rollout
+from rlcpu.envs.running import RunsNetworks, normalised, states_of
+
+Array = npt.NDArray[Any]
+
+
+class SampleSequences(NamedTuple):
+    """How samples are sequences.
+
+    Attributes:
+        states: by name of a network with memory what it remembers before the first time step,
+            (num_sequences, state_size).
+        starts: (samples,), see `Learner.update`.
+        length: time steps of a sequence.
+        abreast: sequences that lie side by side.
+    """
+
+    states: dict[str, Array]
+    starts: Array
+    length: int
+    abreast: int
+
+    def options(self, minibatch_size: int) -> dict[str, Any]:
+        """Return arguments of `Learner.update`, of minibatches rounded to whole sequences."""
+        return {
+            "minibatch_size": sequences_in(minibatch_size, self.length) * self.length,
+            "sequence_length": self.length,
+            "abreast": self.abreast,
+            "states": self.states,
+        }
+
+
+def sequences_in(samples: int, length: int) -> int:
+    """Return how many sequences are about so many samples, one at least."""
+    return max(round(samples / length), 1)
+
+
+def sequences_of(rollout: Rollout, policy: RunsNetworks, length: int | None) -> SampleSequences:
+    """Return a rollout of T steps as sequences of so many; None for one of each environment.
+
+    The policy is the one that collected: what it remembered before each sequence is computed again.
+    """
+    num_steps, num_envs = rollout.rewards.shape
+    length, states = length or num_steps, {}
+    assert rollout.states is not None
+    for name, network in policy.networks().items():
+        if network.state_size:
+            before = states_of(policy, name, rollout.states)
+            if length < num_steps:
+                seen = normalised(policy, rollout.inputs)
+                along = network.states_along(seen, before, rollout.starts)
+                before = along[:-1:length].reshape(-1, network.state_size)
+            states[name] = before
+    return SampleSequences(states, rollout.starts.ravel(), length, num_envs)
+
+
+def check_length(config: Any, state_size: int) -> None:
+    """Raise ValueError where `sequence_length` is set, and the network remembers nothing."""
+    if config.sequence_length is not None and not state_size:
+        length = config.sequence_length
+        raise ValueError(f"sequence_length={length}: the network has no memory, expected None")
