@@ -595,6 +595,8 @@ ZOO_CARTPOLE = PPOConfig(
 DEFAULTS["CartPoleNoVel-v1"] = ZOO_CARTPOLE.replace(
     {"network": "mingru", "normalize_observations": True}
 )
+for _name in ("MountainCarContinuous-v0", "Pendulum-v1"):
+    DEFAULTS[_name.replace("-v", "NoVel-v")] = DEFAULTS[_name].replace({"network": "mingru"})
 #: For environments that nobody has tuned.
 GENERAL = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, normalize_observations=True)
 #: The same where an observation is a choice or planes of cells. Divided by its deviation, the input

@@ -95,8 +95,9 @@ class OffPolicyConfig(Settings):
         max_gradient_norm: norm above which gradients are scaled down to it.
         adam_epsilon: added to the root of Adam's second moment.
         network: "mlp"; "conv" or "impala", with convolutions of images and boards in front of the
-            hidden layers; or a function, see `PPOConfig`. Critics of actions take these behind the
-            convolutions, or behind the function's layers, and in front of the hidden ones.
+            hidden layers; of DQN "mingru", "gru" or "lstm", which remember; or a function, see
+            `PPOConfig`. Critics of actions take these behind the convolutions, or behind the
+            function's layers, and in front of the hidden ones.
         hidden: units of the hidden layers, of all networks.
         activation: "relu" or "tanh".
 
