@@ -196,6 +196,9 @@ def _is_fixed(module: types.ModuleType) -> bool:
 _in_progress: set[Callable[..., Any]] = set()
 
 
+_LAYERS = "rlcpu.nn."
+
+
 def specialise(
     function: Callable[..., Any], dtype: Any, exact: bool = False, arrays: bool = False
 ) -> Any:
@@ -255,7 +258,8 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
     flags: Any = maths.FASTMATH if in_maths else FAST
     # With arrays a step is long, and the lanes of a register need not share its code: LLVM decides.
     options = {**INLINE, "fastmath": EXACT if exact else flags, "forceinline": not arrays}
-    if package_of(function) != "rlcpu":
+    # Users set states to what they like, of our tasks, too; networks index nothing of theirs.
+    if package_of(function) != "rlcpu" or (arrays and not function.__module__.startswith(_LAYERS)):
         options["pipeline_class"] = guard.user_compiler(arrays)
     specialised = njit(**options)(twin)
     if in_maths:  # another form calls the code for numbers, which is not this while it is compiled

@@ -333,3 +333,15 @@ def test_pictures_show_the_day_the_night_and_sleep() -> None:
         assert (picture.shape, picture.dtype) == ((288, 288, 3), np.uint8)
         seen.add(picture.tobytes())
     assert len(seen) == 5
+
+
+def test_states_of_nonsense_end_no_process() -> None:
+    """Kernels index the map by what a state says, which a user may set."""
+    env = rlcpu.make_vec("Craftax-Classic-Symbolic-v1", num_envs=2)
+    env.reset(seed=0)
+    env.state.row, env.state.direction = np.array([-(10**9), 10**9]), np.array([99, -(10**9)])
+    env.state.cows[:, :, 0] = 10**9
+    for action in range(17):
+        env.step(np.full(2, action))
+    observations, _ = env.reset(seed=0)
+    assert np.isfinite(observations).all()

@@ -125,6 +125,7 @@ def block_at(s: Any, row: int, column: int) -> int:
 
     Row -1 is the last one there, and row 64 is row 63: so a player may walk off the map to lava.
     """
+    row, column = (row + SIZE if row < 0 else row), (column + SIZE if column < 0 else column)
     block: int = s.map[min(row, SIZE - 1), min(column, SIZE - 1)]
     return block
 
