@@ -251,18 +251,28 @@ def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any
     return chosen
 
 
-def load_agent(args: argparse.Namespace) -> Agent:
-    """Return the agent of a file.
+def _agent_class(path: str) -> type[Agent]:
+    """Return the class that a file's format names, "rlcpu <algorithm> <version>"; else PPO's.
 
-    Raises:
-        CommandError: there is none, or of another environment.
+    PPO's `load` says what is wrong with a file that has no such format.
     """
     from rlcpu.train.checkpoint import format_of
 
-    words = format_of(args.load).split()
-    kind = algorithms().get(words[1].lower() if len(words) == 3 else "") or algorithms()["ppo"]
+    kinds = algorithms()
+    match format_of(path).split():
+        case [_, algorithm, _]:
+            return kinds.get(algorithm.lower(), kinds["ppo"])
+    return kinds["ppo"]
+
+
+def load_agent(args: argparse.Namespace) -> Agent:
+    """Load the agent of the file `args.load`.
+
+    Raises:
+        CommandError: there is none, or it is one of another environment than `args.env`.
+    """
     try:
-        agent: Agent = kind.load(args.load, num_threads=args.threads)
+        agent: Agent = _agent_class(args.load).load(args.load, num_threads=args.threads)
     except FileNotFoundError:
         raise CommandError(f"there is no file {args.load!r}") from None
     except (OSError, TypeError, ValueError) as error:

@@ -70,7 +70,11 @@ def _cut(values):
 
 
 def _inverse_power(x):
-    # An exponent's bits, all flipped, are those of the inverse; least of all, those of 0.
+    """Return a function: x -> the power of two that brings x into [2, 4).
+
+    Its exponent's bits are those of x, all flipped; below the smallest normal number they would be
+    infinity's, and the largest power is returned. See `rlcpu.kernels.vectors.inverse_power`.
+    """
     if x.bitwidth == 64:
         return lambda x: libdevice.longlong_as_double(
             min(~libdevice.double_as_longlong(x) & _EXPONENT64, _LARGEST64)

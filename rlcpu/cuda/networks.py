@@ -216,7 +216,9 @@ def pack(parameters: npt.NDArray[Any], sizes: tuple[int, ...]) -> npt.NDArray[np
 
 @functools.cache
 def make_forward(sizes: tuple[int, ...], activation: int, begin: int) -> Callable[..., Any]:
-    """Function (inputs, weights, offset) -> outputs of the network packed at offset + begin.
+    """Return a function (inputs, weights, offset) -> outputs, of a network at offset + begin.
+
+    Its source is written for these sizes, each number in a variable of its own.
 
     Args:
         sizes: of the layers, inputs and outputs included.

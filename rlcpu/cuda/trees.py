@@ -17,7 +17,7 @@ from rlcpu.cuda.device import SIMULATED, cuda, launch, xp
 from rlcpu.replay import tree_cpu
 from rlcpu.replay.tree import (
     WIDTH,
-    find_mark,
+    find_target,
     layout,
     refresh,
     scan,
@@ -86,22 +86,22 @@ def summarise(numbers, offsets, filled, out):
 
 @kernel(exact=True)
 def draw(numbers, offsets, filled, key, counter, stratified, every, out):
-    """Leaves by weight, a thread each; stratum k of n is draw k's. See `rlcpu.replay.tree_cpu`.
+    """Draw leaves by weight, a thread each; draw k has stratum k. See `rlcpu.replay.tree_cpu`.
 
-    Where a mark falls between two shares, a leaf of no weight is drawn, but not if `every` has one.
+    Where a target falls between two shares, a leaf of no weight is drawn, unless `every` has one.
     """
     k = cuda.grid(1)
     if k < out.size:
         levels = unpack(numbers, offsets, filled)
         all_weights = weight_of_all(levels)
         width = all_weights / out.size if stratified else 0.0
-        mark = find_mark(key, counter, all_weights, width, k)
-        marks, nodes = cuda.local.array(1, np.float64), cuda.local.array(1, np.int64)
-        marks[0] = mark
-        walk(levels, marks, nodes, 1)
+        target = find_target(key, counter, all_weights, width, k)
+        targets, nodes = cuda.local.array(1, np.float64), cuda.local.array(1, np.int64)
+        targets[0] = target
+        walk(levels, targets, nodes, 1)
         leaf = nodes[0]
         if every and not weight(numbers[leaf], levels.shift, filled, leaf) > 0.0:
-            leaf = scan(levels, mark / all_weights)
+            leaf = scan(levels, target / all_weights)
         out[k] = leaf
 
 

@@ -126,7 +126,7 @@ class Collector(CollectorBase):
         reward_scale: float = 1.0,
     ) -> None:
         self.env = make_vec(env, num_envs, dtype=dtype, num_threads=num_threads)
-        self._life = time.time_ns()
+        self._life = time.time_ns()  # see `Made.life`
         streams = np.random.SeedSequence([seed, self._life])
         self.env.reset(seed=streams.generate_state(num_envs, np.uint64).tolist())
         super().__init__(policy)
@@ -134,10 +134,13 @@ class Collector(CollectorBase):
         self.reward_scale = reward_scale
         self.n_step = check_count("n_step", n_step)
         self._names = tuple(example_of(self.env))
-        self._tail: Columns | None = None
+        # The last steps of every environment, (steps, num_envs, ...), whose n-step sums are not
+        # complete; the next call puts them in front of its own.
+        self._incomplete: Columns | None = None
+        # Arrays of the last call, of so many steps, which a call of as many overwrites.
         self._rollout: Rollout | None = None
         self._num_steps = 0
-        self._last: tuple[Any, Any, Any] = None, None, None
+        self._answer: tuple[Columns | None, Array | None, Made | None] = None, None, None
 
     def collect(
         self, numbers: Mapping[str, Array], num_steps: int
@@ -166,29 +169,26 @@ class Collector(CollectorBase):
         columns["reward"] = columns["reward"].astype(np.float32, copy=False)
         shape = rollout.rewards.shape
         rows = {name: column.reshape(*shape, *column.shape[1:]) for name, column in columns.items()}
-        if self._tail is not None:
-            rows = {name: np.concatenate([self._tail[name], rows[name]]) for name in rows}
+        if self._incomplete is not None:
+            rows = {name: np.concatenate([self._incomplete[name], rows[name]]) for name in rows}
         summed, count = n_step_transitions(rows, self.n_step, self.gamma)
-        self._tail = {name: column[count:].copy() for name, column in rows.items()}
+        self._incomplete = {name: column[count:].copy() for name, column in rows.items()}
         block = {name: column.reshape(-1, *column.shape[2:]) for name, column in summed.items()}
         size, priorities = len(block["reward"]), None
         if self.prioritized and size:
             priorities = self.policy.td_errors(block, self.env.view, self.reward_scale)
         seconds = time.perf_counter() - start
         made = Made(size, rollout.episode_returns.copy(), seconds, self._life)
-        self._last = block, priorities, made
-        return self._last
+        self._answer = block, priorities, made
+        return block, priorities, made
 
     def again(self) -> tuple[Columns | None, Array | None, Made | None]:
-        """Return the last answer of `collect` once more, as it may get lost.
-
-        None if there was none.
-        """
-        return self._last
+        """Return the last answer of `collect` once more, as it may get lost; else three None."""
+        return self._answer
 
 
 def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, int]:
-    """Transitions over up to n steps of an episode, of those steps whose n steps are all there.
+    """Return transitions over up to n steps of an episode, of steps whose n steps are all there.
 
     With m steps from s_t to the end of the episode, or n if it goes on for longer:
 
@@ -218,8 +218,8 @@ def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, in
         last += goes_on if k else 0
         goes_on &= ~ended[k : k + count]
     envs = np.arange(num_envs)
-    made = {}
+    columns = {}
     for name, column in rows.items():
         of_last = n > 1 and (name.startswith("next_") or name in ("terminated", "truncated"))
-        made[name] = column[last, envs] if of_last else column[:count]
-    return {**made, "reward": reward, "discount": discount}, count
+        columns[name] = column[last, envs] if of_last else column[:count]
+    return {**columns, "reward": reward, "discount": discount}, count

@@ -70,13 +70,13 @@ def read_item(typing_context, table, index):
             return hooks.borrowed(context, builder, kind, item)
 
         return kind(table, index), pick
-    whole, keep_inside = _position(table, index)
-    kind, get = hooks.generator_of(typing_context, operator.getitem, (table, whole))
+    inside, keep_inside = _index_inside(table, index)
+    kind, get = hooks.generator_of(typing_context, operator.getitem, (table, inside))
     is_narrow = isinstance(kind, types.Integer) and kind != types.uint64
 
     def generate(context, builder, signature, values):
-        found = get(context, builder, (values[0], keep_inside(context, builder, *values)))
-        return context.cast(builder, found, kind, types.int64) if is_narrow else found
+        item = get(context, builder, (values[0], keep_inside(context, builder, *values)))
+        return context.cast(builder, item, kind, types.int64) if is_narrow else item
 
     return (types.int64 if is_narrow else kind)(table, index), generate
 
@@ -91,12 +91,12 @@ def write_item(typing_context, table, index, value):
     if not isinstance(table, types.Array) or not table.mutable:
         raise errors.TypingError("it writes into something else than an array of the state")
     _check_written("an array", table.dtype, value)
-    whole, keep_inside = _position(table, index)
-    given = types.unliteral(value)
-    _, put = hooks.generator_of(typing_context, operator.setitem, (table, whole, given))
+    inside, keep_inside = _index_inside(table, index)
+    value_kind = types.unliteral(value)
+    _, put = hooks.generator_of(typing_context, operator.setitem, (table, inside, value_kind))
 
-    part, get = hooks.generator_of(typing_context, operator.getitem, (table, whole))
-    has_shape = isinstance(given, types.Array) and isinstance(part, types.Array)
+    part, get = hooks.generator_of(typing_context, operator.getitem, (table, inside))
+    has_shape = isinstance(value_kind, types.Array) and isinstance(part, types.Array)
 
     def generate(context, builder, signature, values):
         position = keep_inside(context, builder, *values[:2])
@@ -104,61 +104,75 @@ def write_item(typing_context, table, index, value):
             put(context, builder, (values[0], position, values[2]))
             return context.get_dummy_value()
         target = get(context, builder, (values[0], position))
-        fits = _fits(context, builder, (part, target), (given, values[2]))
+        fits = _fits(context, builder, (part, target), (value_kind, values[2]))
         context.nrt.decref(builder, part, target)
         with builder.if_then(fits):
             put(context, builder, (values[0], position, values[2]))
         return context.get_dummy_value()
 
-    return types.void(table, index, given), generate
+    return types.void(table, index, value_kind), generate
 
 
 def _fits(context: Any, builder: Any, target: Any, source: Any) -> Any:
-    """Tell whether an array, of a type, can be written into another, repeated along axes of 1."""
+    """Emit whether an array can be written into another, repeated along its axes of size 1.
+
+    Args:
+        context: numba's.
+        builder: LLVM's.
+        target: type and value of the array that is written.
+        source: type and value of the array that is read.
+    """
     sizes = []
     for kind, array in (target, source):
         shape = cgutils.create_struct_proxy(kind)(context, builder, array).shape
         sizes.append(cgutils.unpack_tuple(builder, shape)[::-1])
     fits = cgutils.true_bit if source[0].ndim <= target[0].ndim else cgutils.false_bit
-    for whole, given in zip(*sizes, strict=False):
-        same = builder.icmp_signed("==", whole, given)
-        one = builder.icmp_signed("==", given, given.type(1))
+    for target_size, source_size in zip(*sizes, strict=False):
+        same = builder.icmp_signed("==", target_size, source_size)
+        one = builder.icmp_signed("==", source_size, source_size.type(1))
         fits = builder.and_(fits, builder.or_(same, one))
     return fits
 
 
-def _position(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
-    """Type of an index whose numbers are inside, and a generator of it: (..., array, index).
+def _index_inside(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
+    """Type the index of an array as one that stays inside of the array.
+
+    Args:
+        table: type of the array.
+        index: type of the index: a whole number, a slice, or a tuple of these.
+
+    Returns:
+        The type of the index that stays inside, and `keep_inside(context, builder, array, index)`,
+        which emits it.
 
     Raises:
-        numba.core.errors.TypingError: it is neither a whole number, nor a slice, nor several of
-            these.
+        numba.core.errors.TypingError: the table is no array, or the index of another type.
     """
-    several = isinstance(index, types.BaseTuple)
-    kinds = index.types if several else (index,)
-    whole = [types.intp if isinstance(kind, _INDICES) else kind for kind in kinds]
+    is_tuple = isinstance(index, types.BaseTuple)
+    kinds = index.types if is_tuple else (index,)
+    inside_kinds = [types.intp if isinstance(kind, _INDICES) else kind for kind in kinds]
     if not isinstance(table, types.Array):
         raise errors.TypingError(f"it reads an item of {table}, which has none")
-    if not all(isinstance(kind, types.Integer | types.SliceType) for kind in whole):
+    if not all(isinstance(kind, types.Integer | types.SliceType) for kind in inside_kinds):
         wanted = "whole numbers and slices"
         raise errors.TypingError(f"an array takes {wanted}, and is given {types.unliteral(index)}")
     if len(kinds) > table.ndim:
         raise errors.TypingError(f"it gives {len(kinds)} indices to an array of {table.ndim} axes")
-    made = types.BaseTuple.from_types(whole) if several else whole[0]
+    inside_kind = types.BaseTuple.from_types(inside_kinds) if is_tuple else inside_kinds[0]
 
     def keep_inside(context: Any, builder: Any, array: Any, position: Any) -> Any:
         shape = cgutils.create_struct_proxy(table)(context, builder, array).shape
         sizes = cgutils.unpack_tuple(builder, shape)
-        numbers = cgutils.unpack_tuple(builder, position) if several else [position]
+        numbers = cgutils.unpack_tuple(builder, position) if is_tuple else [position]
         inside = [
             clamp(builder, context.cast(builder, number, kind, types.intp), size)
             if isinstance(kind, _INDICES)
             else number
             for number, kind, size in zip(numbers, kinds, sizes, strict=False)
         ]
-        return context.make_tuple(builder, made, inside) if several else inside[0]
+        return context.make_tuple(builder, inside_kind, inside) if is_tuple else inside[0]
 
-    return made, keep_inside
+    return inside_kind, keep_inside
 
 
 def _check_written(what: str, kind: Any, value: Any, loc: Any = None) -> None:

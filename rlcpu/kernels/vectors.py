@@ -320,7 +320,7 @@ highest = _reduction(_larger)
 
 
 def _moved_up(builder: Any, vector: Any, by: int) -> Any:
-    """Every number moved to the lane `by` further up, zeros below."""
+    """Emit the vector whose lane k has the number of lane k - `by`; 0 where there is none."""
     count = vector.type.count
     picks = indices(count + i - by if i >= by else 0 for i in range(count))
     return builder.shuffle_vector(ir.Constant(vector.type, [0.0] * count), vector, picks)
@@ -328,25 +328,25 @@ def _moved_up(builder: Any, vector: Any, by: int) -> Any:
 
 @intrinsic
 def search(typing, weights, x):
-    """Lane in whose share of [0, sum) the number x falls, and x from the share's beginning.
+    """Return the lane in whose share of [0, sum) x falls, and how far x is from the share's start.
 
-    Sums are rounded, so that x may fall between the shares or beyond the last: then the lane may
-    be one of weight zero.
+    The share of lane k goes from sum(weights[:k]) to sum(weights[:k + 1]). Sums are rounded, so
+    that x may fall between the shares or beyond the last: then the lane may be one of weight zero.
     """
 
     def generate(context, builder, signature, args):
         sums, x = args
         count, distance = weights.count, 1
-        while distance < count:
+        while distance < count:  # afterwards lane k has the sum of weights[:k + 1]
             sums = builder.fadd(sums, _moved_up(builder, sums, distance))
             distance *= 2
-        beyond = builder.fcmp_ordered(">", sums, splat(builder, x, count))
-        bits = builder.zext(builder.bitcast(beyond, ir.IntType(count)), I64)
-        ended = builder.or_(bits, ir.Constant(I64, 1 << (count - 1)))
-        lane = builder.cttz(ended, ir.Constant(I1, 1))
-        before = builder.extract_element(_moved_up(builder, sums, 1), builder.trunc(lane, I32))
-        rest = _larger(builder, builder.fsub(x, before), ir.Constant(x.type, 0.0))
-        return context.make_tuple(builder, signature.return_type, [lane, rest])
+        ends_after_x = builder.fcmp_ordered(">", sums, splat(builder, x, count))
+        bits = builder.zext(builder.bitcast(ends_after_x, ir.IntType(count)), I64)
+        last_lane = ir.Constant(I64, 1 << (count - 1))
+        lane = builder.cttz(builder.or_(bits, last_lane), ir.Constant(I1, 1))
+        start = builder.extract_element(_moved_up(builder, sums, 1), builder.trunc(lane, I32))
+        distance_from_start = _larger(builder, builder.fsub(x, start), ir.Constant(x.type, 0.0))
+        return context.make_tuple(builder, signature.return_type, [lane, distance_from_start])
 
-    found = types.Tuple((types.int64, weights.dtype))
-    return found(weights, weights.dtype), generate
+    returned = types.Tuple((types.int64, weights.dtype))
+    return returned(weights, weights.dtype), generate

@@ -137,35 +137,56 @@ def run_network(tile):
 
 
 @inline
-def to_rows(inputs, units, begin, lanes, size, across):
-    """Turn a tile into rows of `across` numbers, 0 behind the first `size`."""
+def to_rows(tile, units, begin, lanes, size, row_width):
+    """Write the transpose of a tile of inputs to units: a row for each environment.
+
+    Args:
+        tile: pointer to `Tile.inputs`, a row of `lanes` numbers for each number of a sample; zeros
+            behind the first `size`.
+        units: overwritten from `begin` on with `lanes` rows, zeros behind their first `size`.
+        begin: position of the first row.
+        lanes: 1, or a multiple of 16.
+        size: numbers of a sample.
+        row_width: numbers of a row of units, a multiple of 16.
+    """
     if lanes == 1:
         for k in range(size):
-            units[begin + k] = inputs[k]
-        for k in range(size, across):
+            units[begin + k] = tile[k]
+        for k in range(size, row_width):
             units[begin + k] = np.float32(0)
         return
-    cells = address(units)
-    step = width(cells, 1)
-    for lane in range(0, lanes, step):
-        for k in range(0, across, step):
-            target = Matrix(cells, begin + lane * across + k, across, 1)
-            transpose(Matrix(inputs, k * lanes + lane, lanes, 1), target)
+    target = address(units)
+    block = width(target, 1)  # a block of so many lanes and numbers is transposed in registers
+    for lane in range(0, lanes, block):
+        for k in range(0, row_width, block):
+            row = Matrix(target, begin + lane * row_width + k, row_width, 1)
+            transpose(Matrix(tile, k * lanes + lane, lanes, 1), row)
 
 
 @inline
-def to_lanes(units, begin, outputs, row, lanes, size, across):
-    """Turn rows of `across` numbers into rows of lanes, from `row` on; further ones are not so."""
+def to_lanes(units, begin, tile, first, lanes, size, row_width):
+    """Write the transpose of rows of units to a tile of outputs: a row for each output.
+
+    Args:
+        units: from `begin` on `lanes` rows of `row_width` numbers.
+        begin: position of the first row.
+        tile: pointer to `Tile.outputs`; its rows `first` to `first + size` are overwritten, and
+            up to 15 rows behind these.
+        first: row of the first output.
+        lanes: 1, or a multiple of 16.
+        size: number of outputs.
+        row_width: numbers of a row of units, a multiple of 16.
+    """
     if lanes == 1:
         for k in range(size):
-            outputs[row + k] = units[begin + k]
+            tile[first + k] = units[begin + k]
         return
-    cells = address(units)
-    step = width(cells, 1)
-    for lane in range(0, lanes, step):
-        for k in range(0, size, step):
-            target = Matrix(outputs, (row + k) * lanes + lane, lanes, 1)
-            transpose(Matrix(cells, begin + lane * across + k, across, 1), target)
+    source = address(units)
+    block = width(source, 1)
+    for lane in range(0, lanes, block):
+        for k in range(0, size, block):
+            target = Matrix(tile, (first + k) * lanes + lane, lanes, 1)
+            transpose(Matrix(source, begin + lane * row_width + k, row_width, 1), target)
 
 
 def run_tile(tile):

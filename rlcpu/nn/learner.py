@@ -327,9 +327,9 @@ class Learner(FlatLearner):
         kind: str = instruction["kind"]
         if kind != "network":
             return kind
-        first = self.tape.applications[instruction["index"]]["first"]
-        source, column, *_ = self.tape.inputs[first]
-        is_of_ones = source == FROM_COLUMN and list(self.columns)[column] in self._columns.ones
+        first = self.tape.inputs[self.tape.applications[instruction["index"]].first]
+        names, ones = list(self.columns), self._columns.ones
+        is_of_ones = first.kind == FROM_COLUMN and names[first.source] in ones
         return "network_of_ones" if is_of_ones else kind
 
     def _compile_update(self, kind: Any) -> int:
@@ -556,14 +556,16 @@ class Learner(FlatLearner):
         return name in self._columns.takes_ones
 
     def _find_takes_ones(self, name: str) -> bool:
+        """Find in the tape what `takes_ones` returns of a column."""
         column, tape = list(self.columns).index(name), self.tape
         if any((each["kind"], each["index"]) == ("column", column) for each in tape.instructions):
             return False
-        for use in tape.applications:
-            first, count = use["first"], use["inputs"]
-            sources = [(kind, source) for kind, source, *_ in tape.inputs[first : first + count]]
-            takes_ones = count == 1 and self.networks[use["network"]].plan.takes_ones
-            if (FROM_COLUMN, column) in sources and not takes_ones:
+        for application in tape.applications:
+            end = application.first + application.inputs
+            operands = tape.inputs[application.first : end]
+            reads = any((each.kind, each.source) == (FROM_COLUMN, column) for each in operands)
+            plan = self.networks[application.network].plan
+            if reads and not (len(operands) == 1 and plan.takes_ones):
                 return False
         return True
 

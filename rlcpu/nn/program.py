@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,31 +24,58 @@ INSTRUCTION = np.dtype(
         )
     ]
 )  # fmt: skip
-#: One use of a network: its number, where its units begin in scratch memory (for one sample, -1 for
-#: memory that is shared), its first `OPERAND` and how many there are, whether derivatives by its
-#: parameters and by its operands are wanted, whether it overwrites gradients, and of a network with
-#: memory the row that says where episodes begin (-1 without).
-APPLICATION = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            "network",
-            "units",
-            "first",
-            "inputs",
-            "by_parameters",
-            "by_inputs",
-            "is_first",
-            "starts",
-        )
-    ]
-)
-#: Numbers that go into a network: their source (a column of the batch, rows, or rows without
-#: derivatives), that column or first row, their number, the network's input, and the place in it.
-OPERAND = np.dtype([(name, np.int64) for name in ("kind", "source", "width", "input", "begin")])
+#: Sources of an `Operand`: a column of the batch, rows, or rows by which nothing has derivatives.
 FROM_COLUMN, FROM_ROWS, FROM_HELD = range(3)
 #: The column that says where episodes begin, which networks with memory read.
 STARTS = "starts"
+
+
+@dataclasses.dataclass
+class Application:
+    """One use of a network; kernels read its fields as whole numbers.
+
+    Attributes:
+        network: its number.
+        first: number of its first `Operand`; the others follow.
+        inputs: number of its operands.
+        by_parameters: whether derivatives by its parameters are wanted.
+        by_inputs: whether derivatives by its operands are wanted.
+        starts: of a network with memory, the row that says where episodes begin; -1 without.
+        units: place of its units in scratch memory, for one sample; -1 in memory that applications
+            without a backward pass share.
+        is_first: whether it overwrites the gradients, and does not add to them.
+    """
+
+    network: int
+    first: int
+    inputs: int
+    by_parameters: bool
+    by_inputs: bool
+    starts: int
+    units: int = -1
+    is_first: bool = False
+
+
+class Operand(NamedTuple):
+    """Some numbers of a sample that go into a network.
+
+    Attributes:
+        kind: their source: `FROM_COLUMN`, `FROM_ROWS` or `FROM_HELD`.
+        source: the column, or the first row.
+        width: how many numbers.
+        input: number of the network's input.
+        begin: position in that input.
+    """
+
+    kind: int
+    source: int
+    width: int
+    input: int = 0
+    begin: int = 0
+
+
+APPLICATION = np.dtype([(field.name, np.int64) for field in dataclasses.fields(Application)])
+OPERAND = np.dtype([(name, np.int64) for name in Operand._fields])
 
 
 class Program(NamedTuple):

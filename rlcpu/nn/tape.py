@@ -20,6 +20,7 @@ All that stands between networks is a matrix (width, samples), one row for each 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,9 @@ from rlcpu.nn.program import (
     INSTRUCTION,
     OPERAND,
     STARTS,
+    Application,
     Function,
+    Operand,
     Program,
 )
 from rlcpu.nn.tensors import Column, Mean, Outputs, Tensor, at_user
@@ -63,8 +66,8 @@ class Tape:
         #: Of each instruction the rows that it writes, and those that get derivatives from it.
         self.rows: list[tuple[list[int], list[int]]] = []
         self.bounds = [0]
-        self.applications: list[dict[str, int]] = []
-        self.inputs: list[tuple[int, ...]] = []
+        self.applications: list[Application] = []
+        self.inputs: list[Operand] = []
         self.operands: list[int] = []
         self.functions: list[Function] = []
         self.constants: list[float] = []
@@ -149,15 +152,15 @@ class Tape:
                 unused.discard(arrays[instruction["index"]])
             if kind != "network":
                 continue
-            use = self.applications[instruction["index"]]
-            name = names[use["network"]]
+            application = self.applications[instruction["index"]]
+            name = names[application.network]
             if not instruction["a_gradient"]:
-                use["by_parameters"] = use["by_inputs"] = 0
+                application.by_parameters = application.by_inputs = False
                 self.shared_cells = max(self.shared_cells, self.networks[name].cells)
                 continue
-            use["units"], cells = cells, cells + self.networks[name].cells
-            if use["by_parameters"] and name in unused:
-                use["is_first"] = 1
+            application.units, cells = cells, cells + self.networks[name].cells
+            if application.by_parameters and name in unused:
+                application.is_first = True
                 unused.discard(name)
         self.cells = max(self.cells, cells)
         if unused:
@@ -204,8 +207,8 @@ class Tape:
             np.array(self.bounds),
             np.array(self.heights),
             self.cells,
-            np.array([tuple(each.values()) for each in self.applications], APPLICATION),
-            np.array(self.inputs or [(0, 0, 0, 0, 0)], OPERAND),
+            np.array([dataclasses.astuple(each) for each in self.applications], APPLICATION),
+            np.array(self.inputs or [Operand(0, 0, 0)], OPERAND),
             np.array(self.operands or [0], np.int64),
             np.array([0.0] * settings + self.constants, dtype),
         )
@@ -324,28 +327,21 @@ class Tape:
         self.limits[column.name] = min(width, self.limits.get(column.name, width))
 
     def apply(self, name: str, values: Sequence[Any]) -> Any:
-        """Apply a network; returns a tensor, or one for each name of an output."""
-        network, inputs, tensors = self.networks[name], [], []
-        for value in values:
-            if isinstance(value, Column):
-                inputs.append([FROM_COLUMN, value.number, value.width])
-            else:
-                tensor = self.tensor(value)
-                kind = FROM_ROWS if tensor.has_gradient else FROM_HELD
-                inputs.append([kind, tensor.place, tensor.width])
-                tensors.append(tensor)
-        widths = [width for _, _, width in inputs]
-        sizes = list(network.inputs.values())
-        if len(sizes) == 1 and sum(widths) == sizes[0]:
-            places = [(0, sum(widths[:k])) for k in range(len(widths))]
-        elif widths == sizes:
-            places = [(k, 0) for k in range(len(widths))]
-        else:
-            widths = [sum(widths)] if len(sizes) == 1 else widths
-            actual, wanted = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
-            raise ValueError(
-                at_user(f"gives {actual} numbers to network {name!r}, which takes {wanted}")
-            )
+        """Write the instruction that applies a network to inputs.
+
+        Args:
+            name: of the network.
+            values: columns, tensors or numbers, one for each of its inputs; if it has one input,
+                any number of them, which are joined.
+
+        Returns:
+            A tensor; or, of a network whose outputs have names, `Outputs`.
+
+        Raises:
+            ValueError: an input has another size.
+        """
+        network = self.networks[name]
+        operands, tensors = self._operands_of(name, values)
         starts = self._read_starts() if network.state else -1
         by_parameters = name in self.learns
         by_inputs = any(tensor.has_gradient for tensor in tensors)
@@ -354,19 +350,11 @@ class Tape:
             "network", out, arguments=tensors, index=len(self.applications),
             a_gradient=out.has_gradient,
         )  # fmt: skip
+        number, first = list(self.networks).index(name), len(self.inputs)
         self.applications.append(
-            {
-                "network": list(self.networks).index(name),
-                "units": -1,
-                "first": len(self.inputs),
-                "inputs": len(inputs),
-                "by_parameters": int(by_parameters),
-                "by_inputs": int(by_inputs),
-                "is_first": 0,
-                "starts": starts,
-            }
+            Application(number, first, len(operands), by_parameters, by_inputs, starts)
         )
-        self.inputs += [(*each, *place) for each, place in zip(inputs, places, strict=True)]
+        self.inputs += operands
         if not network.are_named:
             return out
         parts, begin = {}, 0
@@ -374,6 +362,30 @@ class Tape:
             parts[key] = out[begin : begin + size]
             begin += size
         return Outputs(out, parts)
+
+    def _operands_of(self, name: str, values: Sequence[Any]) -> tuple[list[Operand], list[Tensor]]:
+        """Return a network's operands, and the tensors among the values; see `apply`."""
+        operands, tensors = [], []
+        for value in values:
+            if isinstance(value, Column):
+                operands.append(Operand(FROM_COLUMN, value.number, value.width))
+            else:
+                tensor = self.tensor(value)
+                kind = FROM_ROWS if tensor.has_gradient else FROM_HELD
+                operands.append(Operand(kind, tensor.place, tensor.width))
+                tensors.append(tensor)
+        widths = [operand.width for operand in operands]
+        sizes = list(self.networks[name].inputs.values())
+        if len(sizes) == 1 and sum(widths) == sizes[0]:
+            joined = enumerate(operands)
+            return [each._replace(begin=sum(widths[:k])) for k, each in joined], tensors
+        if widths == sizes:
+            return [each._replace(input=k) for k, each in enumerate(operands)], tensors
+        widths = [sum(widths)] if len(sizes) == 1 else widths
+        actual, wanted = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
+        raise ValueError(
+            at_user(f"gives {actual} numbers to network {name!r}, which takes {wanted}")
+        )
 
     def _read_starts(self) -> int:
         """Return the row that says where episodes begin."""

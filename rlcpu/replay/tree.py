@@ -58,7 +58,10 @@ class Levels(NamedTuple):
 
 
 def layout(capacity):
-    """(num_levels + 1,) int64 beginnings of the levels of a tree, and the end of the last one."""
+    """Return where the levels of a tree begin in its sums, leaves first, and where the last ends.
+
+    (num_levels + 1,) int64; there are two levels at least, each of whole nodes.
+    """
     offsets, levels = np.zeros(32, np.int64), 1
     entries = (capacity + WIDTH - 1) // WIDTH * WIDTH
     offsets[1] = entries
@@ -70,7 +73,7 @@ def layout(capacity):
 
 
 def make_tree(capacity: int, extremes: bool) -> npt.NDArray[np.float64]:
-    """Return the numbers of a tree without items, and whether lows and highs are kept in it."""
+    """Return the memory of a tree without items: sums, and if `extremes`, lows and highs behind."""
     offsets = layout(capacity)
     size, inner = int(offsets[-1]), int(offsets[-1] - offsets[1])
     numbers = allocate(8 * (size + 2 * inner * extremes)).view(np.float64)
@@ -106,14 +109,14 @@ def lowest(node):
 
 
 def highest(node):
-    """Return the largest."""
+    """Return the largest of the eight numbers of a node."""
     return max(node)
 
 
-def search(weights, mark):
-    """Return the child whose share of [0, sum) a target falls into, and the rest of the target.
+def search(weights, target):
+    """Return the child in whose share of [0, sum) a target is, and how far from the share's start.
 
-    Between two shares, or beyond the last, it is a child of no weight.
+    Between two shares, or beyond the last, it is a child without weight.
     """
     a, b, c, d, e, f, g, _ = weights
     # Of distance 1, 2 and 4, as vectors do; the last sum is not looked at.
@@ -122,11 +125,11 @@ def search(weights, mark):
     sums = a, ab, abc, abcd, bcde + a, cdef + ab, defg + abc
     child, before = 7, sums[6]
     for k in range(6, 0, -1):
-        if sums[k] > mark:
+        if sums[k] > target:
             child, before = k, sums[k - 1]
-    if a > mark:
+    if a > target:
         child, before = 0, 0.0
-    return child, max(mark - before, 0.0)
+    return child, max(target - before, 0.0)
 
 
 def raised(number, shift, count, span):
@@ -135,7 +138,7 @@ def raised(number, shift, count, span):
 
 
 def weigh(sums, shift, begin, span, filled):
-    """Weights of eight children of `span` leaves each, the first of which is number `begin`."""
+    """Return the weights of eight children of `span` leaves each; `begin` is the first leaf."""
     a, b, c, d, e, f, g, h = sums
     count = filled - begin
     return (
@@ -193,7 +196,7 @@ def weight(leaf, shift, filled, index):
 
 
 def top_span(offsets):
-    """Return leaves below each of the eight entries of the highest level."""
+    """Return the number of leaves below each of the eight entries of the highest level."""
     span = 1.0
     for _ in range(offsets.size - 2):
         span *= WIDTH
@@ -201,7 +204,7 @@ def top_span(offsets):
 
 
 def weights(sums, position, shift, filled, node, span):
-    """Return the weight s of the eight children of a node, whose sums begin at a position."""
+    """Return the weights of the eight children of a node, whose sums begin at a position."""
     first = np.float64(node) * (WIDTH * span)
     return weigh(load(sums, position), shift, first, span, filled)
 
@@ -230,7 +233,7 @@ def refresh(levels, level, node):
 
 
 def walk(levels, targets, nodes, count):
-    """Fill `nodes[:count]` with the leaves at `marks[:count]`, which are overwritten."""
+    """Write to `nodes[:count]` the leaves at `targets[:count]`, which are overwritten."""
     sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
     span = top_span(offsets)
     for q in range(count):
@@ -254,9 +257,10 @@ def walk(levels, targets, nodes, count):
 
 
 def scan(levels, u):
-    """Return a leaf by its weight, found by looking at each; -1 if none has any. `u` is in [0, 1).
+    """Draw a leaf by weight, looking at each; -1 if none has a weight. `u` is in [0, 1).
 
-    For a mark that fell between two shares, and weights below the rounding errors of sums.
+    It serves where a target fell between two shares, or weights are below the rounding errors of
+    their sum.
     """
     sums, shift, filled = levels.sums, levels.shift, levels.filled
     everything, after, chosen = 0.0, 0.0, -1
@@ -270,10 +274,15 @@ def scan(levels, u):
     return chosen
 
 
-def find_mark(key, counter, weight, width, number):
-    """Return the target of draw `number` of a stream.
+def find_target(key, counter, weight, width, number):
+    """Return the random target of draw `number`, a place in [0, sum of all weights).
 
-    In its stratum of a width, or in all weight.
+    Args:
+        key: of the random numbers.
+        counter: of the first draw's random number.
+        weight: sum of all weights.
+        width: of a stratum, in which draw k has [k * width, (k + 1) * width); 0 without strata.
+        number: k.
     """
     u = uniform53(key, u64(counter + u64(number)))
     return (number + u) * width if width > 0.0 else u * weight
@@ -290,7 +299,7 @@ def load_vector(numbers, position):
 
 @inline_exact
 def weigh_vector(sums, shift, begin, span, filled):
-    """Return the weight s as a vector.
+    """Return the weights of eight children as a vector.
 
     See `weigh`. Priorities (`filled` is None) are their own weights.
     """

@@ -35,7 +35,7 @@ _LARGEST_RATIO = np.float32(3e38)
 
 _layout, _unpack = over_vectors(rules.layout), over_vectors(rules.unpack)
 _weight, _weight_of_all = over_vectors(rules.weight), over_vectors(rules.weight_of_all)
-_refresh, _find_mark = over_vectors(rules.refresh), over_vectors(rules.find_mark)
+_refresh, _find_target = over_vectors(rules.refresh), over_vectors(rules.find_target)
 _walk, _scan = over_vectors(rules.walk), over_vectors(rules.scan)
 
 
@@ -143,34 +143,48 @@ def rebuild(numbers, capacity, filled):
 
 @inline_exact
 def _fill(levels, key, counter, weight, width, first, out):
-    """Draw numbers `first`, `first + 1`, ... of a call into `out`; see `find_mark`.
+    """Make draws number `first`, `first + 1`, ... of a call, and write their leaves to `out`.
 
-    A leaf of no weight is there where a mark fell between two shares.
+    A leaf without weight is there where a target fell between two shares; see `find_target`.
     """
     targets = np.empty(GROUP, np.float64)
     for begin in range(0, out.size, GROUP):
         count = min(GROUP, out.size - begin)
         for q in range(count):
-            targets[q] = _find_mark(key, counter, weight, width, first + begin + q)
+            targets[q] = _find_target(key, counter, weight, width, first + begin + q)
         _walk(levels, targets, out[begin : begin + count], count)
 
 
 @inline_exact
 def _total_of(numbers, capacity, filled):
+    """Return the sum of all weights."""
     return _weight_of_all(unpack(numbers, capacity, filled))
 
 
 @inline_exact
 def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
+    """Call `_fill`, and draw again by `scan` where the leaf has no weight."""
     levels, key, counter = unpack(numbers, capacity, filled), stream[0], stream[1]
     _fill(levels, key, counter, weight, width, first, out)
     for q in range(out.size):
         if weight > 0.0 and not levels.sums[out[q]] > 0.0:
-            out[q] = _scan(levels, _find_mark(key, counter, weight, width, first + q) / weight)
+            out[q] = _scan(levels, _find_target(key, counter, weight, width, first + q) / weight)
 
 
 def draw(numbers, capacity, filled, stream, stratified, out):
-    """Fill `out`; see `DRAW`."""
+    """Draw leaves by weight, with replacement.
+
+    Args:
+        numbers: float64, memory of the tree, as `make_tree` returns it.
+        capacity: number of leaves.
+        filled: number of leaves that are items; None where leaves are priorities.
+        stream: (2,) uint64, key and counter of the random numbers; n is added to the counter.
+        stratified: whether draw k of n is from the k-th of n equal parts of the sum of weights.
+        out: (n,) int64, overwritten with leaves, which mean nothing if the sum is 0.
+
+    Returns:
+        The sum of all weights.
+    """
     weight, count = _total_of(numbers, capacity, filled), out.size
     width = weight / count if stratified else 0.0
     for block in prange((count + _BLOCK - 1) // _BLOCK):
@@ -181,13 +195,11 @@ def draw(numbers, capacity, filled, stream, stratified, out):
     return weight
 
 
-#: `DRAW` on one thread, for other kernels.
+#: `draw` on one thread, in other kernels.
 draw_leaves = inline_exact(draw)
 
 
-#: (numbers, capacity, filled, stream, stratified, out) -> sum of all weights: with replacement.
-#: `stream` is (2,) uint64, key and counter, and moved on; `out` is (n,) int64; where the sum is 0
-#: it is nonsense. Stratum k of n is draw k's.
+#: `draw` on one thread and on several.
 DRAW = Kernels(kernel(draw, fastmath=EXACT), kernel(draw, fastmath=EXACT, parallel=True), _GRAIN)
 
 
@@ -203,10 +215,12 @@ def _leaf_without_weight(shift):
 
 @inline_exact
 def _draw_successively(levels, key, counter, stratified, out):
-    """Different leaves, each drawn from those that were not drawn before (successive sampling).
+    """Draw different leaves, each from those that were not drawn before (successive sampling).
 
-    What was found has no weight until the end, when it is put back bit for bit. Returns how many
-    were found, and how many random numbers that took.
+    A drawn leaf has no weight until the end, when its number is put back bit for bit.
+
+    Returns:
+        How many leaves were drawn, and how many random numbers that took.
     """
     wanted, none = out.size, _leaf_without_weight(levels.shift)
     nodes, values = np.empty(wanted, np.int64), np.empty(wanted, np.float64)

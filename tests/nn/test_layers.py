@@ -45,7 +45,8 @@ class Weights:
         """Of x (n, channels, height, width)."""
         weights, biases = self._left.pop(0), self._left.pop(0)
         rows = weights.reshape(window, window, -1, weights.shape[1])
-        return functional.conv2d(x, rows.permute(3, 2, 0, 1), biases, stride, padding)
+        kernel = rows.permute(3, 2, 0, 1).contiguous()  # torch refuses some others for one sample
+        return functional.conv2d(x.contiguous(), kernel, biases, stride, padding)
 
     def embedding(self, x: Any, choices: int) -> Any:
         rows = x.detach().long() + torch.arange(x.shape[1]) * choices

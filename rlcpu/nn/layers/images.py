@@ -33,6 +33,7 @@ from rlcpu.nn.layers.graph import Graph, LayerOutput, Picture, Trace
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     UNIT,
+    Array,
     Kind,
     Layer,
     ParameterArray,
@@ -59,44 +60,45 @@ class Sizing(NamedTuple):
 
     Attributes:
         height, width, channels: of the image, with its border.
-        high, wide, made: of the image that is made.
-        columns: `made`, padded, of rows of weights.
-        depth: numbers of a window.
-        across: the same, padded: of rows of the transposed weights.
-        is_copied: whether the image is copied, with its border.
-        is_ragged: whether channels that are made do not fill vectors.
+        out_height, out_width, out_channels: of the image that the layer makes.
+        padded_channels: `out_channels`, padded: numbers of a row of the weights.
+        window_size: numbers of a window: rows of the weights.
+        padded_window: `window_size`, padded: numbers of a row of the transposed weights.
+        is_copied: whether images are copied first, with their borders.
+        has_padding: whether `padded_channels` is more than `out_channels`.
     """
 
     height: int
     width: int
     channels: int
-    high: int
-    wide: int
-    made: int
-    columns: int
-    depth: int
-    across: int
+    out_height: int
+    out_width: int
+    out_channels: int
+    padded_channels: int
+    window_size: int
+    padded_window: int
     is_copied: bool
-    is_ragged: bool
+    has_padding: bool
 
 
 @inline
 def sizing_of(step):
-    """Return the sizes of a step."""
+    """Return the sizes of a convolution, of its `LayerStep`."""
     height, width = step.height + 2 * step.padding, step.width + 2 * step.padding
-    high = (height - step.window) // step.stride + 1
-    wide = (width - step.window) // step.stride + 1
-    made, columns, depth = step.size_out // (high * wide), step.columns, step.rows
-    across = (depth + UNIT - 1) // UNIT * UNIT
-    is_copied, is_ragged = step.padding + step.are_planes > 0, made != columns
+    out_height = (height - step.window) // step.stride + 1
+    out_width = (width - step.window) // step.stride + 1
+    out_channels = step.size_out // (out_height * out_width)
+    padded_window = (step.rows + UNIT - 1) // UNIT * UNIT
+    is_copied, has_padding = step.padding + step.are_planes > 0, out_channels != step.columns
     return Sizing(
-        height, width, step.channels, high, wide, made, columns, depth, across, is_copied, is_ragged
-    )
+        height, width, step.channels, out_height, out_width, out_channels, step.columns,
+        step.rows, padded_window, is_copied, has_padding,
+    )  # fmt: skip
 
 
 @inline
 def place_in_input(step, row, column):
-    """Return the place of a pixel's first channel, and the distance of channels."""
+    """Return where a pixel's first channel is in the input, and the distance between channels."""
     if step.are_planes != 0:
         return row * step.width + column, step.height * step.width
     return (row * step.width + column) * step.channels, 1
@@ -135,7 +137,7 @@ def copy_back(step, size, slopes, image):
 
 @inline
 def copy_rows(out, out_width, rows, width, size):
-    """Copy the first `size` numbers of rows."""
+    """Copy the first `size` numbers of each row of `width`, to rows of `out_width`."""
     for i in range(out.size // out_width):
         for k in range(size):
             out[i * out_width + k] = rows[i * width + k]
@@ -147,49 +149,81 @@ def part(array, begin, size):
     return array[begin : begin + size]
 
 
+class ConvolutionMemory(NamedTuple):
+    """The further units of a convolution.
+
+    Attributes:
+        image_size: numbers of an image with its border, padded. Copies of the images come first in
+            the further units, one after the other, if `Sizing.is_copied`.
+        rows: scratch for the padded pixels of one image, (out_height * out_width *
+            padded_channels,); empty without padding.
+        scratch: (out_width * padded_window + one row of zeros,), of the backward pass.
+    """
+
+    image_size: int
+    rows: Array
+    scratch: Array
+
+
 @inline
-def places_of(step, work, size):
-    """Return copies of images, scratch for an image's rows of pixels, and further scratch."""
+def memory_of(step, work, size):
+    """Return the further units of a convolution."""
     saved = saved_of(step, work)
-    image = (size.height * size.width * size.channels + UNIT - 1) // UNIT * UNIT
-    copies = image * work.samples if size.is_copied else 0
-    rows = size.high * size.wide * size.columns if size.is_ragged else 0
-    scratch = size.wide * size.across + max(size.across, size.columns)
-    return image, part(saved, copies, rows), part(saved, copies + rows, scratch)
+    image_size = (size.height * size.width * size.channels + UNIT - 1) // UNIT * UNIT
+    copies = image_size * work.samples if size.is_copied else 0
+    rows = size.out_height * size.out_width * size.padded_channels if size.has_padding else 0
+    scratch = size.out_width * size.padded_window + max(size.padded_window, size.padded_channels)
+    return ConvolutionMemory(
+        image_size, part(saved, copies, rows), part(saved, copies + rows, scratch)
+    )
 
 
 @functools.cache
 def make_convolve(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)` of a convolution, see `Kind`."""
-    zero, none = dtype(0), dtype(-np.inf)
+    """Make `forward(step, work)` of a convolution, see `Kind`.
+
+    The outputs of an image are its windows times the weights, plus the biases; no less than 0 where
+    the step has a floor.
+    """
+    zero, no_floor = dtype(0), dtype(-np.inf)
     copy_image = make_copy_image(dtype)
 
     @outline
     def forward(step, work):
         size, parameters = sizing_of(step), address(parameters_of(step, work))
-        copied, rows, _ = places_of(step, work, size)
-        pixels, saved = size.high * size.wide, saved_of(step, work)
-        weights = Matrix(parameters, 0, size.columns, 1)
-        biases = Matrix(parameters, size.depth * size.columns, 0, 1)
-        shape = pixels, step.window * size.channels, size.columns
-        floor = zero if step.floor != 0 else none
+        memory, saved = memory_of(step, work, size), saved_of(step, work)
+        weights = Matrix(parameters, 0, size.padded_channels, 1)
+        biases = Matrix(parameters, size.window_size * size.padded_channels, 0, 1)
+        line = size.width * size.channels
+        pixels, window_line = size.out_height * size.out_width, step.window * size.channels
+        shape = pixels, window_line, size.padded_channels
+        floor = zero if step.floor != 0 else no_floor
         for i in range(work.samples):
             inputs = part(inputs_of(step, work), i * step.width_in, step.width_in)
             outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
             if size.is_copied:
-                image = part(saved, i * copied, copied)
+                image = part(saved, i * memory.image_size, memory.image_size)
                 copy_image(step, size, image, inputs)
                 inputs = image
-            line = size.width * size.channels
-            far, near = step.stride * line, step.stride * size.channels
-            windows = Windows(address(inputs), 0, 0, size.wide, far, near, step.window, line, 1)
-            if size.is_ragged:
-                out = Matrix(address(rows), 0, size.columns, 1)
+            windows = Windows(
+                address(inputs),
+                begin=0,
+                first=0,
+                per_line=size.out_width,
+                line=step.stride * line,
+                step=step.stride * size.channels,
+                segments=step.window,
+                segment=line,
+                stride=1,
+            )
+            if size.has_padding:
+                rows, channels = memory.rows, size.out_channels
+                out = Matrix(address(rows), 0, size.padded_channels, 1)
                 product_of_windows(windows, weights, biases, out, shape, floor)
                 fill(outputs, zero)
-                copy_rows(outputs[: step.size_out], size.made, rows, size.columns, size.made)
+                copy_rows(outputs[: step.size_out], channels, rows, size.padded_channels, channels)
             else:
-                out = Matrix(address(outputs), 0, size.columns, 1)
+                out = Matrix(address(outputs), 0, size.padded_channels, 1)
                 product_of_windows(windows, weights, biases, out, shape, floor)
 
     return forward
@@ -198,61 +232,75 @@ def make_convolve(dtype: type) -> Callable[..., None]:
 @functools.cache
 def make_convolve_back(dtype: type) -> Callable[..., None]:
     """Make `backward(step, work)` of a convolution, see `Kind`."""
-    zero, none = dtype(0), dtype(-np.inf)
+    zero, no_floor = dtype(0), dtype(-np.inf)
 
     @outline
     def add_gradients(step, work, size, image, slopes, start):
-        """Add derivatives by weights and biases of one image; `start` is what they begin with."""
+        """Add derivatives by weights and biases that one image contributes, to those in `start`.
+
+        `slopes` are derivatives by its outputs, as padded rows of pixels.
+        """
         gradients, line = gradients_of(step, work), size.width * size.channels
-        count = size.depth * size.columns
+        count = size.window_size * size.padded_channels
         add_rows(gradients[count:], slopes)
-        far, near = step.stride * line, step.stride * size.channels
-        piece = step.window * size.channels
-        windows = Windows(address(image), 0, 0, piece, line, 1, size.high, far, near)
-        right = Matrix(address(slopes), 0, size.columns, 1)
-        out = Matrix(address(gradients), 0, size.columns, 1)
-        shape = size.depth, size.wide, size.columns
-        product_of_windows(windows, right, start, out, shape, none)
+        windows = Windows(  # transposed: row r is number r of all windows
+            address(image),
+            begin=0,
+            first=0,
+            per_line=step.window * size.channels,
+            line=line,
+            step=1,
+            segments=size.out_height,
+            segment=step.stride * line,
+            stride=step.stride * size.channels,
+        )
+        right = Matrix(address(slopes), 0, size.padded_channels, 1)
+        out = Matrix(address(gradients), 0, size.padded_channels, 1)
+        shape = size.window_size, size.out_width, size.padded_channels
+        product_of_windows(windows, right, start, out, shape, no_floor)
 
     @outline
-    def to_image(step, work, size, image, slopes, scratch):
-        """Add derivatives by an image: those by windows, a line of them at a time."""
+    def add_to_image(step, work, size, image, slopes, scratch):
+        """Add derivatives by an image to `image`: those by its windows, a line at a time."""
         copies, line = address(work.network.copies), step.window * size.channels
-        fill(scratch[size.wide * size.across :], zero)
-        start = Matrix(address(scratch), size.wide * size.across, 0, 1)
-        out = Matrix(address(scratch), 0, size.across, 1)
-        weights = Matrix(copies, step.copies, size.across, 1)
-        shape = size.wide, size.made, size.across
-        for row in range(size.high):
-            left = Matrix(address(slopes), row * size.wide * size.columns, size.columns, 1)
-            product(left, weights, start, out, shape, none)
-            for column in range(size.wide):
+        fill(scratch[size.out_width * size.padded_window :], zero)
+        start = Matrix(address(scratch), size.out_width * size.padded_window, 0, 1)
+        out = Matrix(address(scratch), 0, size.padded_window, 1)
+        weights = Matrix(copies, step.copies, size.padded_window, 1)
+        shape = size.out_width, size.out_channels, size.padded_window
+        for row in range(size.out_height):
+            begin = row * size.out_width * size.padded_channels
+            left = Matrix(address(slopes), begin, size.padded_channels, 1)
+            product(left, weights, start, out, shape, no_floor)
+            for column in range(size.out_width):
                 for k in range(step.window):
                     place = (row * step.stride + k) * size.width + column * step.stride
                     sums = part(image, place * size.channels, line)
-                    add_to(sums, part(scratch, column * size.across + k * line, line))
+                    add_to(sums, part(scratch, column * size.padded_window + k * line, line))
 
     @outline
     def backward(step, work):
         size, gradients = sizing_of(step), gradients_of(step, work)
-        copied, rows, scratch = places_of(step, work, size)
-        saved, count = saved_of(step, work), size.depth * size.columns
+        memory = memory_of(step, work, size)
+        rows, scratch = memory.rows, memory.scratch
+        saved, count = saved_of(step, work), size.window_size * size.padded_channels
         is_new = work.mode & OVERWRITTEN != 0
         if is_new:
             fill(gradients[count:], zero)
         for i in range(work.samples):
             image = part(inputs_of(step, work), i * step.width_in, step.width_in)
             if size.is_copied:
-                image = part(saved, i * copied, copied)
+                image = part(saved, i * memory.image_size, memory.image_size)
             slopes = part(output_slopes(step, work), i * step.width_out, step.width_out)
-            if size.is_ragged:
+            if size.has_padding:
                 fill(rows, zero)
-                copy_rows(rows, size.columns, slopes, size.made, size.made)
+                channels = size.out_channels
+                copy_rows(rows, size.padded_channels, slopes, channels, channels)
                 slopes = rows
             if wants_parameters(work):
-                start = Matrix(address(gradients), 0, size.columns, 1)
+                start = Matrix(address(gradients), 0, size.padded_channels, 1)
                 if is_new and i == 0:
-                    fill(scratch[: size.columns], zero)
+                    fill(scratch[: size.padded_channels], zero)
                     start = Matrix(address(scratch), 0, 0, 1)
                 add_gradients(step, work, size, image, slopes, start)
             if wants_inputs(step, work):
@@ -261,10 +309,10 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
                     fill(out, zero)
                 if size.is_copied:
                     fill(image, zero)
-                    to_image(step, work, size, image, slopes, scratch)
+                    add_to_image(step, work, size, image, slopes, scratch)
                     copy_back(step, size, out, image)
                 else:
-                    to_image(step, work, size, out, slopes, scratch)
+                    add_to_image(step, work, size, out, slopes, scratch)
 
     return backward
 
@@ -277,8 +325,8 @@ CONVOLUTION = Kind("convolution", make_convolve, make_convolve_back, takes_floor
 @inline
 def windows_of(step, size_out):
     """Return height and width of the image that a pool makes."""
-    high = (step.height + 2 * step.padding - step.window) // step.stride + 1
-    return high, size_out // (high * step.channels)
+    height = (step.height + 2 * step.padding - step.window) // step.stride + 1
+    return height, size_out // (height * step.channels)
 
 
 @inline
@@ -291,7 +339,7 @@ def bounds_of(step, number, size):
 @functools.cache
 def make_pool(dtype: type) -> Callable[..., None]:
     """Make `forward(step, work)` of a pool, see `Kind`."""
-    zero, none = dtype(0), dtype(-np.inf)
+    zero, lowest = dtype(0), dtype(-np.inf)
 
     @inline
     def take_larger(out, pixel):
@@ -300,13 +348,14 @@ def make_pool(dtype: type) -> Callable[..., None]:
 
     @outline
     def pool(step, inputs, outputs):
-        high, wide = windows_of(step, step.size_out)
-        for row in range(high):
+        """Write the largest of each window, channel by channel, of one image."""
+        height, width = windows_of(step, step.size_out)
+        for row in range(height):
             first, last = bounds_of(step, row, step.height)
-            for column in range(wide):
+            for column in range(width):
                 left, right = bounds_of(step, column, step.width)
-                out = part(outputs, (row * wide + column) * step.channels, step.channels)
-                fill(out, none)
+                out = part(outputs, (row * width + column) * step.channels, step.channels)
+                fill(out, lowest)
                 for y in range(first, last):
                     for x in range(left, right):
                         place = (y * step.width + x) * step.channels
@@ -325,45 +374,52 @@ def make_pool(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_pool_back(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)` of a pool, see `Kind`: the first of equals has the derivative."""
+    """Make `backward(step, work)` of a pool, see `Kind`.
+
+    The derivative by the largest number of a window is the derivative by that number in the input;
+    of equal ones the first has it.
+    """
     zero = dtype(0)
 
     @inline
-    def give(image, pixel, out, left):
-        for k in range(left.size):
-            given = left[k] if pixel[k] == out[k] else zero
-            image[k] += given
-            left[k] -= given
+    def move_slopes(input_slopes, inputs, largest, slopes):
+        """Move derivatives from `slopes` to the channels of one pixel that are the largest."""
+        for k in range(slopes.size):
+            moved = slopes[k] if inputs[k] == largest[k] else zero
+            input_slopes[k] += moved
+            slopes[k] -= moved
 
     @outline
-    def through(step, inputs, outputs, slopes, image, rest):
-        high, wide = windows_of(step, step.size_out)
+    def pool_back(step, inputs, outputs, output_slopes, input_slopes, slopes):
+        """Add derivatives by one image's numbers to `input_slopes`; `slopes` is scratch."""
+        height, width = windows_of(step, step.size_out)
         channels = step.channels
-        for row in range(high):
+        for row in range(height):
             first, last = bounds_of(step, row, step.height)
-            for column in range(wide):
+            for column in range(width):
                 left, right = bounds_of(step, column, step.width)
-                made = (row * wide + column) * channels
+                window = (row * width + column) * channels
                 for k in range(channels):
-                    rest[k] = slopes[made + k]
+                    slopes[k] = output_slopes[window + k]
                 for y in range(first, last):
                     for x in range(left, right):
-                        place = (y * step.width + x) * channels
-                        out, pixel = part(outputs, made, channels), part(inputs, place, channels)
-                        give(part(image, place, channels), pixel, out, rest)
+                        pixel = (y * step.width + x) * channels
+                        largest = part(outputs, window, channels)
+                        numbers = part(inputs, pixel, channels)
+                        move_slopes(part(input_slopes, pixel, channels), numbers, largest, slopes)
 
     @outline
     def backward(step, work):
         if not wants_inputs(step, work):
             return
         saved = saved_of(step, work)
-        image, rest = part(saved, 0, step.width_in), part(saved, step.width_in, step.channels)
+        image, scratch = part(saved, 0, step.width_in), part(saved, step.width_in, step.channels)
         for i in range(work.samples):
             inputs = part(inputs_of(step, work), i * step.width_in, step.width_in)
             outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
             slopes = part(output_slopes(step, work), i * step.width_out, step.width_out)
             fill(image, zero)
-            through(step, inputs, outputs, slopes, image, rest)
+            pool_back(step, inputs, outputs, slopes, image, scratch)
             out = part(input_slopes(step, work), i * step.width_in, step.width_in)
             if step.adds == 0:
                 fill(out, zero)
