@@ -44,10 +44,11 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Lan
     """
     lane = compile_lane(env, dtype)
     advance, reset = lane.step, lane.reset
-    real, nothing, one, mark = dtype, dtype(0), u32(1), u32(PENDING)
+    real, nothing, one, pending_clock = dtype, dtype(0), u32(1), u32(PENDING)
 
     def turn(state, elapsed, total, action, bits, params, limit):
-        pending = False if same_step else elapsed == mark
+        """Take one step, and reset where the mode says so."""
+        pending = False if same_step else elapsed == pending_clock
         reached, reward, failed, cut = advance(state, action, params, bits[0], bits[1])
         reward = nothing if pending else real(reward)
         total = total + reward
@@ -55,11 +56,11 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Lan
         terminated = failed and not pending
         truncated = elapsed >= limit or (cut and not pending)
         renewed = (terminated or truncated) if same_step else pending
-        kept = reached
+        next_state = reached
         if renewed:
-            kept = reset(params, bits[0], bits[1])
+            next_state = reset(params, bits[0], bits[1])
         return LaneStep(
-            reached, kept, reward, terminated, truncated, total, elapsed, params, params
+            reached, next_state, reward, terminated, truncated, total, elapsed, params, params
         )  # fmt: skip
 
     return turn
@@ -86,20 +87,22 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     load, store = read(size, dtype), write(size, dtype)
     put = write(env.observation_rows, np.float32)
     take_action = _make_take_action(env, dtype)
-    nothing, zero, mark = dtype(0), u32(0), u32(PENDING)
-    zero_or_mark = zero if same_step else mark
+    nothing, zero, pending_clock = dtype(0), u32(0), u32(PENDING)
+    clock_at_end = zero if same_step else pending_clock
 
     @kernel(exact=dtype is np.float64)
     def step(
         state_in, words, elapsed_in, actions, numbers, counter, limit,
         state_out, elapsed_out, observations, rewards, flags, finals, fault,
     ):  # fmt: skip
+        """Step environment i, in thread i."""
         n, i = rewards.shape[0], cuda.grid(1)
         if i >= n:
             return
         action, bad = take_action(actions, i)
         elapsed = elapsed_in[i]
-        if disabled if elapsed == mark else bad:  # the next step of one that has ended is its reset
+        # The next step of an environment that has finished is its reset, and takes any action.
+        if disabled if elapsed == pending_clock else bad:
             fault[0] = 1
             return
         params, bits = unpack(numbers), mix(words[i], words[n + i], u32(counter))
@@ -107,9 +110,9 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
         end = turn(state, elapsed, total, action, bits, params, u32(limit))
         done = end.terminated or end.truncated
         store(state_out, i, n, end.kept)
-        renewed = done if same_step else elapsed == mark
+        renewed = done if same_step else elapsed == pending_clock
         state_out[size * n + i] = nothing if renewed else end.total
-        elapsed_out[i] = zero_or_mark if done else end.elapsed
+        elapsed_out[i] = clock_at_end if done else end.elapsed
         put(observations, i, n, observe(end.kept, params))
         if same_step:
             put(finals, i, n, observe(end.reached, params))
@@ -144,9 +147,10 @@ def _make_take_action(env: Structure, dtype: type) -> Any:
 
 @functools.cache
 def reset_kernel(env: Structure, dtype: type) -> Kernel:
-    """Driver (state, words, elapsed, mask, params, counter): new states where mask (n,) is set.
+    """Return the driver of a reset: new states of environments where mask (n,) is set.
 
-    The keys of the other environments step back by one, as on the CPU.
+    Its arguments are state, words, elapsed, mask, params and counter, see `step_kernel`. The keys
+    of the other environments step back by one, as on the CPU.
     """
     lane = compile_lane(env, dtype)
     unpack, reset, size = lane.unpack, lane.reset, lane.rows
@@ -154,6 +158,7 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
 
     @kernel(exact=dtype is np.float64)
     def reset_batch(state, words, elapsed, mask, numbers, counter):
+        """Reset environment i, in thread i."""
         n, i = elapsed.shape[0], cuda.grid(1)
         if i < n:
             if mask[i]:
@@ -169,7 +174,10 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
 
 @functools.cache
 def observe_kernel(env: Structure, dtype: type) -> Kernel:
-    """Driver (state, params, observations): observations (observation_size * n,) in rows."""
+    """Return the driver (state, params, observations) that overwrites the observations.
+
+    They are (observation_size * n,), in rows.
+    """
     lane = compile_lane(env, dtype)
     unpack, observe, size = lane.unpack, lane.observe, env.observation_rows
     load, put = read(lane.rows, dtype), write(size, np.float32)

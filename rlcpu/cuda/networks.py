@@ -113,15 +113,17 @@ def make_decide(env: Structure, policy: PolicyCode, network: NetworkFacts | None
 def _decide_by_function(
     env: Structure, policy: PolicyCode, draws: Callable[..., Any]
 ) -> DeviceDecide:
+    """Return the functions of a policy that is a scalar function."""
     assert policy.act is not None
     act = specialise(policy.act, np.float32)
-    seen = source_of_tuple(f"single(values[{k}])" for k in range(env.observation_rows))
-    single = define(f"def singles(values): return {seen}", single=np.float32)
+    rounded = source_of_tuple(f"single(values[{k}])" for k in range(env.observation_rows))
+    single = define(f"def singles(values): return {rounded}", single=np.float32)
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
     made = f"Params({items})" if policy.params_type else f"({items})"
     unpack = define(f"def unpack(weights): return {made}", Params=policy.params_type)
 
     def choose(observation, weights, offset, greedy, bits):
+        """Choose an action; such a policy has neither log_prob nor value of its own."""
         return act(single(observation), unpack(weights), draws(bits[0], bits[1]))
 
     return DeviceDecide(choose, None, policy.num_params + 1)
@@ -130,6 +132,7 @@ def _decide_by_function(
 def _decide_by_network(
     env: Structure, policy: PolicyCode, network: NetworkFacts, draws: Callable[..., Any]
 ) -> DeviceDecide:
+    """Return the functions of a policy that is a network, perhaps with a value network."""
     inputs, width = _pad(env.observation_rows), _pad(env.action_size)
     size = 2 * inputs + width
     forward = make_forward(network.sizes, network.activation, size)
@@ -147,6 +150,7 @@ def _decide_by_network(
     last, none = network.sizes[-1] - 1, np.float32(0)
 
     def choose(observation, weights, offset, greedy, bits):
+        """Draw an action, and compute its log_prob and the value; 0 without a value head."""
         inputs, value = normalise(observation, weights, offset), none
         if separate:
             value = critic(inputs, weights, offset)[0]
@@ -168,15 +172,18 @@ def _decide_by_network(
 
 
 def _make_normalise(count: int, scale: int) -> Callable[..., Any]:
-    """Return a function (observation, weights, offset) -> what the networks see."""
+    """Return a function (observation, weights, offset) -> the networks' inputs.
+
+    They are (observation - mean) * scale, within +-10.
+    """
     items = source_of_tuple(
-        f"min(max((single(seen[{k}]) - w[z + mean{k}]) * w[z + scale{k}], low), high)"
+        f"min(max((single(x[{k}]) - w[z + mean{k}]) * w[z + scale{k}], low), high)"
         for k in range(count)
     )
     names: dict[str, Any] = {"low": np.float32(-10), "high": np.float32(10), "single": np.float32}
     for k in range(count):
         names |= {f"mean{k}": np.uint64(k), f"scale{k}": np.uint64(scale + k)}
-    return define(f"def normalise(seen, w, z): return {items}", **names)
+    return define(f"def normalise(x, w, z): return {items}", **names)
 
 
 # ---------------------------------------------------------------- the layout of weights
@@ -242,9 +249,9 @@ def _relu(x: Any) -> Any:
 
 @functools.cache
 def _make_dot(count: int) -> Callable[..., Any]:
-    """Function (x0, ..., w, row) -> the sum of x[k] * w[row + k], in up to four running sums.
+    """Make a function (x0, ..., w, row) -> the sum of x[k] * w[row + k].
 
-    Unrolled code calls it: numba would take ten times as long on the same operations in one piece.
+    It has up to four running sums.
     """
     sums = min(4, count)
     lines = [f"s{k % 4} {'=' if k < sums else '+='} x{k} * w[row + c{k}]" for k in range(count)] + [

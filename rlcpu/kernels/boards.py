@@ -199,6 +199,7 @@ def _make_cell(cell):
 
 
 def _shift_left(board, other):
+    """Return `board << other`: cells move to higher numbers."""
     # Every shift is by 0 to 63, so that no branch is needed.
     n = _u64(other)
     by, words = n & _LAST, n >> _SIX
@@ -211,6 +212,7 @@ def _shift_left(board, other):
 
 
 def _shift_right(board, other):
+    """Return `board >> other`: cells move to lower numbers."""
     n = _u64(other)
     by, words = n & _LAST, n >> _SIX
     high = _u64(board.high >> by)
@@ -247,6 +249,8 @@ def _teach_method(name: str) -> None:
 
 
 def _teach_bits(operation: Any) -> None:
+    """Teach numba an operation on two boards that works on each bit."""
+
     def combine(board, other):
         return board_of_words(operation(board.low, other.low), operation(board.high, other.high))
 
@@ -276,11 +280,14 @@ _teach(operator.rshift, _shift_right, types.Integer)
 
 @overload_method(BoardType, "count", jit_options=INLINE)
 def _count(self):
+    """Teach numba `Board.count`."""
     return lambda self: _count_bits(self.low) + _count_bits(self.high)
 
 
 @overload_method(BoardType, "lowest", jit_options=INLINE)
 def _lowest(self):
+    """Teach numba `Board.lowest`: the lowest cell that is set, -1 if none is."""
+
     def lowest(self):
         low = np.int64(_lowest_bit(self.low))
         high = np.int64(64) + _lowest_bit(self.high) if self.high != _ZERO else np.int64(-1)
@@ -291,24 +298,28 @@ def _lowest(self):
 
 @overload_method(BoardType, "nth", jit_options=INLINE)
 def _nth(self, k):
+    """Teach numba `Board.nth`: the number of the k-th cell that is set, -1 if there are fewer."""
     if not isinstance(k, types.Integer):
         return None
 
     def nth(self, k):
-        # Of the halves of what is left the lower one, or the upper one without the cells of the
-        # lower: six times, without a branch.
-        rest, below = np.int64(k), _count_bits(self.low)
-        in_high = rest >= below
+        """Search for the cell by halves.
+
+        Of 64, 32, ... cells that are left, go to the upper half if the lower one has too few, six
+        times, without a branch.
+        """
+        remaining, below = np.int64(k), _count_bits(self.low)
+        in_high = remaining >= below
         word = self.high if in_high else self.low
-        rest -= below if in_high else 0
+        remaining -= below if in_high else 0
         cell = np.int64(64) if in_high else np.int64(0)
         for half in _HALVES:
             below = _count_bits(word & ((_ONE << half) - _ONE))
-            is_upper = rest >= below
-            rest -= below if is_upper else 0
+            is_upper = remaining >= below
+            remaining -= below if is_upper else 0
             word = word >> half if is_upper else word
             cell += np.int64(half) if is_upper else 0
-        return cell if (k >= 0) & (rest == 0) & ((word & _ONE) != _ZERO) else np.int64(-1)
+        return cell if (k >= 0) & (remaining == 0) & ((word & _ONE) != _ZERO) else np.int64(-1)
 
     return nth
 
@@ -325,10 +336,19 @@ def _lowest_bit(typing, word):
 
 @inline
 def append_cells(words, at, stride, planes, cells, columns, count):
-    """Append to `columns` which of the planes' cells are set, plane after plane.
+    """Append to `columns` the numbers of the cells that are set, plane after plane.
 
-    Word w of plane p, 32 cells each, is words[at + (4 * p + w) * stride]; cell c of plane p is the
-    number p * cells + c. `found` numbers are in `columns` before; returns how many are after.
+    Args:
+        words: of 32 cells each; word w of plane p is words[at + (4 * p + w) * stride].
+        at: see above.
+        stride: see above.
+        planes: number of planes.
+        cells: of a plane; cell c of plane p has the number p * cells + c.
+        columns: written from position `count` on.
+        count: how many numbers are in `columns` before.
+
+    Returns:
+        How many numbers are in `columns` afterwards.
     """
     half, every = _u64(32), ~_ZERO
     for p in range(planes):
@@ -346,10 +366,10 @@ def append_cells(words, at, stride, planes, cells, columns, count):
 
 @functools.cache
 def make_store_bits(count: int) -> Any:
-    """Intrinsic (array, index, word) that stores bits 0 to count - 1 of a uint64 as 0 and 1.
+    """Make an intrinsic (array, index, word) that stores bits of a uint64 as 0 and 1.
 
-    The array is flat, of any type of numbers. Parts of 64, 32, ... bits are one store each: a loop
-    over single bits takes seven times as long.
+    Bits 0 to count - 1 go to array[index] and on. The array is flat, of any type of numbers. Parts
+    of 64, 32, ... bits are one store each: a loop over single bits takes seven times as long.
     """
 
     @intrinsic

@@ -365,23 +365,28 @@ def _next_word(rng):
 
 
 def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
-    """Decorator: teach numba the method `name([k,] *inputs)` of `Rng`.
+    """Return a decorator that teaches numba the method `name([k,] *inputs)` of `Rng`.
 
-    It decorates a function (dtype, *types of inputs) that returns a function (b, word, *inputs) of
-    the second word of the `Rng` and the bits drawn, or None where the types do not fit.
+    It decorates a function `make(dtype, *types of inputs)`, which returns `draw(b, word, *inputs)`,
+    of the second word of the `Rng` and of the random bits drawn, or None where the types do not
+    fit. Without k, the method draws the next bits in turn.
     """
     names = ("k", *inputs)
     signature = ", ".join((*names[:-1], f"{names[-1]}=None"))
 
     def teach(make: Callable[..., Any]) -> None:
+        """Teach numba the method, and return nothing."""
+
         def choose(rng: Any, *kinds: Any) -> Any:
+            """Return the method for argument types, as numba asks for it."""
             if rng.instance_class is not Rng:
                 return None
-            in_turn = kinds[-1] is None or isinstance(kinds[-1], types.Omitted | types.NoneType)
+            # Numba counts arguments from the left: without k the last one is left out.
+            has_k = not isinstance(kinds[-1], types.Omitted | types.NoneType | None)
             dtype = np.float32 if rng[3].dtype == types.float32 else np.float64
-            draw = make(dtype, *(kinds[:-1] if in_turn else kinds[1:]))
-            word = "_next_word(rng)" if in_turn else "_draw_word(rng, k)"
-            values = ", ".join(names[:-1] if in_turn else names[1:])
+            draw = make(dtype, *(kinds[1:] if has_k else kinds[:-1]))
+            word = "_draw_word(rng, k)" if has_k else "_next_word(rng)"
+            values = ", ".join(names[1:] if has_k else names[:-1])
             source = f"def method(rng, {signature}): return draw(rng.b, {word}, {values})"
             words = {"_next_word": _next_word, "_draw_word": _draw_word}
             return draw and define(source, draw=draw, **words)
@@ -409,6 +414,7 @@ overload_method_of(Rng, "part", _part, INLINE)
 
 @_teach("uniform")
 def _uniform(dtype):
+    """Make `Rng.uniform`: 24 random bits in float32, 32 in float64."""
     if dtype is np.float32:
         return inline(lambda b, word: np.float32(np.int32(word >> u32(8))) * np.float32(2.0**-24))
     return inline(lambda b, word: np.float64(np.int64(u32(word ^ (word >> u32(24))))) * 2.0**-32)
@@ -416,35 +422,41 @@ def _uniform(dtype):
 
 @_teach("integers", "n")
 def _integers(dtype, n):
+    """Make `Rng.integers`: the upper word of word * n, in [0, n)."""
     return inline(lambda b, word, n: np.int64(u64(u64(word) * u64(n)) >> u64(32)))
 
 
 @_teach("normal")
 def _normal(dtype):
+    """Make `Rng.normal`."""
     draw = specialise(distributions.normal, dtype, exact=True)
     return inline(lambda b, word: draw(word))
 
 
 @_teach("exponential")
 def _exponential(dtype):
+    """Make `Rng.exponential`."""
     draw = specialise(distributions.exponential, dtype, exact=True)
     return inline(lambda b, word: draw(word))
 
 
 @_teach("poisson", "lam")
 def _poisson(dtype, lam):
+    """Make `Rng.poisson`."""
     draw = specialise(distributions.poisson, dtype, exact=True)
     return inline(lambda b, word, lam: draw(word, dtype(lam)))
 
 
 @_teach("binomial", "n", "p")
 def _binomial(dtype, n, p):
+    """Make `Rng.binomial`."""
     draw = specialise(distributions.binomial, dtype, exact=True)
     return inline(lambda b, word, n, p: draw(word, n, dtype(p)))
 
 
 @_teach("categorical", "weights")
 def _categorical(dtype, weights):
+    """Make `Rng.categorical`, of an array or a tuple of weights."""
     if isinstance(weights, types.Array) and weights.ndim == 1:
         count = None
     elif isinstance(weights, types.BaseTuple) and len(weights):
@@ -464,6 +476,7 @@ def _place(b, word, i):
 
 @_teach("permutation", "items")
 def _permutation(dtype, items):
+    """Make `Rng.permutation`, of a constant number of items, or of a tuple of them."""
     if isinstance(items, types.IntegerLiteral):
         numbers = tuple(range(items.literal_value))
         order = _make_order(len(numbers))
@@ -476,7 +489,10 @@ def _permutation(dtype, items):
 
 @functools.cache
 def _make_order(count: int) -> Callable[..., Any]:
-    """Inlinable function (items, b, word) -> the items in another order."""
+    """Make a function (items, b, word) -> the items, a tuple, in random order.
+
+    Item i changes places with one of items 0 to i, from the last one down.
+    """
     swaps = [f"items = swapped(items, {i}, place(b, word, {i}))" for i in range(count - 1, 0, -1)]
     body = "\n    ".join([*swaps, "return items"])
     source = f"def order(items, b, word):\n    {body}"
@@ -485,6 +501,7 @@ def _make_order(count: int) -> Callable[..., Any]:
 
 @_teach("shuffle", "array")
 def _shuffle(dtype, array):
+    """Make `Rng.shuffle` of an array: Fisher and Yates' algorithm."""
     if not isinstance(array, types.Array) or array.ndim != 1:
         return None
 
@@ -507,7 +524,7 @@ def uniform53(key: Any, counter: Any) -> Any:
 
 
 def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
-    """Keys of independent streams.
+    """Return the keys of independent streams.
 
     Args:
         seeds: (n,) uint64, one per stream; different seeds give different keys.

@@ -139,6 +139,7 @@ def make_sums(dtype: type) -> tuple[Callable[..., None], Callable[..., Any]]:
 
 @functools.cache
 def _make_kernel(dtype: type) -> Callable[..., None]:
+    """Make the kernel of one step; `numbers` are its number, learning rate, epsilon and factor."""
     apply, rates_of = make_adam(dtype), make_rates(dtype)
 
     @kernel

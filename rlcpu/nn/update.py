@@ -228,6 +228,7 @@ def make_order(dtype: type) -> Callable[..., None]:
 
     @inline
     def mean_of(column, samples):
+        """Return the mean of a column over samples."""
         total = 0.0
         for i in range(samples.size):
             total += column[samples[i]]
@@ -235,6 +236,7 @@ def make_order(dtype: type) -> Callable[..., None]:
 
     @inline
     def deviation_of(column, samples, mean):
+        """Return the standard deviation of a column over samples, a little above 0."""
         total = 0.0
         for i in range(samples.size):
             total += (column[samples[i]] - mean) ** 2
@@ -290,11 +292,12 @@ def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
 
     @outline
     def gradient(turn, part, frame):
+        """Run the program forward and backward, chunk by chunk; see `make_gradient`."""
         space, settings, worker = frame.space, frame.settings, turn.worker
-        first = turn.minibatch * settings.minibatch
-        last = min(first + settings.minibatch, space.indices.size)
-        begin = first + part * settings.part
-        end = min(begin + settings.part, last)
+        first_sample = turn.minibatch * settings.minibatch
+        stop_sample = min(first_sample + settings.minibatch, space.indices.size)
+        begin = first_sample + part * settings.part
+        end = min(begin + settings.part, stop_sample)
         program, height = frame.program, frame.program.heights[turn.update]
         fill(space.gradients[part, frame.layout.parameters :], zero)
         fill(space.sums[part], 0.0)
@@ -309,7 +312,7 @@ def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
                 turn.number,
                 samples,
                 turn.minibatch,
-                one / dtype(last - first),
+                one / dtype(stop_sample - first_sample),
                 start == begin,
                 space.rows[worker, :cells].reshape(shape),
                 slopes.reshape(shape),
@@ -344,10 +347,12 @@ def make_step(dtype: type) -> Callable[..., None]:
 
     @outline
     def apply(parameters, gradients, first, second, factor, rates):
+        """Step parameters and moments by Adam."""
         adam(parameters, gradients, first, second, factor, rates)
 
     @outline
     def approach(targets, parameters, tau):
+        """Move targets a share tau of the way to parameters."""
         for i in range(targets.size):
             targets[i] += tau * (parameters[i] - targets[i])
 
@@ -400,6 +405,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     @inline_exact
     def norm_of(squares):
+        """Return the norm of a gradient, from sums of squares of its slices."""
         total = 0.0
         for square in squares:
             total += square
@@ -411,11 +417,13 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     @inline
     def samples_of(minibatch, frame):
+        """Return how many samples a minibatch has; the last may have fewer."""
         first = minibatch * frame.settings.minibatch
         return min(frame.settings.minibatch, frame.space.indices.size - first)
 
     @inline
     def parts_of(minibatch, frame):
+        """Return how many parts a minibatch has."""
         part = frame.settings.part
         return (samples_of(minibatch, frame) + part - 1) // part
 
@@ -456,6 +464,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     @inline_exact
     def total_of(sums, parts, k):
+        """Return the sum of statistic k over the parts of a minibatch."""
         total = 0.0
         for part in range(parts):
             total += sums[part, k]

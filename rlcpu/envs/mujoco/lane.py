@@ -44,7 +44,7 @@ _OF_ROLLOUTS = ("bounds", "sums", "observations", "log_probs", "values", "totals
 def make_run(
     policy: PolicyCode | None, dtype: type, action_size: int = 0, observation_size: int = 0
 ) -> int:
-    """Address of the function (mjModel, mjData, simulation, job) that `mjb_apply` calls.
+    """Return the address of a function (mjModel, mjData, simulation, job) for `mjb_apply`.
 
     Without a policy it restarts, takes single steps and looks at states, with one it takes the
     steps of a rollout.
@@ -80,14 +80,18 @@ def begin(m, d, i, address, job, arrays):
 
 @inline_exact
 def advance(m, d, i, address, job, arrays, like):
-    """Take a step: the reward, whether the episode is terminated and truncated, and its return."""
+    """Take a step.
+
+    Returns:
+        The reward, whether the episode is terminated, whether it is truncated, and its return.
+    """
     call_at(job[TASK], (m, d, i, address, np.int64(ADVANCE)))
-    gained = like(arrays.gained[i])
-    total, elapsed = arrays.returns[i] + np.float64(gained), arrays.elapsed[i] + one
+    reward = like(arrays.gained[i])
+    total, elapsed = arrays.returns[i] + np.float64(reward), arrays.elapsed[i] + one
     truncated = arrays.ended[i, 1] != none or elapsed >= np.uint32(job[LIMIT])
     arrays.returns[i], arrays.elapsed[i] = total, elapsed
     arrays.streams[i, STEPS] += np.uint64(1)
-    return gained, arrays.ended[i, 0] != none, truncated, total
+    return reward, arrays.ended[i, 0] != none, truncated, total
 
 
 def _make_single(dtype: type) -> Any:
@@ -96,31 +100,32 @@ def _make_single(dtype: type) -> Any:
     open_arrays, real = make_open(names, dtype), dtype
 
     def run(m, d, i, address):
+        """Restart simulation i, step it or look at it, as `job[MODE]` says."""
         job = array_at(address, (JOB_SIZE,), i64)
         arrays = open_arrays(job)
-        mode, seen = job[MODE], arrays.observation[i]
+        mode, observation = job[MODE], arrays.observation[i]
         ended = terminated = truncated = False
-        gained = real(0.0)
-        fresh = arrays.elapsed[i] == pending and job[SAME_STEP] == 0
+        reward = real(0.0)
+        starts = arrays.elapsed[i] == pending and job[SAME_STEP] == 0
         if mode == FORWARD:
             call_at(job[TASK], (m, d, i, address, np.int64(LOOK)))
             return
-        if mode == STEP and not fresh:
+        if mode == STEP and not starts:
             for k in range(arrays.applied.shape[1]):
                 arrays.applied[i, k] = arrays.actions[0, i, k]
-            gained, terminated, truncated, _ = advance(m, d, i, address, job, arrays, real)
+            reward, terminated, truncated, _ = advance(m, d, i, address, job, arrays, real)
             ended = terminated or truncated
             if ended and job[SAME_STEP] != 0:
-                copy(arrays.finals[0, i], seen, real)
+                copy(arrays.finals[0, i], observation, real)
             elif ended:
                 arrays.elapsed[i] = pending
         if mode == RESTART:
-            fresh = arrays.mask[i] != none
-        if fresh or (ended and job[SAME_STEP] != 0):
+            starts = arrays.mask[i] != none
+        if starts or (ended and job[SAME_STEP] != 0):
             begin(m, d, i, address, job, arrays)
-        copy(arrays.last[i], seen, real)
+        copy(arrays.last[i], observation, real)
         if mode == STEP:
-            arrays.rewards[0, i] = gained
+            arrays.rewards[0, i] = reward
             arrays.flags[0, 0, i] = np.uint8(terminated)
             arrays.flags[1, 0, i] = np.uint8(truncated)
 
@@ -134,18 +139,19 @@ def _make_rollout(policy: PolicyCode, dtype: type, action_size: int, observation
     real = dtype
 
     def run(m, d, i, address):
+        """Take the steps of simulation i, which restarts where an episode ends."""
         job = array_at(address, (JOB_SIZE,), i64)
         arrays, constants = open_arrays(job), open_policy(job)
-        record, seen, sums = job[RECORD] != 0, arrays.observation[i], arrays.sums[i]
-        space, fault = scratch(constants), 0.0
+        record, observation, sums = job[RECORD] != 0, arrays.observation[i], arrays.sums[i]
+        cells, fault = scratch(constants), 0.0
         for step in range(job[NUM_STEPS]):
             if record:
-                fault += copy(arrays.observations[step, i], seen, real)
-            fault += choose(i, step, record, arrays, constants, space)
-            gained, terminated, truncated, total = advance(m, d, i, address, job, arrays, real)
-            fault += gained * 0.0
+                fault += copy(arrays.observations[step, i], observation, real)
+            fault += choose(i, step, record, arrays, constants, cells)
+            reward, terminated, truncated, total = advance(m, d, i, address, job, arrays, real)
+            fault += reward * 0.0
             if record:
-                arrays.rewards[step, i] = gained
+                arrays.rewards[step, i] = reward
                 arrays.flags[0, step, i] = np.uint8(terminated)
                 arrays.flags[1, step, i] = np.uint8(truncated)
             if terminated or truncated:
@@ -157,12 +163,12 @@ def _make_rollout(policy: PolicyCode, dtype: type, action_size: int, observation
                 if record:
                     arrays.totals[step, i] = real(total)
                     arrays.lengths[step, i] = elapsed
-                    fault += copy(arrays.finals[step, i], seen, real)
+                    fault += copy(arrays.finals[step, i], observation, real)
                 begin(m, d, i, address, job, arrays)
-        for k in range(seen.size):
-            fault += seen[k] * 0.0
+        for k in range(observation.size):
+            fault += observation[k] * 0.0
         if record:
-            fault += copy(arrays.last[i], seen, real)
+            fault += copy(arrays.last[i], observation, real)
         sums[FAULTS] += fault
 
     return run

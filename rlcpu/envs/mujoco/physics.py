@@ -106,7 +106,7 @@ def structure(dynamics: MuJoCoDynamics) -> TaskCode:
 
 
 def _make_unpack(env: TaskCode) -> Callable[..., Any]:
-    """Inlinable function: numbers -> params."""
+    """Make a function (numbers) -> params."""
     places, fields = itertools.count(), []
     for option in env.options:
         if isinstance(option, bool):
@@ -126,15 +126,19 @@ def pack(params: Any, dtype: Any) -> Any:
 
 
 def _make_simulate(env: TaskCode) -> Callable[..., Any]:
-    """Inlinable function: one step of MuJoCo; whether the simulation is still what it was."""
+    """Make `simulate(m, d, ctrl, action)`: it takes one step of the task.
+
+    It returns False if MuJoCo found the simulation unstable and reset it.
+    """
     frame_skip, size = env.frame_skip, env.action_size
     current, after_constraints = env.current, env.after_constraints
-    zero, mark = np.int32(0), np.int32(1000)
+    zero, sentinel = np.int32(0), np.int32(1000)
     first, distance = env.warnings
     bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
 
     @inline_exact
     def counters(d):
+        """Return MuJoCo's counts of warnings of bad positions, velocities and accelerations."""
         return (
             array_at(d + bad_qpos, (1,), zero),
             array_at(d + bad_qvel, (1,), zero),
@@ -146,12 +150,12 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
         # A mjData serves many simulations: its counters may be those of another one. MuJoCo sets
         # them to 0 as it resets a simulation, and warns of what it counts as the first one.
         a, b, c = counters(d)
-        a[0] = b[0] = c[0] = mark
+        a[0] = b[0] = c[0] = sentinel
         for k in range(size):
             ctrl[k] = action[k]
         for _ in range(frame_skip):
             mj_step(m, d)
-        is_unchanged = a[0] == mark and b[0] == mark and c[0] == mark
+        is_unchanged = a[0] == sentinel and b[0] == sentinel and c[0] == sentinel
         a[0] = b[0] = c[0] = zero
         if is_unchanged:
             if current:
@@ -164,7 +168,11 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
 
 
 def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]:
-    """Inlinable function that draws the model's numbers anew, if a task does."""
+    """Make `redraw(m, d, row, key, count, params)`: the task draws a model's numbers anew.
+
+    They are written to the model and to `row`, with all that depends on them; for other tasks the
+    function does nothing.
+    """
     if env.randomize is None:
         return inline_exact(lambda m, d, row, key, count, params: None)
     user = specialise(env.randomize, np.float64, exact=True, arrays=True)
@@ -186,10 +194,11 @@ def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Inlinable functions: one that gives a thread's model a simulation's numbers; one that resets.
+    """Make `set_model(m, i, arrays)` and `begin(m, d, i, arrays, data, params)`.
 
-    The reset draws the model's numbers first, from those that were given, then the state. Bad ones
-    stay until they are refused, which is after the last step of a call.
+    `set_model` gives a thread's model the numbers of simulation i. `begin` resets it, and draws the
+    model's numbers first, from the nominal ones, then the state. Bad numbers stay until they are
+    refused, which is after the last step of a call.
     """
     load, store = make_copies(env.varied)
     redraw, draws, varies = _make_redraw(env, store), env.reset_draws, bool(env.varied.fields)
@@ -198,7 +207,7 @@ def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
     randomizes, settle_steps = env.randomize is not None, env.settle_steps
 
     @inline_exact
-    def own(m, i, arrays):
+    def set_model(m, i, arrays):
         if varies:
             load(m, arrays.physics[i])
 
@@ -216,11 +225,11 @@ def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
         for _ in range(settle_steps):
             mj_step(m, d)
 
-    return own, begin
+    return set_model, begin
 
 
 def _make_measured(count: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Inlinable functions that load and store what was measured."""
+    """Make functions that load the numbers that `measure` returns from a row, and store them."""
     items = "".join(f"row[{k}], " for k in range(count))
     load = inline_exact(define(f"def load(row): return ({items})"))
     lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
@@ -238,7 +247,7 @@ _RETURNED = {
 
 @functools.cache
 def make_physics(env: TaskCode) -> int:
-    """Address of the function (mjModel, mjData, simulation, job, what) of one simulation.
+    """Return the address of a function (mjModel, mjData, simulation, job, what) of a task.
 
     MuJoCo may jump out of it, from `mj_step`, when it finds an error: only memory may be lost.
 
@@ -258,16 +267,17 @@ def make_physics(env: TaskCode) -> int:
                 raise TypeError(f"{ids[env]}: {name} has to return {returned}")
 
     view, unpack, open_arrays = env.view, _make_unpack(env), make_open(_USED, np.float64)
-    simulate, (own, begin) = _make_simulate(env), _make_begin(env)
+    simulate, (set_model, begin) = _make_simulate(env), _make_begin(env)
     load, store = _make_measured(env.measure_size)
     one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 
     def run(m, d, i, address, what):
+        """Step simulation i (`ADVANCE`), reset it (`BEGIN`), or only observe and measure it."""
         job = array_at(address, (JOB_SIZE,), i64)
         arrays = open_arrays(job)
         params, data = unpack(arrays.numbers), view(m, d)
         action, measured = arrays.applied[i], arrays.measured[i]
-        own(m, i, arrays)
+        set_model(m, i, arrays)
         if what == ADVANCE:
             if not simulate(m, d, data.ctrl, action):
                 arrays.unstable[i] += one

@@ -26,7 +26,7 @@ _MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def make_choose(policy: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
-    """Two inlinable functions of a policy; a network's serve actions and observations of any size.
+    """Make `scratch` and `choose` of a policy; a network's serve actions and observations of any size.
 
     Returns:
         (constants) -> scratch, and (i, step, record, arrays, constants, scratch) -> 0, or NaN where
@@ -65,6 +65,7 @@ def keep_action(i, k, step, record, arrays, number):
 
 
 def _by_function(policy: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
+    """Make `scratch` and `choose`, see `make_choose`, of a policy that is a scalar function."""
     assert policy.act is not None
     act: Any = specialise(policy.act, np.float32)
     draws = uniforms(policy.draws, 0, np.float32)
@@ -81,9 +82,10 @@ def _by_function(policy: PolicyCode, action_size: int, observation_size: int) ->
 
     @inline
     def choose(i, step, record, arrays, constants, scratch):
+        """Choose, record and apply the action of simulation i; NaN if a number is not finite."""
         a, b = bits_of(arrays.streams[i])
-        seen = load(arrays.observation[i])
-        action, log_prob, value = act(seen, unpack(constants.weights), draws(a, b))
+        observation = load(arrays.observation[i])
+        action, log_prob, value = act(observation, unpack(constants.weights), draws(a, b))
         fault = keep_all(i, step, record, arrays, action)
         return fault + keep(i, step, record, arrays, log_prob, value)
 
@@ -91,26 +93,29 @@ def _by_function(policy: PolicyCode, action_size: int, observation_size: int) ->
 
 
 def _make_keep_all(action_size: int) -> Any:
-    """Inlinable function: `keep_action` of every number of a tuple."""
-    kept = " + ".join(
+    """Make a function that calls `keep_action` for every number of a tuple."""
+    faults = " + ".join(
         f"keep(i, {k}, step, record, arrays, action[{k}])" for k in range(action_size)
     )
-    source = f"def keep_all(i, step, record, arrays, action): return {kept}"
+    source = f"def keep_all(i, step, record, arrays, action): return {faults}"
     return inline(define(source, keep=keep_action))
 
 
 def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
+    """Make `scratch` and `choose`, see `make_choose`, of a policy that is a network."""
     act = _act_gaussian() if policy.head is None else _act_by_head(policy, action_size)
     low, high, headed, numbers = single(-CLIP), single(CLIP), bool(policy.head), policy.outputs
 
     @inline
     def scratch(constants):
+        """Return memory for inputs, outputs, the value, the flag of a beginning, and units."""
         job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
         units = job.units if critic == 0 else max(job.units, job_at(critic).units)
         return np.empty(job.size + job.made + 2 + units, np.float32)
 
     @inline
     def run(job, cells, outputs, units, memory, stride):
+        """Run a network whose inputs are the first cells; outputs and units begin where told."""
         place, words = address(cells), address(cells.view(np.int32))
         made, space, one = shifted(place, outputs), shifted(place, units), np.int64(1)
         begins = shifted(place, units - 1)
@@ -120,6 +125,7 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
     @inline
     def memory_of(settings, i):
+        """Return a pointer to what networks remember of simulation i."""
         if settings[STATE_SIZE] == 0:
             return address(settings.view(np.float32))
         place = pointer_to(settings[MEMORY], single(0))
@@ -127,12 +133,14 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
     @inline
     def normalise(observation, mean, scale, cells):
+        """Write the normalised observation to the first cells."""
         for k in range(mean.size):
-            seen = (single(observation[k]) - mean[k]) * scale[k]
-            cells[k] = min(max(seen, low), high)
+            normal = (single(observation[k]) - mean[k]) * scale[k]
+            cells[k] = min(max(normal, low), high)
 
     @inline_exact
     def choose(i, step, record, arrays, constants, cells):
+        """Draw, record and apply the action of simulation i; NaN if a number is not finite."""
         normalise(arrays.observation[i], constants.mean, constants.scale, cells)
         job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
         first, last, stride = job.size, job.size + job.made, constants.settings[STATE_SIZE]
@@ -152,13 +160,14 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
 
 def _act_gaussian() -> Any:
-    """Inlinable function that draws an action of any size; see `rlcpu.nn.heads.act_gaussian`."""
+    """Make `act`, which draws an action of any size; see `rlcpu.nn.heads.act_gaussian`."""
     act_one: Any = specialise(act_gaussian(1), np.float32)
     draw = uniforms(2, 0, np.float32)
 
     # In the written order: which loop LLVM takes depends on where the arrays are.
     @inline_exact
     def act(i, step, record, arrays, constants, cells, first):
+        """Draw an action; returns its log_prob, and NaN if a number is not finite."""
         a, b = bits_of(arrays.streams[i])
         greedy, log_prob, fault = constants.settings[GREEDY] != 0, single(0), 0.0
         for k in range(constants.log_std.size):
@@ -172,7 +181,7 @@ def _act_gaussian() -> Any:
 
 
 def _act_by_head(policy: PolicyCode, action_size: int) -> Any:
-    """The same by a head of the policy's own."""
+    """Make `act`, which draws an action by the policy's own head."""
     assert policy.head is not None
     head: Any = specialise(policy.head(policy.outputs), np.float32)
     draws, keep_all = uniforms(policy.draws, 0, np.float32), _make_keep_all(action_size)
@@ -186,6 +195,7 @@ def _act_by_head(policy: PolicyCode, action_size: int) -> Any:
 
     @inline_exact
     def act(i, step, record, arrays, constants, cells, first):
+        """Draw an action; returns its log_prob, and NaN if a number is not finite."""
         a, b = bits_of(arrays.streams[i])
         params, greedy = load_params(constants.log_std, 0), constants.settings[GREEDY] != 0
         action, log_prob = head(load_outputs(cells, first), draws(a, b), params, greedy)

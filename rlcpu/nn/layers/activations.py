@@ -78,12 +78,13 @@ def activation(
 
     @functools.cache
     def make_forward(dtype: type) -> Callable[..., None]:
+        """Make `forward(step, work)`, see `Kind`."""
         apply = specialise(function, dtype)
 
         @outline
         def forward_in_place(step, work):
             units = outputs_of(step, work)
-            if step.floor == 0:
+            if step.floor == 0:  # else the layer in front has applied it: a relu
                 for i in range(units.size):
                     units[i] = apply(units[i])
 
@@ -97,6 +98,7 @@ def activation(
 
     @functools.cache
     def make_backward(dtype: type) -> Callable[..., None]:
+        """Make `backward(step, work)`, see `Kind`."""
         multiply = specialise(through, dtype) if through else _computed(function, dtype)
 
         @outline

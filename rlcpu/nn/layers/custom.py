@@ -82,6 +82,11 @@ class CustomLayer(Layer):
     by_parameters: ClassVar[Callable[..., None]]
 
     def __init_subclass__(cls) -> None:
+        """Make the kind of layer of a subclass's functions.
+
+        Raises:
+            TypeError: one of them is no plain Python.
+        """
         functions = []
         for name, arguments in _ARGUMENTS.items():
             function = vars(cls).get(name, getattr(cls, name, None))
@@ -125,10 +130,11 @@ class CustomLayer(Layer):
 
 
 def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kind:
-    """Return a kind of functions of one sample."""
+    """Return the kind of layer whose functions compute one sample; see `Custom`."""
 
     @functools.cache
     def make_forward(dtype: type) -> Callable[..., None]:
+        """Make `forward(step, work)`, see `Kind`."""
         zero, run_sample = dtype(0), specialise(forward, dtype, arrays=True)
 
         @outline
@@ -144,9 +150,10 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
 
     @functools.cache
     def make_backward(dtype: type) -> Callable[..., None]:
+        """Make `backward(step, work)`, see `Kind`."""
         zero = dtype(0)
-        learn = specialise(by_parameters, dtype, arrays=True)
-        through = specialise(by_inputs, dtype, arrays=True)
+        add_by_parameters = specialise(by_parameters, dtype, arrays=True)
+        add_by_inputs = specialise(by_inputs, dtype, arrays=True)
 
         @outline
         def run(step, work):
@@ -159,19 +166,20 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
                 for i in range(work.samples):
                     x = sample(inputs, i, width, step.size_in)
                     slope = sample(slopes, i, step.width_out, step.size_out)
-                    learn(x, parameters, slope, gradients)
+                    add_by_parameters(x, parameters, slope, gradients)
             if wants_inputs(step, work):
-                # They may take the place of the inputs, and are made behind all other slopes.
-                made, out = work.slopes[work.slopes.size - width :], input_slopes(step, work)
+                # Derivatives by the inputs may take the place of the inputs: they are computed in
+                # scratch behind all other slopes, and moved.
+                by_x, out = work.slopes[work.slopes.size - width :], input_slopes(step, work)
                 for i in range(work.samples):
                     x = sample(inputs, i, width, step.size_in)
                     slope = sample(slopes, i, step.width_out, step.size_out)
-                    fill(made, zero)
-                    through(x, parameters, slope, made[: step.size_in])
+                    fill(by_x, zero)
+                    add_by_inputs(x, parameters, slope, by_x[: step.size_in])
                     row = sample(out, i, width, width)
                     if step.adds == 0:
                         fill(row, zero)
-                    add_to(row, made)
+                    add_to(row, by_x)
 
         return run
 

@@ -43,27 +43,31 @@ from rlcpu.nn.layers.rows import add_rows, fill
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`."""
-    zero, none = dtype(0), dtype(-np.inf)
+    """Make `forward(step, work)` of a dense layer, see `Kind`.
+
+    Outputs are max(biases + inputs @ weights, floor). Weights of few columns lie transposed, and a
+    copy of them, which `product` reads, does not.
+    """
+    zero, no_floor = dtype(0), dtype(-np.inf)
 
     @outline
     def forward(step, work):
         parameters, copies = address(parameters_of(step, work)), address(work.network.copies)
-        turned, width = step.turned != 0, step.width_out
+        is_turned, width = step.turned != 0, step.width_out
         inputs = Matrix(address(inputs_of(step, work)), 0, step.width_in, 1)
         biases = Matrix(parameters, step.rows * step.columns, 0, 1)
         outputs = Matrix(address(outputs_of(step, work)), 0, width, 1)
-        floor = zero if step.floor != 0 else none
-        if turned and step.size_out <= FEW_COLUMNS:
+        floor = zero if step.floor != 0 else no_floor
+        if is_turned and step.size_out <= FEW_COLUMNS:
             fill(outputs_of(step, work), zero)  # the padding
             weights = Matrix(parameters, 0, step.columns, 1)
             shape = work.samples, step.width_in, step.size_out
             product_of_few(inputs, weights, biases, outputs, shape, floor)
         else:
             weights = Matrix(parameters, 0, width, 1)
-            if turned:
+            if is_turned:
                 weights = Matrix(copies, step.copies, width, 1)
-            depth = step.width_in if turned else step.rows
+            depth = step.width_in if is_turned else step.rows
             product(inputs, weights, biases, outputs, (work.samples, depth, width), floor)
 
     return forward
@@ -71,11 +75,12 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)`, see `Kind`."""
-    zero, none = dtype(0), dtype(-np.inf)
+    """Make `backward(step, work)` of a dense layer, see `Kind`."""
+    zero, no_floor = dtype(0), dtype(-np.inf)
 
     @inline
     def dot(row, other):
+        """Return the dot product of two rows."""
         total = zero
         for i in range(row.size):
             total += row[i] * other[i]
@@ -83,6 +88,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
     @inline
     def to_network_inputs(inputs, width, weights, slopes, columns):
+        """Write derivatives by inputs of the network, for which weights have no transposed copy."""
         for i in range(slopes.size // columns):
             slope = slopes[i * columns : (i + 1) * columns]
             for k in range(weights.size // columns):
@@ -90,31 +96,35 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
     @merge
     def add_products(step, work, slopes, start):
-        """Add or write gradients of the weights; transposed ones exchange the sides."""
-        before, after = address(inputs_of(step, work)), address(slopes)
-        width_in, width_out, turned = step.width_in, step.width_out, step.turned != 0
+        """Write gradients of the weights, or add them: transposed inputs @ slopes.
+
+        Where the weights lie transposed it is transposed slopes @ inputs.
+        """
+        inputs, slopes = address(inputs_of(step, work)), address(slopes)
+        width_in, width_out, is_turned = step.width_in, step.width_out, step.turned != 0
         total = Matrix(address(gradients_of(step, work)), 0, step.columns, 1)
         product(
-            Matrix(after, 0, 1, width_out) if turned else Matrix(before, 0, 1, width_in),
-            Matrix(before, 0, width_in, 1) if turned else Matrix(after, 0, width_out, 1),
+            Matrix(slopes, 0, 1, width_out) if is_turned else Matrix(inputs, 0, 1, width_in),
+            Matrix(inputs, 0, width_in, 1) if is_turned else Matrix(slopes, 0, width_out, 1),
             start if work.mode & OVERWRITTEN else total,
             total,
             (step.rows, work.samples, step.columns),
-            none,
+            no_floor,
         )
 
     @merge
     def to_inputs(step, work, slopes, start):
+        """Write derivatives by inputs, or add them: slopes @ transposed weights."""
         weights, copies = address(parameters_of(step, work)), address(work.network.copies)
-        turned, width = step.turned != 0, step.width_in
+        is_turned, width = step.turned != 0, step.width_in
         out = Matrix(address(input_slopes(step, work)), 0, width, 1)
         product(
             Matrix(address(slopes), 0, step.width_out, 1),
-            Matrix(weights, 0, width, 1) if turned else Matrix(copies, step.copies, width, 1),
+            Matrix(weights, 0, width, 1) if is_turned else Matrix(copies, step.copies, width, 1),
             out if step.adds != 0 else start,
             out,
-            (work.samples, step.rows if turned else step.width_out, width),
-            none,
+            (work.samples, step.rows if is_turned else step.width_out, width),
+            no_floor,
         )
 
     @outline

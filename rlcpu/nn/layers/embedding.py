@@ -52,7 +52,7 @@ def row_of(number, column, choices):
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`."""
+    """Make `forward(step, work)`, see `Kind`: sums of the rows of weights that choices name."""
     zero = dtype(0)
 
     @outline

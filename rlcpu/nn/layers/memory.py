@@ -71,7 +71,7 @@ def min_gru(x_z: float, x_h: float, h: float) -> tuple[float, float]:
     return z, h + z * (x_h - h)
 
 
-def through_min_gru(z: float, x_h: float, h: float, slope: float) -> tuple[float, float, float]:
+def min_gru_back(z: float, x_h: float, h: float, slope: float) -> tuple[float, float, float]:
     """Return derivatives by x_z, x_h and h from that by h'."""
     return slope * (x_h - h) * z * (1.0 - z), slope * z, slope * (1.0 - z)
 
@@ -93,7 +93,7 @@ def gru(
     return r, z, n, n + z * (h - n)
 
 
-def through_gru(
+def gru_back(
     r: float, z: float, n: float, p_n: float, h: float, slope: float
 ) -> tuple[float, float, float, float, float]:
     """Return derivatives by x_r, x_z, x_n, p_n and, directly, h, from that by h'."""
@@ -119,7 +119,7 @@ def lstm(
     return i, f, g, o, o * math.tanh(after), after
 
 
-def through_lstm(
+def lstm_back(
     i: float, f: float, g: float, o: float, c: float, slope: float, slope_c: float
 ) -> tuple[float, float, float, float, float]:
     """Return derivatives by x_i, x_f, x_g, x_o and c from those by h' and c'."""
@@ -155,6 +155,18 @@ def add_rows_to(target, source):
 def width_of(work):
     """Return the sequences of a pass: rows of one time step."""
     return work.samples // work.steps
+
+
+@inline
+def at_step(array, t, size):
+    """Return the numbers of time step t, `size` for each."""
+    return array[t * size : (t + 1) * size]
+
+
+@inline
+def gate(row, number, size):
+    """Return the numbers of one gate, one for each of `size` units, of a row that has all gates."""
+    return row[number * size : (number + 1) * size]
 
 
 @outline
@@ -248,11 +260,12 @@ def make_nothing(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_min_gru(dtype: type) -> Callable[..., None]:
-    """Make `advance`, see `make_forward_loop`."""
+    """Make `advance` of a minimal gated unit, see `make_forward_loop`."""
     cell = specialise(min_gru, dtype)
 
     @inline
-    def run(x_z, x_h, h, after, out):
+    def run_cell(x_z, x_h, h, after, out):
+        """Compute all units; z takes the place of x_z."""
         for k in range(out.size):
             x_z[k], out[k] = cell(x_z[k], x_h[k], h[k])
         for k in range(out.size):
@@ -260,44 +273,41 @@ def make_min_gru(dtype: type) -> Callable[..., None]:
 
     @merge
     def advance(step, work, t, memory, after, width):
+        """Compute time step t of `width` sequences."""
         inputs, outputs = inputs_of(step, work), outputs_of(step, work)
         size, row = step.size_out, step.width_out
         for b in range(width):
             x = inputs[(t * width + b) * step.width_in :]
-            at, out = b * row, (t * width + b) * row
-            h, made = memory[at : at + size], outputs[out : out + size]
-            run(x[:size], x[size : 2 * size], h, after[at : at + size], made)
-            fill(after[at + size : at + row], dtype(0))
+            begin, out = b * row, (t * width + b) * row
+            h, h_next = memory[begin : begin + size], after[begin : begin + size]
+            run_cell(gate(x, 0, size), gate(x, 1, size), h, h_next, outputs[out : out + size])
+            fill(after[begin + size : begin + row], dtype(0))
 
     return advance
 
 
 @functools.cache
-def make_through_min_gru(dtype: type) -> Callable[..., None]:
-    """Make `go_back`, see `make_backward_loop`."""
-    through = specialise(through_min_gru, dtype)
+def make_min_gru_back(dtype: type) -> Callable[..., None]:
+    """Make `go_back` of a minimal gated unit, see `make_backward_loop`."""
+    cell_back = specialise(min_gru_back, dtype)
 
     @inline
-    def run(x_z, x_h, h, slopes, by_output):
+    def run_back(z, x_h, h, slopes, by_output):
+        """Overwrite z, x_h and `slopes`, by h', with derivatives by x_z, x_h and h."""
         for k in range(h.size):
             slope = slopes[k] + by_output[k]
-            x_z[k], x_h[k], slopes[k] = through(x_z[k], x_h[k], h[k], slope)
+            z[k], x_h[k], slopes[k] = cell_back(z[k], x_h[k], h[k], slope)
 
     @merge
     def go_back(step, work, t, memory, slopes, width):
+        """Go back through time step t of `width` sequences."""
         inputs, by_outputs = inputs_of(step, work), output_slopes(step, work)
         size, row = step.size_out, step.width_out
         for b in range(width):
             x = inputs[(t * width + b) * step.width_in :]
-            at, out = b * row, (t * width + b) * row
-            by_output = by_outputs[out : out + size]
-            run(
-                x[:size],
-                x[size : 2 * size],
-                memory[at : at + size],
-                slopes[at : at + size],
-                by_output,
-            )
+            begin, out = b * row, (t * width + b) * row
+            h, by_h = memory[begin : begin + size], slopes[begin : begin + size]
+            run_back(gate(x, 0, size), gate(x, 1, size), h, by_h, by_outputs[out : out + size])
 
     return go_back
 
@@ -312,25 +322,25 @@ def recurrent(step, work):
 
 
 @functools.cache
-def make_finish(with_biases: bool, place: Callable[..., Any]) -> Callable[..., Any]:
+def make_finish(with_biases: bool, slopes_of: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function: dtype -> `finish(step, work)`, see `make_backward_loop`.
 
-    `place(step, work)` are derivatives by the product of the memory, all samples'.
+    Args:
+        with_biases: whether the product of the memory has biases.
+        slopes_of: (step, work) -> derivatives by the product of the memory, of all samples.
     """
 
     @functools.cache
     def make(dtype: type) -> Callable[..., None]:
-        zero, none = dtype(0), dtype(-np.inf)
+        zero, no_floor = dtype(0), dtype(-np.inf)
 
         @merge
         def finish(step, work):
+            """Add transposed memory times derivatives by its product to gradients of weights."""
             if not wants_parameters(work):
                 return
-            gradients, slopes, count = (
-                gradients_of(step, work),
-                place(step, work),
-                step.rows * step.columns,
-            )
+            gradients, slopes = gradients_of(step, work), slopes_of(step, work)
+            count = step.rows * step.columns
             if work.mode & OVERWRITTEN:
                 fill(gradients, zero)
             if with_biases:
@@ -342,7 +352,7 @@ def make_finish(with_biases: bool, place: Callable[..., Any]) -> Callable[..., A
                 total,
                 total,
                 (step.rows, work.samples, step.columns),
-                none,
+                no_floor,
             )
 
         return finish
@@ -356,14 +366,14 @@ def make_add_product(dtype: type) -> Callable[..., None]:
 
     It adds derivatives by rows of the memory from those by their products, rows of `slopes`.
     """
-    none = dtype(-np.inf)
+    no_floor = dtype(-np.inf)
 
     @merge
     def add_product(step, work, slopes, memory, width):
         weights = Matrix(address(work.network.copies), step.copies, step.rows, 1)
         out = Matrix(address(memory), 0, step.option, 1)
         left = Matrix(address(slopes), 0, step.columns, 1)
-        product(left, weights, out, out, (width, step.columns, step.rows), none)
+        product(left, weights, out, out, (width, step.columns, step.rows), no_floor)
 
     return add_product
 
@@ -380,11 +390,12 @@ def products_of(step, work):
 
 @functools.cache
 def make_gru(dtype: type) -> Callable[..., None]:
-    """Make `advance`, see `make_forward_loop`."""
-    cell, none = specialise(gru, dtype), dtype(-np.inf)
+    """Make `advance` of a gated recurrent unit, see `make_forward_loop`."""
+    cell, no_floor = specialise(gru, dtype), dtype(-np.inf)
 
     @inline
-    def run(x_r, x_z, x_n, p_r, p_z, p_n, h, out):
+    def run_cell(x_r, x_z, x_n, p_r, p_z, p_n, h, out):
+        """Compute all units; r, z and n take the places of x_r, x_z and x_n."""
         for k in range(out.size):
             x_r[k], x_z[k], x_n[k], out[k] = cell(
                 x_r[k], x_z[k], x_n[k], p_r[k], p_z[k], p_n[k], h[k]
@@ -392,49 +403,52 @@ def make_gru(dtype: type) -> Callable[..., None]:
 
     @merge
     def advance(step, work, t, memory, after, width):
+        """Compute time step t of `width` sequences."""
         inputs, outputs, columns = inputs_of(step, work), outputs_of(step, work), step.columns
         size, row = step.size_out, step.width_out
-        products = products_of(step, work)[t * width * columns : (t + 1) * width * columns]
+        products = at_step(products_of(step, work), t, width * columns)
         biases = Matrix(address(parameters_of(step, work)), step.rows * columns, 0, 1)
         out = Matrix(address(products), 0, columns, 1)
         left = Matrix(address(memory), 0, row, 1)
-        product(left, recurrent(step, work), biases, out, (width, step.rows, columns), none)
+        product(left, recurrent(step, work), biases, out, (width, step.rows, columns), no_floor)
         for b in range(width):
             x, p = inputs[(t * width + b) * columns :], products[b * columns :]
-            at = (t * width + b) * row
-            run(
-                x[:size], x[size : 2 * size], x[2 * size : 3 * size],
-                p[:size], p[size : 2 * size], p[2 * size : 3 * size],
-                memory[b * row : b * row + size], outputs[at : at + size],
+            begin = (t * width + b) * row
+            run_cell(
+                gate(x, 0, size), gate(x, 1, size), gate(x, 2, size),
+                gate(p, 0, size), gate(p, 1, size), gate(p, 2, size),
+                memory[b * row : b * row + size], outputs[begin : begin + size],
             )  # fmt: skip
-        copy_rows(after, outputs[t * width * row : (t + 1) * width * row])
+        copy_rows(after, at_step(outputs, t, width * row))
 
     return advance
 
 
 @functools.cache
-def make_through_gru(dtype: type) -> Callable[..., None]:
-    """Make `go_back`, see `make_backward_loop`."""
-    through, add_product = specialise(through_gru, dtype), make_add_product(dtype)
+def make_gru_back(dtype: type) -> Callable[..., None]:
+    """Make `go_back` of a gated recurrent unit, see `make_backward_loop`."""
+    cell_back, add_product = specialise(gru_back, dtype), make_add_product(dtype)
 
     @inline
-    def run(x_r, x_z, x_n, p_n, h, slopes):
+    def run_back(r, z, n, p_n, h, slopes):
+        """Overwrite r, z, n, p_n and `slopes`, by h', with derivatives by x, p_n and h."""
         for k in range(h.size):
-            x_r[k], x_z[k], x_n[k], p_n[k], slopes[k] = through(
-                x_r[k], x_z[k], x_n[k], p_n[k], h[k], slopes[k]
+            r[k], z[k], n[k], p_n[k], slopes[k] = cell_back(
+                r[k], z[k], n[k], p_n[k], h[k], slopes[k]
             )
 
     @merge
     def go_back(step, work, t, memory, slopes, width):
+        """Go back through time step t of `width` sequences."""
         inputs, by_outputs, columns = inputs_of(step, work), output_slopes(step, work), step.columns
         size, row = step.size_out, step.width_out
-        products = products_of(step, work)[t * width * columns : (t + 1) * width * columns]
-        add_rows_to(slopes, by_outputs[t * width * row : (t + 1) * width * row])
+        products = at_step(products_of(step, work), t, width * columns)
+        add_rows_to(slopes, at_step(by_outputs, t, width * row))
         for b in range(width):
-            x, p, at = inputs[(t * width + b) * columns :], products[b * columns :], b * row
-            run(
-                x[:size], x[size : 2 * size], x[2 * size : 3 * size], p[2 * size : 3 * size],
-                memory[at : at + size], slopes[at : at + size],
+            x, p, begin = inputs[(t * width + b) * columns :], products[b * columns :], b * row
+            run_back(
+                gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(p, 2, size),
+                memory[begin : begin + size], slopes[begin : begin + size],
             )  # fmt: skip
             copy_rows(p[: 2 * size], x[: 2 * size])
         add_product(step, work, products, slopes, width)
@@ -447,63 +461,68 @@ def make_through_gru(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_lstm(dtype: type) -> Callable[..., None]:
-    """Make `advance`, see `make_forward_loop`; a row of the state has h, then c."""
-    cell, zero, none = specialise(lstm, dtype), dtype(0), dtype(-np.inf)
+    """Make `advance` of an LSTM, see `make_forward_loop`; a row of the state has h, then c."""
+    cell, zero, no_floor = specialise(lstm, dtype), dtype(0), dtype(-np.inf)
 
     @inline
-    def run(x_i, x_f, x_g, x_o, c, after, out):
-        for k in range(out.size):
-            x_i[k], x_f[k], x_g[k], x_o[k], out[k], after[k] = cell(
+    def run_cell(x_i, x_f, x_g, x_o, c, c_next, h_next):
+        """Compute all units; i, f, g and o take the places of x_i, x_f, x_g and x_o."""
+        for k in range(c.size):
+            x_i[k], x_f[k], x_g[k], x_o[k], h_next[k], c_next[k] = cell(
                 x_i[k], x_f[k], x_g[k], x_o[k], c[k]
             )
 
     @merge
     def advance(step, work, t, memory, after, width):
+        """Compute time step t of `width` sequences."""
         columns, size, row = step.columns, step.size_out, step.width_out
-        inputs = inputs_of(step, work)[t * width * columns : (t + 1) * width * columns]
-        outputs = outputs_of(step, work)[t * width * row : (t + 1) * width * row]
+        inputs = at_step(inputs_of(step, work), t, width * columns)
+        outputs = at_step(outputs_of(step, work), t, width * row)
         sums = Matrix(address(inputs), 0, columns, 1)
         left = Matrix(address(memory), 0, step.option, 1)
-        product(left, recurrent(step, work), sums, sums, (width, step.rows, columns), none)
+        product(left, recurrent(step, work), sums, sums, (width, step.rows, columns), no_floor)
         fill(after, zero)
         for b in range(width):
-            x, at = inputs[b * columns :], b * step.option
-            run(
-                x[:size], x[size : 2 * size], x[2 * size : 3 * size], x[3 * size : 4 * size],
-                memory[at + row : at + row + size], after[at + row : at + row + size],
-                outputs[b * row : b * row + size],
+            x, h = inputs[b * columns :], b * step.option
+            c = h + row
+            run_cell(
+                gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(x, 3, size),
+                memory[c : c + size], after[c : c + size], outputs[b * row : b * row + size],
             )  # fmt: skip
-            copy_rows(after[at : at + row], outputs[b * row : (b + 1) * row])
+            copy_rows(after[h : h + row], outputs[b * row : (b + 1) * row])
 
     return advance
 
 
 @functools.cache
-def make_through_lstm(dtype: type) -> Callable[..., None]:
-    """Make `go_back`, see `make_backward_loop`."""
-    through, add_product = specialise(through_lstm, dtype), make_add_product(dtype)
+def make_lstm_back(dtype: type) -> Callable[..., None]:
+    """Make `go_back` of an LSTM, see `make_backward_loop`; a row of the state has h, then c."""
+    cell_back, add_product = specialise(lstm_back, dtype), make_add_product(dtype)
     zero = dtype(0)
 
     @inline
-    def run(x_i, x_f, x_g, x_o, c, slopes, slopes_c, by_output):
+    def run_back(i, f, g, o, c, by_h, by_c, by_output):
+        """Overwrite gates and `by_c`, by c', with derivatives by x_i, x_f, x_g, x_o and c."""
         for k in range(c.size):
-            x_i[k], x_f[k], x_g[k], x_o[k], slopes_c[k] = through(
-                x_i[k], x_f[k], x_g[k], x_o[k], c[k], slopes[k] + by_output[k], slopes_c[k]
+            i[k], f[k], g[k], o[k], by_c[k] = cell_back(
+                i[k], f[k], g[k], o[k], c[k], by_h[k] + by_output[k], by_c[k]
             )
 
     @merge
     def go_back(step, work, t, memory, slopes, width):
+        """Go back through time step t of `width` sequences."""
         columns, size, row = step.columns, step.size_out, step.width_out
-        inputs = inputs_of(step, work)[t * width * columns : (t + 1) * width * columns]
-        by_outputs = output_slopes(step, work)[t * width * row : (t + 1) * width * row]
+        inputs = at_step(inputs_of(step, work), t, width * columns)
+        by_outputs = at_step(output_slopes(step, work), t, width * row)
         for b in range(width):
-            x, at = inputs[b * columns :], b * step.option
-            run(
-                x[:size], x[size : 2 * size], x[2 * size : 3 * size], x[3 * size : 4 * size],
-                memory[at + row : at + row + size], slopes[at : at + size],
-                slopes[at + row : at + row + size], by_outputs[b * row : b * row + size],
+            x, h = inputs[b * columns :], b * step.option
+            c = h + row
+            run_back(
+                gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(x, 3, size),
+                memory[c : c + size], slopes[h : h + size], slopes[c : c + size],
+                by_outputs[b * row : b * row + size],
             )  # fmt: skip
-            fill(slopes[at : at + row], zero)
+            fill(slopes[h : h + row], zero)
         add_product(step, work, inputs, slopes, width)
 
     return go_back
@@ -517,19 +536,19 @@ LONGEST = 64.0
 MIN_GRU = Kind(
     "min_gru",
     make_forward_loop(make_min_gru),
-    make_backward_loop(make_through_min_gru, make_nothing),
+    make_backward_loop(make_min_gru_back, make_nothing),
     is_private=True,
 )
 GRU = Kind(
     "gru",
     make_forward_loop(make_gru),
-    make_backward_loop(make_through_gru, make_finish(True, products_of)),
+    make_backward_loop(make_gru_back, make_finish(True, products_of)),
     is_private=True,
 )
 LSTM = Kind(
     "lstm",
     make_forward_loop(make_lstm),
-    make_backward_loop(make_through_lstm, make_finish(False, inputs_of)),
+    make_backward_loop(make_lstm_back, make_finish(False, inputs_of)),
     is_private=True,
 )
 

@@ -48,12 +48,17 @@ def group_of(step):
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`."""
-    zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
+    """Make `forward(step, work)`, see `Kind`.
+
+    Inputs are overwritten with z = (x - mean) / deviation, which the backward pass reads with the
+    inverse deviations in the saved units.
+    """
+    zero, one, no_floor = dtype(0), dtype(1), dtype(-np.inf)
     epsilon = dtype(NORM_EPSILON)
 
     @inline
     def center(row):
+        """Subtract the mean of a row."""
         total = zero
         for k in range(row.size):
             total += row[k]
@@ -63,6 +68,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
     @inline
     def variance(row):
+        """Return the variance of a row whose mean is 0."""
         total = zero
         for k in range(row.size):
             total += row[k] * row[k]
@@ -70,13 +76,14 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
     @inline
     def scale(units, row, inverse, gains, shifts, floor):
+        """Divide a row by its deviation, and write it with gains and shifts to `units`."""
         for k in range(row.size):
             row[k] *= inverse
             units[k] = max(row[k] * gains[k] + shifts[k], floor)
 
     @outline
     def forward(step, work):
-        floor = zero if step.floor != 0 else none
+        floor = zero if step.floor != 0 else no_floor
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
         size, parameters = group_of(step), parameters_of(step, work)
         shifts = parameters.size // 2
@@ -85,21 +92,22 @@ def make_forward(dtype: type) -> Callable[..., None]:
         fill(outputs, zero)
         for i in range(inverses.size):
             begin = i // count * step.width_in + i % count * size
-            row, made = inputs[begin : begin + size], outputs[begin : begin + size]
+            row, units = inputs[begin : begin + size], outputs[begin : begin + size]
             center(row)
             inverses[i] = one / np.sqrt(variance(row) + epsilon)
-            scale(made, row, inverses[i], parameters[:size], parameters[shifts:], floor)
+            scale(units, row, inverses[i], parameters[:size], parameters[shifts:], floor)
 
     return forward
 
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)`, see `Kind`."""
+    """Make `backward(step, work)`, see `Kind`; inputs hold z of the forward pass."""
     zero = dtype(0)
 
     @inline
     def add_products(sums, row, other):
+        """Add the products of two rows, number by number."""
         for k in range(row.size):
             sums[k] += row[k] * other[k]
 
