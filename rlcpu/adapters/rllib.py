@@ -108,7 +108,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
             self._buffer.update_priorities(indices, weight)
 
     def _note_added(self, new: int, steps: int, gone: int, overwritten: int) -> None:
-        """RLlib's metrics of an add."""
+        """Keep RLlib's metrics of an add."""
         named: dict[str, Any] = {}
         for owner, key in (("agent", DEFAULT_AGENT_ID), ("module", DEFAULT_MODULE_ID)):
             named[f"{owner}_to_num_episodes_added"] = {key: new}
@@ -184,7 +184,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         return episodes
 
     def _note_sampled(self, size: int, different: int, n: int) -> None:
-        """RLlib's metrics of a sample."""
+        """Keep RLlib's metrics of a sample."""
         named: dict[str, Any] = {}
         for owner, key in (("agent", DEFAULT_AGENT_ID), ("module", DEFAULT_MODULE_ID)):
             named[f"{owner}_to_num_steps_sampled"] = {key: size}
@@ -214,11 +214,11 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
     # ------------------------------------------------------------ what there is
 
     def get_num_timesteps(self, module_id: Any = None) -> int:
-        """Transitions that are there."""
+        """Return the number of transitions that are held."""
         return 0 if self._buffer is None else len(self._buffer)
 
     def get_num_episodes(self, module_id: Any = None) -> int:
-        """Episodes of which a transition is there."""
+        """Return the number of episodes of which a transition is held."""
         return len(self._ends)
 
     __len__ = get_num_episodes
@@ -236,7 +236,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
 
 
 def _transitions(episode: SingleAgentEpisode) -> dict[str, Any]:
-    """Arrays (length of the episode, ...) by name."""
+    """Return arrays (length of the episode, ...) by name."""
     observations, actions = episode.get_observations(), episode.get_actions()
     observations = stack(observations) if isinstance(observations, list) else observations
     actions = stack(actions) if isinstance(actions, list) else actions

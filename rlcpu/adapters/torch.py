@@ -68,7 +68,7 @@ class TensorRollout(NamedTuple):
 
 
 def as_tensors(data: Any) -> Any:
-    """Arrays as tensors that share their memory, in the containers that they came in.
+    """Return arrays as tensors that share their memory, in the containers that they came in.
 
     What is written to one is seen in the other: `collect(out=rollout)` and `sample(out=batch)`
     overwrite tensors too.
@@ -138,7 +138,7 @@ class ActorCritic(nn.Module):
             self.register_buffer(name, _shared(policy, name))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Outputs of the policy, and values.
+        """Return the outputs of the policy, and the values.
 
         Args:
             observations: (..., *observation_shape), as environments give them.
@@ -178,7 +178,7 @@ class ActorCritic(nn.Module):
         return (center + half * x).clamp(low, high)
 
     def _inputs(self, observations: Tensor) -> Tensor:
-        """(..., observation_size) float32; of a choice zeros and one one."""
+        """Return observations (..., observation_size) float32; of a choice zeros and one one."""
         size = len(self.observation_mean)
         if not self.shape:
             return nn.functional.one_hot(observations.long(), size).float()

@@ -165,7 +165,7 @@ def describe_import_error(module: str, error: BaseException) -> str:
 
 
 def last_line_of_user(module: str, error: BaseException) -> tuple[str, int] | None:
-    """File and line of the last call in the user's code; None if it was never reached."""
+    """Return file and line of the last call in the user's code; None if it was never reached."""
     paths = sysconfig.get_paths()
     folders = [os.path.dirname(os.path.abspath(rlcpu.__file__))]
     folders += [paths[name] for name in ("stdlib", "purelib", "platlib")]

@@ -271,7 +271,7 @@ def few_and_many(env_id: str, many: int) -> tuple[int, ...]:
 
 
 def warm_step(env_id: str, dtype: str) -> None:
-    """`env.step`, in few environments (serial kernels) and many (parallel kernels)."""
+    """Compile `env.step`, in few environments (serial kernels) and many (parallel kernels)."""
     for num_envs in few_and_many(env_id, 1 << 16):
         env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
         env.reset(seed=0)
@@ -279,7 +279,7 @@ def warm_step(env_id: str, dtype: str) -> None:
 
 
 def warm_collect(env_id: str, dtype: str) -> None:
-    """`simulate` and `collect` with the policies that take no code of the user's."""
+    """Compile `simulate` and `collect` with the policies that take no code of the user's."""
     for num_envs in few_and_many(env_id, 1 << 14):
         env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
         env.reset(seed=0)

@@ -28,7 +28,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def plot(args: argparse.Namespace) -> int:
-    """`rlcpu plot`: draw the curves of several tables into one picture."""
+    """Run `rlcpu plot`: draw the curves of several tables into one picture."""
     curves = {name: read_curve(name) for name in args.tables}
     labels = [Path(name).stem for name in curves]
     unique = len(set(labels)) == len(labels)
@@ -39,7 +39,7 @@ def plot(args: argparse.Namespace) -> int:
 
 
 def read_curve(name: str) -> list[tuple[float, float]]:
-    """(steps, mean return) of each line of a table.
+    """Return (steps, mean return) of each line of a table.
 
     Raises:
         CommandError: it cannot be read, or is another table.
@@ -123,7 +123,7 @@ def check_renderer(agent: Agent) -> None:
 
 
 def film(agent: Agent, seed: int) -> Iterator[NDArray[np.uint8]]:
-    """Pictures (height, width, 3) of one greedy episode, from its start to its end."""
+    """Yield pictures (height, width, 3) of one greedy episode, from its start to its end."""
     # Pictures in memory need neither a screen nor a greeting.
     for name, value in (("PYGAME_HIDE_SUPPORT_PROMPT", "1"), ("SDL_VIDEODRIVER", "dummy")):
         os.environ.setdefault(name, value)

@@ -102,7 +102,7 @@ def next_seed(agent: Agent) -> int:
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    """`rlcpu eval`: evaluate a saved agent greedily, and film it; returns the exit code."""
+    """Run `rlcpu eval`: evaluate a saved agent greedily, and film it; returns the exit code."""
     from rlcpu.envs.gymnasium.task import EnvironmentFailure
     from rlcpu.train.evaluate import EndlessEpisodeError
 
@@ -168,7 +168,7 @@ def check_files_of_load(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def tensorboard(folder: str | None) -> Iterator[dict[str, TensorBoard]]:
-    """Options of `learn` with a callback that writes to a folder, if there is one.
+    """Give the options of `learn` with a callback that writes to a folder, if there is one.
 
     Raises:
         CommandError: it cannot be written, or tensorboard is missing.
@@ -188,7 +188,7 @@ def tensorboard(folder: str | None) -> Iterator[dict[str, TensorBoard]]:
 
 @contextlib.contextmanager
 def terminating() -> Iterator[None]:
-    """SIGTERM raises `Terminated` in this block."""
+    """Raise `Terminated` on SIGTERM in this block."""
 
     def stop(*_: object) -> NoReturn:
         raise Terminated
@@ -286,7 +286,7 @@ def load_agent(args: argparse.Namespace) -> Agent:
 
 
 def schedules_of(config: Any) -> list[str]:
-    """Names of settings that say how others fall over the steps of a run."""
+    """Return the settings that say how others change over the steps of a run, by name."""
     names = "learning_rate_schedule", "clip_schedule"  # that of exploration has steps of its own
     return [name for name in names if name in config.names()]
 

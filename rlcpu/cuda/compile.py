@@ -60,7 +60,7 @@ def kernel(
     exact: bool = False,
     max_registers: int | None = None,
 ) -> Any:
-    """Decorator: a driver as a `Kernel`; the functions that it closes over are rebuilt by `device`.
+    """Return a decorator that makes a `Kernel` of a driver, whose closure `device` rebuilds.
 
     It is compiled at its first launch with arguments of new types.
 

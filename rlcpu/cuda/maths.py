@@ -24,7 +24,7 @@ _ONE, _TWO = np.float32(1), np.float32(2)
 
 
 def tanh(x: Any) -> Any:
-    """Hyperbolic tangent for networks, 3e-7 off at most: five instructions; libdevice's, 30."""
+    """Return tanh for networks, 3e-7 off at most: five instructions; libdevice's has 30."""
     return _ONE - libdevice.fast_fdividef(_TWO, _ONE + libdevice.fast_expf(_TWO * x))
 
 

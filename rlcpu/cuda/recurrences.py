@@ -54,12 +54,12 @@ class StepsAxis(NamedTuple):
 
     @property
     def num_steps(self) -> int:
-        """Length of the axis."""
+        """Return the length of the axis."""
         return self.shape[self.axis]
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Number of indices before the axis, its length, and number of indices after it."""
+        """Return the numbers of indices before the axis, along it, and after it."""
         shape, axis = self.shape, self.axis
         return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
@@ -236,7 +236,7 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
 
 @functools.cache
 def window_kernel(rule: Rule, dtype: Any) -> Any:
-    """Driver: (steps, last, options, sizes, window, first), a thread for each window of a lane.
+    """Make the driver (steps, last, options, sizes, window, first): a thread for each window.
 
     y of a step is b + a * (b' + a' * (...)) over the `window` steps from it on, and the innermost
     y is the value after the last of them. Time runs backward. What a thread reads its neighbours
@@ -310,7 +310,7 @@ THREADS = 4 if SIMULATED else 256
 
 
 def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype: Any) -> Any:
-    """Driver (x, y, initial, sizes, direction, broken, out): a block scans a row, tile by tile.
+    """Make the driver (x, y, initial, sizes, direction, broken, out): a block scans a row.
 
     A state, two numbers of `dtype`, says what a piece of a row does to what comes before it. States
     are merged in any order of pairs. `broken` int32 (rows,) is set to 1 where one is not finite.

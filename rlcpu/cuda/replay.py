@@ -71,7 +71,7 @@ class DeviceStorage(storage.Storage):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the rows."""
+        """Return the number of bytes of the rows."""
         return sum(field.nbytes for field in self.fields)
 
     def check(self, batch: Any, max_axes: int) -> tuple[list[Any], tuple[int, ...]]:

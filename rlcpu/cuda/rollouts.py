@@ -137,7 +137,7 @@ def rollout_kernel(
 
 
 def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable[..., Any], ...]:
-    """Everything."""
+    """Make `see`, `put` and `finish` that record every step."""
     zero, width = np.float32(0), env.observation_rows
     observe, valued = compile_lane(env, dtype).observe, decide.evaluate is not None
     put_seen, put_action = write(width, np.float32), write(max(env.action_size, 1), np.float32)
@@ -172,7 +172,7 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable
 
 
 def _add_up() -> tuple[Callable[..., Any], ...]:
-    """Sums of the episodes that ended: of returns, of their squares, of episodes and of steps."""
+    """Make `see`, `put` and `finish` that add up returns, their squares, episodes and steps."""
     one = u32(1)
 
     def see(out, at, observation):

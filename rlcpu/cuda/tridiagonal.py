@@ -46,7 +46,7 @@ class Raw(NamedTuple):
 
 
 def _make_tiles(width: int) -> tuple[Any, Any]:
-    """Device functions: equations to tiles in shared memory, unknowns from one to the result.
+    """Make device functions that load equations to tiles in shared memory, and store unknowns.
 
     A row of a tile is one number longer than what it holds, so that 32 threads that read a column
     find it in 32 banks. Eight numbers are on the way at once, wherever systems end: a branch, or a
@@ -181,7 +181,7 @@ def _make_ascend(dtype: Any, store: Any) -> Any:
 
 @functools.cache
 def solve_kernel(dtype: Any, pivoting: bool) -> Any:
-    """Driver: (arrays, lengths, sizes, shift, pivots, out, status), in blocks of `WARP` threads.
+    """Make the driver (arrays, lengths, sizes, shift, pivots, out, status), by blocks of `WARP`.
 
     `arrays` is a `Raw` of `Strided`; `lengths` int64 has the number of unknowns of each system, or
     one for all; `shift` is 1 for transposed systems, else 0; `pivots` is scratch, `KEPT` * n
@@ -259,12 +259,12 @@ def _multiprocessors() -> int:
 
 @functools.cache
 def _cache_bytes() -> int:
-    """Size of the second cache; in the simulator so small that threads solve several systems."""
+    """Return the size of the second cache; in the simulator so small that threads loop."""
     return 2**11 if SIMULATED else int(cuda.get_current_device().L2_CACHE_SIZE)
 
 
 def _threads(systems: int, each: int) -> int:
-    """Threads of the grid, whole warps: as many as three quarters of the second cache hold."""
+    """Return the threads of the grid, whole warps: as many as 3/4 of the second cache hold."""
     fitting = max(3 * _cache_bytes() // 4 // each, LEAST * _multiprocessors())
     most = min(fitting, MOST * _multiprocessors(), systems)
     return -(-most // WARP) * WARP

@@ -231,7 +231,7 @@ class Cluster:
             return self.ray.put(value)
 
     def store_bytes(self) -> int:
-        """Size of the smallest object store of a machine."""
+        """Return the size of the smallest object store of a machine."""
         alive = [each["Resources"] for each in self.ray.nodes() if each["Alive"]]
         return int(min(each.get("object_store_memory", math.inf) for each in alive))
 

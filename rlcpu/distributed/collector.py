@@ -71,7 +71,7 @@ class CollectorBase:
 def start_collectors(
     cluster: Any, kind: type[CollectorBase], arguments: Iterable[Any]
 ) -> list[Any]:
-    """Collectors that are ready, one for each (positional, keyword) arguments; see `Cluster`."""
+    """Start collectors, one for each (positional, keyword) arguments; see `Cluster`."""
     collectors = [cluster.start(kind, *positional, **options) for positional, options in arguments]
     for each in collectors:
         each.revive()

@@ -159,7 +159,7 @@ class Session:
     def _start_shards(
         self, kind: Any, count: int, example: Any, folder: Any, save_period: float
     ) -> list[RayActor]:
-        """Shards like the agent's own buffer, which share its capacity."""
+        """Start shards like the agent's own buffer, which share its capacity."""
         buffer = self._own_buffer
         options = {"capacity": -(-buffer.capacity // count), "example": example}
         if kind is PrioritizedReplayBuffer:
@@ -178,7 +178,7 @@ class Session:
         ]
 
     def _start_collectors(self, kind: Any, seeds: list[int]) -> list[RayActor]:
-        """Collectors that act as the agent does."""
+        """Start collectors that act as the agent does."""
         agent, buffer, config = self.agent, self._own_buffer, self.agent.config
         options = {
             "num_envs": config.num_envs,

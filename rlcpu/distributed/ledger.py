@@ -49,7 +49,7 @@ class Ledger:
 
     @property
     def lost(self) -> int:
-        """All that was lost."""
+        """Return everything that was lost."""
         return self.lost_with_collectors + self.lost_on_the_way + self.lost_with_shards
 
     def check(self) -> None:

@@ -155,7 +155,7 @@ class ShardedReplay:
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:
-        """Transitions that each shard holds, as far as is known here."""
+        """Return how many transitions each shard holds, as far as is known here."""
         return [standing.held for standing in self._standings]
 
     # ------------------------------------------------------------ adding
@@ -317,7 +317,7 @@ class ShardedReplay:
 
     @property
     def num_on_the_way(self) -> int:
-        """Transitions that were sent, and are not known to be stored."""
+        """Return how many transitions were sent and are not known to be stored."""
         return self.ledger.on_the_way
 
     # ------------------------------------------------------------ sampling
@@ -376,7 +376,7 @@ class ShardedReplay:
         return out
 
     def _new_batch(self, size: int) -> Batch:
-        """Memory of a batch."""
+        """Return arrays for a batch."""
         fields, lead = self.structure.fields, (*self._lead, size)
         leaves = [np.empty((*lead, *field.shape), field.dtype) for field in fields]
         batch = Batch(self.structure.unflatten(leaves), leaves, np.empty(size, np.int64), self)

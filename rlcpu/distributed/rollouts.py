@@ -191,7 +191,7 @@ class RolloutSession:
         return [made[i] for i in range(len(states))]
 
     def _size(self, i: int, num_steps: int) -> int:
-        """Steps of all environments of a part."""
+        """Return the number of steps of all environments of a part."""
         return num_steps * (self._parts[i].stop - self._parts[i].start)
 
     def close(self) -> None:

@@ -130,7 +130,7 @@ class ReplayShard:
 
     @property
     def _items(self) -> Items:
-        """What is drawn, transitions or sequences; each has a slot and a ticket."""
+        """Return the items that are drawn, transitions or sequences; each has slot and ticket."""
         return self.buffer._items
 
     def standing(self) -> Standing:
@@ -245,7 +245,7 @@ class ReplayShard:
         return self.standing()
 
     def _begun(self, before: int) -> Any:
-        """Ranges of slots of items that began with the steps added since so many."""
+        """Return ranges of slots of items that began with the steps added since so many."""
         items = self._items
         begin, end = (-(-step // items.period) for step in (before, self.buffer.num_added))
         return spans(begin, end, items.per_env, items.num_envs)

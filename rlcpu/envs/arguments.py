@@ -26,7 +26,7 @@ def check_mode(mode: Any) -> AutoresetMode:
 
 
 def check_dtype(dtype: Any) -> type:
-    """`np.float32` or `np.float64`."""
+    """Return `np.float32` or `np.float64`."""
     try:
         return _DTYPES[np.dtype(dtype).name]
     except (TypeError, KeyError):
@@ -77,7 +77,7 @@ def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | Non
 
 
 def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
-    """Indices of the actions which the environment cannot take."""
+    """Return the indices of the actions that the environment cannot take."""
     if dynamics.choices:
         return np.flatnonzero(((actions < 0) | (actions >= dynamics.choices)).any(axis=1))
     if dynamics.is_discrete:
@@ -87,7 +87,7 @@ def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
 
 
 def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
-    """Message that names the first of the bad actions."""
+    """Return a message that names the first of the bad actions."""
     number = "a number" if dynamics.engine is None else "finite numbers"
     wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else number
     if dynamics.choices:

@@ -217,7 +217,7 @@ class Dynamics:
 
     @property
     def engine(self) -> Any:
-        """Class of the engine that runs it; None for those of our own kernels."""
+        """Return the class of the engine that runs it; None for those of our own kernels."""
         return engine_of(type(self))
 
     @property
@@ -242,12 +242,12 @@ class Dynamics:
 
     @property
     def written_shape(self) -> tuple[int, ...]:
-        """Shape of `out`; () where `observe` returns an observation."""
+        """Return the shape of `out`; () where `observe` returns an observation."""
         return self.observation_space.shape or () if self.writes_observation else ()
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Names of its scalar functions."""
+        """Return the names of the scalar functions."""
         return tuple(
             name for name in ARGUMENTS if name not in OPTIONAL or getattr(self, name) is not None
         )
@@ -285,7 +285,7 @@ class Dynamics:
         return params._replace(**{name: getattr(drawn, name) for name in self.randomized})
 
     def sample_start(self) -> tuple[Any, Any]:
-        """State and params after one reset."""
+        """Return state and params after one reset."""
         params = self.draw_params(TrialRng(0.5))
         draws = trial_draws(self, "reset", 0.5)
         return call_function(self, "reset", self.reset, draws, params), params
@@ -325,7 +325,7 @@ class Dynamics:
 
     @property
     def state_size(self) -> int:
-        """Numbers in a state; a board counts as one."""
+        """Return how many numbers a state has; a board counts as one."""
         return sum(max(field.size, 1) for field in self.state.fields)
 
     def takes_rng(self, name: str) -> bool:
@@ -339,23 +339,23 @@ class Dynamics:
 
     @property
     def action_size(self) -> int:
-        """Numbers in the action of a `Box` or a `MultiDiscrete`; 0 for a `Discrete`."""
+        """Return the numbers in the action of a `Box` or `MultiDiscrete`; 0 for a `Discrete`."""
         return 0 if isinstance(self.action_space, Discrete) else int(self.action_space.shape[0])
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """Choices of each number of a `MultiDiscrete`; () for other actions."""
+        """Return the choices of each number of a `MultiDiscrete`; () for other actions."""
         space = self.action_space
         return tuple(space.nvec.tolist()) if isinstance(space, MultiDiscrete) else ()
 
     @property
     def num_actions(self) -> int:
-        """Choices of a `Discrete`; 0 for others."""
+        """Return the choices of a `Discrete`; 0 for others."""
         return int(self.action_space.n) if isinstance(self.action_space, Discrete) else 0
 
     @property
     def num_masked(self) -> int:
-        """Actions that a mask tells of: all of them, or 0 without `action_mask`."""
+        """Return how many actions a mask tells of: all of them, or 0 without `action_mask`."""
         return self.num_actions if self.action_mask else 0
 
     def with_params(self, **params: Any) -> Dynamics:

@@ -251,11 +251,11 @@ class NetworkPolicy(RunsNetworks):
         return checked
 
     def state(self) -> dict[str, Array]:
-        """Every array that a user or an agent may change, by name: what a checkpoint keeps."""
+        """Return all arrays that users and agents may change, by name: what a checkpoint keeps."""
         return {name: getattr(self, name) for name in ARRAYS}
 
     def evaluate(self, observations: npt.ArrayLike) -> Array:
-        """Values of observations.
+        """Return the values of observations.
 
         Args:
             observations: (n, observation_size).
@@ -279,7 +279,7 @@ class NetworkPolicy(RunsNetworks):
         state: npt.ArrayLike | None = None,
         starts: npt.ArrayLike | None = None,
     ) -> Any:
-        """Logits (n, num_actions) or means (n, action_size) float32 for (n, observation_size).
+        """Return logits (n, num_actions) or means (n, action_size) for (n, observation_size).
 
         Args:
             observations: of n environments.
@@ -575,7 +575,7 @@ class Critic:
         mean[:], scale[:] = policy.observation_mean, policy.observation_scale
 
     def evaluate(self, observations: Array) -> Array:
-        """(n,) float32 values of (n, observation_size) observations."""
+        """Return values (n,) float32 of observations (n, observation_size)."""
         return self._policy.evaluate(observations)
 
     def evaluate_sequences(self, observations: Array, states: Array) -> Array:

@@ -185,7 +185,7 @@ def uniform_discrete(
 
 @functools.cache
 def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
-    """Scalar policy that draws one of the allowed ones of `size` actions.
+    """Make a scalar policy that draws one of the allowed ones of `size` actions.
 
     It takes the last one that has at most `uniform * count` allowed ones before it.
     """
@@ -224,7 +224,7 @@ def _loop_uniform_allowed(size: int) -> Callable[..., Any]:
 
 @functools.cache
 def uniform_choices(size: int) -> Callable[..., Any]:
-    """Scalar policy that draws `size` whole numbers, number k of 0 to `params[k]` - 1.
+    """Make a scalar policy that draws `size` whole numbers, number k of 0 to `params[k]` - 1.
 
     The last of its params is the log-probability.
     """
@@ -235,7 +235,7 @@ def uniform_choices(size: int) -> Callable[..., Any]:
 
 @functools.cache
 def uniform_box(size: int) -> Callable[..., Any]:
-    """Scalar policy that draws each of `size` numbers from [low, low + width).
+    """Make a scalar policy that draws each of `size` numbers from [low, low + width).
 
     Its params are `size` lows, `size` widths, and the log-density.
     """

@@ -161,7 +161,7 @@ def make_vec(
 
 
 def make_scalar(environment: str, **options: Any) -> ScalarEnv:
-    """Entry point of `gymnasium.make("rlcpu/...")`; the options are those of `make_vec`."""
+    """Make the environment of `gymnasium.make("rlcpu/...")`; options are those of `make_vec`."""
     settings, params = _split(options)
     dynamics = find(environment).with_params(**params)
     return ScalarEnv(dynamics, **settings)
@@ -172,7 +172,7 @@ make_scalar.metadata = {"render_modes": ["human", "rgb_array"]}  # type: ignore[
 
 
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the vector environment, and parameters of the dynamics."""
+    """Split options into settings of the vector environment and parameters of the dynamics."""
     names = ("dtype", "planes", "autoreset_mode", "max_episode_steps", "num_threads", "render_mode")
     settings = {k: v for k, v in options.items() if k in names}
     return settings, {k: v for k, v in options.items() if k not in names}

@@ -114,7 +114,7 @@ def _set_params(env: Any, params: Any) -> None:
 
 
 def _fps(dynamics: Dynamics) -> int:
-    """Frames a second of the original environment, or fewer where each cell counts."""
+    """Return frames a second of the original environment, or fewer where each cell counts."""
     if dynamics.original is None:
         return 10 if dynamics.picture else 30
     entry = gymnasium.spec(dynamics.original).entry_point

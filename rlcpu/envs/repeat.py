@@ -140,7 +140,7 @@ def _address(kind: Any) -> int:
 
 
 def sources_of(repeat: Repeat, rollout: Rollout) -> dict[str, tuple[int, int]]:
-    """Address of the first row, and bytes from a row to the next, of each field of transitions."""
+    """Return for each field the address of its first row, and bytes from a row to the next."""
     records, stride, size = rollout.records, 4 * repeat.rows, rollout.rewards.size
     rewards = repeat.singles if repeat.singles.size else records.rewards
     actions, masks = records.actions, repeat.masks

@@ -42,7 +42,7 @@ class Statistics:
 
     @classmethod
     def of_sums(cls, num_steps: int, sums: Sequence[float], num_cut_off: int) -> Statistics:
-        """From what `rlcpu.envs.engine.rollout` adds up."""
+        """Make the results of the sums of `rlcpu.envs.engine.rollout`."""
         episodes, returns, squares, _, lengths = sums
         if episodes == 0:
             return cls(num_steps, 0, math.nan, math.nan, math.nan, num_cut_off)
@@ -145,7 +145,7 @@ class Rollout:
         self._source: object = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what `_bind` makes: a copy has arrays of its own."""
+        """Return the attributes without those of `_bind`: a copy has arrays of its own."""
         bound = ("_arrays", "_shown", "_source", "outputs")
         return {name: value for name, value in self.__dict__.items() if name not in bound}
 
@@ -199,7 +199,7 @@ class Rollout:
         return self._masks(self.records.last, self.form.num_envs)
 
     def _masks(self, rows: Any, *shape: int) -> Array | None:
-        """Action masks from the numbers that hold observations."""
+        """Decode action masks from the rows that hold observations."""
         view = self.form.view
         return view.masks(rows.reshape(*shape, self.form.rows)) if view.num_masked else None
 
@@ -209,7 +209,7 @@ class Rollout:
 
     @property
     def inputs(self) -> Array:
-        """(T, N, observation_size) float32, what a network sees of `observations`.
+        """Return `observations` as a network reads them, (T, N, observation_size) float32.
 
         A choice is one of `observation_size` zeros and ones, planes are flat.
         """
@@ -224,7 +224,7 @@ class Rollout:
 
     @functools.cached_property
     def last_values(self) -> Array:
-        """(N,) float32, of `last_observations`."""
+        """Return the values of `last_observations`, (N,) float32."""
         if self._critic is None:
             return np.zeros(self.form.num_envs, np.float32)
         rows = self.records.last.reshape(self.form.num_envs, -1)
@@ -235,7 +235,7 @@ class Rollout:
 
     @property
     def starts(self) -> Array:
-        """(T, N) bool, whether an episode of this rollout begins with the step, and another ended.
+        """Tell where a new episode begins after another one of this rollout, (T, N) bool.
 
         Where one begins with the first step, `states` has zeros.
         """
@@ -245,13 +245,13 @@ class Rollout:
 
     @functools.cached_property
     def _ends(self) -> Array:
-        """(F,) int64, step * N + environment of each end."""
+        """Return step * N + environment of each end, (F,) int64."""
         terminated, truncated = self._arrays.to_host(self.records.flags).reshape(2, -1)
         return np.flatnonzero(terminated | truncated)
 
     @functools.cached_property
     def final_indices(self) -> Array:
-        """(F, 2) int64, [step, environment] of each end, in time-major order."""
+        """Return [step, environment] of each end, (F, 2) int64, in time-major order."""
         shape = self.num_steps, self.form.num_envs
         return np.stack(np.unravel_index(self._ends, shape), axis=1)
 
@@ -269,7 +269,7 @@ class Rollout:
 
     @functools.cached_property
     def final_values(self) -> Array:
-        """(T, N) float32, the value of the final observation where an episode was truncated.
+        """Return the value of the final observation where an episode was truncated, (T, N) float32.
 
         It is what the return has to be bootstrapped with; 0 elsewhere, and where the episode
         terminated as well.
@@ -340,12 +340,12 @@ class Rollout:
 
     @functools.cached_property
     def episode_returns(self) -> Array:
-        """(F,) float64."""
+        """Return the undiscounted returns of the episodes that ended, (F,) float64."""
         return self._at_ends(self.records.totals).astype(np.float64)
 
     @functools.cached_property
     def episode_lengths(self) -> Array:
-        """(F,) int64, in steps."""
+        """Return the steps of the episodes that ended, (F,) int64."""
         return self._at_ends(self.records.lengths).astype(np.int64)
 
     def _at_ends(self, array: Any) -> Array:

@@ -131,7 +131,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
 
     @property
     def state(self) -> Any:
-        """(state_size,), a copy; assign an array to set it. Or the NamedTuple that the state is.
+        """Return a copy of the state, (state_size,), or a NamedTuple of it; assign to set it.
 
         An episode that has ended begins anew with the state that is set.
 
@@ -161,7 +161,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
 
     @property
     def params(self) -> Any:
-        """The present parameters, a NamedTuple, of which `randomize` draws some at each reset."""
+        """Return the present parameters, a NamedTuple; `randomize` draws some at each reset."""
         return next(iter(self._batch.engine.params_of_each()), self.dynamics.params)
 
     def render(self) -> Any:

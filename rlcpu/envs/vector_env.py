@@ -55,7 +55,7 @@ class Parameters:
 
     @property
     def params(self) -> Any:
-        """The present parameters, under the names that they have as attributes of their own."""
+        """Return the present parameters, by the names that they have as attributes."""
         raise NotImplementedError
 
     if not TYPE_CHECKING:  # type checkers shall find misspelt names
@@ -310,7 +310,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
     @property
     def state(self) -> Any:
-        """(num_envs, state_size), a copy; assign an array to set it.
+        """Return a copy of the states, (num_envs, state_size); assign an array to set them.
 
         Where the state is a NamedTuple, its fields are attributes: see `States`. Setting the state
         of a finished environment starts a new episode there.
@@ -344,7 +344,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
     @property
     def params(self) -> Any:
-        """The present parameters, a NamedTuple: a copy.
+        """Return a copy of the present parameters, a NamedTuple.
 
         Those that vary are arrays (num_envs,) of the environment's dtype: numbers that differ from
         environment to environment, and those that `randomize` drew at the last reset. All others

@@ -44,7 +44,7 @@ _ready, _shown = 0, 0
 
 
 def seconds() -> float:
-    """Seconds in which this process has compiled kernels, loaded them or waited for them."""
+    """Return the seconds in which this process has compiled, loaded or awaited kernels."""
     with _lock:
         return _total + (time.perf_counter() - _since if _running else 0.0)
 

@@ -66,11 +66,11 @@ class Board(int):
         return super().__new__(cls, int(bits))
 
     def set(self, cell: int) -> Board:
-        """This board and one more cell."""
+        """Return this board with one more cell."""
         return self | _board_of(cell)
 
     def clear(self, cell: int) -> Board:
-        """This board without one cell."""
+        """Return this board without one cell."""
         return self & ~_board_of(cell)
 
     def test(self, cell: int) -> bool:
@@ -174,7 +174,7 @@ def board_of_words(typing, low, high):
 
 @intrinsic
 def _count_bits(typing, word):
-    """Bits of a uint64 that are set, as int64."""
+    """Return how many bits of a uint64 are set, as int64."""
     return types.int64(types.uint64), lambda _, builder, __, args: builder.ctpop(args[0])
 
 
@@ -329,7 +329,7 @@ def _nth(self, k):
 
 @intrinsic
 def _lowest_bit(typing, word):
-    """Position of the lowest bit of a uint64; 64 of 0."""
+    """Return the position of the lowest bit of a uint64; 64 of 0."""
     of_zero = ir.Constant(ir.IntType(1), 0)
     return types.int64(types.uint64), lambda _, builder, __, args: builder.cttz(args[0], of_zero)
 

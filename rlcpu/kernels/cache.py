@@ -43,7 +43,7 @@ def _files() -> hooks.CodeFiles | None:
 
 
 def cache_folder() -> Path | None:
-    """Folder of the machine code, made if need be; None where nothing can be, or others can, write.
+    """Return the folder of the machine code, made if need be; None if others can write to it.
 
     Others who can write to a parent of it can put another folder in its place, but no file of ours.
     """
@@ -66,7 +66,7 @@ _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO
 
 @functools.cache
 def _compiler_version() -> str:
-    """Hash of what makes code beside the functions of a kernel, which its fingerprint covers.
+    """Return a hash of what decides code beside the functions of a kernel (its fingerprint).
 
     That are the versions of all that takes part, and the sources of this package that name LLVM or
     numba's interface for extensions: an intrinsic, an overload, a lowering or a pass may stand in
@@ -103,7 +103,7 @@ class KernelCache(hooks.Cache):
 
     @functools.cached_property
     def _fingerprint(self) -> str:
-        """The kernel's hash, which becomes a part of its name in machine code.
+        """Return the kernel's hash, which becomes a part of its name in machine code.
 
         Numba numbers the functions of a process to tell their symbols apart. Kernels that two
         processes compiled would meet under one symbol in a third, and share its environment: the
@@ -121,7 +121,7 @@ class KernelCache(hooks.Cache):
 
     @property
     def cache_path(self) -> str | None:
-        """Folder of the machine code, or None without one."""
+        """Return the folder of the machine code, or None without one."""
         return str(cache_folder() or "") or None
 
     def _path(self, sig: Any) -> Path | None:

@@ -42,7 +42,7 @@ from rlcpu.kernels.memory import call_at
 
 
 def kind_of(example: Any) -> Any:
-    """Numba's type of a value; fields of NamedTuples may be types already."""
+    """Return numba's type of a value; fields of NamedTuples may be types already."""
     if isinstance(example, types.Type):
         return example
     if hasattr(example, "_fields"):
@@ -52,7 +52,7 @@ def kind_of(example: Any) -> Any:
 
 
 def function_of(body: Callable[..., Any], kind: Any, **options: Any) -> int:
-    """Address of `body(view)`, which returns None, for a type of NamedTuples.
+    """Return the address of `body(view)`, which returns None, for a type of NamedTuples.
 
     Options are those of `kernel`.
     """
@@ -60,7 +60,7 @@ def function_of(body: Callable[..., Any], kind: Any, **options: Any) -> int:
 
 
 def make_call(kind: Any) -> Callable[..., None]:
-    """`call(where, values)` for kernels: the function at an address, for values of a type."""
+    """Make `call(where, values)` for kernels: it calls the function at an address with values."""
     check = _make_check(kind)
 
     @merge
@@ -72,12 +72,12 @@ def make_call(kind: Any) -> Callable[..., None]:
 
 
 def numbered_function_of(body: Callable[..., Any], kind: Any) -> int:
-    """Address of `body(view, number)`, which returns None, for a type of NamedTuples."""
+    """Return the address of `body(view, number)`, which returns None, for a type of NamedTuples."""
     return c_function(body, (View(kind), types.int64))
 
 
 def make_numbered_call(kind: Any) -> Callable[..., None]:
-    """`call(where, view, number)` for kernels, see `numbered_function_of`.
+    """Make `call(where, view, number)` for kernels, see `numbered_function_of`.
 
     Args:
         kind: type of the NamedTuples; or a function that says for a view's type which it has to be.
@@ -120,7 +120,7 @@ class View(types.Type):
         super().__init__(f"View({kind})")
 
     def field(self, name: str) -> tuple[int, Any]:
-        """Position and type of a field."""
+        """Return the position and type of a field."""
         index = self.kind.fields.index(name)
         return index, self.kind.types[index]
 
@@ -175,7 +175,7 @@ def contents(typing, here):
 
 
 def make_view(kind: Any) -> Callable[[int], Any]:
-    """`view_at(address)` for kernels: the view of a NamedTuple of a type that lies in memory."""
+    """Make `view_at(address)` for kernels: the view of a NamedTuple that lies in memory."""
 
     @intrinsic
     def view_at(typing, address):

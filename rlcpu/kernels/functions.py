@@ -33,7 +33,7 @@ COPY = "[copy]"
 
 
 def package_of(value: types.FunctionType | types.ModuleType) -> str:
-    """Top-level package of a function or a module."""
+    """Return the top-level package of a function or a module."""
     is_module = isinstance(value, types.ModuleType)
     return ((value.__name__ if is_module else value.__module__) or "").partition(".")[0]
 
@@ -54,7 +54,7 @@ def referenced_attributes(function: types.FunctionType, module: types.ModuleType
 
 
 def references(function: types.FunctionType) -> Iterator[Any]:
-    """Everything that a function reads from outside, one level deep but through modules."""
+    """Yield everything that a function reads from outside, one level deep but through modules."""
     pending = list(referenced_globals(function).values())
     visited = set()
     for value in pending:  # grows on the way
@@ -172,7 +172,7 @@ def convert_items(value: tuple[Any, ...] | list[Any], convert: Callable[[Any], A
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of everything that decides the machine code of a function or of a tuple of them.
+    """Return the SHA-256 of all that decides the machine code of a function, or of a tuple.
 
     It covers bytecode, constants, closed-over values and referenced globals, recursively through
     functions, and the source files of intrinsics. Docstrings, line numbers, file names and the hash

@@ -30,7 +30,7 @@ from rlcpu.kernels import hooks
 
 @intrinsic
 def read(typing_context, table, index):
-    """`table[index]` of an array or a tuple of equal types, with the index kept inside of it."""
+    """Return `table[index]` of an array or a tuple of equal types, the index kept inside."""
     if isinstance(table, types.BaseTuple):
         return table.dtype(table, index), _pick
     several = isinstance(index, types.BaseTuple)
@@ -56,7 +56,7 @@ def read(typing_context, table, index):
 
 @intrinsic(prefer_literal=True)
 def read_item(typing_context, table, index):
-    """`table[index]` of anything, with indices of arrays kept inside; whole numbers are int64."""
+    """Return `table[index]` of anything, an array's index kept inside; whole numbers are int64."""
     if isinstance(table, types.BaseTuple):
         if not isinstance(index, types.IntegerLiteral):
             return table.dtype(table, index), _pick
@@ -83,7 +83,7 @@ def read_item(typing_context, table, index):
 
 @intrinsic(prefer_literal=True)
 def write_item(typing_context, table, index, value):
-    """`table[index] = value` of an array, with indices kept inside.
+    """Write `table[index] = value` into an array, with indices kept inside.
 
     An array of a shape that does not fit is not written: an exception would keep other environments
     from their step.
@@ -267,7 +267,7 @@ _failures: dict[python_types.FunctionType, str] = {}
 
 @functools.cache
 def user_compiler(arrays: bool) -> type:
-    """Numba's compiler for a user's scalar function, which may be given arrays: `pipeline_class`.
+    """Return numba's compiler for a user's scalar function, which may be given arrays.
 
     It remembers in one sentence what is wrong with a function.
     """

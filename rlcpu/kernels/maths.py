@@ -54,7 +54,7 @@ _NAN = math.nan
 
 
 def fma(a: float, b: float, c: float) -> Any:
-    """`a * b + c` in float32, rounded once (in plain Python, once in 1e8 times twice)."""
+    """Return `a * b + c` in float32, rounded once (in plain Python, once in 1e8 times twice)."""
     wide_a, wide_b, wide_c = (float(np.float32(value)) for value in (a, b, c))
     return np.float32(wide_a * wide_b + wide_c)
 
@@ -75,17 +75,17 @@ def from_int(word: int) -> Any:
 
 
 def round_to_single(x: float) -> float:
-    """`x` rounded to float32, in the dtype of `x`: what keeping it in a float32 array costs."""
+    """Return `x` rounded to float32, in the dtype of `x`, as a float32 array would keep it."""
     return x if isinstance(x, np.float32) else float(np.float32(x))
 
 
 def libm_pow(x: float, y: float) -> float:
-    """`math.pow` as libm computes it, in kernels too: LLVM makes `x * x` of a square."""
+    """Return `math.pow` as libm computes it, in kernels too: LLVM makes `x * x` of a square."""
     return math.pow(x, y)
 
 
 def single_square(x: float) -> float:
-    """`x ** 2` of NumPy's float32 scalars, in the dtype of `x`; in float32 kernels `x * x`."""
+    """Return `x ** 2` of NumPy's float32 scalars, in x's dtype; in float32 kernels `x * x`."""
     return float(np.float32(x) ** np.float32(2.0))
 
 
@@ -117,7 +117,7 @@ def _define_fma(context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _define_libm_pow(context, x, y):
-    """`pow` or `powf` of libm, whose squares end in another bit than `x * x` in 1 of 1,000."""
+    """Emit libm's `pow` or `powf`, whose squares are not `x * x` in the last bit of 1 in 1,000."""
     kind, name = (types.float32, "powf") if x == types.float32 else (types.float64, "pow")
 
     def generate(context, builder, signature, values):
@@ -192,7 +192,7 @@ def _single_square(x):
 
 
 def _sin_cos(x: float) -> tuple[int, float, float]:
-    """Sine and cosine of `x` but for a swap, and whether to swap them: LLVM reduces once for both.
+    """Return sine and cosine of `x`, and whether to swap them: LLVM reduces once for both.
 
     x = k * pi/2 + r. With fused multiply-add, x - k * 1.5707964 is exact below k = 2**22. What is
     missing of pi/2 after its second part, 1.7e-15, is the error proportional to x; a third part
@@ -210,7 +210,7 @@ def _sin_cos(x: float) -> tuple[int, float, float]:
 
 
 def sin(x: float) -> float:
-    """Sine; `sin` and `cos` of the same argument share most of their work.
+    """Return the sine; `sin` and `cos` of the same argument share most of their work.
 
     1.9 ulp + 1.2e-15 * abs(x) for abs(x) <= 1e5; 3e-6 for abs(x) <= 2**22; meaningless and
     unbounded beyond; NaN for infinities. The sign of a zero is lost.
@@ -220,13 +220,13 @@ def sin(x: float) -> float:
 
 
 def cos(x: float) -> float:
-    """Cosine: 1.9 ulp + 1.2e-15 * abs(x) for abs(x) <= 1e5; see `sin`."""
+    """Return the cosine: 1.9 ulp + 1.2e-15 * abs(x) for abs(x) <= 1e5; see `sin`."""
     odd, sine, cosine = _sin_cos(x)
     return -sine if odd else cosine
 
 
 def exp(x: float) -> float:
-    """Exponential, 1.1 ulp; 0 below 2**-126 (x < -87.34), inf above 88.72.
+    """Return the exponential, 1.1 ulp; 0 below 2**-126 (x < -87.34), inf above 88.72.
 
     exp(x) = 2**k * exp(r) with x = k * log(2) + r; the polynomial has degree 6.
     """
@@ -263,7 +263,7 @@ def log(x: float) -> float:
 
 
 def tanh(x: float) -> float:
-    """Hyperbolic tangent, 2.5 ulp; odd, at most 1 in absolute value, 1 from abs(x) = 9.02 on.
+    """Return tanh, 2.5 ulp; odd, at most 1 in absolute value, 1 from abs(x) = 9.02 on.
 
     x = k * log(2) / 2 + r and tanh(a + r) = (sinh(a) + cosh(a) tanh(r)) / (cosh(a) + sinh(a)
     tanh(r)), where 2 exp(-a) sinh(a) = 1 - 2**-k and 2 exp(-a) cosh(a) = 1 + 2**-k are exact.
@@ -280,7 +280,7 @@ def tanh(x: float) -> float:
 
 
 def fmod(x: float, y: float) -> float:
-    """Remainder of `x / y` with the sign of `x`, exact while abs(x / y) < 2**23 and `y` is finite.
+    """Return the remainder of x / y with the sign of x, exact while abs(x / y) < 2**23.
 
     The quotient may round up to the next whole number, which the last line corrects.
     """
@@ -290,7 +290,7 @@ def fmod(x: float, y: float) -> float:
 
 
 def clip(a: float, a_min: float, a_max: float) -> float:
-    """`np.clip` of a number, which numba knows for arrays only; NaN passes."""
+    """Return `np.clip` of a number, which numba knows for arrays only; NaN passes."""
     return min(max(a, a_min), a_max)
 
 
@@ -319,7 +319,7 @@ _L = tuple(2.0 / (2 * k + 1) for k in range(11))
 
 @_inlined
 def exp64(x: float) -> Any:
-    """e**x for x up to 709; 0 below -708, and whatever for NaN."""
+    """Return e**x for x up to 709; 0 below -708, and any number for NaN."""
     inside = max(x, _LEAST)
     shifted = inside * _LOG2_E + _SHIFT64
     k = shifted - _SHIFT64
@@ -338,7 +338,7 @@ def exp64(x: float) -> Any:
 
 @_inlined
 def log64(x: float) -> Any:
-    """Natural logarithm of a normal number above 0."""
+    """Return the natural logarithm of a normal number above 0."""
     bits = np.float64(x).view(np.int64)
     exponent = (bits - _HALF_ROOT) >> _MANTISSA_BITS
     mantissa = np.int64(bits - (exponent << _MANTISSA_BITS)).view(np.float64)

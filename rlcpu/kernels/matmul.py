@@ -95,7 +95,7 @@ class Windows(NamedTuple):
 
 
 def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
-    """Pointers to the first elements of so many rows, clamped to the last row."""
+    """Return pointers to the first elements of so many rows, clamped to the last row."""
     values, begin, row_stride, _ = cgutils.unpack_tuple(builder, matrix)
     pointers = []
     for row in map(I64, range(rows)):
@@ -105,7 +105,7 @@ def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
 
 
 def _window_rows(builder: Any, windows: Any, rows: int, last_row: Any) -> list[Any]:
-    """Pointers to the first numbers of so many rows, clamped to the last row.
+    """Return pointers to the first numbers of so many rows, clamped to the last row.
 
     One division finds the first: eight take as long as a contraction of 40 numbers.
     """
@@ -129,7 +129,7 @@ def _window_rows(builder: Any, windows: Any, rows: int, last_row: Any) -> list[A
 def _contraction(
     builder: Any, left: Any, depth: Any, is_windows: bool
 ) -> Iterator[tuple[Any, Any]]:
-    """Loop over a contraction: yields where a number is in rows of `left`, and a row of `right`."""
+    """Loop over a contraction: yield where a number is in rows of `left`, and a row of `right`."""
     if not is_windows:
         stride = builder.extract_value(left, 3)
         with cgutils.for_range(builder, depth) as loop:
@@ -210,7 +210,7 @@ def _row_of_windows(windows, row):
 def make_tile_product(
     rows: int, registers: int, is_column: bool, from_row: Callable[..., Any] = _row_of_matrix
 ) -> Callable[..., None]:
-    """Function of one tile: out = max(start + left @ right, floor), from a corner (row, column) on.
+    """Make a function of one tile: out = max(start + left @ right, floor), from a corner on.
 
     The matrices are those of `_make_product`, `left` is one or `Windows`; `depth` is at least 1,
     and NaN stays NaN.
@@ -264,7 +264,7 @@ def make_tile_product(
 def _make_product(
     is_column: bool, decorate: Any, from_row: Callable[..., Any] = _row_of_matrix
 ) -> Callable[..., None]:
-    """Whole product out of tiles: full ones, a last row of low ones, a last column of slim ones."""
+    """Make a product of tiles: full ones, a last row of low ones, a last column of slim ones."""
     full = make_tile_product(TILE_ROWS, 2, is_column, from_row)
     low = make_tile_product(FEW_ROWS, 2, is_column, from_row)
     slim = make_tile_product(TILE_ROWS, 1, is_column, from_row)

@@ -53,14 +53,14 @@ def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
 
 @intrinsic
 def address(typing, array):
-    """Pointer to the first number of a contiguous array; the caller keeps the array alive."""
+    """Return a pointer to the first number of a contiguous array; the caller keeps it alive."""
     pointer = types.CPointer(array.dtype)
     return pointer(array), lambda context, builder, _, args: _data(context, builder, array, args[0])
 
 
 @intrinsic
 def place_of(typing, array, position):
-    """Address of one number of a contiguous array, or behind a pointer, as a whole number."""
+    """Return the address of a number of a contiguous array, or behind a pointer."""
 
     def generate(context, builder, signature, args):
         return builder.ptrtoint(pointer_at(context, builder, array, *args), I64)
@@ -70,7 +70,7 @@ def place_of(typing, array, position):
 
 @intrinsic
 def pointer_to(typing, place, like):
-    """Pointer to numbers of the dtype of `like` from the address of the first, a whole number.
+    """Return a pointer to numbers of the dtype of `like`, of the address of the first.
 
     Kernels that take addresses serve read-only and strided arrays without being compiled for each.
     """
@@ -126,7 +126,7 @@ def to_line(typing, pointer, position):
 
 
 def _data(context: Any, builder: Any, kind: Any, start: Any) -> Any:
-    """Pointer to the first number of an array; a pointer as it is."""
+    """Return a pointer to the first number of an array; a pointer as it is."""
     is_array = isinstance(kind, types.Array)
     return cgutils.create_struct_proxy(kind)(context, builder, start).data if is_array else start
 
@@ -134,18 +134,18 @@ def _data(context: Any, builder: Any, kind: Any, start: Any) -> Any:
 def pointer_at(
     context: Any, builder: Any, kind: Any, start: Any, position: Any, *, to: Any = None
 ) -> Any:
-    """Pointer to a position in an array or behind a pointer, to a value of LLVM's type `to`."""
+    """Emit a pointer to a position in an array or behind a pointer, of LLVM's type `to`."""
     pointer = builder.gep(_data(context, builder, kind, start), [position])
     return builder.bitcast(pointer, to.as_pointer()) if to else pointer
 
 
 def _optional(kind: Any, argument: Any) -> Any:
-    """Numba's type of an argument that may be left out."""
+    """Return numba's type of an argument that may be left out."""
     return types.none if argument is None else kind
 
 
 def _below(builder: Any, stop: Any, count: int) -> Any:
-    """Mask of the lanes whose number is below `stop`."""
+    """Emit a mask of the lanes whose number is below `stop`."""
     return builder.icmp_signed("<", indices(range(count), I64), splat(builder, stop, count))
 
 
@@ -317,7 +317,7 @@ def copy_word(typing, target, to, source, begin, word):
 
 @inline_exact
 def stream_bytes(target, to, source, begin, count):
-    """`copy_bytes` past the caches, for what is not read again soon; `fence` after the last one."""
+    """Copy bytes past the caches, for what is not read again soon; `fence` after the last one."""
     first = min(to_line(target, to), count)
     copy_bytes(target, to, source, begin, first)
     last = count - (count - first) % LINE
@@ -335,7 +335,7 @@ def stream_bytes(target, to, source, begin, count):
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Columns of a square of vectors."""
+    """Emit the columns of a square of vectors."""
     kind, count = rows[0].type, len(rows)
     # Where the passes bring rows and columns is seen on numbers.
     square = list(np.arange(count**2).reshape(count, count))

@@ -28,7 +28,7 @@ def numa_nodes(root: Path = Path("/")) -> list[list[int]]:
 
 
 def share_of_cpus(index: int, count: int, nodes: list[list[int]]) -> list[int]:
-    """CPUs for one of `count` processes of a machine: of one NUMA node, and of no other process.
+    """Return the CPUs for one of `count` processes of a machine: some of one NUMA node.
 
     Processes take turns among nodes. Those of a node that has fewer CPUs than processes share all.
     """
@@ -40,7 +40,7 @@ def share_of_cpus(index: int, count: int, nodes: list[list[int]]) -> list[int]:
 
 
 def show_cpus(root: Path = Path("/")) -> dict[str, str]:
-    """Lines of `rlcpu info`: the limit that counts, those of Slurm, and NUMA nodes."""
+    """Return the lines of `rlcpu info`: the limit that counts, those of Slurm, and NUMA nodes."""
     count, reason = usable_cpus(root)
     slurm = {name: value for name, value in os.environ.items() if name in _OF_SLURM}
     told = [f"{count} ({reason})"] if reason else []

@@ -43,7 +43,7 @@ _GOLDEN64 = u64(0x9E3779B97F4A7C15)
 
 @inline
 def mix(key_low: Any, key_high: Any, counter: Any) -> tuple[Any, Any]:
-    """Two uint32 words, the first of them odd, from a 64-bit key and a 32-bit counter.
+    """Return two uint32 words, the first of them odd, of a 64-bit key and a 32-bit counter.
 
     Four rounds of a generalised Feistel network (add, xor-shift, multiply): each bit of the inputs
     flips each bit of each number drawn with a probability of 0.5 +- 0.005. The constants are those
@@ -62,7 +62,7 @@ def mix(key_low: Any, key_high: Any, counter: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def uniforms(count: int, first: int, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (a, b) -> tuple of `count` numbers in [0, 1), from index `first` on.
+    """Make a function (a, b) -> tuple of `count` numbers in [0, 1), from index `first` on.
 
     float32 numbers have 24 random bits. float64 numbers have 32: these 24, and 8 more to which the
     highest 8 are added: the lowest bits of the products of one step are alike, and fail dieharder.
@@ -84,13 +84,13 @@ def uniforms(count: int, first: int, dtype: type) -> Callable[..., Any]:
 
 
 def _addends(index: int) -> tuple[int, int]:
-    """K (even, so that a + K is odd) and L of one index."""
+    """Return K (even, so that a + K is odd) and L of one index."""
     word = int(splitmix64(np.uint64(index)))
     return word & 0xFFFFFFFE, word >> 32
 
 
 def splitmix64(x: Any) -> Any:
-    """Bijective mixing of uint64 values (Steele, Lea & Flood 2014, the finaliser of SplitMix64)."""
+    """Mix uint64 values, one to one (the finaliser of SplitMix64; Steele, Lea & Flood 2014)."""
     with np.errstate(over="ignore"):
         return _mix64.py_func(u64(x) + _GOLDEN64)
 
@@ -303,7 +303,7 @@ class Rng(Draws, _Words):
 
 @functools.cache
 def make_rng(first: int, dtype: type) -> Callable[..., Any]:
-    """For kernels: a function (a, b) -> the `Rng` of two words."""
+    """Make a function for kernels: (a, b) -> the `Rng` of two words."""
     group: Any = u32(first)
     # Its count lies in the memory of the function that it is written into, until LLVM has it in a
     # register: where each call is run once, the count is a constant there.

@@ -34,7 +34,7 @@ ANY = "any"
 
 @functools.cache
 def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
-    """Intrinsics `peek(array, index)` and `poke(array, index, value)` of one alias scope.
+    """Make intrinsics `peek(array, index)` and `poke(array, index, value)` of one alias scope.
 
     Both take a one-dimensional contiguous array, or a pointer, and a non-negative index, and check
     no bounds.
@@ -71,7 +71,7 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
 
 @functools.cache
 def load_rows(count: int, name: str) -> Any:
-    """Intrinsic (array, stride, i) -> tuple of the numbers at i, stride + i, 2 * stride + i, ...
+    """Make an intrinsic (array, stride, i) -> tuple of numbers i, stride + i, 2 * stride + i, ...
 
     Python that reads them one after the other takes four times as long to compile.
     """
@@ -97,7 +97,7 @@ def load_rows(count: int, name: str) -> Any:
 
 @functools.cache
 def store_rows(count: int, name: str) -> Any:
-    """Intrinsic (array, stride, i, values) that writes the first `count` numbers there."""
+    """Make an intrinsic (array, stride, i, values) that writes the first `count` numbers there."""
     own = [_scopes_of(name, row) for row in range(count)]
 
     @intrinsic
@@ -171,7 +171,7 @@ def _mark(builder: Any, own: tuple[str, ...], first: int) -> None:
 
 
 def _lists_of(module: Any, own: tuple[str, ...]) -> tuple[Any, Any]:
-    """Metadata of a module: a list of the scopes in `own`, and one of all others.
+    """Return metadata of a module: a list of the scopes in `own`, and one of all others.
 
     They are made once: a state of a hundred rows is loaded and stored by four hundred accesses.
     """

@@ -84,7 +84,7 @@ def check_source(
 def _faults(
     function: types.FunctionType, code: types.CodeType, writes: tuple[str, ...]
 ) -> Iterator[tuple[int, str]]:
-    """Line of everything in a code object that no kernel can do, and what is wrong with it."""
+    """Yield line and reason of everything in a code object that no kernel can do."""
     if code.co_flags & _GENERATORS:
         yield code.co_firstlineno, _GENERATOR
     lists = []  # those that do not become a tuple, as in `(*state, 0.0)`
@@ -110,7 +110,7 @@ def _faults(
 
 
 def _reads(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[int, str, Any]]:
-    """Line, name and value of all that a code object reads from outside, members of modules too."""
+    """Yield line, name and value of all that a code object reads from outside, through modules."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     name, value = "", None
     for line, instruction in _instructions(code):

@@ -116,7 +116,7 @@ def _limit() -> int:
 
 
 def default_num_threads() -> int:
-    """Threads of a parallel kernel where no number is given.
+    """Return the threads of a parallel kernel where no number is given.
 
     What NUMBA_NUM_THREADS or `numba.set_num_threads` says; else one for each CPU that this process
     may use, also in a container whose share of the CPUs is smaller than their number.
@@ -178,7 +178,7 @@ def _cgroup_quota(root: Path) -> float | None:
 
 
 def _quota_of(group: Path, is_v2: bool) -> float | None:
-    """CPUs that one control group may use, None where there is no limit."""
+    """Return the CPUs that one control group may use; None where there is no limit."""
     try:
         if is_v2:
             quota, period = (group / "cpu.max").read_text().split()
@@ -252,7 +252,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _describe_vectors() -> str:
-    """Width of the vectors that kernels are made of, and the widest instructions for them."""
+    """Return the width of kernels' vectors, and the widest instructions for them."""
     from rlcpu.kernels.vectors import VECTOR_BYTES, cpu_features
 
     features = cpu_features().split(",")
@@ -263,7 +263,7 @@ def _describe_vectors() -> str:
 
 
 def show_config() -> dict[str, str]:
-    """Versions and settings that decide how fast kernels run, by name."""
+    """Return versions and settings that decide how fast kernels run, by name."""
     import gymnasium
     import llvmlite.binding
 

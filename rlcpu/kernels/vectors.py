@@ -65,7 +65,7 @@ class Vector(types.Type):
 
     @property
     def code(self) -> ir.VectorType:
-        """LLVM's type."""
+        """Return LLVM's type."""
         return ir.VectorType(_ELEMENTS[self.dtype], self.count)
 
 
@@ -84,23 +84,23 @@ def lanes_of(dtype: Any) -> int:
 
 
 def kind_of(dtype: Any, registers: Any) -> Vector:
-    """Vector of so many registers, a literal, full of a dtype."""
+    """Return the type of a vector of so many registers, a literal, full of a dtype."""
     return Vector(dtype, registers.literal_value * lanes_of(dtype))
 
 
 def mask_of(vector: Vector) -> Vector:
-    """Numba type of what comes of comparing two vectors."""
+    """Return numba's type of the result of comparing two vectors."""
     return Vector(types.boolean, vector.count)
 
 
 def indices(numbers: Any, kind: Any = I32) -> ir.Constant:
-    """Constant vector of whole numbers."""
+    """Return a constant vector of whole numbers."""
     numbers = list(numbers)
     return ir.Constant(ir.VectorType(kind, len(numbers)), numbers)
 
 
 def splat(builder: Any, number: Any, count: int) -> Any:
-    """Vector that repeats a number."""
+    """Emit a vector that repeats a number."""
     empty = ir.Constant(ir.VectorType(number.type, count), ir.Undefined)
     first = builder.insert_element(empty, number, ir.Constant(I32, 0))
     return builder.shuffle_vector(first, empty, indices([0] * count))
@@ -113,7 +113,7 @@ def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
 
 
 def suffix(kind: Any) -> str:
-    """Suffix of LLVM's functions on a vector, as in `llvm.fma.v8f64`."""
+    """Return the suffix of LLVM's functions on a vector, as in `llvm.fma.v8f64`."""
     kinds = {ir.FloatType(): "f32", ir.DoubleType(): "f64", ir.IntType(8): "i8"}
     return f"v{kind.count}{kinds[kind.element]}"
 
@@ -193,7 +193,7 @@ _define(abs, 1, _same, lambda b, x: call(b, f"llvm.fabs.{suffix(x.type)}", x.typ
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """`x` where the condition holds, else `y`."""
+    """Return `x` where the condition holds, else `y`."""
     return x if condition else y
 
 
@@ -203,7 +203,7 @@ def maximum(x: float, y: float) -> float:
 
 
 def fma(x: float, y: float, z: float) -> float:
-    """`x * y + z`, rounded once (in plain Python twice)."""
+    """Return `x * y + z`, rounded once (in plain Python twice)."""
     return x * y + z
 
 
@@ -272,7 +272,7 @@ _define(smallest_normal, 1, _same, _smallest_normal)
 
 @intrinsic(prefer_literal=True)
 def fill(typing, number, registers):
-    """Vector that repeats a number of its dtype; `registers` is a constant here and below."""
+    """Return a vector that repeats a number of its dtype; `registers` is a constant."""
     dtype = types.unliteral(number)
     vector = kind_of(dtype, registers)
     return vector(dtype, registers), lambda _, b, __, args: splat(b, args[0], vector.count)
@@ -296,7 +296,7 @@ def lane_numbers(typing, like):
 
 
 def _reduction(combine: Callable[[Any, Any, Any], Any]) -> Any:
-    """Intrinsic: the numbers combined in pairs of distance n / 2, ..., 2, 1."""
+    """Make an intrinsic that combines numbers in pairs of distance n / 2, ..., 2, 1."""
 
     @intrinsic
     def reduce(typing, vector):

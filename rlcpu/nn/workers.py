@@ -42,7 +42,7 @@ class WorkersMemory(NamedTuple):
 
 @intrinsic
 def _exchange_max(typing, array, index, value):
-    """Atomic `old = array[index]; array[index] = max(old, value)`; returns old."""
+    """Run atomically `old = array[index]; array[index] = max(old, value)`; returns old."""
 
     def generate(context, builder, signature, args):
         return builder.atomic_rmw(
@@ -54,7 +54,7 @@ def _exchange_max(typing, array, index, value):
 
 @intrinsic
 def _exchange_add(typing, array, index, value):
-    """Atomic `old = array[index]; array[index] = old + value`; returns old."""
+    """Run atomically `old = array[index]; array[index] = old + value`; returns old."""
 
     def generate(context, builder, signature, args):
         return builder.atomic_rmw(
@@ -66,7 +66,7 @@ def _exchange_add(typing, array, index, value):
 
 @intrinsic
 def _load(typing, array, index):
-    """Atomic `array[index]`: what was written before it was set is visible after."""
+    """Load `array[index]` atomically: what was written before it was set is visible after."""
 
     def generate(context, builder, signature, args):
         return builder.load_atomic(pointer_at(context, builder, array, *args[:2]), "acquire", 8)

@@ -98,7 +98,7 @@ class Buffer(Locked, Shown):
 
     @property
     def num_added(self) -> int:
-        """Steps that were added so far, those that have made room since too."""
+        """Return how many steps were added so far, those that have made room since too."""
         return self._ring.added
 
     def total_weight(self) -> float:
@@ -111,7 +111,7 @@ class Buffer(Locked, Shown):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the transitions of a full buffer, and of next observations kept so far."""
+        """Return the bytes of the transitions of a full buffer, and of next observations so far."""
         return int(self._storage.num_bytes)
 
     def _facts(self) -> list[str]:

@@ -87,7 +87,7 @@ class _Part(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the bytes of the file."""
         return 16 * self.num_ranges + self.num_bytes
 
 

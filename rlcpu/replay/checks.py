@@ -63,7 +63,7 @@ def check_path(name: str, value: Any) -> Path:
 
 
 def take_indices(backend: Any, indices: Any) -> Array:
-    """Indices as a new (n,) int64 array on a backend's device; not yet compared with any limit."""
+    """Convert indices to a new (n,) int64 array on a backend's device; no limit is checked."""
     if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
         return backend.asarray(indices.copy())  # the usual case, in half the time
     array = backend.to_array(indices, "indices")
@@ -78,7 +78,7 @@ def take_indices(backend: Any, indices: Any) -> Array:
 
 
 def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
-    """Real numbers, or one that is repeated, as a new (count,) float64 array on the device."""
+    """Convert real numbers, or one to repeat, to a new (count,) float64 array on the device."""
     if type(numbers) is np.ndarray and numbers.dtype is _FLOAT64 and numbers.shape == (count,):
         return backend.asarray(numbers.copy())
     if type(numbers) is not float:
@@ -97,7 +97,7 @@ def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
 
 @kernel(fastmath=EXACT)
 def first_offender(indices, numbers, capacity, low, high):
-    """Position of the first index, if there are any, or number that is out of its range, or -1."""
+    """Return the position of the first index, or number, that is out of its range; -1 for none."""
     offenders, paired = 0, indices.size == numbers.size
     for k in range(numbers.size):
         index = indices[k] if paired else 0
@@ -134,7 +134,7 @@ def check_pairs(
 def check_range(
     backend: Any, name: str, numbers: Any, count: int, limits: tuple[float, float]
 ) -> Array:
-    """(count,) numbers in [low, high], or one for all, on a backend's device; see `check_pairs`."""
+    """Return numbers (count,) in [low, high], or one for all, on a device; see `check_pairs`."""
     values, (low, high) = take_numbers(backend, name, numbers, count), limits
     place = int(backend.first_offender(_NONE, values, 1, low, high))
     if place >= 0:

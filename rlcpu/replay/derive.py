@@ -197,7 +197,7 @@ class DerivingStorage(Storage):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of everything that is kept."""
+        """Return the bytes of everything that is kept."""
         return self.block.size + self.aside.nbytes + self.kept.size + self.free.nbytes
 
     def copy_rows(self, filled: int) -> list[Array]:

@@ -35,7 +35,7 @@ class TransitionField(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one item."""
+        """Return the bytes of one item."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 

@@ -27,12 +27,12 @@ class Ring(NamedTuple):
 
     @property
     def slot(self) -> int:
-        """Slot of the next step."""
+        """Return the slot of the next step."""
         return self.added % self.length
 
     @property
     def filled(self) -> int:
-        """Slots that hold a step."""
+        """Return how many slots hold a step."""
         return min(self.added, self.length)
 
 
@@ -105,7 +105,7 @@ def draw_items(stream, num_envs, first, count, length, out):
 
 
 def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
-    """(n, 2) int64 ranges of the items numbered begin to end, going round, of each environment."""
+    """Return (n, 2) int64 ranges of items numbered begin to end, going round, per environment."""
     base = np.arange(num_envs, dtype=np.int64)[:, None] * length
     count = min(max(end - begin, 0), length)
     start = (end - count) % length
@@ -190,7 +190,7 @@ def sum_ahead(rewards, terminated, truncated, row, ring, settings):
 
 @inline_exact
 def sums_ahead(rewards, terminated, truncated, rows, ring, settings, out):
-    """`sum_ahead` of each of `rows`, to three arrays (batch_size,): sums, discounts, last rows."""
+    """Write `sum_ahead` of each of `rows` to three arrays: sums, discounts and last rows."""
     returns, discounts, last = out
     for b in range(rows.size):
         ahead = sum_ahead(rewards, terminated, truncated, rows[b], ring, settings)

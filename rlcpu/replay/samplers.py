@@ -83,7 +83,7 @@ class _Weighted(UniformSampler):
         return leaves
 
     def check_pairs(self, indices: Any, numbers: Any) -> tuple[Array, Array]:
-        """Indices, and numbers for their leaves, or an exception; see `checks.check_pairs`."""
+        """Return indices, and numbers for their leaves, after checks; see `checks.check_pairs`."""
         limits = (self.tree.capacity, *self.limits)
         return check_pairs(self.backend, self.name, indices, numbers, limits)
 
@@ -136,7 +136,7 @@ class ByPriority(_Weighted):
         return float(self.tree.total())
 
     def check(self, ring: Ring, indices: Any, priorities: Any) -> tuple[Array, Array]:
-        """Indices, and their leaves, or an exception: the only place where alpha is applied."""
+        """Return indices and their leaves, after checks: the only place where alpha is applied."""
         array, numbers = self.check_pairs(indices, priorities)
         self.items.refuse_unwritten(ring, array)  # what is written once stays so
         return array, self.tree.leaves_of(numbers, self.epsilon, self.alpha)

@@ -252,7 +252,7 @@ class Storage:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of everything that is kept."""
+        """Return the bytes of everything that is kept."""
         return self.block.size
 
     def copy_rows(self, filled: int) -> list[Array]:

@@ -73,7 +73,7 @@ class SumTree(Locked):
 
     @property
     def leaves(self) -> Array:
-        """(capacity,) float64, the priorities themselves; `rebuild` after a change."""
+        """Return the priorities themselves, (capacity,) float64; call `rebuild` after a change."""
         leaves: Array = self._tree.leaves
         return leaves
 
@@ -128,14 +128,14 @@ class SumTree(Locked):
 
     @property
     def min(self) -> float:
-        """Smallest priority above zero; 0.0 if there is none."""
+        """Return the smallest priority above zero; 0.0 if there is none."""
         with self.locked():
             least = self._tree.extremes()[0]
         return float(least) if np.isfinite(least) else 0.0
 
     @property
     def max(self) -> float:
-        """Largest priority."""
+        """Return the largest priority."""
         with self.locked():
             return max(float(self._tree.extremes()[1]), 0.0)
 

@@ -294,7 +294,7 @@ def importance_weight(ratio: float, beta: float) -> float:
 
 @functools.cache
 def make_weigh() -> Any:
-    """(tree, indices, total, beta, probabilities, weights): of items that were drawn from a tree.
+    """Make a function of a tree, indices, total and beta, which writes probabilities and weights.
 
     By NumPy, in the midst of other work, they would add a quarter to the time of drawing a batch.
     """
@@ -321,7 +321,7 @@ def make_weigh() -> Any:
 
 @functools.cache
 def weights_kernel() -> Any:
-    """Kernel of `make_weigh`."""
+    """Make the kernel of `make_weigh`."""
     weigh = make_weigh()
 
     @kernel(fastmath=EXACT)
@@ -374,7 +374,7 @@ class Tree:
 
     @property
     def leaves(self) -> Array:
-        """(capacity,) float64; `rebuild` after a change."""
+        """Return the leaves, (capacity,) float64; call `rebuild` after a change."""
         return self.numbers[: self.capacity]
 
     def _top(self) -> Array:
@@ -389,7 +389,7 @@ class Tree:
         return float(top[0])
 
     def extremes(self) -> tuple[float, float]:
-        """Smallest and largest priority above zero; they are kept from the first question on."""
+        """Return the smallest and largest priority above zero, kept from the first question on."""
         if self.numbers.size == self._size:
             numbers = make_tree(self.capacity, extremes=True)
             numbers[: self._size] = self.numbers

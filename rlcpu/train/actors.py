@@ -53,7 +53,7 @@ def memory_for(rollout: Rollout | None, num_steps: int) -> Rollout | None:
 
 
 def squash(u: float) -> tuple[float, float]:
-    """tanh(u), and the logarithm of its derivative 1 - tanh(u)**2.
+    """Return tanh(u), and the logarithm of its derivative 1 - tanh(u)**2.
 
     The latter as 2 (log 2 - u - softplus(-2u)), which stays finite where tanh rounds to 1
     (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", appendix C).
@@ -83,7 +83,7 @@ def bounded_log_std(x: float) -> float:
 
 @functools.cache
 def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
-    """Scalar function: the action of the largest output, or with probability `params[0]` any.
+    """Make a scalar function: the action of the largest output, or with `params[0]` any.
 
     The first of equal outputs counts. Source: Watkins 1989, "Learning from delayed rewards".
     `masked` chooses among the allowed actions alone; `loops` see `act_categorical`.
@@ -120,7 +120,7 @@ def _act_masked_epsilon_greedy(size: int) -> Callable[..., Any]:
 
 
 def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
-    """Both of these with loops."""
+    """Make `act_epsilon_greedy` with loops over actions, with masks or without."""
     i32, count = np.int32, float(size)
     largest, draw = loop_largest(size, masked), uniform_allowed(size, loops=True)
 
@@ -138,7 +138,7 @@ def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
 
 @functools.cache
 def act_squashed(size: int) -> Callable[..., Any]:
-    """Scalar function that draws an action from a squashed Gaussian, and scales it to its bounds.
+    """Make a scalar function that draws from a squashed Gaussian, scaled to the action's bounds.
 
     Of `size` outputs the first half are means, the others logarithms of deviations. `params` are
     the probability of an action drawn uniformly from the bounds, their centres and half widths.
@@ -159,7 +159,7 @@ def act_squashed(size: int) -> Callable[..., Any]:
 
 @functools.cache
 def act_noisy(size: int) -> Callable[..., Any]:
-    """Scalar function: tanh of the outputs plus Gaussian noise, clipped and scaled to the bounds.
+    """Make a scalar function: tanh of the outputs plus Gaussian noise, scaled to the bounds.
 
     `params` are the probability of an action drawn uniformly from the bounds, the deviation of the
     noise, centres and half widths.
@@ -421,7 +421,7 @@ class EpsilonGreedy(Actor):
         return np.where(explores, drawn, best)
 
     def values(self, observations: npt.ArrayLike) -> Array:
-        """Q(s, .), (n, num_actions) float32, for (n, observation_size); see `Actor.outputs`."""
+        """Return Q(s, .), (n, num_actions) float32, for observations; see `Actor.outputs`."""
         outputs = self.outputs(observations)
         values, of_state = outputs[:, : self.num_actions], outputs[:, self.num_actions :]
         if of_state.size:  # Wang et al. 2016, "Dueling network architectures", equation 9
@@ -431,7 +431,7 @@ class EpsilonGreedy(Actor):
     def td_errors(
         self, transitions: Mapping[str, Array], view: ObservationView, scale: float
     ) -> Array:
-        """(n,) float32, |scale * r + discount * max_a Q(s', a) - Q(s, a)|, no Q(s') at an end.
+        """Return |scale * r + discount * max_a Q(s', a) - Q(s, a)|, (n,), no Q(s') at an end.
 
         Args:
             transitions: columns (n, ...), `discount` among them, observations as they are kept.
@@ -518,7 +518,7 @@ class Noisy(Squashed):
 
 
 def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
-    """Means and scales that bring observations to +-1 where their space has bounds."""
+    """Return means and scales that bring observations to +-1 where their space has bounds."""
     space: Any = dynamics.observation_space
     parts = space.values() if isinstance(space, Dict) else [space]
     means, scales = zip(*map(_normalisation_of, parts), strict=True)
@@ -537,7 +537,7 @@ def _normalisation_of(space: Any) -> tuple[Array, Array]:
 
 
 def bounds(dynamics: Dynamics) -> tuple[Array, Array]:
-    """Centres and half widths (action_size,) of the actions.
+    """Return centres and half widths of the actions, (action_size,) each.
 
     Raises:
         TypeError: actions are no real numbers.
@@ -553,7 +553,7 @@ def bounds(dynamics: Dynamics) -> tuple[Array, Array]:
 
 
 def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
-    """Action masks (n, num_actions) as an array of bools, or None.
+    """Check action masks (n, num_actions), and return them as an array of bools, or None.
 
     Raises:
         TypeError: masks are missing where the environment has them, or no bools or whole numbers.
@@ -579,7 +579,7 @@ def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
 
 
 def forbid(outputs: Array, masks: Array | None) -> Array:
-    """Outputs (n, num_actions) of a network, -inf where masks of the same shape are False.
+    """Return outputs (n, num_actions) of a network, -inf where a mask is False.
 
     Raises:
         ValueError: they are of another shape.

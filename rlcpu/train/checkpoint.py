@@ -125,7 +125,7 @@ class Agent:
         state: npt.ArrayLike | None = None,
         starts: npt.ArrayLike | None = None,
     ) -> Any:
-        """Actions for observations.
+        """Return actions for observations.
 
         Args:
             observations: (n, observation_size), or (observation_size,) of one environment; of a
@@ -167,7 +167,7 @@ class Agent:
     def _actions_of(
         self, observations: Any, greedy: bool, masks: Array | None, memory: Any = None
     ) -> Any:
-        """Actions for observations.
+        """Return actions for observations.
 
         Masks (n, num_actions) are those of `check_masks`, memory the state and starts of an agent
         that has one, whose state afterwards is returned too.
@@ -186,7 +186,7 @@ class Agent:
 
     @functools.cached_property
     def _no_losses(self) -> Any:
-        """The losses of an agent that has learnt nothing yet."""
+        """Return the losses of an agent that has learnt nothing yet."""
         kind = losses_type((*self.reported, "gradient_norm", "num_gradients"))
         return kind._make([math.nan] * (len(kind._fields) - 1) + [0])
 
@@ -206,7 +206,7 @@ class Agent:
 
     @classmethod
     def _usual(cls, config: Any) -> Any:
-        """Tuned settings of a base class as those of a class with a `Config` of its own."""
+        """Return the tuned settings of a base class as those of a class with its own `Config`."""
         if type(config) is cls.Config:
             return config
         names = cls.Config.names()
@@ -219,7 +219,7 @@ class Agent:
         return self._learnt_rewards(rollout.rewards)
 
     def _learnt_rewards(self, rewards: Array, n_step: int = 1) -> Array:
-        """Rewards, or sums of `n_step`, as they are learnt from, float32."""
+        """Return rewards, or sums of `n_step`, as they are learnt from, float32."""
         if self.config.normalize_rewards:
             rewards = self.rewards.divide(rewards, n_step)
         scale = np.float32(getattr(self.config, "reward_scale", 1.0))
@@ -238,14 +238,14 @@ class Agent:
         """Go on from what `_numbers` gave, which stands among others."""
 
     def _more_arrays(self) -> dict[str, Array]:
-        """Arrays that a file keeps and `_arguments_of` reads."""
+        """Return the arrays that a file keeps and `_arguments_of` reads."""
         return {}
 
     @classmethod
     def _arguments_of(
         cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
     ) -> dict[str, Any]:
-        """Arguments for the agent of a file; takes `_more_arrays` out of its arrays."""
+        """Return the arguments for the agent of a file; takes `_more_arrays` out of its arrays."""
         return {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -327,7 +327,7 @@ class Agent:
 
 
 def _without_functions(config: dict[str, Any], file: str, network: Any) -> dict[str, Any]:
-    """Settings of a file; schedules that were functions are constant, and a warning says so.
+    """Return the settings of a file; schedules that were functions are constant, with a warning.
 
     Raises:
         ValueError: the network was a function and none is given, or the other way round.
@@ -350,7 +350,7 @@ def _without_functions(config: dict[str, Any], file: str, network: Any) -> dict[
 
 @functools.cache
 def _attributes(kind: Any) -> set[str]:
-    """Names of attributes of a class, and of those that it says its objects have."""
+    """Return the names of attributes of a class, and of those that it says its objects have."""
     declared = [vars(each).get("__annotations__", {}) for each in kind.__mro__]
     return {*dir(kind), *(name for names in declared for name in names)}
 
@@ -377,7 +377,7 @@ def write_parts(file: IO[bytes], parts: Mapping[str, Any]) -> None:
 
 
 def state_of(agent: Agent) -> dict[str, Array]:
-    """Every array of an agent that a checkpoint keeps, to read or to write."""
+    """Return all arrays of an agent that a checkpoint keeps, to read or to write."""
     parts = {name: part.state() for name, part in agent._parts().items()}
     return {f"{part}_{name}": array for part in parts for name, array in parts[part].items()}
 
@@ -426,7 +426,7 @@ def go_back(agent: Any, snapshot: Snapshot) -> None:
 
 
 def read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Description and arrays of a file.
+    """Read the description and arrays of a file.
 
     Raises:
         FileNotFoundError: there is none.
@@ -466,7 +466,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def _read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Description and arrays of a file. No array takes more memory than it has bytes in the file.
+    """Read description and arrays of a file. No array takes more memory than its bytes there.
 
     Raises:
         Exception: of any kind, if it is something else.
@@ -559,7 +559,7 @@ def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
 
 
 def take_env(env: Any) -> VectorEnv:
-    """Environments to go on in.
+    """Return the environments to go on in.
 
     Raises:
         TypeError: they are none.

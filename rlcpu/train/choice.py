@@ -46,6 +46,6 @@ def fitting(env_id: str) -> str:
 
 
 def default_steps(agent: Any) -> int:
-    """Environment steps for an agent."""
+    """Return how many environment steps an agent learns for by default."""
     usual = REPLAY_STEPS if getattr(agent, "buffer", None) is not None else USUAL_STEPS
     return STEPS.get(agent.env.dynamics.id, {}).get(type(agent).__name__.lower(), usual)

@@ -398,7 +398,7 @@ def check_learning(
 
 
 def check_schedule(schedule: Any, steps: int, total_steps: int) -> tuple[int, int]:
-    """Total steps of an agent at which schedules begin and end; None for those of this call.
+    """Return the total steps at which schedules begin and end; None for those of this call.
 
     Raises:
         TypeError, ValueError: they are no two whole numbers, or not in order.
@@ -412,7 +412,7 @@ def check_schedule(schedule: Any, steps: int, total_steps: int) -> tuple[int, in
 
 
 def left_of(schedule: tuple[int, int], steps: int) -> float:
-    """Part of a schedule that is left when an agent has made so many steps, 1 to 0."""
+    """Return the share of a schedule that is left after so many steps, 1 to 0."""
     first, last = schedule
     return min(1.0, max(0.0, 1.0 - (steps - first) / (last - first)))
 

@@ -27,7 +27,7 @@ def evaluate(
     seed: int = 0,
     deterministic: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """Returns of `num_episodes` episodes, the first one of as many new environments.
+    """Return the returns of `num_episodes` episodes, the first one of as many new environments.
 
     Environments of Gymnasium that were given to an agent cannot be made again: they play the
     episodes themselves, one after the other, and begin new ones afterwards.
@@ -67,6 +67,6 @@ def evaluate(
 def _finish_episodes(
     env: VectorEnv, policy: Any, num_episodes: int, seed: int
 ) -> npt.NDArray[np.float64]:
-    """Returns of as many first episodes of each environment as there have to be."""
+    """Return the returns of as many first episodes of each environment as there have to be."""
     env.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(env.num_envs)])
     return play_episodes(env, policy, num_episodes)[0]

@@ -78,12 +78,12 @@ class History(Progress):
 
     @property
     def total_steps(self) -> int:
-        """Environment steps of the agent so far, over all calls of `learn`."""
+        """Return the agent's environment steps so far, over all calls of `learn`."""
         return self.steps_before + self.steps
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """(steps, episode_return) after each rollout."""
+        """Return (steps, mean episode return) after each rollout."""
         return [(update.steps, update.episode_return) for update in self.updates]
 
     def add(self) -> None:

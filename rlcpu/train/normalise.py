@@ -46,7 +46,7 @@ class Normalizer:
         self.count[0] = count
 
     def scale(self) -> Array:
-        """(size,) float64, one over the standard deviation."""
+        """Return one over the standard deviation, (size,) float64."""
         return 1.0 / np.sqrt(self.squares / max(int(self.count[0]), 1) + 1e-8)
 
     def normalise(self, policy: Any, observations: Array) -> None:
@@ -88,7 +88,7 @@ class RewardNormalizer:
         self.statistics.add(returns.reshape(-1, 1))
 
     def divide(self, rewards: Array, n_step: int = 1) -> Array:
-        """Rewards, or sums of `n_step`, over the deviation, clipped to +-10 * n_step; float32."""
+        """Divide rewards, or sums of `n_step`, by the deviation; within +-10 * n_step, float32."""
         most = np.float32(CLIP * n_step)
         scaled: Array = np.clip(rewards * self.statistics.scale(), -most, most).astype(np.float32)
         return scaled

@@ -339,7 +339,7 @@ class PPO(checkpoint.Agent):
         return rollout
 
     def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
-        """`rlcpu.collect`; collectors in other processes take its place."""
+        """Call `rlcpu.collect`; collectors in other processes take its place."""
         return collect(*args, out=out)
 
     def _is_solved(self, target: float | None) -> bool:
@@ -413,7 +413,7 @@ class PPO(checkpoint.Agent):
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
     ) -> npt.NDArray[np.float64]:
-        """Returns (num_episodes,) of whole new episodes; see `rlcpu.train.evaluate.evaluate`."""
+        """Return the returns (num_episodes,) of new episodes; see `rlcpu.train.evaluate`."""
         self._finish_going_back()
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 

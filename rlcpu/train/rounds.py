@@ -168,7 +168,7 @@ def _play(most, where, repeat, loop, plan, learnt, layout, program, batch, space
 
 @functools.cache
 def _clock() -> tuple[int, int]:
-    """Address of C's `clock_gettime`, 0 where there is none, and the number of a clock."""
+    """Return the address of C's `clock_gettime`, 0 where there is none, and a clock's number."""
     try:
         function, clock = ctypes.CDLL(None).clock_gettime, time.CLOCK_MONOTONIC
     except (AttributeError, OSError, TypeError):  # Windows

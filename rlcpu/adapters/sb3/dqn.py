@@ -67,7 +67,7 @@ class DQN(stable_baselines3.DQN):
         self.logger.record("train/loss", np.mean(losses))
 
     def _values(self, batch: PrioritizedSamples) -> tuple[Tensor, Tensor]:
-        """Q(s, a) and r + gamma^n max_a' Q'(s', a'), each (batch_size, 1)."""
+        """Return Q(s, a) and r + gamma^n max_a' Q'(s', a'), each (batch_size, 1)."""
         discounts = self.gamma if batch.discounts is None else batch.discounts
         with torch.no_grad():
             following = self.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values

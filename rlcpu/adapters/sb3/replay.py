@@ -116,7 +116,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     @property
     def buffer(self) -> Any:
-        """The buffer, with all that was added."""
+        """Return the buffer of rlcpu that holds what was added."""
         if self._waiting:
             count, self._waiting = self._waiting, 0
             self._store(_map(self._steps, lambda array: array[:count]))
@@ -246,11 +246,11 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     @property
     def full(self) -> bool:
-        """Whether old transitions make room for new ones."""
+        """Tell whether old transitions make room for new ones."""
         return self.size() == self.buffer_size
 
     def size(self) -> int:
-        """Steps of each environment that are there."""
+        """Return how many steps of each environment are held."""
         return len(self.buffer) // self.n_envs
 
     def reset(self) -> None:

@@ -101,7 +101,7 @@ class VecEnv(vec_env.VecEnv):
         self._actions = np.asarray(actions)
 
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
-        """Observations, rewards (num_envs,) float32, dones (num_envs,) bool, and infos."""
+        """Return observations, rewards (num_envs,) float32, dones (num_envs,) bool, and infos."""
         observations, rewards, terminated, truncated, found = self.env.step(self._actions)
         dones = terminated | truncated
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in dones]

@@ -65,7 +65,7 @@ class ArrayField(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Numbers in it."""
+        """Return how many numbers the field has."""
         return math.prod(self.shape)
 
     def __str__(self) -> str:

@@ -105,7 +105,7 @@ class Engine(Carrying):
 
     @property
     def scalar_type(self) -> Any:
-        """NumPy type of states and rewards; kernels are chosen by it."""
+        """Return the NumPy type of states and rewards; kernels are chosen by it."""
         return self.dtype.type
 
     @property

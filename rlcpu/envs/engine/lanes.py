@@ -91,12 +91,12 @@ class LaneEngine(Engine):
 
     @functools.cached_property
     def steps(self) -> Steps:
-        """The kernels of a step, compiled when they are first asked for."""
+        """Return the kernels of a step, compiled when first asked for."""
         return self.step_kernels(self.code, self.scalar_type, self.same_step)
 
     @functools.cached_property
     def _run_steps(self) -> Any:
-        """The driver of a step, for the present number of environments and threads."""
+        """Return the driver of a step, for the present number of environments and threads."""
         return launcher(self.steps.drivers, self.num_envs, self.num_threads)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -366,10 +366,10 @@ class LaneRunner(Runner):
 
     @functools.cached_property
     def collecting(self) -> Rollouts:
-        """The kernels that record every step, compiled when they are first asked for."""
+        """Return the kernels that record every step, compiled when first asked for."""
         return self.engine.collect_kernels(self.engine.code, self.engine.scalar_type, self._code)
 
     @functools.cached_property
     def simulating(self) -> Rollouts:
-        """The kernels that record sums alone."""
+        """Return the kernels that record sums alone."""
         return self.engine.simulate_kernels(self.engine.code, self.engine.scalar_type, self._code)

@@ -33,7 +33,7 @@ def mask_rows(count: int) -> int:
 
 @functools.cache
 def make_pack(count: int) -> Any:
-    """Intrinsic: a tuple of `count` bools -> the tuple of float32 rows that hold them.
+    """Make an intrinsic: a tuple of `count` bools -> the float32 rows that hold them, a tuple.
 
     As Python, that of 2,000 actions takes a minute to compile.
     """
@@ -59,7 +59,7 @@ def make_pack(count: int) -> Any:
 
 @functools.cache
 def make_unpack(first: int, count: int) -> Callable[..., Any]:
-    """Inlinable function: rows, of which those from `first` on are a mask -> its bools."""
+    """Make an inlinable function: rows, of which those from `first` on are a mask -> its bools."""
     words = [f"w{row} = single(rows[{first + row}]).view(u32)" for row in range(mask_rows(count))]
     bools = source_of_tuple(f"(w{k // BITS} & u32({1 << k % BITS})) != zero" for k in range(count))
     lines = "".join(f"\n    {line}" for line in [*words, f"return {bools}"])
@@ -104,7 +104,7 @@ def write_masks(rows, masks):
 
 
 def masks_of(rows: Array, count: int) -> Array:
-    """Masks (..., count) bool from their rows (..., mask rows) float32, in any memory order.
+    """Return masks (..., count) bool from their rows (..., mask rows) float32, in any memory order.
 
     Their first axis of memory is that of the actions: one pass over the rows for each action.
     """
@@ -127,7 +127,7 @@ def pack_masks(masks: Array) -> Array:
 
 
 def masks_of_infos(infos: Any, count: int, over: Array) -> Array:
-    """Masks (n, count) bool in a vector environment's infos; False where there are none.
+    """Return masks (n, count) bool in a vector environment's infos; False where there are none.
 
     Args:
         infos: Gymnasium's, `action_mask` of each environment, and `_action_mask` where it has one.

@@ -37,7 +37,7 @@ class Pusher(NamedTuple):
 
 
 def reset_reacher(data: Any, uniforms: Any, params: Any) -> None:
-    """Noise on the arm, and a target anywhere in a circle of 0.2 around the base."""
+    """Draw noise on the arm, and a target anywhere in a circle of 0.2 around the base."""
     first = add_uniform(data.qpos, uniforms, 0, 0.1)
     last = add_uniform(data.qvel, uniforms, first, 0.005)
     radius = 0.2 * math.sqrt(uniforms[last])
@@ -61,7 +61,7 @@ def reward_reacher(data: Any, action: Any, before: Any, after: Any, params: Any)
 
 
 def observe_reacher(data: Any, observation: Any, params: Any) -> None:
-    """Angles, the target, velocities, and from the target to the finger."""
+    """Write angles, the target, velocities, and the way from the target to the finger."""
     for k in range(2):
         observation[k] = math.cos(data.qpos[k])
         observation[2 + k] = math.sin(data.qpos[k])
@@ -135,7 +135,7 @@ def pendulum_has_fallen(data: Any, params: Any) -> bool:
 
 
 def reward_pendulum(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """1 as long as the pole stands."""
+    """Return 1 as long as the pole stands."""
     return 0.0 if pendulum_has_fallen(data, params) else 1.0
 
 
@@ -155,7 +155,7 @@ def double_pendulum_has_fallen(data: Any, params: Any) -> bool:
 
 
 def reward_double_pendulum(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Standing, less what distance from upright and velocities cost."""
+    """Return the reward for standing, less the costs of distance from upright and of velocities."""
     x, y = data.site_xpos[0, 0], data.site_xpos[0, 2]
     v, w = data.qvel[1], data.qvel[2]
     away = 0.01 * (x * x) + (y - 2.0) * (y - 2.0)

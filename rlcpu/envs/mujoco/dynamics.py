@@ -70,7 +70,7 @@ def measure_nothing(data: Any, params: Any) -> tuple[float, ...]:
 
 
 def never(data: Any, params: Any) -> bool:
-    """For tasks that do not end by themselves."""
+    """Return False: the task does not end by itself."""
     return False
 
 
@@ -215,7 +215,7 @@ class MuJoCoDynamics(base.Dynamics):
 
     @property
     def dt(self) -> float:
-        """Seconds of one step."""
+        """Return the seconds of one step."""
         return float(self.model.opt.timestep * self.frame_skip)
 
     def with_params(self, **params: Any) -> MuJoCoDynamics:
@@ -277,7 +277,7 @@ class MuJoCoDynamics(base.Dynamics):
         return any(hasattr(owner, name) for owner in (self.model, self.model.opt))
 
     def _functions(self) -> tuple[str, ...]:
-        """Names of the functions that the task has."""
+        """Return the names of the functions that the task has."""
         return tuple(name for name in _ARGUMENTS if getattr(self, name) is not None)
 
     def settings(self) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class Simulations:
         return bool(self._apply(self.address, None, 0, function, address, save))
 
     def errors(self) -> dict[int, str]:
-        """MuJoCo's messages of the last call, by simulation."""
+        """Return MuJoCo's messages of the last call, by simulation."""
         failed = np.flatnonzero(np.ctypeslib.as_array(self._status))
         return {int(i): library().mjb_error(self.address, int(i)).decode() for i in failed}
 
@@ -140,7 +140,7 @@ class MuJoCoEngine(Engine):
 
     @property
     def batch(self) -> Simulations:
-        """MuJoCo's part, made anew in a forked child, which lacks the threads of its parent's."""
+        """Return MuJoCo's memory and threads, made anew in a forked child, which lacks them."""
         held = self._batch
         if held is None or held.process != os.getpid():
             threads = min(self.num_threads or default_num_threads(), self.num_envs)
@@ -178,7 +178,7 @@ class MuJoCoEngine(Engine):
 
     @functools.cached_property
     def _job(self) -> Array:
-        """The arguments that are the same in every call: sizes, and the engine's arrays."""
+        """Return the arguments that are the same in every call: sizes, and the engine's arrays."""
         job, code = np.zeros(jobs.JOB_SIZE, np.int64), self.code
         kept = {
             "observation": self.observation, "measured": self.measured,

@@ -92,7 +92,7 @@ def place_of(name: str) -> int:
 
 
 def make_open(names: Iterable[str], dtype: Any) -> Callable[..., Any]:
-    """Inlinable function: job -> `Arrays`, of which those that are not named are None."""
+    """Make an inlinable function: job -> `Arrays`, of which those that are not named are None."""
     space: dict[str, Any] = {"array_at": array_at, "Arrays": Arrays}
     items, names = [], set(names)
     for name, (shape, kind) in _LAYOUT.items():
@@ -103,7 +103,7 @@ def make_open(names: Iterable[str], dtype: Any) -> Callable[..., Any]:
 
 
 def make_open_policy() -> Callable[..., Any]:
-    """Inlinable function: job -> `KernelPolicy`."""
+    """Make an inlinable function: job -> `KernelPolicy`."""
     space: dict[str, Any] = {"array_at": array_at, "KernelPolicy": KernelPolicy}
     items = []
     for k, dtype in enumerate(POLICY_DTYPES.values()):

@@ -122,7 +122,7 @@ def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
 
 
 def make_view(model: mujoco.MjModel, fields: tuple[str, ...], constants: dict[str, Any]) -> Any:
-    """Two functions that give a NamedTuple of arrays over `fields`, and of constants by name.
+    """Make two functions that return arrays over `fields`, and constants by name, as a NamedTuple.
 
     Returns:
         The inlinable function (address of mjModel, address of mjData), and the one of Python's

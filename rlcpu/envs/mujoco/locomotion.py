@@ -53,7 +53,7 @@ class Swimmer(NamedTuple):
 
 
 def reward_speed(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Forward speed, less the control's cost."""
+    """Return the forward speed, less the control's cost."""
     speed = (after[0] - before[0]) / data.dt
     return params.forward_reward_weight * speed - control_cost(action, params.ctrl_cost_weight)
 
@@ -132,7 +132,7 @@ def hopper_is_healthy(data: Any, params: Any) -> bool:
 
 
 def reward_alive(data: Any, action: Any, alive: bool, speed: float, params: Any) -> float:
-    """Forward speed and being healthy, less the control's cost."""
+    """Return the forward speed and being healthy, less the control's cost."""
     forward = params.forward_reward_weight * speed
     return (forward + (params.healthy_reward if alive else 0.0)) - control_cost(
         action, params.ctrl_cost_weight
@@ -203,7 +203,7 @@ def measure_ant(data: Any, params: Any) -> tuple[float, ...]:
 
 
 def reward_ant(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Forward speed and being healthy, less what the control and contacts cost."""
+    """Return the forward speed and being healthy, less what the control and contacts cost."""
     speed = (after[0] - before[0]) / data.dt
     forward = speed * params.forward_reward_weight
     alive = params.healthy_reward if ant_is_healthy(data, params) else 0.0
@@ -282,7 +282,7 @@ def humanoid_is_healthy(data: Any, params: Any) -> bool:
 
 
 def reward_humanoid(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Forward speed and being healthy, less what the control and contacts cost."""
+    """Return the forward speed and being healthy, less what the control and contacts cost."""
     forward = params.forward_reward_weight * ((after[0] - before[0]) / data.dt)
     alive = params.healthy_reward if humanoid_is_healthy(data, params) else 0.0
     control = params.ctrl_cost_weight * sum_of_squares(data.ctrl, -inf, inf)
@@ -297,7 +297,7 @@ def humanoid_has_fallen(data: Any, params: Any) -> bool:
 
 
 def reward_standup(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Height, less what the control and impacts cost."""
+    """Return the height, less what the control and impacts cost."""
     control = params.ctrl_cost_weight * sum_of_squares(data.ctrl, -inf, inf)
     impact = params.impact_cost_weight * sum_of_squares(data.cfrc_ext.ravel(), -inf, inf)
     low, high = params.impact_cost_range

@@ -29,14 +29,14 @@ def put(observation: Any, begin: int, numbers: Any) -> int:
 
 
 def put_clipped(observation: Any, begin: int, numbers: Any, low: float, high: float) -> int:
-    """The same with numbers within bounds."""
+    """Write numbers within bounds; see `put`."""
     for k in range(numbers.size):
         observation[begin + k] = clip(numbers[k], low, high)
     return begin + numbers.size
 
 
 def put_rows(observation: Any, begin: int, rows: Any) -> int:
-    """The same with all rows of an array but the first: MuJoCo's is that of the world."""
+    """Write all rows of an array but the first, which is the world's in MuJoCo."""
     for row in range(1, rows.shape[0]):
         begin = put(observation, begin, rows[row])
     return begin
@@ -46,7 +46,7 @@ def put_rows(observation: Any, begin: int, rows: Any) -> int:
 
 
 def sum_of_few(x: Any) -> float:
-    """np.sum(x) of at most 128 numbers.
+    """Return np.sum(x) of at most 128 numbers.
 
     NumPy adds every eighth number, in eight sums, and the rest one by one.
     """
@@ -68,12 +68,12 @@ def sum_of_few(x: Any) -> float:
 
 
 def sum_of_action(action: Any) -> Any:
-    """np.sum(np.square(action)) of at most 128 numbers of float32, which stays in float32."""
+    """Return np.sum(np.square(action)) of at most 128 numbers, in float32."""
     return sum_of_part(action, 0, action.size, single(-math.inf), single(math.inf), single(0))
 
 
 def sum_of_part(x: Any, begin: int, size: int, low: Any, high: Any, zero: Any) -> Any:
-    """np.sum(np.square(np.clip(x, low, high))) of at most 128 numbers from `begin` on.
+    """Return np.sum(np.square(np.clip(x, low, high))) of at most 128 numbers from `begin` on.
 
     Bounds and zero are of the dtype of x, in which the sum stays.
     """
@@ -96,7 +96,7 @@ def sum_of_part(x: Any, begin: int, size: int, low: Any, high: Any, zero: Any) -
 
 
 def sum_of_squares(x: Any, low: float, high: float) -> float:
-    """np.sum(np.square(np.clip(x, low, high))); of more than 256 numbers rounded otherwise.
+    """Return np.sum(np.square(np.clip(x, low, high))), rounded otherwise above 256 numbers.
 
     NumPy halves what is longer than 128, at a multiple of eight.
     """
@@ -108,12 +108,12 @@ def sum_of_squares(x: Any, low: float, high: float) -> float:
 
 
 def control_cost(action: Any, weight: float) -> float:
-    """NumPy's weight * np.sum(np.square(action)), which stays in the actions' float32."""
+    """Return NumPy's weight * np.sum(np.square(action)), which stays in the actions' float32."""
     return float(single(weight) * sum_of_action(action))
 
 
 def distance(a: Any, b: Any) -> float:
-    """np.linalg.norm(a - b) of three numbers, but for the last bit, which BLAS decides."""
+    """Return np.linalg.norm(a - b) of three numbers, but for the last bit, which BLAS decides."""
     x, y, z = a[0] - b[0], a[1] - b[1], a[2] - b[2]
     return math.sqrt(x * x + y * y + z * z)
 
@@ -145,7 +145,7 @@ def add_normal(target: Any, uniforms: Any, first: int, scale: float) -> None:
 
 
 def reset_with_normal_velocities(data: Any, uniforms: Any, params: Any) -> None:
-    """Uniform noise on positions, normal noise on velocities."""
+    """Draw uniform noise on positions, and normal noise on velocities."""
     first = add_uniform(data.qpos, uniforms, 0, params.reset_noise_scale)
     add_normal(data.qvel, uniforms, first, params.reset_noise_scale)
 
@@ -156,7 +156,7 @@ def draws_with_normal_velocities(model: Any, params: Any) -> int:
 
 
 def reset_uniformly(data: Any, uniforms: Any, params: Any) -> None:
-    """Uniform noise on positions and velocities."""
+    """Draw uniform noise on positions and velocities."""
     first = add_uniform(data.qpos, uniforms, 0, params.reset_noise_scale)
     add_uniform(data.qvel, uniforms, first, params.reset_noise_scale)
 

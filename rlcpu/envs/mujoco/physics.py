@@ -79,7 +79,7 @@ class TaskCode(NamedTuple):
 
     @property
     def observation_rows(self) -> int:
-        """Numbers that hold an observation."""
+        """Return how many rows hold an observation."""
         return self.observation_size
 
 

@@ -26,7 +26,7 @@ _MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def make_choose(policy: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
-    """Make `scratch` and `choose` of a policy; a network's serve actions and observations of any size.
+    """Make `scratch` and `choose` of a policy; a network's take observations of any size.
 
     Returns:
         (constants) -> scratch, and (i, step, record, arrays, constants, scratch) -> 0, or NaN where

@@ -51,7 +51,7 @@ class MuJoCoRenderer:
         return {**vars(self), "_viewer": None}  # a window or surface belongs to one process
 
     def remember(self, actions: npt.NDArray[Any]) -> None:
-        """Nothing of an action is drawn."""
+        """Do nothing: no action is drawn."""
 
     def render(
         self, states: npt.NDArray[Any], params: Sequence[Any] = ()

@@ -45,7 +45,7 @@ class ModelField(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers."""
+        """Return how many numbers the field has."""
         return int(np.prod(self.shape))
 
 
@@ -64,12 +64,12 @@ class Varied(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Numbers of a row."""
+        """Return how many numbers a row has."""
         return sum(place.size for place in (*self.fields, *self.derived))
 
     @property
     def expanded(self) -> str | None:
-        """A field as `mjb_expand` knows it, if anything varies."""
+        """Return a field as `mjb_expand` knows it, if anything varies; else None."""
         if not self.fields:
             return None
         first = self.fields[0]
@@ -243,14 +243,14 @@ def _kind(varied: Varied) -> Any:
 
 
 def _array(place: ModelField, shape: tuple[int, ...]) -> str:
-    """Source of the array of a field of the model at address `m`."""
+    """Return the source of the array of a field of the model at address `m`."""
     start = f"m + {place.offset}"
     start = f"array_at({start}, (1,), i64)[0]" if place.is_address else start
     return f"array_at({start}, {shape}, f64)"
 
 
 def make_copies(varied: Varied) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Inlinable functions (address of mjModel, row) that set the model by the row, and back."""
+    """Make functions (address of mjModel, row) that set the model by the row, and back."""
     space: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
     made = []
     for line in ("a[k] = row[{begin} + k]", "row[{begin} + k] = a[k]"):
@@ -267,7 +267,7 @@ def make_copies(varied: Varied) -> tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def make_is_bad(varied: Varied) -> Callable[..., Any]:
-    """Inlinable function (row) -> whether `find_bad_draw` finds one in it."""
+    """Make an inlinable function (row) -> whether `find_bad_draw` finds one in it."""
     lines, begin = ["def is_bad(row):", "    bad = False"], 0
     for place in varied.fields:
         bad = " or row[k] < 0.0" if place.name in _NOT_NEGATIVE else ""
@@ -279,7 +279,7 @@ def make_is_bad(varied: Varied) -> Callable[..., Any]:
 
 
 def make_look(varied: Varied) -> Callable[..., Any]:
-    """Inlinable function (address of mjModel) -> the fields that `randomize` writes."""
+    """Make an inlinable function (address of mjModel) -> the fields that `randomize` writes."""
     places = [place for place in varied.fields if place.name in varied.drawn]
     places.sort(key=lambda place: varied.drawn.index(place.name))
     space = {"array_at": array_at, "f64": f64, "i64": i64, "Model": _kind(varied)}

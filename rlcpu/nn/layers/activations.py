@@ -50,7 +50,7 @@ def through_elu(y: float, slope: float) -> float:
 
 
 def silu(x: float) -> float:
-    """X / (1 + exp(-x)) (Elfwing et al. 2018), also known as swish."""
+    """Return x / (1 + exp(-x)) (Elfwing et al. 2018), also known as swish."""
     return x / (1.0 + math.exp(-x))
 
 

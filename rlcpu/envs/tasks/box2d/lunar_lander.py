@@ -249,7 +249,7 @@ def step(state: State, action: int, params: Params, uniforms: Pair) -> tuple[Sta
 def step_continuous(
     state: State, action: Pair, params: Params, uniforms: Pair
 ) -> tuple[State, float, bool]:
-    """One step; main engine at half to full throttle for 0 to 1, sides for -1 to -0.5, 0.5 to 1."""
+    """Take a step; throttle 0 to 1 is the main engine's half to full, sides fire beyond +-0.5."""
     main, side = min(action[0], 1.0), min(max(action[1], -1.0), 1.0)
     main, side = 0.5 + 0.5 * main if main > 0.0 else 0.0, side if abs(side) > 0.5 else 0.0
     return fly(state, main, side, params, uniforms)

@@ -47,7 +47,7 @@ class Params(NamedTuple):
 
 
 def reset(uniforms: State, params: Params) -> State:
-    """Four numbers drawn from [reset_low, reset_high) and rounded to float32, as Gymnasium does."""
+    """Draw four numbers from [reset_low, reset_high), rounded to float32 as Gymnasium's are."""
     u0, u1, u2, u3 = uniforms
     low = params.reset_low
     width = params.reset_high - params.reset_low
@@ -60,7 +60,7 @@ def reset(uniforms: State, params: Params) -> State:
 
 
 def observe(state: State, params: Params) -> tuple[float, float, float, float, float, float]:
-    """Cosine and sine of both angles, and both velocities."""
+    """Return cosine and sine of both angles, and both velocities."""
     theta1, theta2, dtheta1, dtheta2 = state
     return (
         math.cos(theta1),
@@ -100,7 +100,7 @@ def derivatives(state: State, torque: float, params: Params) -> State:
 
 
 def move(state: State, time: float, slope: State) -> State:
-    """`state + time * slope`."""
+    """Return `state + time * slope`."""
     return (
         state[0] + time * slope[0],
         state[1] + time * slope[1],

@@ -43,7 +43,7 @@ class Params(NamedTuple):
 
 
 def reset(uniforms: State, params: Params) -> State:
-    """Four numbers drawn from [reset_low, reset_high)."""
+    """Draw four numbers from [reset_low, reset_high)."""
     u0, u1, u2, u3 = uniforms
     low = params.reset_low
     width = params.reset_high - params.reset_low

@@ -47,7 +47,7 @@ def reset(uniforms: tuple[float], params: Params) -> State:
 
 
 def round_if(single: bool, x: float) -> float:
-    """`x` rounded to float32 if `single`."""
+    """Return `x` rounded to float32 if `single`."""
     return round_to_single(x) if single else x
 
 
@@ -63,7 +63,7 @@ def was_rounded(position: float, velocity: float) -> bool:
 
 
 def accelerate(single: bool, position: float, throttle: float, params: Params) -> float:
-    """Velocity that engine and slope add in one step.
+    """Return the change of velocity by engine and slope in one step.
 
     A float32 throttle makes the sum a float32; one that had to be clipped became a Python float.
     """

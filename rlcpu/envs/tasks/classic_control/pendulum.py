@@ -40,14 +40,14 @@ class Params(NamedTuple):
 
 
 def reset(uniforms: State, params: Params) -> State:
-    """Angle and velocity, each uniform and symmetric about 0."""
+    """Draw angle and velocity, each uniform and symmetric about 0."""
     u0, u1 = uniforms
     x, y = params.x_init, params.y_init
     return (-x + (x + x) * u0, -y + (y + y) * u1)
 
 
 def observe(state: State, params: Params) -> tuple[float, float, float]:
-    """Cosine and sine of the angle, and the velocity."""
+    """Return cosine and sine of the angle, and the velocity."""
     theta, theta_dot = state
     return (math.cos(theta), math.sin(theta), theta_dot)
 

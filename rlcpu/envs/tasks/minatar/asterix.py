@@ -97,7 +97,7 @@ def free_row(taken: Board, rng: Rng) -> Board:
 
 
 def observe(s: State, params: Params) -> tuple[Board, Board, Board, Board]:
-    """Planes: player, enemies, trails, gold."""
+    """Return the planes player, enemies, trails, gold."""
     return cell(s.y, s.x), s.enemies, behind(s.enemies | s.gold, s.right), s.gold
 
 

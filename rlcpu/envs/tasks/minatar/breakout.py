@@ -75,7 +75,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def observe(s: State, params: Params) -> tuple[Board, Board, Board, Board]:
-    """Planes: paddle, ball, where the ball was, bricks."""
+    """Return the planes paddle, ball, where the ball was, bricks."""
     return cell(9, s.paddle), cell(s.ball_y, s.ball_x), cell(s.last_y, s.last_x), s.bricks
 
 

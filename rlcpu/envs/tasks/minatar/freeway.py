@@ -42,7 +42,7 @@ def reset(rng: Rng, params: Params) -> State:
 
 
 def new_traffic(rng: Rng) -> tuple[Board, Numbers]:
-    """Direction and slowness of all cars, from the random numbers 1 to 8."""
+    """Draw direction and slowness of all cars, from the random numbers 1 to 8."""
     right, ones, twos, fours = NONE, NONE, NONE, NONE
     for y in range(1, 9):
         drawn, row = rng.integers(y, 10), ROW << 10 * y
@@ -96,7 +96,7 @@ def around(cars: Board, right: Board) -> Board:
 
 
 def observe(s: State, params: Params) -> tuple[Board, ...]:
-    """Planes: chicken, cars, and the trails of cars of slowness 1, 2, 3, 4 and 5."""
+    """Return the planes chicken, cars, and trails of cars of slowness 1, 2, 3, 4 and 5."""
     trails = around(s.cars, ~s.right)
     ones, twos, fours = s.slowness
     return (

@@ -163,7 +163,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def enter(s: State, pause: int, rng: Rng) -> tuple[Six, Six, Four, Board]:
-    """Fish, subs, phases and directions when an enemy may enter.
+    """Return fish, submarines, phases and directions after an enemy may have entered.
 
     It does not if others in its row move the other way.
     """
@@ -226,7 +226,7 @@ def shoot(enemies: Six, shots: Board) -> tuple[Six, Board]:
 
 
 def rescue(divers: Pair, rescued: int, player: Board, x: int) -> tuple[Pair, int]:
-    """The divers that are left and the number on board, if there is room for those who are here.
+    """Return the divers left and the number on board, after those here were taken if there is room.
 
     Of two for one place it takes the one that came later, and so is nearer to where it came from.
     """
@@ -284,7 +284,7 @@ def advance(
 
 
 def observe(s: State, params: Params) -> tuple[Board, ...]:
-    """Planes: submarine's front, back, bullets; trails; enemies' bullets, fish, subs; and more.
+    """Return planes: submarine's front, back, bullets; trails; enemies' bullets and bodies; more.
 
     The last three are the gauges of oxygen and of divers on board, in row 9, and divers.
     """

@@ -78,7 +78,7 @@ def act(s: State, action: int, size: int) -> tuple[State, bool]:
 
 
 def look(s: State, size: int) -> tuple[Board, ...]:
-    """Planes: empty, wall, goal, key; open, closed and locked door."""
+    """Return the planes empty, wall, goal, key; open, closed and locked door."""
     way, dx = s.direction, s.split - s.x
     door = view.point(dx, s.door_y - s.y, way)
     walls = view.column(dx, way) & ~door | view.outside(s.x, s.y, size, way)

@@ -40,7 +40,7 @@ class Params(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """Gaps, agent and goal anywhere: random numbers 0 to 6."""
+    """Place gaps, agent and goal anywhere, by the random numbers 0 to 6."""
     top, left = 1 + rng.integers(0, 8), 1 + rng.integers(1, 8)
     right, bottom = 10 + rng.integers(2, 8), 10 + rng.integers(3, 8)
     start, other = rng.integers(4, 260), rng.integers(6, 259)
@@ -70,7 +70,7 @@ def is_free(s: State, x: int, y: int) -> bool:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Action 0 and 1 turn to the left and right, 2 goes ahead, others do nothing."""
+    """Take a step: actions 0 and 1 turn to the left and right, 2 goes ahead, others do nothing."""
     dx, dy = view.heading(s.direction)
     goes = action == 2 and is_free(s, s.x + dx, s.y + dy)
     x, y = s.x + dx if goes else s.x, s.y + dy if goes else s.y
@@ -82,7 +82,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
-    """Planes: empty, wall, goal."""
+    """Return the planes empty, wall, goal."""
     way, dx, dy = s.direction, MIDDLE - s.x, MIDDLE - s.y
     gaps = view.point(dx, s.top - s.y, way) | view.point(dx, s.bottom - s.y, way)
     gaps = gaps | view.point(s.left - s.x, dy, way) | view.point(s.right - s.x, dy, way)

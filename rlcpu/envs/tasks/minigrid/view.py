@@ -25,7 +25,7 @@ AGENT = 1 << 7 * 3 + 6
 
 
 def image(planes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """MiniGrid's image of an observation.
+    """Return MiniGrid's image of an observation.
 
     Args:
         planes: (..., kinds, 7, 7), for the first kinds of `KINDS`.
@@ -97,7 +97,7 @@ def outside(x: int, y: int, size: int, direction: int) -> int:
 
 
 def distance(x: int, y: int, size: int, direction: int) -> int:
-    """Steps from the agent to the wall around the world."""
+    """Return the steps from the agent to the wall around the world."""
     level = size - 1 - x if direction == 0 else x
     upright = size - 1 - y if direction == 1 else y
     return level if direction % 2 == 0 else upright

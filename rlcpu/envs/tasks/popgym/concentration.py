@@ -57,7 +57,7 @@ def concentration(id: str, cards: int, kinds: int) -> Dynamics:
         return success, s.paired == cards
 
     def observe(s: Any, params: NoParams, out: Any) -> None:
-        """Kinds of the cards that are face up; another kind for each that is not."""
+        """Write the kinds of the cards that are face up; another kind for each that is not."""
         for i in range(cards):
             is_shown = s.face_up[i] == 1 or i == s.first or i == s.second
             out[i * (kinds + 1) + (s.deck[i] if is_shown else kinds)] = 1.0

@@ -46,7 +46,7 @@ def count_recall(id: str, cards: int, kinds: int) -> Dynamics:
         return (scale if is_right else -scale), s.left == 0
 
     def observe(s: Any, params: NoParams, out: Any) -> None:
-        """Kind of the card in sight, and the kind in question."""
+        """Write the kind of the card in sight, and the kind in question."""
         out[s.values[s.left]] = 1.0
         out[kinds + s.queries[s.left]] = 1.0
 

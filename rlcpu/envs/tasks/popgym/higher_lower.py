@@ -32,7 +32,7 @@ def reset(s: Any, rng: Rng, params: NoParams) -> None:
 
 
 def step(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
-    """Action 0 says that the next card is higher, 1 that it is lower; equal ranks give 0."""
+    """Take a step: action 0 says that the next card is higher, 1 lower; equal ranks give 0."""
     rank = s.deck[s.left]
     s.left -= 1
     next_rank = s.deck[s.left]

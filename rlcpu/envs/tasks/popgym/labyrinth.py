@@ -121,7 +121,7 @@ def step_explore(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
 
 
 def observe(s: Any, params: NoParams, out: Any) -> None:
-    """Nine cells around the agent, and the action before: (9 * 5 + 5,).
+    """Write nine cells around the agent, and the action before: (9 * 5 + 5,).
 
     At the upper and left edge the window is moved into the maze, and walls fill its end.
     """

@@ -78,7 +78,7 @@ def step_cartpole(
 
 
 def observe_cartpole(s: CartPole, params: Params) -> tuple[float, float]:
-    """Position of the cart and angle of the pole."""
+    """Return position of the cart and angle of the pole."""
     x, theta = s.x + s.x_noise, s.theta + s.theta_noise
     if not params.noisy:
         return x, theta
@@ -107,7 +107,7 @@ def step_pendulum(
 
 
 def observe_pendulum(s: Pendulum, params: Params) -> tuple[float, float]:
-    """Cosine and sine of the angle."""
+    """Return cosine and sine of the angle."""
     cosine, sine = math.cos(s.theta) + s.cosine_noise, math.sin(s.theta) + s.sine_noise
     if not params.noisy:
         return cosine, sine

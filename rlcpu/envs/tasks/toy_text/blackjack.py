@@ -46,14 +46,14 @@ def hand(total: int, ace: bool) -> int:
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """Two cards for the dealer, two for the player: random numbers 0 to 3."""
+    """Draw two cards for the dealer, two for the player: random numbers 0 to 3."""
     first, second = card(2, rng), card(3, rng)
     ace, total = first == 1 or second == 1, first + second
     return State(total, ace, ace and total == 11, card(0, rng), card(1, rng))
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Action 0 sticks, and the dealer draws by random numbers 0 to 9; 1 hits, by number 0."""
+    """Take a step: 0 sticks, and the dealer draws (numbers 0 to 9); 1 hits (number 0)."""
     drawn = card(0, rng)
     hit = State(s.total + drawn, s.ace or drawn == 1, False, s.shown, s.hidden)
     total, ace = s.shown + s.hidden, s.shown == 1 or s.hidden == 1
@@ -76,13 +76,13 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def observe(s: State, params: Params) -> int:
-    """`(sum * 11 + shown) * 2 + usable`: Gymnasium's three numbers, below 32, 11 and 2, as one."""
+    """Return Gymnasium's three numbers as one: (sum * 11 + shown) * 2 + usable."""
     usable = s.ace and s.total <= 11
     return (hand(s.total, s.ace) * 11 + s.shown) * 2 + usable
 
 
 def picture(s: State, params: Params) -> Picture:
-    """Two bars on 21 places: the dealer's card, and what the player's hand counts."""
+    """Draw two bars on 21 places: the dealer's card, and what the player's hand counts."""
     grid = np.zeros((5, 23), np.int64)
     grid[1, 1:22] = grid[3, 1:22] = 4
     grid[1, 1 : 1 + s.shown] = 2

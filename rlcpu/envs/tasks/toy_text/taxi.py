@@ -40,13 +40,13 @@ class Params(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """Taxi anywhere, passenger at a stop, destination another one."""
+    """Draw the taxi anywhere, the passenger at a stop, the destination at another one."""
     here, passenger, other = rng.integers(0, 25), rng.integers(1, 4), rng.integers(2, 3)
     return State(here // 5, here % 5, passenger, other + 1 if other >= passenger else other)
 
 
 def drive(row: int, column: int, way: int) -> tuple[int, int]:
-    """Row and column one step to the south, north, east or west, unless there is a wall."""
+    """Return row and column one step to the south, north, east or west, unless a wall is there."""
     here = 5 * row + column
     east, west = way == 2 and OPEN_EAST.test(here), way == 3 and OPEN_WEST.test(here)
     return min(max(row + (way == 0) - (way == 1), 0), 4), column + east - west
@@ -95,7 +95,7 @@ def action_mask(s: State, params: Params) -> tuple[bool, bool, bool, bool, bool,
 
 
 def picture(s: State, params: Params) -> Picture:
-    """Walls, stops, destination, passenger and taxi, on a grid with room for the walls."""
+    """Draw walls, stops, destination, passenger and taxi, on a grid with room for the walls."""
     grid = np.full((11, 11), 4)
     for cell in range(25):
         row, column = 2 * (cell // 5) + 1, 2 * (cell % 5) + 1
