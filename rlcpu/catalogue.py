@@ -152,9 +152,9 @@ def entries() -> list[Entry]:
     Returns:
         The entries of `rlcpu list`; MuJoCo's are left out where it is not installed.
     """
-    found = [entry(id) for id in registered()]
-    families = list(dict.fromkeys(each.family for each in found))
-    return sorted(found, key=lambda each: families.index(each.family))
+    entries = [entry(id) for id in registered()]
+    families = list(dict.fromkeys(each.family for each in entries))
+    return sorted(entries, key=lambda each: families.index(each.family))
 
 
 def entry(environment: str | Dynamics) -> Entry:
@@ -214,17 +214,17 @@ def describe(dynamics: Dynamics) -> tuple[str, str]:
     function = main_function(dynamics)
     module = sys.modules.get(getattr(function, "__module__", ""))
     text = inspect.cleandoc(getattr(module, "__doc__", None) or "")
-    first, _, rest = text.partition("\n")
+    first, _, remainder = text.partition("\n")
     names, colon, sentence = first.partition(": ")
     if colon and re.search(r"-v\d", names):
-        return sentence[:1].upper() + sentence[1:], rest.strip()
+        return sentence[:1].upper() + sentence[1:], remainder.strip()
     if dynamics.engine is not None:
         what = (inspect.getdoc(type(dynamics.params)) or "").partition("\n")[0]
         reward = (inspect.getdoc(function) or "").partition("\n")[0]
         if not dynamics.params._fields:
             return reward or dynamics.id, ""
         return what, f"Reward: {reward[:1].lower()}{reward[1:]}" if reward else ""
-    return first or dynamics.id, rest.strip()
+    return first or dynamics.id, remainder.strip()
 
 
 def argument_of(function: Any, name: str) -> str:

@@ -91,9 +91,9 @@ def rounded(number: float) -> str:
 
 def clock(seconds: float) -> str:
     """Return seconds as 0:07 or 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 # ---------------------------------------------------------------- a bar

@@ -98,6 +98,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         self._note_added(new, steps, gone, overwritten)
 
     def _write(self, columns: dict[str, Any], weight: float | None) -> None:
+        """Add the columns of transitions, with a priority if it is given."""
         if self._buffer is None:
             example = tree.map_structure(lambda array: array[0], columns)
             self._buffer = PrioritizedReplayBuffer(self.capacity, example, **self._settings)

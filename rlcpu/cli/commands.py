@@ -130,6 +130,7 @@ class Output:
             self._try("flush")
 
     def _try(self, method: str, *text: str) -> None:
+        """Call a method of the stream, and note what is wrong with it: later calls do nothing."""
         if self.trouble:
             return
         if self.stream is None:  # as Python leaves it where the shell has closed it

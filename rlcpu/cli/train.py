@@ -389,6 +389,7 @@ class Results:
             self.saved = rescue
 
     def _write(self, kind: str, path: Path, write: Callable[[], None]) -> bool:
+        """Write a file, and note its path, or that it failed; returns whether it was written."""
         try:
             write()
         except OSError as error:

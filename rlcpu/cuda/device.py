@@ -88,6 +88,7 @@ def _problem() -> str:
 
 @functools.cache
 def _problem_of(process: int) -> str:  # a forked one cannot use what its parent has begun
+    """Return what is wrong with CUDA in a process, "" for nothing; a forked one is asked anew."""
     try:
         if not cuda.is_available():
             return f"no CUDA device was found ({_driver_error()})"

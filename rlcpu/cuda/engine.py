@@ -216,12 +216,12 @@ class CudaRunner(Runner):
         """Take K steps and return sums; see `Runner.simulate`."""
         engine, code, arrays = self.engine, self._code, self._arrays
         engine.start_episodes()
-        if code.value == "separate":  # of which nothing is seen
+        if code.value == "separate":  # sums need no values
             code = code._replace(value="none")
             nothing = arrays.weights[:0], np.zeros(1, np.int64)
             arrays = arrays._replace(value_weights=nothing[0], value_sizes=nothing[1])
         kind, inputs = self._inputs(code, arrays)
-        run, n, found = rollout_kernel(*kind, False), engine.num_envs, np.zeros(5)
+        run, n, totals = rollout_kernel(*kind, False), engine.num_envs, np.zeros(5)
         for begin in range(0, num_steps, FLUSH):
             part = min(FLUSH, num_steps - begin)
             sums = Sums(empty(2 * n, engine.dtype), empty(2 * n, np.uint32))
@@ -230,9 +230,9 @@ class CudaRunner(Runner):
             engine.advance(part)
             returns = to_host(sums.returns.reshape(2, n).sum(axis=1, dtype=np.float64))
             counts = to_host(sums.counts.reshape(2, n).sum(axis=1, dtype=np.int64))
-            found += (counts[0], *returns, 0, counts[1])
-        totals: list[float] = found.tolist()
-        return totals
+            totals += (counts[0], *returns, 0, counts[1])
+        numbers: list[float] = totals.tolist()
+        return numbers
 
     def _inputs(self, code: PolicyCode, arrays: PolicyArrays) -> tuple[Any, list[Any]]:
         """Return the facts that decide a rollout's machine code, and the first arguments."""

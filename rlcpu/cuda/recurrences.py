@@ -188,6 +188,7 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
     two, zero = rule.outputs == 2, dtype(0.0)
 
     def advance(step, state, options, lane, k, first, second):
+        """Write y of step k, and return y and the step for the next one."""
         carried, after = state
         a, b = coefficients(step, after, options)
         y = connect(a, b, carried)
@@ -212,6 +213,7 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
 
     @kernel(exact=True)
     def scan(steps, last, initial, options, sizes, direction, chosen, first, second):
+        """Scan one lane, backward or forward, a thread each; `AHEAD` steps are read at once."""
         number = cuda.grid(1)
         if number < sizes[0] * sizes[2] and chosen[min(number, chosen.size - 1)] != 0:
             lane = lane_of(sizes, number)
@@ -247,6 +249,7 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
 
     @kernel(exact=True)
     def slide(steps, last, options, sizes, window, first):
+        """Compute y of one window, from its last step to its first."""
         number = cuda.grid(1)
         if number < sizes[0] * sizes[1] * sizes[2]:
             row, inner = number // sizes[2], number % sizes[2]
@@ -343,6 +346,7 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
 
     @kernel(exact=True)
     def scan_rows(x, y, initial, sizes, direction, broken, out):
+        """Scan one row, tile by tile of `THREADS` steps, a block each."""
         shared = cuda.shared.array((2, THREADS), dtype)
         thread, row = cuda.threadIdx.x, cuda.blockIdx.x
         lane = ThreadLane(row, 0)

@@ -99,6 +99,7 @@ def rollout_kernel(
         state, words, elapsed_steps, numbers, bounds, weights,
         counter, limit, greedy, skip, num_steps, out,
     ):  # fmt: skip
+        """Take K steps of environment i, in thread i."""
         n, i = elapsed_steps.shape[0], cuda.grid(1)
         policy, sums = weights, none
         if fits:
@@ -112,9 +113,9 @@ def rollout_kernel(
             now, total, elapsed = load(state, i, n), state[size * n + i], elapsed_steps[i]
             for k in range(num_steps):
                 bits, offset, at = mix(low, high, u32(counter + k)), u64(skip * k) << two, k * n + i
-                seen = observe(now, unpack(numbers))
-                see(out, at, seen)
-                chosen = choose(seen, policy, offset, greedy, bits)
+                observation = observe(now, unpack(numbers))
+                see(out, at, observation)
+                chosen = choose(observation, policy, offset, greedy, bits)
                 params = unpack(numbers)  # every step: registers are worth more than these loads
                 action = clip(chosen[0], bounds)
                 end = turn(now, elapsed, total, action, bits, params, u32(limit))
@@ -140,14 +141,19 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable
     """Make `see`, `put` and `finish` that record every step."""
     zero, width = np.float32(0), env.observation_rows
     observe, valued = compile_lane(env, dtype).observe, decide.evaluate is not None
-    put_seen, put_action = write(width, np.float32), write(max(env.action_size, 1), np.float32)
+    put_observation, put_action = (
+        write(width, np.float32),
+        write(max(env.action_size, 1), np.float32),
+    )
     evaluate: Any = decide.evaluate or _no_value
     numbers = env.action_size
 
     def see(out, at, observation):
-        put_seen(out.observations, at * width, 1, observation)
+        """Record the observation in front of a step."""
+        put_observation(out.observations, at * width, 1, observation)
 
     def put(out, sums, at, chosen, end, params, weights, offset):
+        """Record a step, with its end if the episode ends; returns the sums as they are."""
         if numbers:
             put_action(out.actions, at * numbers, 1, chosen[0])
         else:
@@ -157,7 +163,7 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable
         cut = zero
         if end.terminated or end.truncated:
             last = observe(end.reached, params)
-            put_seen(out.finals, at * width, 1, last)
+            put_observation(out.finals, at * width, 1, last)
             out.totals[at], out.lengths[at] = end.total, end.elapsed
             if valued and not end.terminated:
                 cut = evaluate(last, weights, offset)
@@ -165,7 +171,8 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable
         return sums
 
     def finish(out, sums, i, observation, weights, offset):
-        put_seen(out.last, i * width, 1, observation)
+        """Record the last observation and its value."""
+        put_observation(out.last, i * width, 1, observation)
         out.last_values[i] = evaluate(observation, weights, offset) if valued else zero
 
     return see, put, finish

@@ -69,10 +69,10 @@ def refresh_level(numbers, offsets, filled, level, every, below, indices):
 def refresh_top(numbers, offsets, filled, level):
     """Recompute a level and all above it, by one block."""
     levels = unpack(numbers, offsets, filled)
-    for here in range(level, offsets.size - 1):
-        entries = (offsets[here] - offsets[here - 1]) // WIDTH
+    for above in range(level, offsets.size - 1):
+        entries = (offsets[above] - offsets[above - 1]) // WIDTH
         for node in range(cuda.threadIdx.x, entries, cuda.blockDim.x):
-            refresh(levels, here, node)
+            refresh(levels, above, node)
         cuda.syncthreads()
 
 
@@ -255,8 +255,8 @@ class DeviceTree(tree_cpu.Tree):
                 weight, shift = device.to_host(summary).tolist()
                 count = min(wanted - done, batch) if weight > 0.0 else 0
                 drawn = device.empty(count, np.int64)
-                here = np.uint64((int(stream[1]) + draws) % 2**64)
-                self._launch_draw(filled, stream[0], here, stratified, False, drawn)
+                counter = np.uint64((int(stream[1]) + draws) % 2**64)
+                self._launch_draw(filled, stream[0], counter, stratified, False, drawn)
                 fresh = self._fresh(drawn, shift, tree[-1])
                 if not fresh.size:
                     return 0

@@ -53,17 +53,17 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
     number that is stored before the next is asked for, would wait 0.6 us each time.
     """
 
-    def spot(sizes, own, first, step):
+    def spot(sizes, thread_lane, first, step):
         """Return the thread's place in a tile at a step: its lane, system of the warp, equation."""
-        if sizes[2] > 1:  # systems are next to each other in memory: a thread reads its own
-            return own, cuda.threadIdx.x, step
+        if sizes[2] > 1:  # systems are next to each other in memory: a thread reads its thread_lane
+            return thread_lane, cuda.threadIdx.x, step
         number = step * WARP + cuda.threadIdx.x
         row = number // width
         return ThreadLane(min(first + row, sizes[0] - 1), 0), row, number % width
 
-    def read(arrays, sizes, shift, own, first, begin, step):
+    def read(arrays, sizes, shift, thread_lane, first, begin, step):
         # Of transposed systems lower[k] is upper[k-1]. What is ignored may be any number.
-        lane, _, i = spot(sizes, own, first, step)
+        lane, _, i = spot(sizes, thread_lane, first, step)
         last = sizes[1] - 1
         k = min(begin + i, last)
         return Raw(
@@ -73,26 +73,26 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
             get(arrays.rhs, lane, k),
         )
 
-    def put(tile, sizes, own, first, step, raw):
-        _, row, i = spot(sizes, own, first, step)
+    def put(tile, sizes, thread_lane, first, step, raw):
+        _, row, i = spot(sizes, thread_lane, first, step)
         tile[0, row, i] = raw.lower
         tile[1, row, i] = raw.diagonal
         tile[2, row, i] = raw.upper
         tile[3, row, i] = raw.rhs
 
-    def load(arrays, sizes, shift, own, first, begin, tile):
+    def load(arrays, sizes, shift, thread_lane, first, begin, tile):
         cuda.syncthreads()  # the tile before is used up
         for step in range(0, width, 2):
-            one = read(arrays, sizes, shift, own, first, begin, step)
-            two = read(arrays, sizes, shift, own, first, begin, step + 1)
-            put(tile, sizes, own, first, step, one)
-            put(tile, sizes, own, first, step + 1, two)
+            one = read(arrays, sizes, shift, thread_lane, first, begin, step)
+            two = read(arrays, sizes, shift, thread_lane, first, begin, step + 1)
+            put(tile, sizes, thread_lane, first, step, one)
+            put(tile, sizes, thread_lane, first, step + 1, two)
         cuda.syncthreads()
 
-    def store(tile, sizes, own, first, begin, out):
+    def store(tile, sizes, thread_lane, first, begin, out):
         cuda.syncthreads()
         for step in range(width):
-            lane, row, i = spot(sizes, own, first, step)
+            lane, row, i = spot(sizes, thread_lane, first, step)
             if first + row < sizes[0] * sizes[2] and begin + i < sizes[1]:
                 out.memory[place(out, lane, begin + i)] = tile[0, row, i]
         cuda.syncthreads()
@@ -113,12 +113,12 @@ def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
         matrix = (raw.lower - raw.lower) + (raw.diagonal - raw.diagonal)
         return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
 
-    def descend(arrays, sizes, shift, own, first, stop, pivots, tile):
+    def descend(arrays, sizes, shift, thread_lane, first, stop, pivots, tile):
         """Return the rest of all equations, and 0, or NaN where a number was not finite."""
         thread, room, at = cuda.threadIdx.x, cuda.gridsize(1), cuda.grid(1)
         pending, health = Pending(one, zero, zero), zero
         for begin in range(0, sizes[1], width):
-            load(arrays, sizes, shift, own, first, begin, tile)
+            load(arrays, sizes, shift, thread_lane, first, begin, tile)
             for k in range(begin, min(begin + width, stop)):
                 raw = Raw(
                     tile[0, thread, k - begin] if k > 0 else zero,
@@ -157,7 +157,7 @@ def _make_ascend(dtype: Any, store: Any) -> Any:
         tile[0, cuda.threadIdx.x, i] = x if k < stop else zero
         return x, following, health
 
-    def ascend(pending, sizes, own, first, stop, pivots, tile, out):
+    def ascend(pending, sizes, thread_lane, first, stop, pivots, tile, out):
         """Write the unknowns; 0, or NaN where one is not finite."""
         x = pending.rhs / pending.diagonal
         known = x, zero, x - x
@@ -173,7 +173,7 @@ def _make_ascend(dtype: Any, store: Any) -> Any:
                 known = rise(known, two, k - 1, stop, tile, i - 1)
                 known = rise(known, three, k - 2, stop, tile, i - 2)
                 known = rise(known, four, k - 3, stop, tile, i - 3)
-            store(tile, sizes, own, first, begin, out)
+            store(tile, sizes, thread_lane, first, begin, out)
         return known[2]
 
     return ascend

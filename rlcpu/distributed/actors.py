@@ -158,8 +158,8 @@ class RayActor:
 
     def _has_lost_ray(self) -> bool:
         """Tell whether the cluster counts this machine as dead."""
-        here = self._ray.get_runtime_context().get_node_id()
-        return any(each["NodeID"] == here and not each["Alive"] for each in self._ray.nodes())
+        node = self._ray.get_runtime_context().get_node_id()
+        return any(each["NodeID"] == node and not each["Alive"] for each in self._ray.nodes())
 
     def stop(self) -> None:
         """End the process for good."""

@@ -204,6 +204,7 @@ class ReplayShard:
         return Updated(applied, self.standing()), self._draw(count)
 
     def _draw(self, count: int) -> Drawn:
+        """Draw from the buffer; nothing, with empty arrays, while no item has a weight."""
         if not self.buffer.total_weight() > 0.0:
             fields, none = self.buffer.structure.fields, np.empty(0, np.int64)
             lead = (self._items.steps, 0) if self._items.steps else (0,)
@@ -255,11 +256,16 @@ class ReplayShard:
             self.save()
 
     def _load(self, kind: Any, options: Mapping[str, Any]) -> None:
+        """Restore buffer and tickets from the folder.
+
+        Raises:
+            ValueError: it holds a buffer of other sizes.
+        """
         assert self._folder is not None
         with checkpoint.reading(self._folder, "ReplayShard") as reader:
             header, part = reader.header, reader.within("part_")
-            rest = {"num_threads": options["num_threads"]}
-            self.buffer = kind.restored(header["part"], part, options["example"], rest)
+            settings = {"num_threads": options["num_threads"]}
+            self.buffer = kind.restored(header["part"], part, options["example"], settings)
             self._blocks = int(header["blocks"])
             for name in _SIZES:
                 if name in options and (held := getattr(self.buffer, name)) != options[name]:

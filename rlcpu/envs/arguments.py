@@ -105,11 +105,11 @@ def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[
         TypeError: no real numbers.
         ValueError: another shape, or numbers that are not finite in the dtype.
     """
-    given = as_numbers("state", state)
-    if given.shape != shape:
-        raise ValueError(f"state has shape {given.shape}: expected {shape}")
+    numbers = as_numbers("state", state)
+    if numbers.shape != shape:
+        raise ValueError(f"state has shape {numbers.shape}: expected {shape}")
     with np.errstate(over="ignore"):
-        values = given.astype(dtype)
+        values = numbers.astype(dtype)
     if not np.isfinite(values).all():
         raise ValueError(f"state holds NaN or infinity in {dtype}: expected finite numbers")
     return values

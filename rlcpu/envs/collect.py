@@ -104,6 +104,7 @@ def simulate(
 
 
 def _simulate_episodes(env: VectorEnv, policy: Policy, num_episodes: int) -> Statistics:
+    """Play whole episodes, the first ones of new environments; see `simulate`."""
     _check(env, 1)
     if env.device != "cpu":
         raise NotImplementedError(

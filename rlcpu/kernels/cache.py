@@ -125,6 +125,7 @@ class KernelCache(hooks.Cache):
         return str(cache_folder() or "") or None
 
     def _path(self, sig: Any) -> Path | None:
+        """Return the file for argument types: its name is a hash of all that decides the code."""
         folder, python = cache_folder(), sys.implementation.cache_tag
         if folder is None:
             return None
@@ -168,6 +169,7 @@ class KernelCache(hooks.Cache):
             turn.end()
 
     def _load(self, path: Path, files: hooks.CodeFiles, target_context: Any) -> Any:
+        """Return the code of a file; None if it is absent or of no use."""
         try:
             with announce.counted():
                 content = read_whole(path)

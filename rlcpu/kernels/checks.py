@@ -28,6 +28,7 @@ def check_count(name: str, value: Any, least: int = 1, limit: int = 2**48) -> in
 
 
 def _to_int(name: str, value: Any, least: int) -> int:
+    """Return a whole number as an int, also a float without digits behind the point."""
     if isinstance(value, float | np.floating) and value.is_integer():
         return int(value)
     try:

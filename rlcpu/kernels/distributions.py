@@ -125,6 +125,7 @@ def make_categorical(count: int | None) -> Callable[..., Any]:
 
 
 def _categorical_of_array(word: int, weights: Any) -> Any:
+    """Draw an index by its weight; see `make_categorical`."""
     total = 0.0
     for weight in weights:
         total += float(weight)
@@ -146,11 +147,11 @@ def _uniform(word: int) -> float:
 
 def _make_count_below() -> Callable[..., Any]:
     """Return the function `count_below`, written out: LLVM keeps long loops."""
-    lines = ["term = total = first", "found = 0.0"]
+    lines = ["term = total = first", "count = 0.0"]
     for k in range(TERMS):
-        lines += ["found += 1.0 if u >= total else 0.0"]
+        lines += ["count += 1.0 if u >= total else 0.0"]
         lines += [f"term *= (a - b * {float(k)}) * {1.0 / (k + 1)}", "total += term"]
-    body = "\n    ".join([*lines, "return found"])
+    body = "\n    ".join([*lines, "return count"])
     return define(f"def count_below(u, first, a, b):\n    {body}")
 
 
@@ -222,7 +223,7 @@ def in_python(function: Any, dtype: type) -> Callable[..., Any]:
 
     def draw(*inputs: Any) -> Any:
         with np.errstate(all="ignore"):
-            found = twin(*(dtype(x) if isinstance(x, float) else x for x in inputs))
-        return int(found) if isinstance(found, np.integer | int) else float(found)
+            drawn = twin(*(dtype(x) if isinstance(x, float) else x for x in inputs))
+        return int(drawn) if isinstance(drawn, np.integer | int) else float(drawn)
 
     return draw

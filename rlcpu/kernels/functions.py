@@ -225,6 +225,10 @@ def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
 
 
 def _add_function(digest: Any, function: types.FunctionType, numbers: dict[Any, int]) -> None:
+    """Add to a digest what decides a function's machine code, with all that it reads.
+
+    `numbers` has the number of each function so far: one that comes again is only named.
+    """
     _write(digest, "function", function.__name__, numbers.get(function))
     if function in numbers or package_of(function) in ("numpy", "numba"):
         return

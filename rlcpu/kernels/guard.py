@@ -327,10 +327,12 @@ def _sentence(function: python_types.FunctionType, error: Any, state: Any) -> st
                 return describe_double(function, line, variable)
     path, line = code.co_filename, getattr(error.loc, "line", code.co_firstlineno)
     reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error.msg)).strip()
-    own = re.search(r"TypingError: ((?:it|an array) .*)", reason)  # of `read_item`, `write_item`
+    explained = re.search(
+        r"TypingError: ((?:it|an array) .*)", reason
+    )  # of `read_item`, `write_item`
     call = re.search(r"found for signature:\s*>+ (.*)", reason)
     reason = f"numba has no {call[1]}" if call else reason.partition("\n")[0]
-    reason = own[1] if own else reason
+    reason = explained[1] if explained else reason
     return f"{place(path, line, function.__name__)} cannot be compiled: {reason}"
 
 

@@ -284,9 +284,9 @@ def fmod(x: float, y: float) -> float:
 
     The quotient may round up to the next whole number, which the last line corrects.
     """
-    rest = fma(-trunc(x / y), y, x)
+    remainder = fma(-trunc(x / y), y, x)
     period = abs(y)
-    return rest + (period if rest < 0.0 < x else -period if x < 0.0 < rest else 0.0)
+    return remainder + (period if remainder < 0.0 < x else -period if x < 0.0 < remainder else 0.0)
 
 
 def clip(a: float, a_min: float, a_max: float) -> float:

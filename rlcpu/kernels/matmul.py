@@ -218,6 +218,7 @@ def make_tile_product(
 
     @intrinsic
     def multiply(typing, left, right, start, out, depth, last_row, floor):
+        """Compute one tile in registers: a sum for each row, over the contraction."""
         is_windows = left.instance_class is Windows
         place_rows = _window_rows if is_windows else _rows
         dtype = out[0].dtype
@@ -271,6 +272,7 @@ def _make_product(
 
     @decorate
     def product(left, right, start, out, shape, floor):
+        """Compute all tiles; see `product`."""
         rows, depth, columns = shape
         one = width(out.values, 1)
         paired = columns - columns % (2 * one)

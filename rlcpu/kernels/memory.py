@@ -235,6 +235,8 @@ def load_mask(typing, flags, position, like, count=None):
 
 
 def _make_prefetch(level: int) -> Any:
+    """Make an intrinsic that asks for a cache line, to the cache of a level."""
+
     @intrinsic
     def prefetch(typing, source, position):
         """Ask for the cache line of a position; any position is harmless."""

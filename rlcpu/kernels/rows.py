@@ -47,6 +47,7 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
 
     @intrinsic
     def peek(typing_context, array, index):
+        """Return the number at an index."""
         _check_row(array)
 
         def generate(context, builder, signature, args):
@@ -57,6 +58,7 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
 
     @intrinsic
     def poke(typing_context, array, index, value):
+        """Write the number at an index."""
         _check_row(array)
 
         def generate(context, builder, signature, args):
@@ -75,7 +77,7 @@ def load_rows(count: int, name: str) -> Any:
 
     Python that reads them one after the other takes four times as long to compile.
     """
-    own = [_scopes_of(name, row) for row in range(count)]
+    row_scopes = [_scopes_of(name, row) for row in range(count)]
 
     @intrinsic
     def load(typing_context, array, stride, i):
@@ -84,11 +86,11 @@ def load_rows(count: int, name: str) -> Any:
 
         def generate(context, builder, signature, args):
             rows, *place = args
-            found = [
+            numbers = [
                 _peek(context, builder, array, rows, _index(builder, row, *place), scopes)
-                for row, scopes in enumerate(own)
+                for row, scopes in enumerate(row_scopes)
             ]
-            return context.make_tuple(builder, kind, found)
+            return context.make_tuple(builder, kind, numbers)
 
         return kind(array, types.intp, types.intp), generate
 
@@ -98,7 +100,7 @@ def load_rows(count: int, name: str) -> Any:
 @functools.cache
 def store_rows(count: int, name: str) -> Any:
     """Make an intrinsic (array, stride, i, values) that writes the first `count` numbers there."""
-    own = [_scopes_of(name, row) for row in range(count)]
+    row_scopes = [_scopes_of(name, row) for row in range(count)]
 
     @intrinsic
     def store(typing_context, array, stride, i, values):
@@ -108,7 +110,7 @@ def store_rows(count: int, name: str) -> Any:
 
         def generate(context, builder, signature, args):
             rows, *place, held = args
-            for row, scopes in enumerate(own):
+            for row, scopes in enumerate(row_scopes):
                 value = builder.extract_value(held, row)
                 value = context.cast(builder, value, values[row], array.dtype)
                 index = _index(builder, row, *place)
@@ -121,11 +123,12 @@ def store_rows(count: int, name: str) -> Any:
 
 
 def _index(builder: Any, row: int, stride: Any, i: Any) -> Any:
-    """Place of a row's number i."""
+    """Emit the position of number i of a row."""
     return builder.add(builder.mul(stride, stride.type(row)), i)
 
 
 def _peek(context: Any, builder: Any, array: Any, rows: Any, index: Any, scopes: Any) -> Any:
+    """Emit a load with the alias scopes of its row."""
     pointer, first = pointer_at(context, builder, array, rows, index), _length(builder)
     value = context.unpack_value(builder, array.dtype, pointer)
     _mark(builder, scopes, first)
@@ -135,6 +138,7 @@ def _peek(context: Any, builder: Any, array: Any, rows: Any, index: Any, scopes:
 def _poke(
     context: Any, builder: Any, array: Any, rows: Any, index: Any, value: Any, scopes: Any
 ) -> None:
+    """Emit a store with the alias scopes of its row."""
     pointer, first = pointer_at(context, builder, array, rows, index), _length(builder)
     context.pack_value(builder, array.dtype, value, pointer)
     _mark(builder, scopes, first)
@@ -158,33 +162,33 @@ def _check_row(array: Any) -> None:
         raise errors.TypingError(f"rows have to be one-dimensional contiguous arrays, not {array}")
 
 
-def _mark(builder: Any, own: tuple[str, ...], first: int) -> None:
+def _mark(builder: Any, names: tuple[str, ...], first: int) -> None:
     """Attach scopes to the loads and stores of the block from its instruction number `first` on.
 
     LLVM takes two accesses for disjoint where all scopes of one are foreign to the other.
     """
-    scopes, foreign = _lists_of(builder.module, own)
+    scopes, foreign = _lists_of(builder.module, names)
     for instruction in builder.block.instructions[first:]:
         if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
             instruction.set_metadata("alias.scope", scopes)
             instruction.set_metadata("noalias", foreign)
 
 
-def _lists_of(module: Any, own: tuple[str, ...]) -> tuple[Any, Any]:
-    """Return metadata of a module: a list of the scopes in `own`, and one of all others.
+def _lists_of(module: Any, names: tuple[str, ...]) -> tuple[Any, Any]:
+    """Return metadata of a module: a list of the scopes in `names`, and one of all others.
 
     They are made once: a state of a hundred rows is loaded and stored by four hundred accesses.
     """
     made = _lists.setdefault(module, {})
-    if own not in made:
+    if names not in made:
         domain = module.add_metadata([ir.MetaDataString(module, "rlcpu")])
         nodes = {
             name: module.add_metadata([ir.MetaDataString(module, name), domain]) for name in SCOPES
         }
-        scopes = module.add_metadata([nodes[name] for name in own])
-        foreign = module.add_metadata([node for name, node in nodes.items() if name not in own])
-        made[own] = scopes, foreign
-    return made[own]
+        scopes = module.add_metadata([nodes[name] for name in names])
+        foreign = module.add_metadata([node for name, node in nodes.items() if name not in names])
+        made[names] = scopes, foreign
+    return made[names]
 
 
 _lists: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

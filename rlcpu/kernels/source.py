@@ -173,6 +173,7 @@ def call_bounded(function: Callable[..., Any], *inputs: Any) -> Any:
     left = MAX_INSTRUCTIONS
 
     def trace(frame: types.FrameType, event: str, argument: Any) -> Any:
+        """Count instructions, and raise `EndlessError` when too many have run."""
         nonlocal left
         if frame.f_globals.get("__name__", "").startswith(_UNCOUNTED):
             return None  # what an item of an array takes in plain Python

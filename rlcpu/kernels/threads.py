@@ -203,6 +203,7 @@ def threading_layer() -> str:
 
 
 def _load_tbb() -> None:
+    """Load the library of TBB that pip installed, so that numba finds it."""
     # pip installs TBB outside of the loader's path: numba finds it only once it is in the process.
     # The last is of <prefix>/lib/python3.x/site-packages: `pip install --target` may be less deep.
     roots = Path(sys.prefix), Path(sys.base_prefix), *Path(numba.__file__).parents[4:5]

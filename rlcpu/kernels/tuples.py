@@ -50,6 +50,7 @@ def _replace(items, i, value):
 
 @intrinsic
 def _put(typing, items, i, value):
+    """Return a tuple with item i replaced; an index outside means its first or last item."""
     if typing.unify_pairs(items.dtype, value) is None:
         return None
 

@@ -181,6 +181,11 @@ def _teach(function: Any, arity: int, kind_of: Any, lower: Any) -> None:
 
 
 def _teach_arithmetic(function: Any, lower_partials: Any) -> None:
+    """Teach numba an operator of two numbers, with duals among them, and its in-place form.
+
+    `lower_partials(builder, a, b, value)` emits the derivatives by a and b.
+    """
+
     def lower(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
         (a, da), (b, db) = arguments
         value = _value(context, builder, function, common.real, a, b)
@@ -236,6 +241,8 @@ _teach(abs, 1, lambda common: common, _lower_abs)
 
 
 def _teach_choice(function: Any, compare: Any) -> None:
+    """Teach numba `min` or `max` of two or three numbers with duals among them."""
+
     def lower(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
         """Choose number by number: LLVM does not vectorise the choice of a whole structure."""
         zeros = [arguments[0][0].type(0.0)] * common.count

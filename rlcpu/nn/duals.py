@@ -235,6 +235,7 @@ COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, 
 
 
 def _define_operators(function: Any, rules: Any) -> None:
+    """Define an operator of `Dual` with the dual on the left, and on the right."""
     name = function.__name__.strip("_")
 
     def of_left(left: Any, right: Any) -> Any:

@@ -106,6 +106,7 @@ def _loop_categorical(size: int) -> Callable[..., Any]:
     i32, largest, exp, log = np.int32, loop_largest(size), exponential, logarithm
 
     def act(logits, uniforms, params, greedy):
+        """Draw an action by its probability, or take the best; returns it and its log_prob."""
         top, best = largest(logits)
         total, before, action = 0.0, 0.0, 0
         for k in range(size):
@@ -128,6 +129,7 @@ def _loop_masked_categorical(size: int) -> Callable[..., Any]:
     exp, log = exponential, logarithm
 
     def act(logits, uniforms, params, greedy, mask):
+        """Draw an allowed action by its probability, or take the best; see `act_categorical`."""
         top, best = largest(logits, mask)
         total, before, action = 0.0, 0.0, best
         for k in range(size):

@@ -199,6 +199,7 @@ class Learner(FlatLearner):
         self._trace()
 
     def _check_names(self) -> None:
+        """Raise ValueError for names of networks, targets and updates that do not fit."""
         names: dict[int, str] = {}
         for name, network in self._named.items():
             first = names.setdefault(id(network), name)
@@ -468,6 +469,7 @@ class Learner(FlatLearner):
         return {**report, "num_gradients": int(steps)}
 
     def _describe_fault(self, update: int) -> str:
+        """Return the message for a loss or gradient of an update that is not finite."""
         names = self.tape.statistics[update]
         totals = self.space.sums.sum(axis=0)
         bad = [name for name, total in zip(names, totals, strict=False) if not math.isfinite(total)]
@@ -512,6 +514,7 @@ class Learner(FlatLearner):
         return known.index(stop_above[0]), float(stop_above[1])
 
     def _read_settings(self, settings: Mapping[str, Any] | None) -> None:
+        """Take new settings, and trace the algorithm again if one that is no float changed."""
         changed = False
         for name, value in (settings or {}).items():
             if name not in self.settings:
@@ -570,6 +573,7 @@ class Learner(FlatLearner):
         return True
 
     def _make_space(self, count: int, minibatch: int, part: int, chunk: int) -> Space:
+        """Return the scratch memory of a call for so many samples."""
         layout, tape, workers, real = self.layout, self.tape, self.num_workers, self.dtype
         minibatches, parts = -(-count // minibatch), -(-minibatch // part)
         products = max(each.plan.slopes for each in self.networks)

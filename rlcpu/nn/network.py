@@ -248,8 +248,8 @@ class Network:
             self._outputs.write(units, part, by_outputs)
             _run_backward(packed, units, scratch, gradients, samples, starts_of_part)
             self._inputs.read(units, part, by_inputs)
-        given = by_inputs if self.state_size else [each[0] for each in by_inputs]
-        return plan.unpack(gradients, self._dtype), self._inputs.give(given)
+        derivatives = by_inputs if self.state_size else [each[0] for each in by_inputs]
+        return plan.unpack(gradients, self._dtype), self._inputs.give(derivatives)
 
     def packed(self, is_learnt: bool = True) -> Packed:
         """Return a copy as kernels have it, in the dtype of its parameters.
@@ -293,8 +293,8 @@ class Network:
                 raise ValueError(f"{label} have shape {rows.shape}: expected ({lead}, {size})")
             if arrays and rows.shape[:-1] != arrays[0].shape[:-1]:
                 counts = (each.shape[:-1] for each in (rows, arrays[0]))
-                given, first = (" x ".join(map(str, count)) for count in counts)
-                raise ValueError(f"{label} have {given} rows: expected {first}")
+                actual, expected = (" x ".join(map(str, count)) for count in counts)
+                raise ValueError(f"{label} have {actual} rows: expected {expected}")
             arrays.append(rows)
         return arrays if self.state_size else [rows[None] for rows in arrays]
 

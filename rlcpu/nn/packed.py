@@ -95,6 +95,7 @@ def read_state(network, units, samples, row, state):
 
 @inline
 def _copy_squares(weights, copies, first, last, rows, columns):
+    """Copy transposed rows `first` to `last` of weights, one square of registers at a time."""
     source, out = address(weights), address(copies)
     step = width(source, 1)
     for row in range(first, last, step):

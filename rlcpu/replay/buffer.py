@@ -190,6 +190,7 @@ class Buffer(Locked, Shown):
         return self._sample(batch_size, out)
 
     def _sample(self, batch_size: Any, out: Batch | None, *options: Any) -> Batch:
+        """Draw a batch into new memory, or into `out`; `options` are the sampler's."""
         size = check_count("batch_size", batch_size)
         indices = self.backend.empty(size, np.int64)  # which nobody else writes to
         if out is None:

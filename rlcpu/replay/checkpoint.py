@@ -278,6 +278,11 @@ class Reader:
             self._read_part(part, out)
 
     def _read_part(self, part: _Part, out: Bytes) -> None:
+        """Read one part of a file into `out`, in the ranges that the part names.
+
+        Raises:
+            ValueError: its ranges are outside of `out`, or its checksum is wrong.
+        """
         path = self.path / part.file
         table = np.empty((part.num_ranges, 2), "<i8")
         with open_file(path, "rb") as file:

@@ -168,6 +168,7 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
     """Make `add_rows(loop)`: it stores the rows at the sources as the next steps."""
 
     def add_rows(loop):
+        """Store the rows of `num_steps` steps of all environments; see `_make_add`."""
         added, length, num_envs = loop.added[0], loop.length, loop.num_envs
         for f in range(loop.sources.shape[0]):
             begin, row_bytes = loop.sources[f, 0], loop.sources[f, 1]
@@ -191,6 +192,7 @@ def _make_draw(is_weighted: bool) -> Callable[..., None]:
     weigh: Any = make_weigh() if is_weighted else None
 
     def draw_rows(loop):
+        """Draw items, and copy their rows, n-step sums and weights to the batch."""
         added, length, indices, size = loop.added[0], loop.length, loop.indices, loop.indices.size
         if is_weighted:
             capacity = loop.num_envs * length

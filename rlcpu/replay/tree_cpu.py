@@ -233,8 +233,8 @@ def _draw_successively(levels, key, counter, stratified, out):
         before, weight = drawn, _weight_of_all(levels)
         count = min(wanted - drawn, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
-        here = u64(counter + u64(draws))
-        _fill(levels, key, here, weight, width, 0, out[before : before + count])
+        next_counter = u64(counter + u64(draws))
+        _fill(levels, key, next_counter, weight, width, 0, out[before : before + count])
         draws += count
         for k in range(before, before + count):
             leaf = out[k]
@@ -302,11 +302,13 @@ def make_weigh() -> Any:
 
     @inline
     def weigh(weights, beta):
+        """Make importance weights of relative probabilities."""
         for k in range(weights.size):
             weights[k] = scalar(weights[k], beta)
 
     @inline_exact
     def weigh_drawn(tree, indices, total, beta, probabilities, weights):
+        """Write probabilities and weights of the items at `indices`; see `make_weigh`."""
         least = np.inf
         for k in range(indices.size):
             leaf = tree[indices[k]]

@@ -101,6 +101,7 @@ class Agent:
         super().__setattr__(name, value)
 
     def _check_attribute(self, name: str, value: Any) -> None:
+        """Raise AttributeError for an attribute that an agent lacks or that nobody may set."""
         made: Any = type(self)
         kind, settings = made.__name__, self.Config.names()
         if name in settings:

@@ -219,6 +219,7 @@ class DQN(OffPolicy):
         def __init__(self, env: Env, **settings: Any) -> None: ...
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
+        """Return the policy, with the network of the config."""
         check_discrete(dynamics)
         config = self.config
         policy = EpsilonGreedy(dynamics, config.hidden, config.activation, config.dueling, seed)

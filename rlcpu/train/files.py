@@ -97,6 +97,7 @@ def _sweep(target: Path) -> None:
 
 
 def _is_running(process: int) -> bool:
+    """Tell whether a process of this machine may still run."""
     if os.name != "posix":  # os.kill(process, 0) would end it on Windows
         return True
     try:

@@ -59,6 +59,7 @@ class WholeRounds:
             self._handlers[waiting[0]](*waiting)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Note the first signal; call Python's handler for it afterwards, or for a second one."""
         if self._running and self._waiting is None:
             self._waiting = number, frame
             return

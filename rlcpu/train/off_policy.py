@@ -262,6 +262,7 @@ class OffPolicy(checkpoint.Agent):
         return {**config, "num_actions": self.env.dynamics.num_actions}
 
     def _make_learner(self, seed: int, num_threads: int | None) -> Learner:
+        """Return the learner, and let the policy act by the first of its networks."""
         networks = self.networks(seed)
         acts = next(iter(networks.values()))
         if acts is not self.policy.network:

@@ -325,6 +325,7 @@ class PPO(checkpoint.Agent):
             self._before = None
 
     def _collect(self, history: History) -> Rollout:
+        """Collect one rollout, and note its episodes in the history."""
         start = clock()
         num_steps = self.config.num_steps
         rollout = self._rollout = self.collect_rollout(
@@ -355,6 +356,7 @@ class PPO(checkpoint.Agent):
         return bool(returns.mean() - 3.0 * returns.std() / np.sqrt(WINDOW) >= target)
 
     def _update(self, rollout: Rollout, remaining: float, history: History) -> None:
+        """Learn from one rollout, with `remaining` of the schedules left, and note the losses."""
         start = clock()
         config = self.config
         estimates = gae(

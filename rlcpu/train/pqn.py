@@ -166,6 +166,7 @@ class PQN(OffPolicy):
         def __init__(self, env: Env, **settings: Any) -> None: ...
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
+        """Return the policy, with the network of the config."""
         check_discrete(dynamics)
         config = self.config
         policy = EpsilonGreedy(
@@ -198,6 +199,7 @@ class PQN(OffPolicy):
         address: str | None,
         replay_folder: Any,
     ) -> Any:
+        """Return a session of collectors in other processes; PQN has no replay to share."""
         from rlcpu.distributed.rollouts import RolloutSession
 
         if num_shards is not None or replay_folder is not None:

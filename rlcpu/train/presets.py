@@ -61,7 +61,7 @@ def convolved(config: Any, space: Space[Any]) -> nn.Graph:
     seen = _image(config, space)
     is_large = min(seen.height, seen.width) >= 36
     sizes = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if is_large else ((16, 3, 1),)
-    layers: nn.Graph = seen
+    layers: nn.Graph = image
     for channels, window, stride in sizes:
         layers = layers >> nn.Convolution(channels, window, stride=stride)
         layers = layers >> nn.LayerNorm(each_pixel=True) if _normalises(config) else layers

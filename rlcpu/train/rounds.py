@@ -217,10 +217,10 @@ def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
 
 def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | None:
     """Return `RoundsPlan.columns`, or None where Python makes a column in another way."""
-    found: list[tuple[int, int, int, int]] = []
+    columns: list[tuple[int, int, int, int]] = []
     for name, column in agent.learner.last_call.columns.items():
-        own = {"weight": batch.weights, "discount": batch.discounts}
-        drawn, array = own[name] if name in own else batch[name], column.array
+        of_batch = {"weight": batch.weights, "discount": batch.discounts}
+        drawn, array = of_batch[name] if name in of_batch else batch[name], column.array
         if drawn is None:
             continue  # the same for all samples
         places = drawn.ctypes.data, array.ctypes.data
@@ -228,10 +228,10 @@ def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | N
             continue
         how = _HOW.get((drawn.dtype.type, array.dtype.type))
         is_other = how == SCALED and name != "reward"
-        if how is None or is_other or name in own or drawn.size != array.size:
+        if how is None or is_other or name in of_batch or drawn.size != array.size:
             return None
-        found.append((how, *places, array.size))
-    return found
+        columns.append((how, *places, array.size))
+    return columns
 
 
 #: How a column of a dtype is made of what was drawn of another.

@@ -27,6 +27,7 @@ class DQN(stable_baselines3.DQN):
     n_steps: int
 
     def _setup_model(self) -> None:
+        """Make buffer and network; n-step returns are the buffer's where it has them."""
         kind = self.replay_buffer_class = self.replay_buffer_class or PrioritizedReplayBuffer
         n_steps = self.n_steps
         if issubclass(kind, ReplayBuffer) and n_steps > 1:

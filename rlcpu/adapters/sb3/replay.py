@@ -350,6 +350,10 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
         return super().sample(min(batch_size, max(len(self.buffer), 1)), env)
 
     def _store(self, steps: dict[str, Any]) -> None:
+        """Add steps with the return of their episode so far known or guessed as their value.
+
+        The value of an episode's steps is set to its return when it ends.
+        """
         ended, rewards = steps["terminated"] | steps["truncated"], steps["reward"]
         values = np.empty(rewards.shape)
         episodes = []

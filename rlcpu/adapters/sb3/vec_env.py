@@ -102,7 +102,7 @@ class VecEnv(vec_env.VecEnv):
 
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
         """Return observations, rewards (num_envs,) float32, dones (num_envs,) bool, and infos."""
-        observations, rewards, terminated, truncated, found = self.env.step(self._actions)
+        observations, rewards, terminated, truncated, env_infos = self.env.step(self._actions)
         dones = terminated | truncated
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in dones]
         if self.monitor:
@@ -110,7 +110,7 @@ class VecEnv(vec_env.VecEnv):
             self._lengths += 1
         for i in np.flatnonzero(dones).tolist():
             infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
-            infos[i]["terminal_observation"] = found["final_obs"][i]
+            infos[i]["terminal_observation"] = env_infos["final_obs"][i]
             if self.monitor:
                 infos[i]["episode"] = self._episode(i)
         return observations, rewards.astype(np.float32, copy=False), dones, infos

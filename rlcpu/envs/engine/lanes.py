@@ -102,9 +102,9 @@ class LaneEngine(Engine):
     def __getstate__(self) -> dict[str, Any]:
         """Return all of it, with episodes and random streams, but no kernels."""
         made = ("code", "numbers", "steps", "_run_steps", "last_runner")
-        kept = {name: value for name, value in vars(self).items() if name not in made}
+        attributes = {name: value for name, value in vars(self).items() if name not in made}
         return {
-            **kept,
+            **attributes,
             "last_runner": None,
             "had": (self.code.state._replace(made=None), self.code.varied),
         }

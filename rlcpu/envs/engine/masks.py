@@ -109,11 +109,11 @@ def masks_of(rows: Array, count: int) -> Array:
     Their first axis of memory is that of the actions: one pass over the rows for each action.
     """
     words = np.moveaxis(rows.view(np.uint32), -1, 0)
-    found = []
+    parts = []
     for row in range(mask_rows(count)):
         bits = np.uint32(1) << np.arange(min(BITS, count - row * BITS), dtype=np.uint32)
-        found.append((words[row] & bits.reshape(-1, *[1] * (words.ndim - 1))) != 0)
-    masks = found[0] if len(found) == 1 else np.concatenate(found)
+        parts.append((words[row] & bits.reshape(-1, *[1] * (words.ndim - 1))) != 0)
+    masks = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return np.moveaxis(masks, 0, -1)
 
 

@@ -297,7 +297,11 @@ class MuJoCoDynamics(base.Dynamics):
     # ------------------------------------------------------------ what the model has
 
     def _find_all(self) -> None:
-        """Return the model, the places of fields and names in it, and the spaces."""
+        """Load the model, and find the places of fields and names in it, and the spaces.
+
+        Raises:
+            TypeError, ValueError: the model lacks something, or an argument is bad.
+        """
         model = load_model(self.xml)
         self._set(model=model)
         self._find_varied()
@@ -421,7 +425,7 @@ class MuJoCoDynamics(base.Dynamics):
         return model
 
     def advance(self, data: mujoco.MjData, action: Any) -> None:
-        """Return one step of a simulation, as kernels take it."""
+        """Take one step of a simulation, as kernels take it."""
         data.ctrl[:] = action
         mujoco.mj_step(data.model, data, self.frame_skip)
         if self.current:
@@ -429,6 +433,7 @@ class MuJoCoDynamics(base.Dynamics):
         mujoco.mj_rnePostConstraint(data.model, data)
 
     def _reset(self, data: mujoco.MjData, uniform: float) -> None:
+        """Reset a simulation as kernels do; every uniform number is `uniform`."""
         mujoco.mj_resetData(data.model, data)
         self._call("reset", self.look(data.model, data), np.full(self.reset_draws, uniform))
         if not (np.isfinite(data.qpos).all() and np.isfinite(data.qvel).all()):
@@ -438,6 +443,7 @@ class MuJoCoDynamics(base.Dynamics):
         mujoco.mj_forward(data.model, data)
 
     def _measure(self, data: mujoco.MjData) -> tuple[float, ...]:
+        """Return what `measure` returns, after checks."""
         measured = self._call("measure", self.look(data.model, data))
         is_tuple = isinstance(measured, tuple)
         if not is_tuple or not all(isinstance(number, float | np.floating) for number in measured):
@@ -447,6 +453,7 @@ class MuJoCoDynamics(base.Dynamics):
         return tuple(map(float, measured))
 
     def _observe(self, data: mujoco.MjData) -> Any:
+        """Return the observation of a simulation, after checks of what `observe` wrote."""
         row = np.full(self.observation_size, np.nan)
         self._call("observe", self.look(data.model, data), row)
         if not np.isfinite(row).all():
@@ -457,6 +464,7 @@ class MuJoCoDynamics(base.Dynamics):
         return row
 
     def _call(self, name: str, *inputs: Any) -> Any:
+        """Call a function of the task; what it raises becomes a ValueError that names it."""
         try:
             return call_bounded(getattr(self, name), *inputs, self.params)
         except EndlessError as error:

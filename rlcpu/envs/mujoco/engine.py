@@ -153,9 +153,9 @@ class MuJoCoEngine(Engine):
     def __getstate__(self) -> dict[str, Any]:
         """Return all of it, with episodes and random streams, but no kernels."""
         made = ("code", "numbers", "_run", "_task", "_batch", "_job", "last_runner")
-        kept = {name: value for name, value in vars(self).items() if name not in made}
+        attributes = {name: value for name, value in vars(self).items() if name not in made}
         had = self.batch.state.copy(), self.dynamics.state
-        return {**kept, "last_runner": None, "had": had}
+        return {**attributes, "last_runner": None, "had": had}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         physics, layout = state.pop("had")
@@ -180,7 +180,7 @@ class MuJoCoEngine(Engine):
     def _job(self) -> Array:
         """Return the arguments that are the same in every call: sizes, and the engine's arrays."""
         job, code = np.zeros(jobs.JOB_SIZE, np.int64), self.code
-        kept = {
+        arrays = {
             "observation": self.observation, "measured": self.measured,
             "elapsed": self.elapsed_steps, "returns": self.returns, "streams": self.streams,
             "unstable": self.unstable, "uniforms": self.uniforms, "physics": self.physics,
@@ -192,7 +192,7 @@ class MuJoCoEngine(Engine):
             *(code.observation_size, code.action_size, code.measure_size, code.reset_draws),
             *(self.numbers.size, self._task, self.physics.shape[1]),
         )
-        for name, array in kept.items():
+        for name, array in arrays.items():
             job[jobs.place_of(name)] = array.ctypes.data
         return job
 

@@ -77,6 +77,7 @@ class MuJoCoRenderer:
         return tuple(frames)
 
     def _open(self) -> Any:
+        """Return model, data and renderer, made at the first picture."""
         if self._viewer is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 

@@ -152,8 +152,8 @@ def _place(model: mujoco.MjModel, name: str) -> ModelField:
 
 def _arrays(model: mujoco.MjModel) -> dict[str, Any]:
     names = [name for name in dir(model) if not name.startswith("_")]
-    found = {name: getattr(model, name, None) for name in names}
-    return {name: v.copy() for name, v in found.items() if isinstance(v, np.ndarray)}
+    values = {name: getattr(model, name, None) for name in names}
+    return {name: v.copy() for name, v in values.items() if isinstance(v, np.ndarray)}
 
 
 def find_varied(model: mujoco.MjModel, given: Mapping[str, Any], drawn: tuple[str, ...]) -> Varied:

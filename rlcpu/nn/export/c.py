@@ -392,11 +392,11 @@ def _identifier(name: str) -> str:
 
 def _inputs(program: ExportedPolicy) -> str:
     """Return lines that make the network's inputs of an observation."""
-    seen = "observation[k]" if program.shape else "(float)(k == (int)observation[0])"
+    number = "observation[k]" if program.shape else "(float)(k == (int)observation[0])"
     clip = f"{CLIP}f"
     return (
         f"    for (k = 0; k < {program.size}; k++)\n"
-        f"        v0[k] = fminf(fmaxf(({seen} - mean[k]) * scale[k], -{clip}), {clip});"
+        f"        v0[k] = fminf(fmaxf(({number} - mean[k]) * scale[k], -{clip}), {clip});"
     )
 
 

@@ -115,9 +115,9 @@ def _windows(nodes: Nodes, operator: str, each: Statement, x: str, *arrays: str)
     """Add what looks at images through windows, which ONNX has channels first."""
     of = each.options
     image = _reshape(nodes, x, -1, of["height"], of["width"], of["channels"])
-    seen = nodes.add("Transpose", image, perm=(0, 3, 1, 2))
+    channels_first = nodes.add("Transpose", image, perm=(0, 3, 1, 2))
     sizes: dict[str, Any] = {"kernel_shape": 2 * [of["window"]], "strides": 2 * [of["stride"]]}
-    made = nodes.add(operator, seen, *arrays, **sizes, pads=4 * [of["padding"]])
+    made = nodes.add(operator, channels_first, *arrays, **sizes, pads=4 * [of["padding"]])
     return _reshape(nodes, nodes.add("Transpose", made, perm=(0, 2, 3, 1)), -1, each.size)
 
 

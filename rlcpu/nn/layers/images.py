@@ -588,20 +588,20 @@ class Convolution(Window):
 
     def saved_of(self, sizes: Sizes) -> int:
         """Return how many further units a sample needs; see `Layer`."""
-        made, seen = sizes.made, sizes.seen
+        image, out = sizes.image_in, sizes.image_out
         border = 2 * self.padding
-        depth = self.window * self.window * seen.channels
-        image = Picture(seen.height + border, seen.width + border, seen.channels)
-        is_copied = self.padding > 0 or seen.are_planes
+        window = padded(self.window * self.window * image.channels)
+        bordered = Picture(image.height + border, image.width + border, image.channels)
+        is_copied = self.padding > 0 or image.are_planes
         columns = padded(self.channels)
-        rest = made.width * padded(depth) + max(padded(depth), columns)
+        scratch = out.width * window + max(window, columns)
         if self.channels % UNIT:
-            rest += made.height * made.width * columns
-        return is_copied * padded(image.size) + padded(rest)
+            scratch += out.height * out.width * columns
+        return is_copied * padded(bordered.size) + padded(scratch)
 
     def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
-        shape = self.window * self.window * sizes.seen.channels, self.channels
+        shape = self.window * self.window * sizes.image_in.channels, self.channels
         initial = functools.partial(orthogonal, shape=shape, gain=self.gain)
         packed = shape[0], padded(self.channels)
         weights = ParameterArray("weights", shape, initial, packed, copied=True)
@@ -630,4 +630,4 @@ class MaxPool(Window):
 
     def saved_of(self, sizes: Sizes) -> int:
         """Return how many further units a sample needs; see `Layer`."""
-        return padded(sizes.inputs) + padded(sizes.seen.channels)
+        return padded(sizes.inputs) + padded(sizes.image_in.channels)

@@ -124,15 +124,15 @@ class Sizes(NamedTuple):
     Attributes:
         inputs, outputs: numbers of a sample.
         is_first, is_last: it reads an input of the network; it makes an output of it.
-        seen, made: images that it reads and makes, if these are images.
+        image_in, image_out: images that it reads and makes, if these are images.
     """
 
     inputs: int
     outputs: int
     is_first: bool = False
     is_last: bool = False
-    seen: Picture = Picture(0, 0, 0)
-    made: Picture = Picture(0, 0, 0)
+    image_in: Picture = Picture(0, 0, 0)
+    image_out: Picture = Picture(0, 0, 0)
 
 
 class ParameterArray(NamedTuple):

@@ -179,7 +179,7 @@ class LayerNorm(Layer):
         return {"channels": source.picture.channels}
 
     def _size(self, sizes: Sizes) -> int:
-        return sizes.seen.channels if self.each_pixel else sizes.outputs
+        return sizes.image_in.channels if self.each_pixel else sizes.outputs
 
     def saved_of(self, sizes: Sizes) -> int:
         """Return how many further units a sample has; see `Layer`."""

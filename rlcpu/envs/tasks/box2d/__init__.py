@@ -6,6 +6,7 @@ from rlcpu.envs.registry import Family, Limits, add_family
 
 
 def _make(id: str) -> Any:
+    """Import an environment's module and return its dynamics."""
     from rlcpu.envs.tasks.box2d import lunar_lander
 
     return lunar_lander.CONTINUOUS if "Continuous" in id else lunar_lander.DYNAMICS

@@ -6,6 +6,7 @@ from rlcpu.envs.registry import Family, Limits, add_family
 
 
 def _make(id: str) -> Any:
+    """Import the environments and return the dynamics of an id."""
     from rlcpu.envs.tasks.classic_control import (
         acrobot,
         cartpole,

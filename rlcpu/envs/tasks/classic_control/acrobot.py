@@ -115,9 +115,9 @@ def wrap(angle: float) -> float:
     A step from within the limits ends at 9.47 pi at most, which is five turns away, and a loop of
     constant length vectorises.
     """
-    turn = 2.0 * math.pi if angle > 0.0 else -2.0 * math.pi
+    whole_turn = 2.0 * math.pi if angle > 0.0 else -2.0 * math.pi
     for _ in range(5):
-        angle = angle - turn if abs(angle) > math.pi else angle
+        angle = angle - whole_turn if abs(angle) > math.pi else angle
     return angle
 
 

@@ -57,8 +57,8 @@ def normalize_angle(angle: float) -> float:
 
     `%` is what Python makes of `fmod`, and kernels vectorise only the latter.
     """
-    rest = math.fmod(angle + math.pi, 2.0 * math.pi)
-    return (rest + 2.0 * math.pi if rest < 0.0 else rest) - math.pi
+    remainder = math.fmod(angle + math.pi, 2.0 * math.pi)
+    return (remainder + 2.0 * math.pi if remainder < 0.0 else remainder) - math.pi
 
 
 def step(state: State, action: tuple[float], params: Params) -> tuple[State, float, bool]:

@@ -50,14 +50,16 @@ def mine_sweeper(id: str, size: int, mines: int) -> Dynamics:
     def step(s: Any, action: tuple[int, int], params: NoParams) -> tuple[float, bool, bool]:
         """View a row and a column."""
         row, column = action
-        found = s.cells[row, column]
+        content = s.cells[row, column]
         s.around = count_mines(s.cells, row, column)
         s.steps += 1
-        if found == CLEAR:
+        if content == CLEAR:
             s.cells[row, column] = VIEWED
             s.clear -= 1
-        reward = success if found == CLEAR else (repeated if found == VIEWED else -0.5 - success)
-        terminated = found == MINE or s.clear == 0
+        reward = (
+            success if content == CLEAR else (repeated if content == VIEWED else -0.5 - success)
+        )
+        terminated = content == MINE or s.clear == 0
         return reward, terminated, s.steps == limit and not terminated
 
     def observe(s: Any, params: NoParams) -> int:

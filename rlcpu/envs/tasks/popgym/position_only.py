@@ -115,6 +115,7 @@ def observe_pendulum(s: Pendulum, params: Params) -> tuple[float, float]:
 
 
 def _cartpole(name: str, steps: int, noise: float = 0.0) -> Dynamics:
+    """Return PositionOnlyCartPole or its noisy variant, for so many steps."""
     high = np.array([X_HIGH, THETA_HIGH], np.float32)
     return Dynamics(
         id=f"POPGym/{name}-v0",
@@ -129,6 +130,7 @@ def _cartpole(name: str, steps: int, noise: float = 0.0) -> Dynamics:
 
 
 def _pendulum(name: str, steps: int, noise: float = 0.0) -> Dynamics:
+    """Return PositionOnlyPendulum or its noisy variant, for so many steps."""
     return Dynamics(
         id=f"POPGym/{name}-v0",
         step=step_pendulum,

@@ -45,10 +45,10 @@ def walk(cell: int, way: int, width: int, height: int) -> int:
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
     """Make one step: action 0 is up, 1 right, 2 down, 3 left."""
-    turn = rng.integers(0, 3) - 1 if params.is_slippery else 0
-    here = walk(s.cell, (action + turn) % 4, WIDTH, HEIGHT)
-    falls = here > START and here < GOAL
-    return State(START if falls else here), -100.0 if falls else -1.0, here == GOAL
+    slip = rng.integers(0, 3) - 1 if params.is_slippery else 0
+    cell = walk(s.cell, (action + slip) % 4, WIDTH, HEIGHT)
+    falls = cell > START and cell < GOAL
+    return State(START if falls else cell), -100.0 if falls else -1.0, cell == GOAL
 
 
 def observe(s: State, params: Params) -> int:

@@ -41,14 +41,14 @@ class Params(NamedTuple):
 
 def reset(rng: Rng, params: Params) -> State:
     """Draw the taxi anywhere, the passenger at a stop, the destination at another one."""
-    here, passenger, other = rng.integers(0, 25), rng.integers(1, 4), rng.integers(2, 3)
-    return State(here // 5, here % 5, passenger, other + 1 if other >= passenger else other)
+    cell, passenger, other = rng.integers(0, 25), rng.integers(1, 4), rng.integers(2, 3)
+    return State(cell // 5, cell % 5, passenger, other + 1 if other >= passenger else other)
 
 
 def drive(row: int, column: int, way: int) -> tuple[int, int]:
     """Return row and column one step to the south, north, east or west, unless a wall is there."""
-    here = 5 * row + column
-    east, west = way == 2 and OPEN_EAST.test(here), way == 3 and OPEN_WEST.test(here)
+    cell = 5 * row + column
+    east, west = way == 2 and OPEN_EAST.test(cell), way == 3 and OPEN_WEST.test(cell)
     return min(max(row + (way == 0) - (way == 1), 0), 4), column + east - west
 
 
@@ -69,10 +69,10 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
         aside = left if u < ahead + 0.5 * (1.0 - ahead) else right
         drifts = u >= ahead and (row != s.row or column != s.column)
         row, column = drive(s.row, s.column, aside if drifts else action)
-    here = 5 * s.row + s.column
-    stop = (here == 4) + 2 * (here == 20) + 3 * (here == 23)
-    picks = action == 4 and STOPS.test(here) and s.passenger == stop
-    drops = action == 5 and STOPS.test(here) and s.passenger == IN_TAXI
+    cell = 5 * s.row + s.column
+    stop = (cell == 4) + 2 * (cell == 20) + 3 * (cell == 23)
+    picks = action == 4 and STOPS.test(cell) and s.passenger == stop
+    drops = action == 5 and STOPS.test(cell) and s.passenger == IN_TAXI
     passenger = IN_TAXI if picks else s.passenger
     passenger = stop if drops else passenger
     done = drops and stop == s.destination
@@ -87,11 +87,11 @@ def observe(s: State, params: Params) -> int:
 
 def action_mask(s: State, params: Params) -> tuple[bool, bool, bool, bool, bool, bool]:
     """Return the actions that change the state, as a mask."""
-    here = 5 * s.row + s.column
-    stop = (here == 4) + 2 * (here == 20) + 3 * (here == 23)
-    picks = STOPS.test(here) and s.passenger == stop
-    drops = STOPS.test(here) and s.passenger == IN_TAXI
-    return s.row < 4, s.row > 0, OPEN_EAST.test(here), OPEN_WEST.test(here), picks, drops
+    cell = 5 * s.row + s.column
+    stop = (cell == 4) + 2 * (cell == 20) + 3 * (cell == 23)
+    picks = STOPS.test(cell) and s.passenger == stop
+    drops = STOPS.test(cell) and s.passenger == IN_TAXI
+    return s.row < 4, s.row > 0, OPEN_EAST.test(cell), OPEN_WEST.test(cell), picks, drops
 
 
 def picture(s: State, params: Params) -> Picture:
