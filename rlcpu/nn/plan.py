@@ -255,7 +255,7 @@ def _join_relus(drafts: list[Draft]) -> None:
 
 
 def _place(drafts: list[Draft], inputs: list[LayerOutput], ends: list[LayerOutput]) -> NetworkPlan:
-    """Give all steps, inputs and outputs their places."""
+    """Return the plan of a network: a step for each draft, with the places of its numbers."""
     units, next_unit = {}, 0
     for tensor in inputs:
         units[tensor], next_unit = next_unit, next_unit + padded(tensor.size)

@@ -230,9 +230,9 @@ def make_convolve(dtype: type) -> Callable[..., None]:
 
 
 @functools.cache
-def make_convolve_back(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)` of a convolution, see `Kind`."""
-    zero, no_floor = dtype(0), dtype(-np.inf)
+def make_add_gradients(dtype: type) -> Callable[..., None]:
+    """Make `add_gradients(step, work, size, image, slopes, start)` of a convolution."""
+    no_floor = dtype(-np.inf)
 
     @outline
     def add_gradients(step, work, size, image, slopes, start):
@@ -259,6 +259,14 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
         shape = size.window_size, size.out_width, size.padded_channels
         product_of_windows(windows, right, start, out, shape, no_floor)
 
+    return add_gradients
+
+
+@functools.cache
+def make_add_to_image(dtype: type) -> Callable[..., None]:
+    """Make `add_to_image(step, work, size, image, slopes, scratch)` of a convolution."""
+    zero, no_floor = dtype(0), dtype(-np.inf)
+
     @outline
     def add_to_image(step, work, size, image, slopes, scratch):
         """Add derivatives by an image to `image`: those by its windows, a line at a time."""
@@ -277,6 +285,15 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
                     place = (row * step.stride + k) * size.width + column * step.stride
                     sums = part(image, place * size.channels, line)
                     add_to(sums, part(scratch, column * size.padded_window + k * line, line))
+
+    return add_to_image
+
+
+@functools.cache
+def make_convolve_back(dtype: type) -> Callable[..., None]:
+    """Make `backward(step, work)` of a convolution, see `Kind`."""
+    zero = dtype(0)
+    add_gradients, add_to_image = make_add_gradients(dtype), make_add_to_image(dtype)
 
     @outline
     def backward(step, work):

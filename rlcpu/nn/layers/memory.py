@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -30,6 +29,7 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import apart, compact, inline, merge, outline, specialise
 from rlcpu.kernels.matmul import Matrix, product
 from rlcpu.kernels.memory import address
+from rlcpu.nn.layers.cells import gru, gru_back, lstm, lstm_back, min_gru, min_gru_back
 from rlcpu.nn.layers.dense import Dense, orthogonal
 from rlcpu.nn.layers.graph import Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
@@ -50,89 +50,6 @@ from rlcpu.nn.layers.kind import (
     wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_rows, fill
-
-# ---------------------------------------------------------------- cells, of one unit
-
-
-def sigmoid(x: float) -> float:
-    """Return 1 / (1 + exp(-x))."""
-    return 1.0 / (1.0 + math.exp(-x))
-
-
-def min_gru(x_z: float, x_h: float, h: float) -> tuple[float, float]:
-    """Return the update gate and the memory of a minimal gated unit.
-
-        z = sigmoid(x_z)
-        h' = (1 - z) * h + z * x_h
-
-    Source: Feng et al. 2024, "Were RNNs all we needed?", section 3.1.1.
-    """
-    z = sigmoid(x_z)
-    return z, h + z * (x_h - h)
-
-
-def min_gru_back(z: float, x_h: float, h: float, slope: float) -> tuple[float, float, float]:
-    """Return derivatives by x_z, x_h and h from that by h'."""
-    return slope * (x_h - h) * z * (1.0 - z), slope * z, slope * (1.0 - z)
-
-
-def gru(
-    x_r: float, x_z: float, x_n: float, p_r: float, p_z: float, p_n: float, h: float
-) -> tuple[float, float, float, float]:
-    """Return gates r and z, the candidate n, and the memory of a gated recurrent unit.
-
-        r, z = sigmoid(x_r + p_r), sigmoid(x_z + p_z)
-        n = tanh(x_n + r * p_n)
-        h' = (1 - z) * n + z * h
-
-    x are products of the inputs and p those of the memory. Source: Cho et al. 2014, "Learning
-    phrase representations using RNN encoder-decoder", in PyTorch's form.
-    """
-    r, z = sigmoid(x_r + p_r), sigmoid(x_z + p_z)
-    n = math.tanh(x_n + r * p_n)
-    return r, z, n, n + z * (h - n)
-
-
-def gru_back(
-    r: float, z: float, n: float, p_n: float, h: float, slope: float
-) -> tuple[float, float, float, float, float]:
-    """Return derivatives by x_r, x_z, x_n, p_n and, directly, h, from that by h'."""
-    by_n = slope * (1.0 - z) * (1.0 - n * n)
-    by_z = slope * (h - n) * z * (1.0 - z)
-    return by_n * p_n * r * (1.0 - r), by_z, by_n, by_n * r, slope * z
-
-
-def lstm(
-    x_i: float, x_f: float, x_g: float, x_o: float, c: float
-) -> tuple[float, float, float, float, float, float]:
-    """Return gates i, f, g and o, and the memory h and c of long short-term memory.
-
-        i, f, o = sigmoid(x_i), sigmoid(x_f), sigmoid(x_o)
-        c' = f * c + i * tanh(x_g)
-        h' = o * tanh(c')
-
-    x are sums of the products of the inputs and of h. Source: Hochreiter & Schmidhuber 1997, "Long
-    short-term memory", with the forget gate of Gers et al. 2000.
-    """
-    i, f, g, o = sigmoid(x_i), sigmoid(x_f), math.tanh(x_g), sigmoid(x_o)
-    after = f * c + i * g
-    return i, f, g, o, o * math.tanh(after), after
-
-
-def lstm_back(
-    i: float, f: float, g: float, o: float, c: float, slope: float, slope_c: float
-) -> tuple[float, float, float, float, float]:
-    """Return derivatives by x_i, x_f, x_g, x_o and c from those by h' and c'."""
-    squashed = math.tanh(f * c + i * g)
-    by_c = slope_c + slope * o * (1.0 - squashed * squashed)
-    return (
-        by_c * g * i * (1.0 - i),
-        by_c * c * f * (1.0 - f),
-        by_c * i * (1.0 - g * g),
-        slope * squashed * o * (1.0 - o),
-        by_c * f,
-    )
-
 
 # ---------------------------------------------------------------- time steps
 
