@@ -46,7 +46,7 @@ class Host:
 
 
 def arrays_of(device: str) -> Any:
-    """Return what makes arrays on a device: `empty`, `asarray`, and back: `to_host`.
+    """Return the module that makes arrays on a device: `empty`, `asarray`, `to_host`.
 
     Raises:
         ValueError, rlcpu.cuda.CudaUnavailableError: see `find`.

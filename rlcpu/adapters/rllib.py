@@ -230,7 +230,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` returned."""
+        """Restore the state of `get_state`."""
         for name, value in state.items():
             setattr(self, name, copy.deepcopy(value))
         self._drawn = None

@@ -125,7 +125,7 @@ class Output:
         return len(text)
 
     def flush(self) -> None:
-        """Print what waits for it."""
+        """Print the text that waits in the buffer."""
         if self.stream is not None:
             self._try("flush")
 
@@ -160,12 +160,12 @@ class Output:
 
 
 def _drop_output(stream: Any) -> None:
-    """Let what is in the buffer of a stream go nowhere: Python tries again when it ends."""
+    """Discard the buffer of a stream, which Python would write when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def check(args: argparse.Namespace) -> int:
-    """Try an environment and print what was found; returns the exit code."""
+    """Check an environment and print the findings; returns the exit code."""
     from rlcpu.envs import check
 
     try:
@@ -252,7 +252,7 @@ def export(args: argparse.Namespace) -> int:
 
 
 def warmup(args: argparse.Namespace) -> int:
-    """Compile, and so cache, what stepping, collecting and training of environments need."""
+    """Compile, and so cache, the kernels of stepping, collecting and training."""
     env_ids = [env.id for env in args.envs] or known_environments()
     dtypes = args.dtype or DTYPES
     jobs = [(env, dtype, job) for env in env_ids for dtype in dtypes for job in WARMUP_JOBS]

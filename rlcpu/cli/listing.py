@@ -8,7 +8,7 @@ from rlcpu.cli.arguments import CommandError, environment
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print the catalogue, or what it has of one environment; returns the exit code."""
+    """Print the catalogue, or the entry of one environment; returns the exit code."""
     from rlcpu import catalogue
 
     if args.env is None:

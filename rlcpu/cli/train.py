@@ -335,7 +335,7 @@ class Results:
             self._write("video", args.video, lambda: write_video(self.agent, args.video, seed))
 
     def stop(self, code: int, reason: str) -> int:
-        """Keep what was learnt of a run that did not come to its end; returns the exit code."""
+        """Save the agent of a run that did not come to its end; returns the exit code."""
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(ValueError):
                 signal.signal(number, signal.SIG_DFL)  # the second one ends at once
@@ -374,7 +374,7 @@ class Results:
         return ["rlcpu", "train", *env, *words, *["--no-progress"] * args.no_progress]
 
     def print_files(self) -> int:
-        """Say what was written, and return 0, or what was not."""
+        """Print the files written, and those that could not be; returns the exit code."""
         print("\n".join(self.written), end="\n" if self.written else "")
         for line in self.failed:
             say(line, "red", sys.stderr)
@@ -405,7 +405,7 @@ class Results:
 
 
 def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> None:
-    """Print who learns what, and until when, in lines of at most 70 columns."""
+    """Print agent, environment and number of steps, in lines of at most 70 columns."""
     import numba
 
     env = agent.env
@@ -421,7 +421,7 @@ def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> N
 
 
 def print_training(agent: Agent) -> None:
-    """Print what the run took, in lines of at most 70 columns."""
+    """Print time and speed of the run, in lines of at most 70 columns."""
     history = agent.history
     total = max(history.time_total, 1e-9)
     print(
@@ -441,7 +441,7 @@ def print_training(agent: Agent) -> None:
 
 
 def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
-    """Print what became of the transitions of collectors and shards, and how each of them was."""
+    """Print how many transitions were stored, drawn and lost, and the numbers of each process."""
     restarts = ledger.collector_restarts + ledger.shard_restarts
     made = f"{ledger.stored:,} transitions stored, {ledger.held:,} held, {ledger.sampled:,} drawn"
     if ledger.received:
@@ -487,7 +487,7 @@ def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
 
 
 def print_next(args: argparse.Namespace, saved: Path | None, *, solved: bool) -> None:
-    """Print what can be done with the agent now."""
+    """Print commands for the saved agent."""
     if saved is None:
         say("not saved   add --save FILE to keep the agent", "yellow")
         return

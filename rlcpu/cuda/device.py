@@ -135,7 +135,7 @@ xp: Any = np if SIMULATED else _CuPy()
 
 @contextlib.contextmanager
 def _named(shape: Any, dtype: Any) -> Iterator[None]:
-    """Raise CudaMemoryError, with what was asked for, if there is not enough memory."""
+    """Raise CudaMemoryError, with the size asked for, if there is not enough memory."""
     try:
         yield
     except MemoryError as error:

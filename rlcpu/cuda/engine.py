@@ -137,11 +137,11 @@ class CudaEngine(Engine):
         return observations.reshape(self.rows, self.num_envs)
 
     def final_observations(self, step: TimeStep, ended: Any) -> Any:
-        """Return what all environments reached, as `VectorEnv.step` returns observations."""
+        """Return the observations that all environments reached, before any reset."""
         return self.view.show(step.finals)
 
     def make_runner(self, policy: Policy) -> Runner:
-        """Return what lets a policy act; see `Engine.runner`."""
+        """Return the runner of a policy; see `Engine.runner`."""
         return CudaRunner(self, policy)
 
     # ------------------------------------------------------------ states

@@ -154,7 +154,7 @@ class DeviceStorage(storage.Storage):
         return host.sections(added, ring)
 
     def restore(self, source: Reader, ring: Ring) -> None:
-        """Take over what a checkpoint holds."""
+        """Read the rows of a checkpoint."""
         host = self._on_host()
         host.restore(source, ring)
         for field, column in zip(self.fields, host.fields, strict=True):
@@ -181,7 +181,7 @@ class Backend:
         memmap: str | os.PathLike[str] | None,
         derive_next: bool,
     ) -> DeviceStorage:
-        """Return a new storage; NotImplementedError for what only the CPU has."""
+        """Return a new storage; NotImplementedError for options that only the CPU has."""
         for name, value in (("memmap", memmap), ("derive_next", derive_next or None)):
             if value is not None:
                 raise cpu_only(f"{name}={value!r}")

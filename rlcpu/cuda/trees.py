@@ -216,7 +216,7 @@ class DeviceTree(tree_cpu.Tree):
         launch(draw, out.size, *self._levels(filled), key, counter, stratified, every, out)
 
     def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
-        """Return probabilities and importance weights, float64 and float32, of what `draw` drew."""
+        """Return probabilities, float64, and importance weights, float32, of drawn items."""
         leaves = self.numbers[indices]
         ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)
         return leaves / total, xp.exp(xp.log(ratios) * np.float32(-beta))

@@ -56,7 +56,7 @@ def import_ray() -> Any:
 
 
 def check_address(address: Any) -> None:
-    """Refuse what no address of a cluster looks like.
+    """Raise for a text that is no address of a cluster.
 
     Raises:
         TypeError: it is no text.
@@ -209,7 +209,7 @@ class Cluster:
         self.ray.init("local", num_cpus=cpus, **quiet)
 
     def _wait_for_cpus(self, wanted: int) -> None:
-        """Wait for what actors that have just ended give back; ClusterError if it is not enough."""
+        """Wait for CPUs of actors that have just ended; ClusterError if there are too few."""
         end = time.monotonic() + CONNECT
         most = self.ray.cluster_resources().get("CPU", 0.0)
         while (free := self.ray.available_resources().get("CPU", 0.0)) < wanted:

@@ -196,7 +196,7 @@ class Session:
     # ------------------------------------------------------------ learning
 
     def advance(self, history: History) -> None:
-        """Ask collectors for what may be made, take what was made, and make a round of updates."""
+        """Ask collectors for transitions, take finished ones, and make a round of updates."""
         agent, start = self.agent, clock()
         config = agent.config
         self._dispatch()
@@ -303,7 +303,7 @@ class Session:
         return answer
 
     def _count_death(self, collector: int, size: int) -> None:
-        """Count what a collector was making, so many steps, and what it kept."""
+        """Count the steps that a dead collector was taking, and those that it held."""
         lost = size + self._carried[collector]
         self.ledger.carried -= self._carried[collector]
         self.ledger.lost_with_collectors += lost

@@ -51,13 +51,13 @@ class Remote(Protocol):
         """Tell whether `result` would not wait."""
 
     def revive(self) -> Any:
-        """Wait until the process is back after its death, and return what it greets with."""
+        """Wait until the process is back after its death, and return its greeting."""
 
 
 def wait_for_room(
     action: Callable[[], Any], ledger: Ledger, meanwhile: Callable[[], Any] = lambda: None
 ) -> Any:
-    """Do what needs room in the object store once there is some; each attempt is counted.
+    """Run a call once the object store has room for its results; each attempt is counted.
 
     Args:
         action: to be done; its result is returned.

@@ -210,7 +210,7 @@ class ShardedReplay:
         return wait_for_room(lambda: call(method, *arguments), self.ledger, self._let_go)
 
     def _let_go(self) -> None:
-        """Let go of blocks that were stored by now; what died is left to those who ask it."""
+        """Forget blocks that are stored by now; dead shards are left to their callers."""
         for shard in range(len(self._shards)):
             self._settle_one(shard, False)
         self._count()
@@ -304,7 +304,7 @@ class ShardedReplay:
         self._count()
 
     def _send_again(self, shard: int) -> None:
-        """Send what a shard has not stored, with the numbers that it waits for."""
+        """Send a shard the blocks that it has not stored, by the numbers that it waits for."""
         again = list(self._sent[shard])
         self._sent[shard].clear()
         for each in again:
@@ -399,7 +399,7 @@ class ShardedReplay:
         return len(taken)
 
     def _take_in(self, request: _Request) -> None:
-        """Put what shards drew into the stock; the rest of it is drawn anew from all."""
+        """Put items that shards drew into the stock; its remaining ones are shuffled among them."""
         parts, missing = self._read(request)
         while missing:
             more, missing = self._read(self._ask(missing))

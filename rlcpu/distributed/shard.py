@@ -179,7 +179,7 @@ class ReplayShard:
         return self.standing()
 
     def _name(self, before: int) -> tuple[int, Array, Array]:
-        """Give tickets to what came with the steps that were added since so many.
+        """Give tickets to the items that began with the steps added since so many.
 
         Returns:
             The number of the first item that began, the numbers (n,) of those that are whole, and
@@ -229,7 +229,7 @@ class ReplayShard:
     # ------------------------------------------------------------ saving
 
     def save(self) -> Standing:
-        """Write what has changed to the folder, as of this moment."""
+        """Write the changes so far to the folder."""
         if self._folder is not None:
             since, added = self._saved or (None, 0)
             slots, held = self._begun(added), self._begun(0)

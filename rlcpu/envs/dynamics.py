@@ -397,7 +397,7 @@ def _find(id: str, params: dict[str, Any]) -> Dynamics:
 
 
 def _transform_again(transform: Callable[[], Dynamics], fields: dict[str, Any]) -> Dynamics:
-    """Return what a transform makes, with other fields, for pickle."""
+    """Return the dynamics that a transform makes, with other fields, for pickle."""
     return dataclasses.replace(transform(), **fields)
 
 

@@ -136,7 +136,7 @@ class NetworkPolicy(RunsNetworks):
         return cls(observation_space, action_space, network, critic)
 
     def _begin(self, observation_space: Any, action_space: Any, value: str | None) -> int:
-        """Set what does not depend on the networks; returns how many numbers they see."""
+        """Set attributes that do not depend on the networks; returns the size of their input."""
         self.value, self.deterministic, self._actings = value, False, Actings()
         self.view = view_of(observation_space)
         self.observation_shape, inputs = shape_of(self.view), self.view.num_inputs
@@ -193,7 +193,7 @@ class NetworkPolicy(RunsNetworks):
         return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
 
     def _acting(self, name: str) -> Any:
-        """Return what runs a network, with its present parameters."""
+        """Return a network ready to act, with its present parameters."""
         plan = self.networks()[name].plan
         array = self._checked("value_parameters" if name == "value" else "parameters", plan.flat)
         return self._actings.of(name, plan, array)

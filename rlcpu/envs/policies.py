@@ -80,7 +80,7 @@ class PolicyArrays(NamedTuple):
     value_network: Any = None
 
     def for_kernels(self) -> KernelPolicy:
-        """Return what kernels of the CPU take; these arrays keep the memory of the networks."""
+        """Return the arguments of CPU kernels; these arrays keep the networks' memory alive."""
         places = [0 if each is None else each.place for each in (self.network, self.value_network)]
         settings = np.array([*self.settings, *places, 0, self.state_size], np.int64)
         arrays = self.weights, self.log_std, self.mean, self.scale
@@ -89,7 +89,7 @@ class PolicyArrays(NamedTuple):
         )
 
     def networks(self) -> list[Any]:
-        """Return what runs the networks."""
+        """Return the networks ready to act."""
         return [each for each in (self.network, self.value_network) if each is not None]
 
     @property

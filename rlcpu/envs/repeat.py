@@ -161,7 +161,7 @@ def sources_of(repeat: Repeat, rollout: Rollout) -> dict[str, tuple[int, int]]:
 
 
 def run_repeat(repeat):
-    """Make a rollout, and what its transitions need, unless a number was not finite."""
+    """Make a rollout, and columns of its transitions, unless a number was not finite."""
     blocks, size = (repeat.num_envs + LANES - 1) // LANES, repeat.flags.size // 2
     for block in range(blocks):
         arguments = repeat.frame.ctypes.data, repeat.num_steps, repeat.num_envs, block
@@ -185,7 +185,7 @@ def run_repeat(repeat):
 
 @merge
 def _follow(repeat, size):
-    """Write what steps led to."""
+    """Write the next observations and ends of steps."""
     rows, following, observations = repeat.rows, repeat.following, repeat.observations
     for k in range(size):
         place, after = k * rows, (k + repeat.num_envs) * rows

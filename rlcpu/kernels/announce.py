@@ -51,7 +51,7 @@ def seconds() -> float:
 
 @contextlib.contextmanager
 def counted() -> Iterator[None]:
-    """Count the seconds of a block; what several threads do at once counts once."""
+    """Count the seconds of a block; those that several threads share count once."""
     global _running, _since, _total
     with _lock:
         _since = _since if _running else time.perf_counter()
@@ -65,7 +65,7 @@ def counted() -> Iterator[None]:
 
 
 def expect(subject: str, total: int) -> None:
-    """Say what the next kernels are for, and how many there are, loaded or compiled."""
+    """Announce the purpose of the next kernels, and how many are loaded or compiled."""
     global _plan, _ready
     _plan, _ready = CompilePlan(subject, total, seconds()), 0
 

@@ -238,7 +238,7 @@ def _teach(operation: Any, code: Callable[..., Any], other: type | None = None) 
 
 
 def _teach_method(name: str) -> None:
-    """Teach numba a method that takes a cell: what Python runs is compiled."""
+    """Teach numba a method that takes a cell, by compiling its Python code."""
     code = getattr(Board, name)
 
     def choose(self, cell):

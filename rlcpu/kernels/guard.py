@@ -309,7 +309,7 @@ def holds_double(kind: Any) -> bool:
 
 
 def describe_double(function: python_types.FunctionType, line: int, variable: str) -> str:
-    """Return what is wrong with a line of a float32 function that computes in float64."""
+    """Return the message for a line of a float32 function that computes in float64."""
     text = linecache.getline(function.__code__.co_filename, line).strip()
     name = f"{variable} " if variable else ""
     return (

@@ -276,7 +276,7 @@ def stream(typing, vector, target, position):
 
 @intrinsic
 def fence(typing):
-    """Let no other thread see what follows before what was streamed."""
+    """Let no other thread see later stores before streamed ones."""
 
     def generate(context, builder, signature, args):
         builder.fence("seq_cst")

@@ -56,7 +56,7 @@ _UNDEFINED = object()
 def check_source(
     function: types.FunctionType, visited: set[Any] | None = None, *, writes: tuple[str, ...] = ()
 ) -> None:
-    """Refuse what no kernel can do, in a function and in the plain functions that it calls.
+    """Raise for code that no kernel can run, in a function and in plain functions it calls.
 
     Args:
         function: plain Python function.

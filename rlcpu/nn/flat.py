@@ -134,7 +134,7 @@ class FlatLearner:
     # ------------------------------------------------------------ parameters
 
     def read_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Take over what networks of these numbers have, be it in new arrays; None for all."""
+        """Read the parameters of networks of these numbers, be they new arrays; None for all."""
         self._views = self._pair_views()
         for k in range(len(self.networks)) if numbers is None else numbers:
             for part, array in self._views[k]:
@@ -142,7 +142,7 @@ class FlatLearner:
         self.write_copies()
 
     def write_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Write what was learnt to the arrays of networks of these numbers; None for all."""
+        """Write learnt parameters to the networks of these numbers; None for all."""
         for k in range(len(self.networks)) if numbers is None else numbers:
             for part, array in self._views[k]:
                 array[...] = part
@@ -171,7 +171,7 @@ class FlatLearner:
         return {**self.learnt._asdict(), "counters": self.counters, "key": self.key}
 
     def discard(self) -> None:
-        """Give up what an interrupted update works on: its threads may go on in it for a moment."""
+        """Make new arrays after an interrupted update: its threads may still write to the old."""
         self.learnt = self.learnt._make(array.copy() for array in self.learnt)
         self.counters = self.counters.copy()
         self._views = self._pair_views()

@@ -260,12 +260,12 @@ class Learner(FlatLearner):
         return views
 
     def read_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Take over what networks and arrays have, be it in new arrays."""
+        """Read the parameters of networks and arrays, be they new arrays."""
         chosen = range(len(self.networks) + len(self.arrays)) if numbers is None else numbers
         super().read_networks(chosen)
 
     def write_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Write what was learnt to networks and arrays."""
+        """Write learnt parameters to networks and arrays."""
         chosen = range(len(self.networks) + len(self.arrays)) if numbers is None else numbers
         super().write_networks(chosen)
 
@@ -307,7 +307,7 @@ class Learner(FlatLearner):
         self._is_ready = False
 
     def _prepare(self) -> None:
-        """Compile what is not compiled yet: scalar functions, and the kernel of all tapes."""
+        """Compile scalar functions and the kernel of all tapes, unless they are compiled."""
         if self._is_ready:
             return
         kind = self._kind()
@@ -451,7 +451,7 @@ class Learner(FlatLearner):
         return min(self.num_workers, -(-minibatch // part))
 
     def finish(self, write: Sequence[str] | None) -> dict[str, float]:
-        """Write what was learnt to networks and arrays; returns the report of `update`."""
+        """Write learnt parameters to networks and arrays; returns the report of `update`."""
         rows, sums = self.space.report.tolist(), self.num_sums
         names = [*self._named, *self.arrays] if write is None else write
         order = [*self.names, *self.arrays]
@@ -559,7 +559,7 @@ class Learner(FlatLearner):
         return name in self._columns.takes_ones
 
     def _find_takes_ones(self, name: str) -> bool:
-        """Find in the tape what `takes_ones` returns of a column."""
+        """Tell from the tape whether networks add up rows of weights for the ones of a column."""
         column, tape = list(self.columns).index(name), self.tape
         if any((each["kind"], each["index"]) == ("column", column) for each in tape.instructions):
             return False
@@ -598,12 +598,12 @@ class Learner(FlatLearner):
     # ------------------------------------------------------------ machine code
 
     def compile(self) -> None:
-        """Make the kernel and what it calls ready, without an update."""
+        """Compile or load the kernel and the functions that it calls, without an update."""
         self._prepare()
         self._compiled.kernel.compile(self._types())
 
     def is_uncompiled(self) -> bool:
-        """Tell whether the first update would compile what workers run, and keep it in a cache."""
+        """Tell whether the first update would compile functions of workers, and cache them."""
         kind = self._kind()
         update: Any = make_update(self.dtype, kind)
         return not update.overloads and hooks.cache_of(update).lacks((View(share_kind(kind)),))

@@ -299,7 +299,7 @@ class Network:
         return arrays if self.state_size else [rows[None] for rows in arrays]
 
     def _check_memory(self, rows: list[Array], state: Any, starts: Any) -> _Memory:
-        """Return what is remembered of sequences, after checks."""
+        """Return the states of sequences, after checks."""
         steps, count = rows[0].shape[:2]
         size = self.state_size
         if state is None and size:
@@ -330,7 +330,7 @@ class _Memory(NamedTuple):
     starts: Array
 
     def of(self, part: slice) -> tuple[Array, Array]:
-        """Return those of a part of the sequences."""
+        """Return states and starts of a part of the sequences."""
         return self.state[part], np.ascontiguousarray(self.starts[:, part])
 
 

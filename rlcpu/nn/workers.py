@@ -174,7 +174,7 @@ class Helpers:
 
 
 def _serve(jobs: SimpleQueue[Any]) -> None:
-    """Do what is in the queue until there is None."""
+    """Run the tasks of a queue until there is None."""
     while job := jobs.get():
         job()
 

@@ -360,7 +360,7 @@ class TrajectoryQueue(Sequences):
         return check_count("num_steps", num_steps) <= room
 
     def add(self, batch: Any) -> None:
-        """Store steps behind those that wait; see `ReplayBuffer.add`. No room is a ValueError."""
+        """Append steps to the queue; see `ReplayBuffer.add`. No room is a ValueError."""
         arrays = self._check(batch)
         with self.locked():
             room = self.length - self._sampler.waiting(self._ring)

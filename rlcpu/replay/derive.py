@@ -115,7 +115,7 @@ def keep_aside(following, place, unequal, rows, num_envs, aside, slots):
 
 @kernel(fastmath=EXACT)
 def replace_aside(rows, aside, length, slots, places, storage, batch, table):
-    """Put what is not in the row that follows into a batch of `rows`.
+    """Write next observations that are not in the following row to a batch of `rows`.
 
     That is what is kept aside, and what follows the last row of an environment: its first one.
     `table` is that of `GATHER`; it begins one row late.

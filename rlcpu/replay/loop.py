@@ -158,7 +158,7 @@ def make_loop(
 
 @functools.cache
 def _addresses(kind: Any, is_weighted: bool) -> tuple[int, int, int]:
-    """Compile what adds, draws and gives priorities, for numba's type of a `Loop`."""
+    """Compile the functions that add, draw and give priorities, for a type of `Loop`."""
     functions = [_make_add(is_weighted), _make_draw(is_weighted)] + [give_priorities] * is_weighted
     addresses = [function_of(each, kind, fastmath=EXACT) for each in functions]
     return addresses[0], addresses[1], addresses[2] if is_weighted else 0
@@ -188,7 +188,7 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
 
 
 def _make_draw(is_weighted: bool) -> Callable[..., None]:
-    """Make `draw_rows(loop)`: it overwrites the batch with what it draws."""
+    """Make `draw_rows(loop)`: it overwrites the batch with drawn items."""
     weigh: Any = make_weigh() if is_weighted else None
 
     def draw_rows(loop):
@@ -216,7 +216,7 @@ def _make_draw(is_weighted: bool) -> Callable[..., None]:
 
 
 def give_priorities(loop):
-    """Give what was drawn the sizes of the errors as priorities; its indices are overwritten."""
+    """Set the priorities of drawn items to absolute errors; their indices are overwritten."""
     errors, leaves = loop.errors, loop.leaves
     for k in range(leaves.size):
         priority = np.float64(abs(errors[k]))

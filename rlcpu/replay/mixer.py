@@ -108,7 +108,7 @@ class Mixer:
         self.buffers[to].add(batch, **options)
 
     def can_sample(self, batch_size: int = 1) -> bool:
-        """Tell whether each buffer has what is to be drawn from it."""
+        """Tell whether each buffer has an item to draw."""
         pairs = zip(self.buffers, self._sizes(batch_size), strict=True)
         return all(buffer.can_sample(size) for buffer, size in pairs if size)
 
@@ -136,7 +136,7 @@ class Mixer:
         return batch
 
     def update_priorities(self, batch: Any, priorities: Any) -> None:
-        """Give what was drawn from prioritised buffers new priorities; others are passed over.
+        """Set priorities of items drawn from prioritised buffers; others are passed over.
 
         `batch` is as `sample` returned it; see `PrioritizedReplayBuffer.update_priorities` for
         priorities and errors.

@@ -42,7 +42,7 @@ class UniformSampler:
         return float((end - begin) * self.items.num_envs)
 
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
-        """Fill `indices`, (n,) int64, and what the batch holds beside data, or raise ValueError."""
+        """Write `indices`, (n,) int64, and probabilities and weights, or raise ValueError."""
         items = self.items
         begin, end = items.to_draw(ring)
         first = begin % items.per_env if items.steps else 0
@@ -50,7 +50,7 @@ class UniformSampler:
         draw(stream, items.num_envs, first, end - begin, items.per_env, indices)
 
     def release(self) -> None:
-        """Take note that what was drawn has been copied."""
+        """Release the drawn items: their rows are copied."""
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
         """Return arrays for a checkpoint; `added` steps were saved before."""
@@ -61,7 +61,7 @@ class UniformSampler:
         return {}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """Take over what a checkpoint holds; any error where that is nonsense."""
+        """Read the state of a checkpoint; raises any error if it is damaged."""
 
 
 class _Weighted(UniformSampler):
@@ -73,7 +73,7 @@ class _Weighted(UniformSampler):
     limits: tuple[float, float]
 
     def _section(self, written: Any) -> Section:
-        """Return the leaves; what is above them is a function of them."""
+        """Return the leaves, of which the rest of the tree is a function."""
         leaves = self.backend.to_host(self.tree.leaves)
         return Section(self.name, leaves.view(np.uint8), None, 8 * np.asarray(written))
 
@@ -142,7 +142,7 @@ class ByPriority(_Weighted):
         return array, self.tree.leaves_of(numbers, self.epsilon, self.alpha)
 
     def update(self, ring: Ring, indices: Array, leaves: Array) -> None:
-        """Write what `check` returned; items that are not there (any more) are passed over."""
+        """Write the leaves that `check` returned; items no longer held are passed over."""
         if self.items.steps:
             begin, end = self.items.numbers(ring)
             there = (indices - begin) % self.items.per_env < end - begin
@@ -251,7 +251,7 @@ class InOrder(UniformSampler):
         indices[:] = self.backend.asarray(slots)
 
     def release(self) -> None:
-        """Give the slots of what was drawn to new steps."""
+        """Free the slots of drawn steps for new ones."""
         self.taken += self.items.steps or 1
 
     def state(self) -> dict[str, Any]:

@@ -260,7 +260,7 @@ class Storage:
         return [self.fields[number][:, :filled].copy() for number in self.stored]
 
     def take_rows(self, rows: list[Array]) -> None:
-        """Take over what `copy_rows` of another storage returned; this one is new."""
+        """Write the rows of another storage's `copy_rows` to this new one."""
         for number, array in zip(self.stored, rows, strict=True):
             self.fields[number][:, : array.shape[1]] = array
 
@@ -345,7 +345,7 @@ class Storage:
         return [Section("rows", self.block, *ranges)]
 
     def restore(self, source: Reader, ring: Ring) -> None:
-        """Take over what a checkpoint holds."""
+        """Read the rows of a checkpoint."""
         source.read_into("rows", self.block)
 
 

@@ -94,7 +94,7 @@ def load(numbers, i):
 
 
 def ask(numbers, position):
-    """Ask the memory for what will be loaded soon."""
+    """Prefetch numbers that will be loaded soon; in plain Python it does nothing."""
 
 
 def total(node):

@@ -449,7 +449,7 @@ class Tree:
         return bool(drawn == out.size)
 
     def weights(self, indices: Array, total: float, beta: float) -> tuple[Array, Array]:
-        """Return probabilities and importance weights, float64 and float32, of what `draw` drew."""
+        """Return probabilities, float64, and importance weights, float32, of drawn items."""
         out = np.empty(indices.size), np.empty(indices.size, np.float32)
         weights_kernel()(self.numbers, indices, total, np.float32(beta), *out)
         return out

@@ -268,7 +268,7 @@ class Actor(RunsNetworks):
 
     @property
     def head(self) -> Head:
-        """Return what makes the most likely action of outputs."""
+        """Return the head that takes the most likely action of outputs."""
         raise NotImplementedError
 
     def _draws(self, dynamics: Dynamics) -> int:
@@ -402,7 +402,7 @@ class EpsilonGreedy(Actor):
 
     @property
     def head(self) -> Head:
-        """Return what makes the most likely action of outputs."""
+        """Return the head that takes the most likely action of outputs."""
         return Head.of_choices((self.num_actions,))
 
     def _outputs(self, dynamics: Dynamics) -> int:
@@ -476,7 +476,7 @@ class Squashed(Actor):
 
     @property
     def head(self) -> Head:
-        """Return what makes the most likely action of outputs."""
+        """Return the head that takes the most likely action of outputs."""
         return Head.squashed(self.center, self.half)
 
     def _count(self, dynamics: Dynamics) -> int:

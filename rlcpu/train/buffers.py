@@ -136,7 +136,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder and what is in it, as far as it is still there."""
+    """Remove a folder and its files, as far as they still exist."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
             path.rmdir()

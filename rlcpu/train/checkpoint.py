@@ -236,7 +236,7 @@ class Agent:
         return {}
 
     def _take_numbers(self, numbers: dict[str, Any]) -> None:
-        """Go on from what `_numbers` gave, which stands among others."""
+        """Restore the numbers of `_numbers`, which stand among others."""
 
     def _more_arrays(self) -> dict[str, Array]:
         """Return the arrays that a file keeps and `_arguments_of` reads."""
@@ -412,7 +412,7 @@ def take_snapshot(agent: Any, arrays: dict[str, Array]) -> Snapshot:
 
 
 def go_back(agent: Any, snapshot: Snapshot) -> None:
-    """Make the agent what it was. Interrupted, it can be called again."""
+    """Restore the agent from a snapshot. Interrupted, it can be called again."""
     agent.updater.discard()
     state = state_of(agent)
     for name, source in snapshot.arrays.items():
@@ -606,7 +606,7 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
 
 
 def describe(agent: Agent) -> dict[str, Any]:
-    """Return all that is no array, as JSON takes it."""
+    """Return an agent's description, all that is no array, as JSON takes it."""
     config = agent.config
     functions = [name for name in config.names() if callable(getattr(config, name))]
     plain = config.replace({k: "mlp" if k == "network" else "constant" for k in functions})

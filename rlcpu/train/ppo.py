@@ -191,7 +191,7 @@ class PPO(checkpoint.Agent):
     # ------------------------------------------------------------ what a subclass may bring
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """Return what is learnt, by name: the policy's networks, and any others.
+        """Return the networks to be learnt, by name: the policy's, and any others.
 
         A subclass may bring another network "policy" to act by, and "value", or no "value" where
         the last output is the value; see `rlcpu.policies.NetworkPolicy`.

@@ -125,7 +125,7 @@ def _dense(sizes: Any, activation: str, normalises: bool = False) -> nn.Graph:
 
 
 def _behind(layers: nn.Graph, config: Any) -> nn.Graph:
-    """Return layers and the dense ones behind them."""
+    """Return layers followed by the dense ones of the config."""
     hidden = config.hidden
     return layers >> _dense(hidden, config.activation, _normalises(config)) if hidden else layers
 
@@ -142,7 +142,7 @@ PRESETS: dict[str, Callable[[Any, Space[Any]], nn.Graph]] = {
 
 
 def layers_of(config: Any) -> Layers:
-    """Return what makes the layers that `config.network` names, or is."""
+    """Return the function that makes the layers that `config.network` names, or is."""
     network = config.network
     if not callable(network):
         return functools.partial(PRESETS[network], config)

@@ -77,7 +77,7 @@ def _now(clock, place):
 
 @merge
 def _make_columns(plan):
-    """Make the learner's columns of what was drawn."""
+    """Make the learner's columns of a drawn batch."""
     for k in range(plan.columns.shape[0]):
         how, size = plan.columns[k, 0], plan.columns[k, 3]
         source, target = plan.columns[k, 1], plan.columns[k, 2]

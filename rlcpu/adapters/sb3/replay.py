@@ -262,7 +262,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.buffer.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Take over what `save` wrote, which may be anybody's; no code of it is run.
+        """Read a folder of `save`, which may be anybody's; no code of it is run.
 
         Raises:
             FileNotFoundError: there is nothing.

@@ -115,7 +115,7 @@ class Engine(Carrying):
 
     @property
     def form(self) -> Form:
-        """Return what decides the arrays of a rollout."""
+        """Return the form of a rollout's arrays."""
         shape, kind = self.action_shape[1:], self.action_dtype.type
         return Form(self.num_envs, self.rows, self.view, shape, kind, self.dtype, self.device)
 
@@ -154,7 +154,7 @@ class Engine(Carrying):
         raise NotImplementedError
 
     def make_runner(self, policy: Policy) -> Runner:
-        """Return what lets a policy act in the environments; see `runner`."""
+        """Return a new runner of a policy; see `runner`."""
         raise NotImplementedError
 
     def get_state(self) -> Any:
@@ -300,7 +300,7 @@ class Engine(Carrying):
             )
 
     def runner(self, policy: Policy) -> Runner:
-        """Return what lets a policy act in the environments, the last one if it still holds.
+        """Return the runner of a policy, the last one if it still holds.
 
         Raises:
             TypeError, ValueError: it is no policy, or does not fit the environments.
@@ -408,7 +408,7 @@ class Runner:
         self.engine, self.policy = engine, policy
 
     def states(self) -> Array | None:
-        """Return what the policy remembers before the next step, (N, state_size), or None.
+        """Return the policy's states before the next step, (N, state_size), or None.
 
         Episodes that are missing are started.
         """

@@ -53,7 +53,7 @@ class Carrying:
         return np.where(self.elapsed()[:, None] == 0, np.float32(0), self.carried)
 
     def carried_arrays(self, part: slice = slice(None)) -> dict[str, Array]:
-        """Return what is remembered of some environments by name, a view; {} without memory."""
+        """Return states of networks in some environments by name, a view; {} without memory."""
         return {} if self.carried is None else {"carried": self.carried[part]}
 
     def put_carried(self, arrays: Mapping[str, Array], part: slice = slice(None)) -> None:

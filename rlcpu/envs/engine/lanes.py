@@ -83,7 +83,7 @@ class LaneEngine(Engine):
         self._finals = np.empty(self._shape if self.same_step else (0, 0), np.float32)
 
     def _find_code(self) -> None:
-        """Find all that a copy of the engine finds anew."""
+        """Set the attributes that a copy of the engine makes anew."""
         self.code = structure(self.dynamics)
         self.numbers = pack(self.dynamics.params, self.scalar_type)
         self.state_size = self.code.state.rows(self.scalar_type)
@@ -159,7 +159,7 @@ class LaneEngine(Engine):
         return observations
 
     def make_runner(self, policy: Policy) -> LaneRunner:
-        """Return what lets a policy act; see `Engine.runner`."""
+        """Return the runner of a policy; see `Engine.runner`."""
         return LaneRunner(self, policy)
 
     # ------------------------------------------------------------ states

@@ -443,7 +443,7 @@ class MuJoCoDynamics(base.Dynamics):
         mujoco.mj_forward(data.model, data)
 
     def _measure(self, data: mujoco.MjData) -> tuple[float, ...]:
-        """Return what `measure` returns, after checks."""
+        """Return the numbers of `measure`, after checks."""
         measured = self._call("measure", self.look(data.model, data))
         is_tuple = isinstance(measured, tuple)
         if not is_tuple or not all(isinstance(number, float | np.floating) for number in measured):

@@ -132,7 +132,7 @@ class MuJoCoEngine(Engine):
         self.gained, self.ended = np.zeros(n), np.zeros((n, 2), np.uint8)
 
     def _find_code(self) -> None:
-        """Find all that a copy of the engine finds anew."""
+        """Set the attributes that a copy of the engine makes anew."""
         self._batch: Simulations | None = None
         self.code = structure(self.dynamics)
         self.numbers = pack(self.dynamics.params, self.scalar_type)
@@ -270,7 +270,7 @@ class MuJoCoEngine(Engine):
         return observations
 
     def make_runner(self, policy: Policy) -> MuJoCoRunner:
-        """Return what lets a policy act; see `Engine.runner`."""
+        """Return the runner of a policy; see `Engine.runner`."""
         return MuJoCoRunner(self, policy)
 
     # ------------------------------------------------------------ states

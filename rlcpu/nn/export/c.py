@@ -359,7 +359,7 @@ def _describe_lines(program: ExportedPolicy) -> str:
 
 
 def _describe(program: ExportedPolicy) -> str:
-    """Return what the function that acts does."""
+    """Return the statements of the function that acts."""
     head, masked = program.head, program.is_masked
     if not head.choices:
         return f"writes an action, {head.size} numbers within their bounds."

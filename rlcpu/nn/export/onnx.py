@@ -112,7 +112,7 @@ def _channels_last(nodes: Nodes, x: str, each: Statement) -> str:
 
 
 def _windows(nodes: Nodes, operator: str, each: Statement, x: str, *arrays: str) -> str:
-    """Add what looks at images through windows, which ONNX has channels first."""
+    """Add a convolution or a pool, for which ONNX has images channels first."""
     of = each.options
     image = _reshape(nodes, x, -1, of["height"], of["width"], of["channels"])
     channels_first = nodes.add("Transpose", image, perm=(0, 3, 1, 2))
@@ -266,7 +266,7 @@ def _action_shape(program: ExportedPolicy) -> list[int]:
 
 
 def _inputs(nodes: Nodes, program: ExportedPolicy) -> str:
-    """Add what makes the network's inputs of observations, (n, size)."""
+    """Add the nodes that make the network's inputs (n, size) of observations."""
     size, values = program.size, np.array([0, 1], np.float32)
     if program.shape:
         x = nodes.add("Reshape", "observation", np.array([-1, size]))
@@ -277,7 +277,7 @@ def _inputs(nodes: Nodes, program: ExportedPolicy) -> str:
 
 
 def _act(nodes: Nodes, program: ExportedPolicy, outputs: str) -> None:
-    """Add what makes the action of outputs."""
+    """Add the nodes that make the action of outputs."""
     head = program.head
     if not head.choices:
         x = nodes.add("Tanh", outputs) if head.is_squashed else outputs

@@ -28,7 +28,7 @@ OPERATIONS = {
     dense.DENSE: "dense",
     embedding.EMBEDDING: "embedding",
     images.CONVOLUTION: "convolution",
-    images.MAX_POOL: "max_pool",
+    pools.MAX_POOL: "max_pool",
     joins.ADD: "add",
     memory.GRU: "gru",
     memory.LSTM: "lstm",
@@ -156,7 +156,7 @@ class ExportedPolicy(NamedTuple):
 
 
 def shortest(array: Array) -> list[float]:
-    """Return float32 numbers as those of the fewest digits that are read as the same."""
+    """Return float32 numbers as floats of the fewest digits that round to them."""
     return [float(str(x)) for x in array.ravel()]
 
 

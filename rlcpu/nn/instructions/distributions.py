@@ -47,7 +47,7 @@ def copy_logits(row: Any, largest: Any, logits: Any) -> None:
 
 
 def copy_allowed(row: Any, largest: Any, logits: Any, allowed: Any) -> None:
-    """Copy logits of what is allowed, and keep the largest."""
+    """Copy logits of allowed actions, and keep the largest."""
     for i in range(row.size):
         logit = logits[i] if allowed[i] != 0.0 else FORBIDDEN
         row[i] = logit

@@ -136,7 +136,7 @@ def time_of(chunk, application):
 
 
 def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> None:
-    """Write what a network remembers of each sequence before the first time step, if it does."""
+    """Write the state of each sequence before the first time step, of networks with memory."""
     if application.starts < 0:
         return
     batch, steps, size = chunk.frame.batch, chunk.frame.settings.steps, 0

@@ -141,7 +141,7 @@ def take(chunk: Any, instruction: Any) -> None:
 
 
 def give(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by a number to the one that was taken."""
+    """Add derivatives by a result of "take" to those by the number that was taken."""
     out, index = chunk.slopes[instruction.out], chunk.rows[instruction.b]
     for i in range(out.size):
         chunk.slopes[instruction.a + clamped(index[i], instruction.a_step), i] += out[i]

@@ -13,6 +13,7 @@ from rlcpu.nn.layers.images import Convolution, Image, MaxPool, Planes
 from rlcpu.nn.layers.joins import Concatenate, Parts, Residual, Sum
 from rlcpu.nn.layers.memory import Gru, Lstm, MinGru
 from rlcpu.nn.layers.norm import LayerNorm
+from rlcpu.nn.layers.pools import MaxPool
 
 __all__ = [
     "Activation",

@@ -19,7 +19,7 @@ class Graph:
     """Layers of a network: what is traced by it."""
 
     def __rshift__(self, other: Graph) -> Graph:
-        """Give what this makes to another."""
+        """Join two graphs: the second reads the outputs of the first."""
         if not isinstance(other, Graph):
             raise TypeError(f"{self!r} >> {other!r}: expected a layer behind >>")
         return Chain(self, other)

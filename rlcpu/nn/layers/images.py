@@ -1,4 +1,4 @@
-"""Images between layers, convolution and pooling.
+"""Images between layers, and convolution; pools are in `rlcpu.nn.layers.pools`.
 
 Numbers of an image lie row by row, its channels together: (height, width, channels). `Image` and
 `Planes` say that a network's input is one; convolutions and pools hand images on, and what works on
@@ -336,117 +336,6 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
 
 CONVOLUTION = Kind("convolution", make_convolve, make_convolve_back, takes_floor=True)
 
-# ---------------------------------------------------------------- pools in kernels
-
-
-@inline
-def windows_of(step, size_out):
-    """Return height and width of the image that a pool makes."""
-    height = (step.height + 2 * step.padding - step.window) // step.stride + 1
-    return height, size_out // (height * step.channels)
-
-
-@inline
-def bounds_of(step, number, size):
-    """Return the first pixel of a window inside of the image, and the one behind its last."""
-    begin = number * step.stride - step.padding
-    return max(begin, 0), min(begin + step.window, size)
-
-
-@functools.cache
-def make_pool(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)` of a pool, see `Kind`."""
-    zero, lowest = dtype(0), dtype(-np.inf)
-
-    @inline
-    def take_larger(out, pixel):
-        for k in range(out.size):
-            out[k] = pixel[k] if pixel[k] > out[k] or pixel[k] != pixel[k] else out[k]
-
-    @outline
-    def pool(step, inputs, outputs):
-        """Write the largest of each window, channel by channel, of one image."""
-        height, width = windows_of(step, step.size_out)
-        for row in range(height):
-            first, last = bounds_of(step, row, step.height)
-            for column in range(width):
-                left, right = bounds_of(step, column, step.width)
-                out = part(outputs, (row * width + column) * step.channels, step.channels)
-                fill(out, lowest)
-                for y in range(first, last):
-                    for x in range(left, right):
-                        place = (y * step.width + x) * step.channels
-                        take_larger(out, part(inputs, place, step.channels))
-
-    @outline
-    def forward(step, work):
-        for i in range(work.samples):
-            inputs = part(inputs_of(step, work), i * step.width_in, step.width_in)
-            outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
-            fill(outputs[step.size_out :], zero)
-            pool(step, inputs, outputs)
-
-    return forward
-
-
-@functools.cache
-def make_pool_back(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)` of a pool, see `Kind`.
-
-    The derivative by the largest number of a window is the derivative by that number in the input;
-    of equal ones the first has it.
-    """
-    zero = dtype(0)
-
-    @inline
-    def move_slopes(input_slopes, inputs, largest, slopes):
-        """Move derivatives from `slopes` to the channels of one pixel that are the largest."""
-        for k in range(slopes.size):
-            moved = slopes[k] if inputs[k] == largest[k] else zero
-            input_slopes[k] += moved
-            slopes[k] -= moved
-
-    @outline
-    def pool_back(step, inputs, outputs, output_slopes, input_slopes, slopes):
-        """Add derivatives by one image's numbers to `input_slopes`; `slopes` is scratch."""
-        height, width = windows_of(step, step.size_out)
-        channels = step.channels
-        for row in range(height):
-            first, last = bounds_of(step, row, step.height)
-            for column in range(width):
-                left, right = bounds_of(step, column, step.width)
-                window = (row * width + column) * channels
-                for k in range(channels):
-                    slopes[k] = output_slopes[window + k]
-                for y in range(first, last):
-                    for x in range(left, right):
-                        pixel = (y * step.width + x) * channels
-                        largest = part(outputs, window, channels)
-                        numbers = part(inputs, pixel, channels)
-                        move_slopes(part(input_slopes, pixel, channels), numbers, largest, slopes)
-
-    @outline
-    def backward(step, work):
-        if not wants_inputs(step, work):
-            return
-        saved = saved_of(step, work)
-        image, scratch = part(saved, 0, step.width_in), part(saved, step.width_in, step.channels)
-        for i in range(work.samples):
-            inputs = part(inputs_of(step, work), i * step.width_in, step.width_in)
-            outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
-            slopes = part(output_slopes(step, work), i * step.width_out, step.width_out)
-            fill(image, zero)
-            pool_back(step, inputs, outputs, slopes, image, scratch)
-            out = part(input_slopes(step, work), i * step.width_in, step.width_in)
-            if step.adds == 0:
-                fill(out, zero)
-            add_to(out, image)
-
-    return backward
-
-
-MAX_POOL = Kind("max_pool", make_pool, make_pool_back, reads_outputs=True)
-
 # ---------------------------------------------------------------- what users write
 
 
@@ -623,28 +512,3 @@ class Convolution(Window):
         packed = shape[0], padded(self.channels)
         weights = ParameterArray("weights", shape, initial, packed, copied=True)
         return [weights, vector("biases", self.channels, 0.0)]
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MaxPool(Window):
-    """The largest number of each channel in each window; padding counts as none.
-
-    Attributes:
-        window: height and width of a window.
-        stride: from one window to the next.
-        padding: rows and columns around the image.
-    """
-
-    window: int
-    stride: int
-    padding: int = 0
-    kind = MAX_POOL
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if 2 * self.padding > self.window:
-            raise ValueError(f"padding={self.padding}: expected half of the window at most")
-
-    def saved_of(self, sizes: Sizes) -> int:
-        """Return how many further units a sample needs; see `Layer`."""
-        return padded(sizes.inputs) + padded(sizes.image_in.channels)

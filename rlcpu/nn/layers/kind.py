@@ -175,7 +175,7 @@ class Layer(Graph):
         return inputs
 
     def output(self, source: LayerOutput) -> LayerOutput:
-        """Return a tensor for what it makes of another.
+        """Return the tensor that the layer makes of another.
 
         Raises:
             ValueError: it does not take that.

@@ -478,7 +478,7 @@ def velocity_change(
     a: LegVector,
     b: LegVector,
 ) -> Motion:
-    """Return what impulses `a` on the right leg and `b` on the left one add to the motion."""
+    """Return the change of motion by impulses `a` on the right leg and `b` on the left one."""
     (ax, ay), (bx, by) = pin_speed(legs[0], a), pin_speed(legs[1], b)
     vx, vy = ax + bx, ay + by
     return Motion(

@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """Return the player is in the middle of an empty board."""
+    """Return a state with the player in the middle of an empty board."""
     return State(5, 5, NONE, NONE, NONE, 10, 5, RAMP_INTERVAL, 0, 0)
 
 

@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """Return the chicken is in row 9, all cars in column 0."""
+    """Return a state with the chicken in row 9 and all cars in column 0."""
     right, slowness = new_traffic(rng)
     cars = COLUMN & ~cell(0, 0) & ~cell(9, 0)
     return State(9, PAUSE, TIME_LIMIT, cars, right, slowness, slowness, 0)

@@ -66,7 +66,7 @@ class State(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """Return the player is at the surface of an empty sea."""
+    """Return a state with the player at the surface of an empty sea."""
     none, six = (NONE, NONE), (NONE, NONE, NONE, NONE, NONE, NONE)
     phase = (NONE, NONE, NONE, NONE)
     return State(
