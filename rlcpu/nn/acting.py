@@ -233,7 +233,17 @@ def _address() -> int:
 
 @kernel
 def _run_lone(job, inputs, outputs, lanes, samples, memory, begins):
-    """Run a network on its own; overwrites memory, (samples, state_size)."""
+    """Run a network once, outside of a rollout.
+
+    Args:
+        job: address of its `Job`.
+        inputs: (padded size, lanes) float32.
+        outputs: ((padded made + UNIT), lanes) float32, overwritten.
+        lanes: 1, or a multiple of 16.
+        samples: lanes that count, the first ones.
+        memory: (samples, state_size) float32, overwritten.
+        begins: (samples,) float32, not 0 where an episode begins.
+    """
     units = np.empty(job_at(job).units * lanes, np.float32)
     none = np.zeros(1, np.int32)
     tile = Tile(

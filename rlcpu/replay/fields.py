@@ -124,7 +124,18 @@ def to_array(leaf: Any, called: str) -> Array:
 
 
 def take(leaf: Any, field: TransitionField, lead: tuple[int, ...], max_axes: int) -> Array:
-    """Return the array of a leaf that needs a cast, or is wrong."""
+    """Convert a leaf of a batch to the array of its field.
+
+    Args:
+        leaf: an array, or a value of which NumPy makes one.
+        field: what it has to hold.
+        lead: axes in front of those of the field, such as (batch_size,).
+        max_axes: most axes in front that a batch may have, for the message.
+
+    Raises:
+        TypeError: its dtype cannot be cast without loss.
+        ValueError: it has another shape.
+    """
     array = to_array(leaf, label(field.name))
     same = array.dtype == field.dtype
     if not (same or _may_cast(array.dtype, field.dtype)):

@@ -108,20 +108,30 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
     @inline
     def scratch(constants):
-        """Return memory for inputs, outputs, the value, the flag of a beginning, and units."""
+        """Return new cells: inputs, outputs, the value, whether an episode begins, and units."""
         job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
         units = job.units if critic == 0 else max(job.units, job_at(critic).units)
         return np.empty(job.size + job.made + 2 + units, np.float32)
 
     @inline
     def run(job, cells, outputs, units, memory, stride):
-        """Run a network whose inputs are the first cells; outputs and units begin where told."""
-        place, words = address(cells), address(cells.view(np.int32))
-        made, space, one = shifted(place, outputs), shifted(place, units), np.int64(1)
-        begins = shifted(place, units - 1)
-        run_network(
-            Tile(job, place, made, space, one, one, False, words, words, memory, stride, begins)
-        )
+        """Run a network for one simulation, on cells.
+
+        Args:
+            job: address of the network's `Job`.
+            cells: see `scratch`; the inputs come first.
+            outputs: position of the outputs in the cells.
+            units: position of the units, behind the flag of a beginning.
+            memory: pointer to the network's state.
+            stride: numbers of a state.
+        """
+        start, unused = address(cells), address(cells.view(np.int32))
+        one, begins = np.int64(1), shifted(start, units - 1)
+        tile = Tile(
+            job, start, shifted(start, outputs), shifted(start, units), one, one, False,
+            unused, unused, memory, stride, begins,
+        )  # fmt: skip
+        run_network(tile)
 
     @inline
     def memory_of(settings, i):
@@ -143,17 +153,19 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
         """Draw, record and apply the action of simulation i; NaN if a number is not finite."""
         normalise(arrays.observation[i], constants.mean, constants.scale, cells)
         job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
-        first, last, stride = job.size, job.size + job.made, constants.settings[STATE_SIZE]
+        outputs, stride = job.size, constants.settings[STATE_SIZE]  # places of parts of the cells
+        value_cell = outputs + job.made
+        begin_cell, units = value_cell + 1, value_cell + 2
         memory = memory_of(constants.settings, i)
-        cells[last + 1] = single(arrays.elapsed[i] == u32(0))
-        run(constants.settings[NETWORK], cells, first, last + 2, memory, stride)
-        outputs, value = numbers if headed else constants.log_std.size, single(0)
+        cells[begin_cell] = single(arrays.elapsed[i] == u32(0))
+        run(constants.settings[NETWORK], cells, outputs, units, memory, stride)
+        num_outputs, value = numbers if headed else constants.log_std.size, single(0)
         if critic != 0:
-            run(critic, cells, last, last + 2, shifted(memory, job.state_size), stride)
-            value = cells[last]
-        elif job.made > outputs:  # a network that shares its layers with the policy's
-            value = cells[first + outputs]
-        log_prob, fault = act(i, step, record, arrays, constants, cells, first)
+            run(critic, cells, value_cell, units, shifted(memory, job.state_size), stride)
+            value = cells[value_cell]
+        elif job.made > num_outputs:  # a network that shares its layers with the policy's
+            value = cells[outputs + num_outputs]
+        log_prob, fault = act(i, step, record, arrays, constants, cells, outputs)
         return fault + keep(i, step, record, arrays, log_prob, value)
 
     return scratch, choose
