@@ -58,8 +58,8 @@ def convolved(config: Any, space: Space[Any]) -> nn.Graph:
     """
     if isinstance(space, Dict):
         return _joined(convolved, config, space)
-    seen = _image(config, space)
-    is_large = min(seen.height, seen.width) >= 36
+    image = _image(config, space)
+    is_large = min(image.height, image.width) >= 36
     sizes = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if is_large else ((16, 3, 1),)
     layers: nn.Graph = image
     for channels, window, stride in sizes:
