@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.nn.heads import Head
-from rlcpu.nn.layers import activations, dense, embedding, images, joins, memory, norm
+from rlcpu.nn.layers import activations, dense, embedding, images, joins, memory, norm, pools
 from rlcpu.nn.layers.kind import LayerStep
 from rlcpu.nn.network import CLIP, Network
 from rlcpu.nn.plan import NetworkPlan
