@@ -315,7 +315,7 @@ def describe_double(function: python_types.FunctionType, line: int, variable: st
     return (
         f"{function.__name__}, line {line}: `{text}` computes {name}in float64 inside a float32 "
         "kernel, which halves its speed; write whole numbers that meet real ones as floats "
-        "(2.0 * x, not 2 * x)"
+        "(2.0 * x, not 2 * x), and float(n) of a whole number n, also where two are divided"
     )
 
 

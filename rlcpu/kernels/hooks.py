@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +41,12 @@ from numba.core.ir_utils import build_definitions, find_const, guard
 from numba.core.runtime.context import NRTContext
 from numba.core.targetconfig import ConfigStack
 from numba.core.typed_passes import NopythonTypeInference, type_inference_stage
-from numba.core.typing.templates import AttributeTemplate, builtin_registry
+from numba.core.typing.templates import (
+    AbstractTemplate,
+    AttributeTemplate,
+    builtin_registry,
+    signature,
+)
 from numba.core.untyped_passes import GenericRewrites
 from numba.extending import overload_method
 
@@ -609,6 +615,64 @@ def overload_method_of(
         return resolve(self, kind, attribute) if kind.instance_class is named_tuple else None
 
     template._resolve = resolve_of_class
+
+
+def teach_replace(make: Callable[..., Any]) -> None:
+    """Teach numba `_replace` of named tuples, whose fields are given by keywords.
+
+    `overload_method` takes functions with a list of arguments, which differs from class to class.
+
+    Args:
+        make: (context, builder, tuple type, type of the result, old value, new values by field,
+            with their types) -> the result.
+    """
+
+    class Replace(AbstractTemplate):
+        key = "_replace"
+
+        def generic(self, args: Any, kws: Any) -> Any:
+            kind: Any = self.this
+            for name in kws:
+                if name not in kind.fields:
+                    text = f"it replaces {name}, which {kind.instance_class.__name__} has not"
+                    raise errors.TypingError(text)
+            if args:
+                raise errors.TypingError("it gives _replace a value without the name of its field")
+            pairs = zip(kind.fields, kind.types, strict=True)
+            kept = [self._joined(old, kws.get(name)) for name, old in pairs]
+            made = types.BaseTuple.from_types(kept, kind.instance_class)
+            given = [kws.get(name, types.Omitted(None)) for name in kind.fields]
+            either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            names = [inspect.Parameter(name, either, default=None) for name in kind.fields]
+            result = signature(made, *given, recvr=kind)
+            return result.replace(pysig=inspect.Signature(names))
+
+        def _joined(self, old: Any, new: Any) -> Any:
+            """Return the type of a field: as it was, unless a real number replaces a whole one."""
+            if new is None:
+                return old
+            both = self.context.unify_pairs(old, types.unliteral(new))
+            is_same = isinstance(old, types.Float) and isinstance(new, types.Integer)
+            return old if is_same or both is None else both
+
+    class Attributes(AttributeTemplate):
+        key = types.BaseNamedTuple
+
+        def generic_resolve(self, kind: Any, name: str) -> Any:
+            return types.BoundFunction(Replace, kind) if name == "_replace" else None
+
+    numba.extending.infer_getattr(Attributes)
+
+    @numba.extending.lower_builtin("_replace", types.BaseNamedTuple, types.VarArg(types.Any))
+    def lower(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        kinds = dict(zip(sig.args[0].fields, sig.args[1:], strict=True))
+        new = dict(zip(kinds, values[1:], strict=True))
+        given = {
+            name: (value, kinds[name])
+            for name, value in new.items()
+            if not isinstance(kinds[name], types.Omitted)
+        }
+        return make(context, builder, sig.args[0], sig.return_type, values[0], given)
 
 
 def lower_constant(kind: type) -> Any:

@@ -35,7 +35,10 @@ _REASONS = {name: reason for names, reason in _REFUSED.items() for name in names
 _WRITES = {"STORE_SUBSCR": "items", "STORE_SLICE": "items", "STORE_ATTR": "fields"}
 _LIST = "makes a list, and kernels allocate nothing: use numbers and tuples"
 _ARRAY = "makes an array, and kernels allocate nothing: use numbers and tuples"
-_GENERATOR = "is a generator: write a loop over range()"
+_GENERATOR = (
+    "is a generator: begin with a tuple of constants, as (0.0,) * 7, and put its items in a loop "
+    "over range(), items = replace(items, i, value)"
+)
 _RANDOM = (
     "depends on something else than state and seed: say how many random numbers are needed "
     "(reset_draws, step_draws; draws of a policy) and take them from `uniforms`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, TypeVar
 
 from numba import types
@@ -35,7 +36,9 @@ def replace(items: tuple[Item, ...], i: int, value: Item) -> tuple[Item, ...]:
     if not -len(items) <= i < len(items):
         raise IndexError(f"i={i} is outside of a tuple of {len(items)} items")
     i %= len(items)
-    return (*items[:i], value, *items[i + 1 :])
+    made = (*items[:i], value, *items[i + 1 :])
+    named: Any = getattr(items, "_make", tuple)
+    return named(made)  # type: ignore[no-any-return]
 
 
 maths.OVERLOADED.add(replace)
@@ -43,7 +46,7 @@ maths.OVERLOADED.add(replace)
 
 @overload(replace, jit_options=INLINE)
 def _replace(items, i, value):
-    if isinstance(items, types.UniTuple) and isinstance(i, types.Integer):
+    if isinstance(items, types.UniTuple | types.NamedUniTuple) and isinstance(i, types.Integer):
         return lambda items, i, value: _put(items, i, value)
     return None
 
@@ -85,6 +88,67 @@ def swapped(typing, items, i, j):
         return _tuple(context, builder, items, made)
 
     return items(items, i, j), generate
+
+
+@overload(any, jit_options=INLINE)
+def _any(items):
+    if isinstance(items, types.BaseTuple):
+        return lambda items: _count(items) > 0
+    return None
+
+
+@overload(all, jit_options=INLINE)
+def _all(items):
+    if isinstance(items, types.BaseTuple):
+        return lambda items: _count(items) == len(items)
+    return None
+
+
+@intrinsic
+def _count(typing, items):
+    """Return how many items of a tuple are not 0."""
+
+    def generate(context, builder, signature, values):
+        total = context.get_constant(types.intp, 0)
+        parts = zip(items.types, cgutils.unpack_tuple(builder, values[0]), strict=True)
+        for kind, part in parts:
+            is_set = context.is_true(builder, kind, part)
+            total = builder.add(total, builder.zext(is_set, total.type))
+        return total
+
+    return types.intp(items), generate
+
+
+@overload(operator.mul, jit_options=INLINE, prefer_literal=True)
+def _repeat(items, times):
+    if isinstance(items, types.BaseTuple) and isinstance(times, types.IntegerLiteral):
+        return lambda items, times: _repeated(items, times)
+    return None
+
+
+@intrinsic(prefer_literal=True)
+def _repeated(typing, items, times):
+    if not isinstance(times, types.IntegerLiteral):
+        return None
+    count = max(times.literal_value, 0)
+    made = types.BaseTuple.from_types(tuple(items.types) * count)
+
+    def generate(context, builder, signature, values):
+        return _tuple(context, builder, made, cgutils.unpack_tuple(builder, values[0]) * count)
+
+    return made(items, times), generate
+
+
+def _replaced(context, builder, old_kind, kind, value, new):
+    """Return a named tuple with other values of some fields: `_replace`."""
+    parts = cgutils.unpack_tuple(builder, value)
+    for k, name in enumerate(kind.fields):
+        part, given = new.get(name, (parts[k], old_kind.types[k]))
+        parts[k] = context.cast(builder, part, given, kind.types[k])
+    return _tuple(context, builder, kind, parts)
+
+
+hooks.teach_replace(_replaced)
 
 
 def _select(builder: Any, at: Any, k: int, value: Any, other: Any) -> Any:

@@ -434,6 +434,11 @@ def check_overload_method_of() -> None:
     assert numba.njit(lambda line: line.double)(Line(4, 0.5)) == 4
 
 
+def check_teach_replace() -> None:
+    """`rlcpu.kernels.tuples` has taught it, once for all."""
+    assert numba.njit(lambda die: die._replace(eyes=6))(Die(4, 0.5)) == Die(6, 0.5)
+
+
 #: Each test, and the hooks that it is a test of.
 CHECKS: dict[Callable[[], None], str] = {
     check_setting: "setting",
@@ -458,6 +463,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_lower_constant: "lower_constant",
     check_resolve_attributes: "resolve_attributes",
     check_overload_method_of: "overload_method_of",
+    check_teach_replace: "teach_replace",
     check_freeze: "freeze",
     check_add_attribute: "add_attribute",
 }

@@ -1,9 +1,12 @@
-"""`replace`: plain Python and kernels put one item, at a place known at run time."""
+"""Tuples with other items: plain Python and kernels make the same of them."""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba.core.errors import TypingError
 
 from rlcpu.envs import replace
 from rlcpu.kernels.compile import kernel
@@ -38,3 +41,42 @@ def test_a_place_outside_is_refused_in_python_and_is_an_end_in_kernels(i: int, p
 def test_lists_are_refused() -> None:
     with pytest.raises(TypeError, match="expected a tuple, got list"):
         replace([1, 2], 0, 3)  # type: ignore[arg-type]
+
+
+class Pair(NamedTuple):
+    x: float
+    n: int
+
+
+class Point(NamedTuple):
+    x: float
+    y: float
+
+
+def renewed(pair: Any, point: Any, i: int) -> Any:
+    point = replace(point, i, 7.0)
+    return pair._replace(x=pair.x + 1.0), pair._replace(n=4, x=point.y), point
+
+
+def counted(x: float, flags: tuple[bool, ...]) -> Any:
+    four = (x, 1.0) * 2
+    return four, any(flags), all(flags), any((x, 0)), all((x, 1)), len((0,) * 3)
+
+
+@pytest.mark.parametrize("i", [0, 1])
+def test_fields_of_named_tuples_are_replaced(i: int) -> None:
+    given_ = Pair(0.5, 3), Point(1.0, 2.0), i
+    assert kernel(renewed)(*given_) == renewed(*given_)
+
+
+@pytest.mark.parametrize("x", [0.0, 2.0])
+@pytest.mark.parametrize("flags", [(True, False), (True, True), (False, False)])
+def test_tuples_are_counted_and_repeated(x: float, flags: tuple[bool, ...]) -> None:
+    assert kernel(counted)(x, flags) == counted(x, flags)
+
+
+def test_fields_that_are_not_there_are_named() -> None:
+    with pytest.raises(TypingError, match="it replaces z, which Pair has not"):
+        kernel(lambda pair: pair._replace(z=1.0))(Pair(0.5, 3))
+    with pytest.raises(TypingError, match="a value without the name of its field"):
+        kernel(lambda pair: pair._replace(1.0))(Pair(0.5, 3))
