@@ -38,7 +38,7 @@ def replace(items: tuple[Item, ...], i: int, value: Item) -> tuple[Item, ...]:
     i %= len(items)
     made = (*items[:i], value, *items[i + 1 :])
     named: Any = getattr(items, "_make", tuple)
-    return named(made)  # type: ignore[no-any-return]
+    return named(made)
 
 
 maths.OVERLOADED.add(replace)
