@@ -191,7 +191,7 @@ def _check_choices(chosen: Array, view: ObservationView) -> Array:
 
 def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> Array:
     names = [part.name for part in view.parts]
-    if set(observations) != set(names):
+    if not names or set(observations) != set(names):
         expected = f"the parts {', '.join(names)}" if names else "an array"
         given = ", ".join(map(str, observations))
         raise ValueError(f"observations have the parts {given}: expected {expected}")

@@ -192,6 +192,44 @@ def _accessed(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
         yield from hooks.call_before(function, variables, statement, scope)
 
 
+def _multiplied(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
+    """Return the statement, or those that multiply in the place of `x ** 2`, up to `x ** 8`.
+
+    Numba's power of a whole number is a loop, which keeps the loop over lanes from vectors.
+    """
+    power = hooks.constant_power(statement, state)
+    if power is None or power[1] not in _POWERS:
+        yield statement
+    else:
+        yield from hooks.call_before(_POWERS[power[1]], (power[0],), statement, scope)
+
+
+def _make_power(exponent: int) -> Any:
+    """Return an intrinsic (x) -> x ** exponent, rounded like numba's own."""
+
+    @intrinsic
+    def power(typing_context, x):
+        kind, _ = hooks.generator_of(typing_context, operator.mul, (x, x))
+        _, multiply = hooks.generator_of(typing_context, operator.mul, (kind, kind))
+
+        def generate(context, builder, signature, values):
+            square, result, left = context.cast(builder, values[0], x, kind), None, exponent
+            while left:
+                if left & 1:
+                    is_first = result is None
+                    result = square if is_first else multiply(context, builder, (result, square))
+                left >>= 1
+                square = multiply(context, builder, (square, square)) if left else square
+            return result
+
+        return kind(x), generate
+
+    return power
+
+
+_POWERS = {exponent: _make_power(exponent) for exponent in range(2, 9)}
+
+
 def _pick(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """Return one item of a tuple by comparisons.
 
@@ -272,7 +310,7 @@ def user_compiler(arrays: bool) -> type:
     It remembers in one sentence what is wrong with a function.
     """
     guarded = functools.partial(_guarded, arrays=arrays)
-    base = hooks.linked_compiler(guarded, _accessed if arrays else None, unroll=not arrays)
+    base = hooks.linked_compiler(guarded, _accessed if arrays else _multiplied, unroll=not arrays)
 
     class GuardedCompiler(base):  # type: ignore[misc,valid-type]
         def compile_extra(self, function: Any) -> Any:

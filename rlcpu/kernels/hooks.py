@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import inspect
+import operator
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -278,7 +279,8 @@ def _turns(func_ir: Any, loop: Any) -> int | None:
     for label in loop.entries:
         for statement in func_ir.blocks[label].find_exprs("getiter"):
             call = ir_utils.get_definition(func_ir, statement.value)
-            callee = ir_utils.get_definition(func_ir, call.func)
+            is_call = isinstance(call, ir.Expr) and call.op == "call"
+            callee = ir_utils.get_definition(func_ir, call.func) if is_call else None
             if getattr(callee, "value", None) is range:
                 return len(range(*(find_const(func_ir, argument) for argument in call.args)))
     return None
@@ -531,6 +533,16 @@ def call_before(function: Any, variables: Any, statement: Any, scope: Any) -> It
     is_read = isinstance(statement, ir.Assign)
     target = statement.target if is_read else scope.redefine("$nothing", loc)
     yield ir.Assign(ir.Expr.call(callee, variables, (), loc), target, loc)
+
+
+def constant_power(statement: Any, state: Any) -> tuple[Any, int] | None:
+    """Variable x and whole constant n of `y = x ** n`; None of other statements."""
+    expression = getattr(statement, "value", None)
+    is_binary = isinstance(expression, ir.Expr) and expression.op in ("binop", "inplace_binop")
+    if not is_binary or expression.fn not in (operator.pow, operator.ipow):
+        return None
+    exponent = guard(find_const, state.func_ir, expression.rhs)
+    return (expression.lhs, exponent) if type(exponent) is int else None
 
 
 def named_constant(statement: Any) -> Any:

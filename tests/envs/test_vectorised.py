@@ -196,6 +196,21 @@ def test_a_step_in_single_lanes_is_told_once(
     assert str(found) in record.getMessage()
 
 
+def test_powers_of_whole_numbers_keep_vectors_where_actions_are_drawn(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba's own power is a loop, which LLVM unrolls in `step` and not in `simulate`."""
+    monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: None)
+
+    def growing(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+        place = state.place + (params.push**2 / 2.0 - params.push) * 0.01
+        reward = math.exp(-params.push * float(state.turn)) * max(1.0 - place**3, 0.0)
+        return State(place, state.turn + 1), reward, action == 1 or state.turn == 50
+
+    rlcpu.simulate(rlcpu.make_vec(make(growing), 3), rlcpu.policies.Uniform(), 2)
+    assert not [each for each in caplog.records if each.levelno == logging.WARNING]
+
+
 def test_lanes_are_those_of_the_clocks() -> None:
     lines = [
         "  store <16 x float> %x, ptr %p, align 4, !alias.scope !7, !noalias !8",

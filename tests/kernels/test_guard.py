@@ -177,3 +177,17 @@ def test_an_error_of_a_kernel_stays_whole():
     with pytest.raises(Exception, match="nopython mode pipeline") as caught:
         kernel(lambda x: scalar(1) + x.missing)(np.float32(0.7))
     assert not isinstance(caught.value, TypeError)
+
+
+def powers(x):
+    return x**2, x**3, x**7, (-x) ** 8, int(x) ** 3, x**-2, x**9
+
+
+@pytest.mark.parametrize("x", [0.75, -1.5, 3.0])
+def test_powers_are_those_of_plain_python(x: float) -> None:
+    assert kernel(specialise_call(powers))(x) == pytest.approx(powers(x), rel=1e-15)
+
+
+def specialise_call(function: Any) -> Any:
+    own = specialise(function, np.float64, exact=True)
+    return lambda x: own(x)

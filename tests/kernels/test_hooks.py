@@ -279,6 +279,23 @@ def check_preparing() -> None:
     assert [field for field in fields if field] == [("total", types.float64, types.float64)]
 
 
+def check_constant_power() -> None:
+    found = []
+
+    def prepare(statement: Any, scope: Any, state: Any) -> Any:
+        found.append(hooks.constant_power(statement, state))
+        return [statement]
+
+    def powers(x, n):
+        y = x**3 + x**n + x**0.5
+        y **= 2
+        return y
+
+    compiled = numba.njit(pipeline_class=hooks.linked_compiler(None, prepare), **LINKED)(powers)
+    numba.njit(lambda x, n: compiled(x, n))(2.0, 2)
+    assert [power[1] for power in found if power] == [3, 2]
+
+
 def test_loops_of_a_constant_range_are_unrolled() -> None:
     """However long their bodies are; others stay."""
     lines = ["for _ in range(turns):", " for _ in range(1, 31, 10):", "  x = np.sin(x)"]
@@ -304,6 +321,18 @@ def test_loops_of_a_constant_range_are_unrolled() -> None:
     constant = scope["constant"]
     assert (counts(constant, False), counts(constant, True)) == (1, 12)
     assert counts(other, True) == counts(other, False)
+
+
+def test_loops_over_an_argument_are_no_range() -> None:
+    def total_of(values):
+        total = 0.0
+        for value in values:
+            total += value
+        return total
+
+    compiler = hooks.linked_compiler(unroll=True)
+    compiled = numba.njit(pipeline_class=compiler, no_cpython_wrapper=True)(total_of)
+    assert numba.njit(lambda x: compiled((x, 2.0)))(1.0) == 3.0
 
 
 def check_linked_compiler() -> None:
@@ -456,6 +485,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_targets: "refresh_target processor",
     check_rewriting: "assigned table_read call_instead",
     check_preparing: "item_access call_before named_constant written_field",
+    check_constant_power: "constant_power",
     check_linked_compiler: "linked_compiler",
     check_linked_callees: "linked_callees",
     check_generator_of: "generator_of",
