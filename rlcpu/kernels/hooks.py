@@ -537,7 +537,7 @@ def call_before(function: Any, variables: Any, statement: Any, scope: Any) -> It
 
 def constant_power(statement: Any, state: Any) -> tuple[Any, int] | None:
     """Variable x and whole constant n of `y = x ** n`; None of other statements."""
-    expression = getattr(statement, "value", None)
+    expression: Any = getattr(statement, "value", None)
     is_binary = isinstance(expression, ir.Expr) and expression.op in ("binop", "inplace_binop")
     if not is_binary or expression.fn not in (operator.pow, operator.ipow):
         return None
