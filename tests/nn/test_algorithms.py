@@ -225,6 +225,7 @@ def test_ppo(dtype: Any, kind: str, shared: bool) -> None:
             "kind": kind,
             "choices": CHOICES,
             "is_shared": shared,
+            "num_outputs": OUTPUTS[kind] + shared,
             "normalize_advantages": standardises,
             "clip": 0.5,
             "entropy_coefficient": 0.03,
