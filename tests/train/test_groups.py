@@ -245,7 +245,7 @@ def test_networks_that_do_not_fit_the_parts() -> None:
     for layers, text in cases:
         with pytest.raises(ValueError, match=text):
             PPO(lookouts(2), network=layers)
-    with pytest.raises(ValueError, match="memory: expected one without"):
+    with pytest.raises(ValueError, match="critics of actions have no memory"):
         SAC(lookouts(2, False), network="gru")
 
 
