@@ -589,11 +589,19 @@ ZOO_CARTPOLE = PPOConfig(
     gamma=0.98,
     lambda_=0.8,
 )
-# The zoo's settings of its recurrent PPO, with an LSTM, are those of CartPole. Angles differ by
-# hundredths from step to step: speeds are learnt from observations that are brought to a deviation
-# of 1.
-DEFAULTS["CartPoleNoVel-v1"] = ZOO_CARTPOLE.replace(
-    {"network": "mingru", "normalize_observations": True}
+# Angles differ by hundredths from step to step: speeds are learnt from observations that are
+# normalised, over sequences of 128 steps. With the zoo's gamma of 0.98, lambda of 0.8 and sequences
+# of 32, one seed of three stays below 200.
+DEFAULTS["CartPoleNoVel-v1"] = PPOConfig(
+    network="mingru",
+    num_envs=8,
+    num_steps=128,
+    minibatch_size=256,
+    num_epochs=10,
+    learning_rate=1e-3,
+    learning_rate_schedule="linear",
+    clip_schedule="linear",
+    normalize_observations=True,
 )
 for _name in ("MountainCarContinuous-v0", "Pendulum-v1"):
     DEFAULTS[_name.replace("-v", "NoVel-v")] = DEFAULTS[_name].replace({"network": "mingru"})

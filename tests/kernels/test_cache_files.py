@@ -382,8 +382,8 @@ def test_of_two_processes_one_compiles_a_kernel(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from rlcpu.kernels.cache import Turn
-turn = Turn(Path(sys.argv[1]))
+from rlcpu.kernels.cache import CompileTurn
+turn = CompileTurn(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(1000)
 """

@@ -243,7 +243,7 @@ def test_memmap(tmp_path):
         (
             {"observation": np.zeros(2), "next_observation": np.zeros(3)},
             ValueError,
-            r"derive_next: .* got Structure\(observation: float64 \(2,\), next_observation: .*3",
+            r"derive_next: .* got Transition.*\(observation: float64 \(2,\), next_observation: .*3",
         ),
         ({"observation": {"a": 0}, "next_observation": {"b": 0}}, ValueError, "observation.a"),
         ({"observation": {"a": 0}, "next_observation": 0}, ValueError, "observation.a"),

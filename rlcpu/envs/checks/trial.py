@@ -510,6 +510,10 @@ def _refuse_result(dynamics: Dynamics, name: str, what: str, result: Any) -> Non
 
 
 def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
+    """Return what a function returns, within bounds; raise ValueError if it does not end or raises.
+
+    `inputs` are those that drivers give it, but for what it writes into.
+    """
     function = functools.partial(call_function, dynamics, name, getattr(dynamics, name))
     try:
         return call_bounded(function, *inputs)
@@ -518,9 +522,9 @@ def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
             f"{dynamics.id}: {name} does not end: {error} is run again and again"
         ) from None
     except Exception as error:
-        shown = ", ".join(
-            f"{k}={v!r}" for k, v in zip(_arguments(dynamics, name), inputs, strict=False)
-        )
+        names = _arguments(dynamics, name)
+        names = names[1:] if name == "reset" and dynamics.has_arrays else names
+        shown = ", ".join(f"{k}={v!r}" for k, v in zip(names, inputs, strict=False))
         raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {shown}") from error
 
 

@@ -458,13 +458,13 @@ def _act(program: ExportedPolicy, signature: str, name: str) -> str:
 
 
 def _decide(program: ExportedPolicy, name: str, listed: int) -> str:
-    """Return the lines of the program that act, and print the action."""
-    head, mask = program.head, ", state" if program.state_size else ""
-    mask += ", allowed" if program.is_masked else ""
+    """Return the lines of C's `main` that act, and print the action, of `listed` numbers if any."""
+    head, given = program.head, "observation, state" if program.state_size else "observation"
     if not head.is_list:
-        return f'printf("%d", {name}_act(observation{mask}));'
+        given += ", allowed" if program.is_masked else ""
+        return f'printf("%d", {name}_act({given}));'
     format, cast = ("%d", "") if head.choices else ("%.9g", "(double)")
     return (
-        f"{name}_act(observation, action);\n        for (k = 0; k < {listed}; k++)"
+        f"{name}_act({given}, action);\n        for (k = 0; k < {listed}; k++)"
         f' printf("%s{format}", k ? " " : "", {cast}action[k]);'
     )
