@@ -135,7 +135,7 @@ def test_imports(path: Path) -> None:
         assert not [name for name in imported if name.startswith(("numba.cuda", "cuda.", "cupy"))]
     of_their_own_modules = ("nn/__init__.py", "envs/tasks/popgym/__init__.py")
     users_modules = ("cli/arguments.py", "envs/checks/against.py")
-        if place not in ("backends.py", *users_modules, *of_their_own_modules):
+    if place not in ("backends.py", *users_modules, *of_their_own_modules):
         used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(tree)} | set(imported)
         assert not used & {"import_module", "__import__", "importlib.import_module"}
 
