@@ -149,7 +149,7 @@ def _make_take_action(env: Structure, dtype: type) -> Any:
 def reset_kernel(env: Structure, dtype: type) -> Kernel:
     """Return the driver of a reset: new states of environments where mask (n,) is set.
 
-    Its arguments are state, words, elapsed, mask, params and counter, see `step_kernel`. The keys
+    Its arguments are state, words, elapsed, mask, numbers and counter, see `step_kernel`. The keys
     of the other environments step back by one, as on the CPU.
     """
     lane = compile_lane(env, dtype)

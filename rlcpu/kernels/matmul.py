@@ -303,7 +303,11 @@ product_of_windows = _make_product(False, outline, _row_of_windows)
 
 @intrinsic
 def _dots(typing, left, right, start, out, depth, last_row, floor):
-    """Sum products along whole rows: one column for as many rows as a register has numbers."""
+    """Write max(start[0] + left[r] . right[0], floor) to out[r, 0], for a register full of rows r.
+
+    `depth`, the length of a row, is a multiple of a register's numbers. Rows behind `last_row` are
+    taken for it.
+    """
     vector = Vector(out[0].dtype, lanes_of(out[0].dtype)).code
     fma = f"llvm.fma.{suffix(vector)}"
 

@@ -80,14 +80,17 @@ def write_state(network, units, samples, row, state):
 
 @inline
 def read_state(network, units, samples, row, state):
-    """Read a state from row `row` of the places of a network's states in `units`."""
+    """Overwrite `state` (state_size,) by what a network with memory remembers after a pass.
+
+    `units` is the memory of the pass over `samples` rows, of which `row` is meant.
+    """
     begin = 0
     for k in range(network.states.shape[0]):
-        cells, wide, _ = _read_place(network.states[k])
-        first = cells * samples + row * wide
-        for j in range(wide):
+        place, width, _ = _read_place(network.states[k])
+        first = place * samples + row * width
+        for j in range(width):
             state[begin + j] = units[first + j]
-        begin += wide
+        begin += width
 
 
 # ---------------------------------------------------------------- transposed copies

@@ -272,6 +272,7 @@ class Sequences(Buffer):
     period: int = field(init=False, default=1)
 
     def _make_items(self) -> Items:
+        """Check the lengths, in place, and return where sequences may begin."""
         self.sequence_length = check_count("sequence_length", self.sequence_length)
         self.period = check_count("period", self.period)
         self.length = check_count("length", self.length, self.sequence_length)

@@ -516,10 +516,15 @@ class OffPolicy(checkpoint.Agent):
     ) -> tuple[Array, Array]:
         """Return the policy's params and the learning rates in each of the next rounds.
 
+        The policy keeps those of the last round, which the next call of `explore` overwrites.
+
         Args:
             most: rounds.
             size: steps of a round.
-            bounds: of schedules, see `left_of`.
+            bounds: steps of the agent at which schedules begin and end.
+
+        Returns:
+            (most, params) float32, and (most, updates) of the learner's dtype.
         """
         params, before = self.policy.params, self.steps
         explorations = np.empty((most, params.size), np.float32)

@@ -6,7 +6,8 @@ the actor, whose next actions get clipped noise (target policy smoothing):
     a' = clip(tanh(mean'(s')) + clip(noise * z, -noise_clip, noise_clip), -1, 1),   z ~ Normal(0, 1)
 
 The actor learns from the first critic, and targets move, every `policy_delay` updates of the
-critics. DDPG is the same with one critic, without noise and without delay.
+critics. DDPG is the same with one critic, without noise and without delay. `settings.movable` is 0
+for numbers of an action whose bounds are equal, which stay 0, and 1 for the others.
 
 Sources: Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"
 (algorithm 1; equation 14 for the smoothing); Lillicrap et al. 2016, "Continuous control with deep

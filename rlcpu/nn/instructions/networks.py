@@ -64,7 +64,10 @@ def learn(chunk: Any, instruction: Any) -> None:
 
 
 def learn_from_ones(chunk: Any, instruction: Any) -> None:
-    """Take derivatives by a network's outputs from slopes; the ones of a column have none."""
+    """Add a network's derivatives by its parameters to the chunk's gradients.
+
+    Derivatives by its outputs are read from slopes; its inputs, the ones of a column, have none.
+    """
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_at(chunk, application), units_of(chunk, application)
     write_slopes(chunk, instruction.out, network, units)

@@ -130,7 +130,7 @@ class CustomLayer(Layer):
 
 
 def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kind:
-    """Return the kind of layer whose functions compute one sample; see `Custom`."""
+    """Return the kind of layer whose functions compute one sample; see `CustomLayer`."""
 
     @functools.cache
     def make_forward(dtype: type) -> Callable[..., None]:

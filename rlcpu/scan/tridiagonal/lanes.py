@@ -285,7 +285,11 @@ def select_rest(condition, x, y):
 
 @inlined
 def reduce_rows(block, pivoting):
-    """Return the two equations that a chunk leaves, and one over its smallest pivot."""
+    """Return the two equations that a chunk leaves, and one over its smallest pivot, of each lane.
+
+    `block` is a `LaneBlock`; with `pivoting`, a flag, equations are exchanged where the next one's
+    first number is larger.
+    """
     one, two = open_block(block)
     largest = nan_or_zero(one.before)
     prefetch_row(block, 4, 0, SOON)
