@@ -272,6 +272,20 @@ def act_in_order(agent: Any, seen: Array, masks: Array | None, starts: Array) ->
     return np.array(outputs), np.array(actions)
 
 
+def test_a_program_of_floats_with_memory(tmp_path: Path) -> None:
+    """It hands the state on, and prints a number a line for each observation."""
+    agent = PPO("PendulumNoVel-v1", seed=0, network="gru", num_envs=2, num_steps=4, hidden=(8,))
+    agent.export(tmp_path / "policy.c")
+    compile_c(tmp_path / "policy.c", tmp_path / "policy", "-DPOLICY_MAIN")
+    program = str(tmp_path / "policy")
+    assert float(subprocess.check_output([program, "--check"])) < 2e-6
+    rows = "1 0.6 0.8 0.0\n0 0.6 0.8 0.0\n1 0.6 0.8 0.0\n"
+    first, second, again = map(
+        float, subprocess.check_output([program], input=rows, text=True).split()
+    )
+    assert first == again != second
+
+
 @pytest.mark.parametrize("name", ["remembers", "remembers values"])
 def test_memory(name: str, tmp_path: Path) -> None:
     """In every format, through two episodes; the program reads where they begin."""
