@@ -22,6 +22,8 @@ def step_job(env: Any, num_envs: int, discrete: Any = np.int64) -> Job:
     def draw(rng: np.random.Generator) -> tuple[np.ndarray]:
         if hasattr(space, "n"):
             return (rng.integers(0, space.n, num_envs).astype(discrete),)
+        if hasattr(space, "nvec"):
+            return (rng.integers(0, space.nvec, (num_envs, *space.shape)).astype(discrete),)
         low, high, shape = space.low.flat[0], space.high.flat[0], (num_envs, space.shape[-1])
         return (rng.uniform(low, high, shape).astype(space.dtype),)
 
