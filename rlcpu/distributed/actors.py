@@ -136,7 +136,7 @@ class RayActor:
         while True:
             try:
                 version, state = self._ray.get(
-                    self._handle.greet.remote(), timeout=max(end - time.monotonic(), 0.1)
+                    self._handle.handshake.remote(), timeout=max(end - time.monotonic(), 0.1)
                 )
                 break
             except errors.ActorDiedError as error:

@@ -27,7 +27,7 @@ Columns = dict[str, Array]
 
 
 class Made(NamedTuple):
-    """What a collector tells of the transitions that it made.
+    """Report of a collector on the transitions that it made.
 
     Attributes:
         size: transitions in the block; fewer than steps while n-step sums wait for their end.
@@ -43,13 +43,13 @@ class Made(NamedTuple):
 
 
 class CollectorBase:
-    """What collectors have in common: a copy of the learner's policy, and CPUs of their own."""
+    """Base of collectors: a copy of the learner's policy, and CPUs of their own."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = copy.deepcopy(policy)  # arrays that Ray sends are read-only
         self._nodes = numa_nodes()
 
-    def greet(self) -> tuple[str, None]:
+    def handshake(self) -> tuple[str, None]:
         """Return the version of rlcpu here."""
         return rlcpu.__version__, None
 

@@ -17,7 +17,7 @@ class LostError(Exception):
 
 
 class LostArgumentError(Exception):
-    """What a call refers to was lost with the machine that held it; the call was not made."""
+    """An argument of a call was lost with the machine that held it; the call was not made."""
 
 
 class StoreFullError(Exception):

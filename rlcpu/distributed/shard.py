@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class Standing(NamedTuple):
-    """What a shard tells of itself with every answer.
+    """Report of a shard on itself, which comes with every answer.
 
     Attributes:
         life: names this run of the process; another one after each restart.
@@ -39,7 +39,7 @@ class Standing(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """What became of new priorities.
+    """Result of an update of priorities.
 
     Attributes:
         applied: how many reached their transition.
@@ -139,7 +139,7 @@ class ReplayShard:
         added = buffer.num_added * self._items.num_envs
         return Standing(self._life, self._blocks, added, len(buffer), buffer.total_weight())
 
-    def greet(self) -> tuple[str, Standing]:
+    def handshake(self) -> tuple[str, Standing]:
         """Return the version of rlcpu here, and the standing."""
         return rlcpu.__version__, self.standing()
 

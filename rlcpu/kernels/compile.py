@@ -202,7 +202,7 @@ _LAYERS = "rlcpu.nn."
 def specialise(
     function: Callable[..., Any], dtype: Any, exact: bool = False, arrays: bool = False
 ) -> Any:
-    """Compile-ready twin of a scalar function that computes in one dtype.
+    """Return a twin of a scalar function, for kernels, that computes in one dtype.
 
     Float constants, float globals (arrays and tuples of floats too) and float defaults become
     `dtype`, plain functions that it calls are specialised in turn, also where they and the
@@ -214,6 +214,9 @@ def specialise(
         dtype: `np.float32` or `np.float64`, the type of every real number in it.
         exact: keep IEEE semantics and the written order of operations (no contraction).
         arrays: the function is given arrays in memory, which it may slice and write to.
+
+    Indices of a user's function, and of our tasks with arrays, stay inside of what they index; see
+    `rlcpu.kernels.guard`.
 
     Returns:
         A lazily compiled function, inlined wherever a kernel calls it; the same one for equal code.

@@ -159,7 +159,7 @@ class TransitionStructure:
 
 
 class _Node(NamedTuple):
-    """What stands at a path: an array, or a container of named children."""
+    """Node at a path: an array, or a container of named children."""
 
     kind: str  # "array", "dict", "tuple", "list", "NamedTuple" or "dataclass"
     path: str  # dotted; "" is the whole

@@ -24,7 +24,7 @@ REPEATED = 4096
 
 
 class Place(NamedTuple):
-    """Where the numbers of an array are.
+    """Places of the numbers of an array.
 
     Attributes:
         array: whose memory it is, to be kept alive.

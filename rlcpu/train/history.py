@@ -20,7 +20,7 @@ from rlcpu.train.objective import Losses
 
 @dataclasses.dataclass
 class Progress:
-    """How far a call of `learn` has come.
+    """Progress of a call of `learn`.
 
     Attributes:
         steps: environment steps in this call.
@@ -59,7 +59,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Progress))
 
 @dataclasses.dataclass(repr=False)
 class History(Progress):
-    """What `learn` returns: the last progress, and how it came there.
+    """Result of `learn`: the last progress, and the curve that led there.
 
     Attributes:
         solved: whether the target was reached.

@@ -104,7 +104,7 @@ def steps_of(rollout: Rollout, policy: RunsNetworks) -> dict[str, Array]:
 
 
 class SequenceTargets(NamedTuple):
-    """What follows each step of sequences, arrays (T, B).
+    """Parts of the n-step returns of sequences, arrays (T, B).
 
     Attributes:
         reward: sum of discounted rewards until the value that follows.

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 class SampleSequences(NamedTuple):
-    """How samples are sequences.
+    """Samples as sequences: how long they are, and what is remembered before them.
 
     Attributes:
         states: by name of a network with memory what it remembers before the first time step,

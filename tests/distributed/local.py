@@ -102,7 +102,7 @@ class Local:
         return call.state != "sent"
 
     def revive(self) -> Any:
-        return self.object.greet()[1]
+        return self.object.handshake()[1]
 
 
 class Here:

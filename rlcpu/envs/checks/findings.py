@@ -51,7 +51,7 @@ class Report:
 
 
 class Findings:
-    """What was found so far: of findings of one kind, the first and how many there were."""
+    """Findings of a check so far: the first of each kind, and how many there were."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, Any], list[str]] = {}

@@ -29,7 +29,7 @@ _NOT_NEGATIVE = ("body_mass", "body_inertia", "dof_armature")
 
 
 class ModelField(NamedTuple):
-    """Where a field is in mjModel.
+    """Place of a field in mjModel.
 
     Attributes:
         name: as in mjModel or mjOption.

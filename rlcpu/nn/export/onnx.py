@@ -215,7 +215,7 @@ OPERATORS: dict[str, Callable[..., str]] = {
 
 
 def as_onnx(program: ExportedPolicy, name: str) -> bytes:
-    """Return a model.
+    """Return a policy as a model of ONNX with a name: the bytes of its file.
 
     Raises:
         ValueError: ONNX has no nodes for a layer.
@@ -238,8 +238,8 @@ def as_onnx(program: ExportedPolicy, name: str) -> bytes:
         values.append(made)
     outputs = _columns(nodes, values[-1], 0, head.size, out="outputs")
     _act(nodes, program, outputs)
-    seen = "float32" if program.shape else "int64"
-    inputs = [_end("observation", seen, *program.shape)]
+    kind = "float32" if program.shape else "int64"
+    inputs = [_end("observation", kind, *program.shape)]
     ends = [_end("outputs", "float32", head.size)]
     if program.is_masked:
         inputs.append(_end("allowed", "bool", head.size))

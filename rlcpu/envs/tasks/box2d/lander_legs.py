@@ -391,7 +391,7 @@ def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, p: LegVector) 
 
 
 class Constraints(NamedTuple):
-    """Which legs touch the ground, the hinges of both, and the ground's friction."""
+    """Contacts of both legs, their hinges, and the ground's friction."""
 
     on_right: bool
     on_left: bool

@@ -148,7 +148,7 @@ def move_all(s: Any, rng: Rng, params: Params) -> None:
 
 
 class MobKind(NamedTuple):
-    """Where a kind of mobs appears.
+    """Cells in which a kind of mobs appears.
 
     Attributes:
         nearest: cells from the player, at least.

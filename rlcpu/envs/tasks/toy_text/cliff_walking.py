@@ -20,7 +20,7 @@ START, GOAL = 36, 47
 
 
 class State(NamedTuple):
-    """Where the walker is: `12 * row + column`."""
+    """Cell of the walker: `12 * row + column`."""
 
     cell: int
 
