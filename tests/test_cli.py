@@ -233,7 +233,7 @@ def test_save_and_plot(trainer: type[FakeAgent], tmp_path: Path) -> None:
         (["plot", str(Path(__file__)), "--out", "a.png"], "expected a table with numbers in its"),
         (["plot", "a.csv"], "the following arguments are required: --out"),
         (["train", "CartPol-v1"], "unknown environment 'CartPol-v1', did you mean CartPole-v1?"),
-        (["train", "cartpole"], "did you mean CartPole-v1? known are Acrobot-v1, "),
+        (["train", "cartpole"], "did you mean CartPole-v1? `rlcpu list` has all "),
         (["train", "no_such_module:X-v0"], "cannot import 'no_such_module'"),
         (["train", "balance.py:Balance-v0"], "write balance:..."),
         (["warmup", "Pendulum"], "did you mean Pendulum-v1?"),

@@ -120,7 +120,7 @@ def environment(text: str) -> Environment:
     nearest = difflib.get_close_matches(env_id, known, n=1, cutoff=0.5)
     hint = f", did you mean {nearest[0]}?" if nearest else ";"
     raise argparse.ArgumentTypeError(
-        f"unknown environment {env_id!r}{hint} known are {', '.join(known)}"
+        f"unknown environment {env_id!r}{hint} `rlcpu list` has all {len(known)}"
     )
 
 
