@@ -22,7 +22,7 @@ TITLES = "ray::Collector", "ray::RolloutCollector", "ray::ReplayShard"
 #: Kills at least. However busy the machine is, learning goes on until there were so many.
 LEAST = 3
 #: Seconds between two evaluations.
-LOOK = 10.0
+LOOK = 3.0
 #: Updates between two kills at least.
 UPDATES = 100
 

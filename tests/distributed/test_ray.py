@@ -200,13 +200,13 @@ def test_what_cannot_be_sharded_is_refused():
 def test_learning_keeps_the_count_and_the_agents_own_buffer(cluster):
     agent = DQN("CartPole-v1", seed=0, replay="prioritized")
     own = agent.buffer
-    history = agent.learn(6000, num_collectors=2, num_shards=2)
+    history = agent.learn(3000, num_collectors=2, num_shards=2)
     assert history.stopped == "steps"
     assert agent.buffer is own
     ledger = agent.ledger
     ledger.check()
     assert ledger.lost_with_collectors == ledger.lost_with_shards == 0
-    assert agent.steps >= 6000
+    assert agent.steps >= 3000
     assert agent.num_updates > 0
     ratio = agent.config.num_updates * agent.config.batch_size / (16 * 8)
     learnt = agent.num_updates * agent.config.batch_size
@@ -214,7 +214,7 @@ def test_learning_keeps_the_count_and_the_agents_own_buffer(cluster):
     assert ledger.priorities_applied > 0
     for options in ({}, {"num_collectors": 1}):  # batches of the other buffer are not reused
         before = agent.num_updates
-        agent.learn(4000, **options)
+        agent.learn(1500, **options)
         assert agent.num_updates > before
 
 
