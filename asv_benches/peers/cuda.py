@@ -223,9 +223,11 @@ def our_gae(num_steps: int, num_envs: int) -> Job:
     rng, shape = np.random.default_rng(0), (num_steps, num_envs)
     floats = [rng.random(shape, np.float32) for _ in range(2)]
     ends = [rng.random(shape) < 0.01 for _ in range(2)]
-    host = *floats, *ends, rng.random(num_envs, np.float32)
-    arrays = map(arrays_on_device().asarray, host)
-    return our_job(partial(gae, *arrays, gamma=0.99, lambda_=0.95), num_steps * num_envs)
+    last, final = rng.random(num_envs, np.float32), rng.random(shape, np.float32)
+    to_device = arrays_on_device().asarray
+    arrays = map(to_device, (*floats, *ends, last))
+    options = {"final_values": to_device(final), "gamma": 0.99, "lambda_": 0.95}
+    return our_job(partial(gae, *arrays, **options), num_steps * num_envs)
 
 
 def our_solve(systems: Systems, in_bytes: bool = False) -> Job:

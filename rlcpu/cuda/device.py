@@ -95,6 +95,7 @@ def _problem_of(process: int) -> str:  # a forked one cannot use what its parent
         cuda.current_context()
         import cupy  # noqa: F401
         import numba_cuda  # noqa: F401
+        from numba.cuda import cudaimpl  # noqa: F401  (fails beside a NumPy that it does not know)
     except ImportError as error:
         return f"the package {error.name} is not installed"
     except Exception as error:
@@ -112,10 +113,38 @@ def _driver_error() -> str:
 
 
 class SimulatedArray(np.ndarray):
-    """NumPy's array as one of a device that is simulated."""
+    """NumPy's array as one of a device that is simulated: like CuPy's, it mixes with no host's."""
 
     def __dlpack_device__(self) -> Any:
         return (2, 0)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        out = options.pop("out", ())
+        _refuse_host_arrays(ufunc, [*inputs, *out])
+        if out:
+            options["out"] = tuple(map(_plain, out))
+        result = getattr(ufunc, method)(*map(_plain, inputs), **options)
+        return result.view(SimulatedArray) if type(result) is np.ndarray else result
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function not in (np.may_share_memory, np.copyto):  # NumPy's own calls of them are plain
+            _refuse_host_arrays(function, [*args, *kwargs.values()])
+        return super().__array_function__(function, types, args, kwargs)
+
+
+def _plain(value: Any) -> Any:
+    """Return a simulated array as NumPy's; other values as they are."""
+    return value.view(np.ndarray) if isinstance(value, SimulatedArray) else value
+
+
+def _refuse_host_arrays(function: Any, arguments: list[Any]) -> None:
+    """Raise TypeError for a host array of any axes among a function's arguments."""
+    for argument in arguments:
+        if type(argument) is np.ndarray and argument.ndim:
+            raise TypeError(
+                f"{function.__name__}: an array of the host {argument.shape} among arrays on the "
+                "device"
+            )
 
 
 class _CuPy:
@@ -128,9 +157,25 @@ class _CuPy:
         return getattr(cupy, name)
 
 
+class _SimulatedCuPy:
+    """The module `numpy`, whose functions return arrays of the device that is simulated."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(np, name)
+        if isinstance(value, type) or not callable(value):
+            return value
+
+        @functools.wraps(value)
+        def function(*arguments: Any, **options: Any) -> Any:
+            result = value(*arguments, **options)
+            return result.view(SimulatedArray) if type(result) is np.ndarray else result
+
+        return function
+
+
 #: CuPy, or NumPy in the simulator: `xp.where`, `xp.cumsum`, ... of arrays on the device. New arrays
 #: are made by the functions below.
-xp: Any = np if SIMULATED else _CuPy()
+xp: Any = _SimulatedCuPy() if SIMULATED else _CuPy()
 
 
 @contextlib.contextmanager

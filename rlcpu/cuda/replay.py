@@ -202,7 +202,7 @@ class Backend:
     def first_offender(indices: Any, numbers: Any, capacity: int, low: float, high: float) -> int:
         """Return the position of the first pair of which a number is out of its range, or -1."""
         bad = ~((numbers >= low) & (numbers <= high))
-        if indices.size == numbers.size:
+        if indices.size and indices.size == numbers.size:
             bad |= (indices < 0) | (indices >= capacity)
         return int(bad.argmax()) if bad.any() else -1
 

@@ -13,6 +13,7 @@ import pytest
 
 from rlcpu.cuda.device import asarray
 from rlcpu.replay import Batch, ItemBuffer, Mixer, PrioritizedReplayBuffer, ReplayBuffer
+from tests.cuda.compare import close, equal
 from tests.cuda.replay.transitions import (
     EXAMPLE,
     assert_batches_are_same,
@@ -35,7 +36,7 @@ def test_the_same_transitions(num_envs: int | None, where: Any) -> None:
         buffer.add(where(steps(seed, count, *lead)))
         assert len(buffer) == len(host)
         expected, found = host.sample(6), buffer.sample(6)
-        assert np.array_equal(found.indices, expected.indices)
+        assert equal(found.indices, expected.indices)
         assert_same(found.data, expected.data)
     host.add(steps(9, *lead))
     buffer.add(steps(9, *lead))  # one step without its axis
@@ -62,14 +63,14 @@ def test_priorities() -> None:
         host.add(steps(seed, 2, 2))
         buffer.add(steps(seed, 2, 2))
         expected, found = host.sample(8), buffer.sample(8)
-        assert np.array_equal(found.indices, expected.indices)
-        assert np.allclose(found.probabilities, expected.probabilities, rtol=1e-15)
-        assert np.allclose(found.weights, expected.weights, rtol=1e-6)
+        assert equal(found.indices, expected.indices)
+        assert close(found.probabilities, expected.probabilities, rtol=1e-15)
+        assert close(found.weights, expected.weights, rtol=1e-6)
         assert_same(found.data, expected.data)
         errors = np.random.default_rng(seed).random(8).astype(np.float32)
         host.update_priorities(expected.indices, errors)
         buffer.update_priorities(found.indices, asarray(errors))
-    assert np.allclose(buffer._sampler.tree.leaves, host._sampler.tree.leaves, rtol=1e-14)
+    assert close(buffer._sampler.tree.leaves, host._sampler.tree.leaves, rtol=1e-14)
     assert buffer._sampler.largest == pytest.approx(host._sampler.largest)
 
 
@@ -116,7 +117,7 @@ def test_bad_priorities(
     before = np.array(buffer._sampler.tree.numbers)
     with pytest.raises(error, match=message):
         buffer.update_priorities(indices, priorities)
-    assert np.array_equal(buffer._sampler.tree.numbers, before)
+    assert equal(buffer._sampler.tree.numbers, before)
     assert buffer._sampler.largest == 1.0
 
 
@@ -206,7 +207,7 @@ def test_a_batch_is_the_same_class_everywhere(kind: Any) -> None:
     assert batch.indices is not before
     for other in (copy.copy(batch), copy.deepcopy(batch)):
         assert_same(other.data, batch.data)
-        assert np.array_equal(other.indices, batch.indices)
+        assert equal(other.indices, batch.indices)
         with pytest.raises(ValueError, match="out=Batch"):
             buffer.sample(4, out=other)
 

@@ -10,6 +10,7 @@ import pytest
 import rlcpu.replay
 from rlcpu.cuda.device import asarray
 from rlcpu.replay import MixedBatch, Mixer
+from tests.cuda.compare import close, equal
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, steps
 
 pytestmark = pytest.mark.device
@@ -55,22 +56,22 @@ def test_the_same_batches(make: Any) -> None:
         expected, found = host.sample(size), mixer.sample(size)
         assert isinstance(found, MixedBatch)
         assert len(found) == size
-        assert np.array_equal(found.indices, expected.indices)
-        assert np.array_equal(found.sources, expected.sources)
+        assert equal(found.indices, expected.indices)
+        assert equal(found.sources, expected.sources)
         assert_same(found.data, expected.data)
         if expected.weights is None:
             assert found.weights is None
         else:
-            assert np.allclose(found.weights, expected.weights, rtol=1e-6)
+            assert close(found.weights, expected.weights, rtol=1e-6)
         assert (found.discounts is None) == (expected.discounts is None)
         priorities = np.random.default_rng(size).random(size)
         host.update_priorities(expected, priorities)
         mixer.update_priorities(found, asarray(priorities))
         trees = [host.buffers[1]._sampler.tree, mixer.buffers[1]._sampler.tree]
-        assert np.allclose(trees[1].leaves, trees[0].leaves, rtol=1e-14)
+        assert close(trees[1].leaves, trees[0].leaves, rtol=1e-14)
     host.update_priorities(host.sample(3), 2.0)
     mixer.update_priorities(mixer.sample(3), asarray(np.float64(2.0)))
-    assert np.allclose(trees[1].leaves, trees[0].leaves, rtol=1e-14)
+    assert close(trees[1].leaves, trees[0].leaves, rtol=1e-14)
 
 
 def test_bad_priorities_change_nothing() -> None:
@@ -83,7 +84,7 @@ def test_bad_priorities_change_nothing() -> None:
         mixer.update_priorities(batch, [1.0, 1.0])
     with pytest.raises(TypeError, match="batch=list"):
         mixer.update_priorities([], 1.0)
-    assert np.array_equal(mixer.buffers[1]._sampler.tree.numbers, before)
+    assert equal(mixer.buffers[1]._sampler.tree.numbers, before)
     mixer.update_priorities(batch, [np.nan, 1.0, 1.0, 1.0, 1.0, 1.0])  # not drawn by priority
 
 

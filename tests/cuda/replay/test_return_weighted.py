@@ -10,6 +10,7 @@ import pytest
 from rlcpu.cuda import trees
 from rlcpu.cuda.device import asarray
 from rlcpu.replay import ReturnWeightedBuffer
+from tests.cuda.compare import equal
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, on_device, steps
 
 pytestmark = pytest.mark.device
@@ -39,8 +40,8 @@ def filled(capacity: int) -> tuple[ReturnWeightedBuffer, ReturnWeightedBuffer]:
 
 
 def assert_alike(host: ReturnWeightedBuffer, buffer: ReturnWeightedBuffer) -> None:
-    assert np.array_equal(buffer._sampler.tree.numbers, host._sampler.tree.numbers)
-    assert np.array_equal(buffer._stream, host._stream)
+    assert equal(buffer._sampler.tree.numbers, host._sampler.tree.numbers)
+    assert equal(buffer._stream, host._stream)
     assert not np.asarray(buffer._sampler.tree.stamps).any()
 
 
@@ -73,7 +74,7 @@ def test_the_same_items_are_drawn(size: int) -> None:
     for _ in range(3):
         expected = host.sample_indices(size)
         found = np.asarray(buffer.sample_indices(size))
-        assert np.array_equal(found, expected)
+        assert equal(found, expected)
         assert np.unique(found).size == size
         assert_alike(host, buffer)
 
@@ -81,7 +82,7 @@ def test_the_same_items_are_drawn(size: int) -> None:
 def test_of_several_levels() -> None:
     host, buffer = filled(600)
     for _ in range(2):
-        assert np.array_equal(buffer.sample_indices(90), host.sample_indices(90))
+        assert equal(buffer.sample_indices(90), host.sample_indices(90))
     assert_alike(host, buffer)
 
 
@@ -90,7 +91,7 @@ def test_equal_weights(size: int) -> None:
     host, buffer = make(20)
     add(host, buffer, np.full(10, -3.0))
     for _ in range(2):
-        assert np.array_equal(buffer.sample_indices(size), host.sample_indices(size))
+        assert equal(buffer.sample_indices(size), host.sample_indices(size))
     assert_alike(host, buffer)
 
 
@@ -101,7 +102,7 @@ def test_weights_below_the_rounding_errors_of_sums(spread: float) -> None:
     values[[5, 77, 150]] += spread * 16
     add(host, buffer, values)
     for size in (1, 3):
-        assert np.array_equal(buffer.sample_indices(size), host.sample_indices(size))
+        assert equal(buffer.sample_indices(size), host.sample_indices(size))
         assert_alike(host, buffer)
 
 

@@ -10,6 +10,7 @@ import pytest
 from rlcpu.cuda import trees as module
 from rlcpu.cuda.device import asarray
 from rlcpu.replay import SumTree
+from tests.cuda.compare import equal
 
 pytestmark = pytest.mark.device
 
@@ -37,8 +38,8 @@ def filled(capacity: int, rounds: int = 2) -> tuple[SumTree, SumTree]:
 def test_sums(capacity: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FEW", few)  # level by level, or one block
     host, tree = filled(capacity)
-    assert np.array_equal(tree.leaves, host.leaves)
-    assert np.array_equal(tree._tree.numbers, host._tree.numbers[: tree._tree.numbers.size])
+    assert equal(tree.leaves, host.leaves)
+    assert equal(tree._tree.numbers, host._tree.numbers[: tree._tree.numbers.size])
     assert (tree.total, tree.min, tree.max) == (host.total, host.min, host.max)
     assert not np.asarray(tree._tree.stamps).any()
 
@@ -49,7 +50,7 @@ def test_leaves_followed_up_and_whole_levels_agree(monkeypatch: pytest.MonkeyPat
     for choice in (True, False):
         monkeypatch.setattr(module, "wants_all", lambda count, entries, choice=choice: choice)
         _, tree = filled(150)
-        assert np.array_equal(tree._tree.numbers, host._tree.numbers[: tree._tree.numbers.size])
+        assert equal(tree._tree.numbers, host._tree.numbers[: tree._tree.numbers.size])
 
 
 @pytest.mark.parametrize("options", [{}, {"stratified": True, "seed": 5}])
@@ -60,8 +61,8 @@ def test_the_same_items_are_drawn(capacity: int, replace: bool, options: dict[st
     positive = int(np.count_nonzero(host.leaves))
     for size in (33,) if replace else (1, positive):
         expected = host.sample(size, replace=replace, **options)
-        assert np.array_equal(tree.sample(size, replace=replace, **options), expected)
-    assert np.array_equal(tree.leaves, host.leaves)
+        assert equal(tree.sample(size, replace=replace, **options), expected)
+    assert equal(tree.leaves, host.leaves)
     assert not np.asarray(tree._tree.stamps).any()
 
 
@@ -93,7 +94,7 @@ def test_runs_of_items() -> None:
     for begin, end in ((0, 3), (3, 5), (5, 12)):
         host._tree.write_runs(3, begin, end, np.array([float(end)]))
         tree._tree.write_runs(3, begin, end, float(end))
-    assert np.array_equal(tree.leaves, host.leaves)
+    assert equal(tree.leaves, host.leaves)
     assert tree.total == host.total
 
 
@@ -117,7 +118,7 @@ def test_bad_input_changes_nothing(
     before = np.asarray(tree._tree.numbers)
     with pytest.raises(error, match=message):
         tree.update(where(indices), where(priorities) if np.ndim(priorities) else priorities)
-    assert np.array_equal(tree._tree.numbers, before)
+    assert equal(tree._tree.numbers, before)
     assert not np.asarray(tree._tree.stamps).any()
     tree.update([0], 1.0)
     assert np.asarray(tree[[0]]).tolist() == [1.0]

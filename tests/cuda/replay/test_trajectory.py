@@ -9,6 +9,7 @@ import pytest
 
 from rlcpu.cuda.device import asarray
 from rlcpu.replay import PrioritizedTrajectoryBuffer, TrajectoryBuffer, TrajectoryQueue
+from tests.cuda.compare import close, equal
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, on_device, steps
 
 pytestmark = pytest.mark.device
@@ -32,7 +33,7 @@ def test_the_same_sequences(sizes: tuple[int, int, int, int], where: Any) -> Non
         assert buffer.can_sample() == host.can_sample()
         if host.can_sample():
             expected, found = host.sample(9), buffer.sample(9)
-            assert np.array_equal(found.indices, expected.indices)
+            assert equal(found.indices, expected.indices)
             assert_same(found.data, expected.data)
 
 
@@ -59,15 +60,15 @@ def test_priorities(sizes: tuple[int, int, int, int]) -> None:
         host.update_priorities(indices, errors)
         buffer.update_priorities(asarray(indices), asarray(errors, np.float32))
         leaves = buffer._sampler.tree.leaves
-        assert np.allclose(leaves, host._sampler.tree.leaves, rtol=1e-6, atol=0.0)
+        assert close(leaves, host._sampler.tree.leaves, rtol=1e-6, atol=0.0)
         assert buffer._sampler.largest == pytest.approx(host._sampler.largest)
         assert buffer.can_sample() == host.can_sample()
         if not host.can_sample():
             continue
         expected, found = host.sample(8), buffer.sample(8)
-        assert np.array_equal(found.indices, expected.indices)
-        assert np.allclose(found.probabilities, expected.probabilities, rtol=1e-6)
-        assert np.allclose(found.weights, expected.weights, rtol=1e-5)
+        assert equal(found.indices, expected.indices)
+        assert close(found.probabilities, expected.probabilities, rtol=1e-6)
+        assert close(found.weights, expected.weights, rtol=1e-5)
         assert_same(found.data, expected.data)
         indices = expected.indices
 
@@ -78,7 +79,7 @@ def test_one_priority_for_all() -> None:
         each.add(steps(0, 12, 2))
     host.update_priorities([0, 3, 0], 4.0)
     buffer.update_priorities([0, 3, 0], asarray(np.float64(4.0)))
-    assert np.allclose(buffer._sampler.tree.leaves, host._sampler.tree.leaves)
+    assert close(buffer._sampler.tree.leaves, host._sampler.tree.leaves)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_bad_priorities(
     before = np.asarray(buffer._sampler.tree.numbers)
     with pytest.raises(error, match=message):
         buffer.update_priorities(indices, priorities)
-    assert np.array_equal(buffer._sampler.tree.numbers, before)
+    assert equal(buffer._sampler.tree.numbers, before)
 
 
 def test_a_queue() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlcpu.cuda.device import asarray
 from rlcpu.replay.structure import TransitionStructure
+from tests.cuda.compare import close, equal
 
 #: Rows of words of four, two and one bytes.
 EXAMPLE = {
@@ -47,14 +48,14 @@ def assert_same(found: Any, expected: Any) -> None:
             assert_same(found[name], item)
     else:
         assert found.dtype == expected.dtype
-        assert np.array_equal(found, expected)
+        assert equal(found, expected)
 
 
 def assert_batches_are_same(found: Any, expected: Any) -> None:
     """Indices, leaves and importance weights, wherever they are."""
-    assert np.array_equal(found.indices, expected.indices)
+    assert equal(found.indices, expected.indices)
     leaves = [TransitionStructure(batch.data).collect(batch.data) for batch in (found, expected)]
     for one, other in zip(*leaves, strict=True):
-        assert np.array_equal(one, other)
+        assert equal(one, other)
     if expected.weights is not None:
-        assert np.allclose(found.weights, expected.weights, rtol=1e-6)
+        assert close(found.weights, expected.weights, rtol=1e-6)

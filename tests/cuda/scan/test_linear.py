@@ -10,6 +10,7 @@ import pytest
 from rlcpu.cuda import recurrences
 from rlcpu.cuda.device import SIMULATED, asarray, to_host
 from rlcpu.scan import linear_scan, linear_scan_vjp, logcumsumexp, logcumsumexp_vjp
+from tests.cuda.compare import close, equal
 from tests.scan.recurrences import naive
 
 pytestmark = pytest.mark.device
@@ -49,7 +50,7 @@ def test_logcumsumexp_of_what_is_not_finite(rows: int, monkeypatch: pytest.Monke
     for x in ([-inf, -inf, 1.0], [0.0, inf, 1.0, nan, 2.0], [nan, 1.0], [inf, -inf]):
         with np.errstate(invalid="ignore"):
             expected = np.logaddexp.accumulate(x)
-        assert np.array_equal(logcumsumexp(asarray(x)), expected, equal_nan=True)
+        assert equal(logcumsumexp(asarray(x)), expected, equal_nan=True)
 
 
 @pytest.mark.parametrize(("dtype", "reverse"), [(np.float32, False), (np.float64, True)])
@@ -100,16 +101,16 @@ def test_products_that_overflow(dtype: Any) -> None:
 def test_repeated_factors(a: Any) -> None:
     b = np.arange(12.0).reshape(3, 4)
     found = to_host(linear_scan(a, asarray(b)))
-    assert np.allclose(found, naive.linear_scan(a, b, -1, 0.0, False).astype(float))
+    assert close(found, naive.linear_scan(a, b, -1, 0.0, False).astype(float))
 
 
 def test_in_place() -> None:
     b = asarray(np.ones((2, 10)))
     assert linear_scan(1.0, b, out=b) is b
-    assert np.array_equal(b, np.tile(np.arange(1.0, 11.0), (2, 1)))
+    assert equal(b, np.tile(np.arange(1.0, 11.0), (2, 1)))
     x = asarray(np.zeros(10))
     assert logcumsumexp(x, out=x) is x
-    assert np.allclose(np.exp(to_host(x)), np.arange(1.0, 11.0))
+    assert close(np.exp(to_host(x)), np.arange(1.0, 11.0))
 
 
 # ---------------------------------------------------------------- gradients

@@ -17,6 +17,7 @@ from rlcpu.scan import (
     solve_tridiagonal,
     tridiagonal_vjp,
 )
+from tests.cuda.compare import close, equal
 from tests.scan.tridiagonal import naive
 
 pytestmark = pytest.mark.device
@@ -67,7 +68,7 @@ def test_lengths(axis: int) -> None:
         assert not x[system, length:].any()
         if length:
             expected = naive.solve(naive.dense(*own[:3]), own[3])
-            assert np.allclose(x[system, :length], expected.astype(float), rtol=1e-9)
+            assert close(x[system, :length], expected.astype(float), rtol=1e-9)
 
 
 @pytest.mark.parametrize("axis", [0, -1])
@@ -90,13 +91,13 @@ def test_statuses(axis: int) -> None:
 def test_numbers_and_one_matrix_for_all() -> None:
     rhs = np.ones((3, 4))
     expected = [[2.0, 3.0, 3.0, 2.0]] * 3
-    assert np.allclose(to_host(solve_tridiagonal(-1, 2.0, -1, asarray(rhs))), expected)
+    assert close(to_host(solve_tridiagonal(-1, 2.0, -1, asarray(rhs))), expected)
     diagonal = np.full(4, 2.0)
     found = solve_tridiagonal(-1.0, diagonal, -np.ones(4), asarray(rhs))
-    assert np.allclose(to_host(found), expected)
+    assert close(to_host(found), expected)
     columns = asarray(rhs.T.copy())
     found = solve_tridiagonal(-1.0, diagonal[:, None], -1.0, columns, axis=0)
-    assert np.allclose(to_host(found).T, expected)
+    assert close(to_host(found).T, expected)
 
 
 @pytest.mark.parametrize("axis", [0, -1])
@@ -104,7 +105,7 @@ def test_in_place(axis: int) -> None:
     given = [asarray(np.moveaxis(a, -1, axis).copy()) for a in naive.make("random", (3, 6))]
     expected = to_host(solve_tridiagonal(*given, axis=axis))
     assert solve_tridiagonal(*given, axis=axis, out=given[3]) is given[3]
-    assert np.array_equal(to_host(given[3]), expected)
+    assert equal(to_host(given[3]), expected)
 
 
 @pytest.mark.parametrize(
