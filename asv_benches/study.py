@@ -39,6 +39,7 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "CartPoleNoVel-v1": {"ppo": 500.0},
     "MountainCarContinuousNoVel-v0": {"ppo": 91.5},
     "PendulumNoVel-v1": {"ppo": -218.0},
+    "TMaze-v0": {"ppo": None},
     "FrozenLake-v1": {"ppo": None, "dqn": None},
     "FrozenLake8x8-v1": {"ppo": None},
     "CliffWalking-v1": {"ppo": None, "dqn": None},

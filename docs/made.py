@@ -280,7 +280,9 @@ def tuned_table(algorithm: str) -> str:
     if algorithm == "ppo":
         configs = {"all others, floats": GENERAL, "all others, choices or cells": GENERAL_SYMBOLS}
     for id, config in catalogue.tuned(algorithm).items():
-        configs[f"[{id}](../catalogue/{slug(id)}.md)"] = config
+        family = id.partition("/")[0]
+        page = f"catalogue.md#{family.lower()}" if id.endswith("/*") else f"catalogue/{slug(id)}.md"
+        configs[f"[{id}](../{page})"] = config
     rows = []
     for name, config in configs.items():
         names = [n for n in config.names() if getattr(config, n) != getattr(usual, n)]

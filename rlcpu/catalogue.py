@@ -20,8 +20,8 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from rlcpu.envs.dynamics import Dynamics, identity
 from rlcpu.envs.registration import find, registered
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
-from rlcpu.train.choice import REPLAY_STEPS, STEPS, USUAL_STEPS, fitting
-from rlcpu.train.config import DEFAULTS, MUJOCO_HORIZONS, default_config
+from rlcpu.train.choice import REPLAY_STEPS, USUAL_STEPS, entry_of, fitting, steps_of
+from rlcpu.train.config import DEFAULTS, MUJOCO_HORIZONS, default_config, for_space
 
 AGENTS: dict[str, Any] = {
     agent.__name__.lower(): agent for agent in (PPO, PQN, DQN, SAC, TD3, DDPG)
@@ -54,6 +54,7 @@ FAMILIES = {
     "rlcpu.envs.tasks.popgym": Chapter(
         "POPGym", "the package popgym: the same transitions from the same states"
     ),
+    "rlcpu.envs.tasks.t_maze": Chapter("T-maze", "Bakker's T-maze, with a limit of steps"),
     "rlcpu.envs.tasks.toy_text": Chapter(
         "Toy text", "Gymnasium's {id}: the same transitions from the same states"
     ),
@@ -324,19 +325,27 @@ def learning(dynamics: Dynamics, algorithm: str) -> Learning:
     agent, id = AGENTS[algorithm], dynamics.id
     if algorithm == "ppo":
         config: Any = default_config(dynamics)
-        is_tuned = id in DEFAULTS or id in MUJOCO_HORIZONS
+        is_tuned = entry_of(id, {**DEFAULTS, **MUJOCO_HORIZONS}) is not None
     else:
-        config, is_tuned = agent.defaults.get(id) or agent.Config(), id in agent.defaults
+        own = entry_of(id, agent.defaults)
+        general = for_space(agent.Config(), dynamics.observation_space)
+        config, is_tuned = own or general, own is not None
     usual = USUAL_STEPS if algorithm in ("ppo", "pqn") else REPLAY_STEPS
-    steps = STEPS.get(id, {}).get(algorithm, usual)
+    steps = steps_of(id, algorithm, usual)
     return Learning(algorithm, steps, config, fitting(id) == algorithm, is_tuned)
 
 
 def tuned(algorithm: str) -> dict[str, Any]:
-    """Return the settings of an algorithm for environments that differ from the general ones."""
+    """Return the settings of an algorithm that differ from the general ones.
+
+    They are by the id of an environment, or of a family, such as "MinAtar/*".
+    """
     ids = {**DEFAULTS, **MUJOCO_HORIZONS} if algorithm == "ppo" else AGENTS[algorithm].defaults
-    there = set(registered())
-    return {id: learning(find(id), algorithm).config for id in ids if id in there}
+    members: dict[str, str] = {}
+    for id in registered():
+        members.setdefault(id, id)
+        members.setdefault(f"{id.partition('/')[0]}/*", id)
+    return {id: learning(find(members[id]), algorithm).config for id in ids if id in members}
 
 
 # ---------------------------------------------------------------- text

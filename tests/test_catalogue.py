@@ -12,7 +12,8 @@ from gymnasium.spaces import Box, Discrete
 import rlcpu
 from rlcpu import catalogue
 from rlcpu.cli import main
-from rlcpu.envs.registration import registered
+from rlcpu.envs.registration import find, registered
+from rlcpu.envs.transforms import add_previous_action
 from rlcpu.train.choice import default_steps
 
 
@@ -75,7 +76,15 @@ def test_environment_of_a_users_own_is_described_by_its_source() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "env_id"),
-    [("ppo", "CartPole-v1"), ("dqn", "Acrobot-v1"), ("sac", "Pendulum-v1"), ("pqn", "Taxi-v4")],
+    [
+        ("ppo", "CartPole-v1"),
+        ("dqn", "Acrobot-v1"),
+        ("sac", "Pendulum-v1"),
+        ("pqn", "Taxi-v4"),
+        ("pqn", "MinAtar/Breakout-v1"),
+        ("ppo", "POPGym/RepeatFirstEasy-v0"),
+        ("dqn", "MiniGrid-Empty-8x8-v0"),  # general settings, with a network for planes
+    ],
 )
 def test_settings_are_those_that_agents_take(algorithm: str, env_id: str) -> None:
     agent = catalogue.AGENTS[algorithm](env_id, seed=0)
@@ -83,6 +92,28 @@ def test_settings_are_those_that_agents_take(algorithm: str, env_id: str) -> Non
     assert way.config == agent.config
     assert way.steps == default_steps(agent)
     assert type(way.config)().replace(way.changes()) == way.config
+
+
+@pytest.mark.parametrize(
+    ("env_id", "algorithm", "network"),
+    [
+        ("MinAtar/Seaquest-v1", "pqn", "conv"),
+        ("POPGym/BattleshipHard-v0", "ppo", "gru"),
+        ("POPGym/BattleshipHardPreviousAction-v0", "ppo", "gru"),
+        ("MiniGrid-FourRooms-v0", "ppo", "gru"),
+        ("Craftax-Classic-Symbolic-v1", "ppo", "mlp"),
+        ("TMaze-v0", "ppo", "gru"),
+    ],
+)
+def test_families_have_settings(env_id: str, algorithm: str, network: str) -> None:
+    name = env_id.replace("PreviousAction", "")
+    dynamics = find(name) if name == env_id else add_previous_action(name)
+    assert dynamics.id == env_id
+    (way,) = (way for way in catalogue.entry(dynamics).learning if way.is_default)
+    assert (way.algorithm, way.config.network, way.is_tuned) == (algorithm, network, True)
+    page = catalogue.page(catalogue.entry(dynamics))
+    assert f"{algorithm.upper()} (rlcpu train takes it): {way.steps:,} steps, tuned" in page
+    assert f"network = '{network}'" in page or network == "mlp"
 
 
 def test_list_names_all_environments(capsys: pytest.CaptureFixture[str]) -> None:

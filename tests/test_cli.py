@@ -32,7 +32,8 @@ class FakeAgent:
         self.calls: dict[str, Any] = {"env": env_id, "seed": seed, **options}
         dynamics = SimpleNamespace(id=env_id, reward_threshold=self.threshold)
         self.env = SimpleNamespace(dynamics=dynamics, num_envs=8, num_threads=1)
-        self.config = PPO.Config(learning_rate_schedule="linear")
+        settings: dict[str, Any] = {"network": "gru", "hidden": (128, 64)}
+        self.config = PPO.Config(learning_rate_schedule="linear", **settings)
         self.seed, self.history = seed, History()
         self.returns = [300.0] * 30
         FakeAgent.last = self
@@ -111,6 +112,7 @@ def test_report(trainer: type[FakeAgent], capsys: pytest.CaptureFixture[str]) ->
     assert cli.main(["train", "CartPole-v1"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "agent       Fake on CartPole-v1, 8 environments, 1 thread, seed 0",
+        "network     gru, hidden layers of 128 and 64 units",
         "until       mean return 475.0, at most 1,000,000 steps",
         "trained     3,000 steps, 30 episodes in 4.00 s",
         "speed       750 steps/s; 25% collecting, 75% updating",

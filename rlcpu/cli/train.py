@@ -417,7 +417,16 @@ def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> N
     between = ", " if len(f"{name}, {how}") <= 58 else f"\n{'':<12}"
     goal = "" if target is None else f"mean return {rounded(target)}, at most "
     print(f"{'agent':<12}{name}{between}{how}")
+    print(f"{'network':<12}{network_in_words(agent.config)}")
     print(f"{'until':<12}{goal}{args.steps:,} steps", flush=True)
+
+
+def network_in_words(config: Any) -> str:
+    """Return the network of an agent's settings, as "gru, hidden layers of 128 and 64 units"."""
+    name = "your own" if callable(config.network) else config.network
+    sizes = " and ".join(map(str, config.hidden))
+    layers = f"hidden layer{'s' * (len(config.hidden) > 1)} of {sizes} units"
+    return f"{name}, {layers}" if sizes and not callable(config.network) else name
 
 
 def print_training(agent: Agent) -> None:

@@ -18,7 +18,7 @@ from rlcpu.envs.vector_env import VectorEnv
 # Each family tells the registry of its environments, which are listed in this order.
 from rlcpu.envs.tasks import classic_control  # noqa: F401  # isort: skip
 from rlcpu.envs.tasks import box2d, minatar, minigrid, mujoco, toy_text  # noqa: F401  # isort: skip
-from rlcpu.envs.tasks import craftax, no_velocity, popgym  # noqa: F401  # isort: skip
+from rlcpu.envs.tasks import craftax, no_velocity, popgym, t_maze  # noqa: F401  # isort: skip
 
 
 def register(dynamics: Dynamics) -> None:

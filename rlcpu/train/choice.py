@@ -6,17 +6,16 @@ reach is measured by `asv_benches/study.py`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+_Entry = TypeVar("_Entry")
 
 #: The algorithm of an environment, where PPO is not the one that solves it best.
 FITTING: dict[str, str] = {
     "FrozenLake-v1": "dqn",
     "CliffWalking-v1": "dqn",
-    "MinAtar/Asterix-v1": "pqn",
-    "MinAtar/Breakout-v1": "pqn",
-    "MinAtar/Freeway-v1": "pqn",
-    "MinAtar/Seaquest-v1": "pqn",
-    "MinAtar/SpaceInvaders-v1": "pqn",
+    "MinAtar/*": "pqn",
 }
 #: Environment steps by environment and algorithm, where they are not the usual ones.
 STEPS: dict[str, dict[str, int]] = {
@@ -31,21 +30,29 @@ STEPS: dict[str, dict[str, int]] = {
     "MiniGrid-DoorKey-8x8-v0": {"ppo": 2_000_000},
     "LunarLander-v3": {"ppo": 3_000_000},
     "LunarLanderContinuous-v3": {"ppo": 3_000_000},
-    **{
-        f"MinAtar/{game}-v1": {"ppo": 3_000_000, "pqn": 3_000_000}
-        for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
-    },
+    "MinAtar/*": {"ppo": 10_000_000, "pqn": 10_000_000},
 }
 #: All others: an update for every step takes longer, and fewer are needed.
 USUAL_STEPS, REPLAY_STEPS = 1_000_000, 100_000
 
 
+def entry_of(env_id: str, table: Mapping[str, _Entry]) -> _Entry | None:
+    """Return what a table has under an id, or else under its family, such as "MinAtar/*"."""
+    family = f"{env_id.partition('/')[0]}/*"
+    return table.get(env_id, table.get(family))
+
+
 def fitting(env_id: str) -> str:
     """Return the algorithm of an environment, as `rlcpu train --algo` takes it."""
-    return FITTING.get(env_id, "ppo")
+    return entry_of(env_id, FITTING) or "ppo"
 
 
 def default_steps(agent: Any) -> int:
     """Return how many environment steps an agent learns for by default."""
     usual = REPLAY_STEPS if getattr(agent, "buffer", None) is not None else USUAL_STEPS
-    return STEPS.get(agent.env.dynamics.id, {}).get(type(agent).__name__.lower(), usual)
+    return steps_of(agent.env.dynamics.id, type(agent).__name__.lower(), usual)
+
+
+def steps_of(env_id: str, algorithm: str, usual: int) -> int:
+    """Return how many environment steps an algorithm learns an environment for."""
+    return (entry_of(env_id, STEPS) or {}).get(algorithm, usual)

@@ -31,6 +31,7 @@ from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.program import STARTS
 from rlcpu.train import buffers, checkpoint, replayed
 from rlcpu.train.actors import Actor, Squashed, memory_for
+from rlcpu.train.choice import entry_of
 from rlcpu.train.config import (
     Schedule,
     Settings,
@@ -39,6 +40,7 @@ from rlcpu.train.config import (
     check_learning,
     check_schedule,
     choose_config,
+    for_space,
     left_of,
 )
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
@@ -184,7 +186,7 @@ class OffPolicy(checkpoint.Agent):
     Config: ClassVar[type[OffPolicyConfig]]
     #: Whether it learns from sequences, for networks with memory.
     may_remember: ClassVar[bool] = False
-    #: Settings by the environment's id.
+    #: Settings by the environment's id, or its family, such as "MinAtar/*".
     defaults: ClassVar[dict[str, Any]] = {}
     config: Any
     policy: Any
@@ -207,7 +209,8 @@ class OffPolicy(checkpoint.Agent):
         seed = check_seed(seed)
         env = check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
-        usual = self.defaults.get(dynamics.id) or self.Config()
+        general = for_space(self.Config(), dynamics.observation_space)
+        usual = entry_of(dynamics.id, self.defaults) or general
         self.config = choose_config(type(self), env, config, self._usual(usual), settings)
         self.policy = self._make_policy(dynamics, 0)  # refuses an environment that does not fit
         announce.expect(dynamics.id, self.num_kernels)

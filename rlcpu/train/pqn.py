@@ -110,24 +110,20 @@ class PQNConfig(Settings):
 #: CleanRL's settings of CartPole-v1, for comparisons; learn 500,000 steps.
 CLEANRL_CARTPOLE = PQNConfig()
 
-#: Of the paper's authors for MinAtar (purejaxql's `pqn_minatar.yaml`, for 10 million steps and a
-#: convolution), with layers of 128 units and exploration for 3 million steps.
-MINATAR = PQNConfig(
-    num_envs=128,
-    num_steps=32,
-    num_epochs=2,
-    learning_rate=5e-4,
-    exploration_steps=300_000,
-    hidden=(128, 128),
-)
 DEFAULTS: dict[str, PQNConfig] = {
     # A policy that never fails sees one state for a long time, and forgets what the others are
     # worth: the paper's authors go on exploring as much as this (`pqn_cartpole.yaml`).
     "CartPole-v1": CLEANRL_CARTPOLE.replace({"exploration_final": 0.2}),
-    **{
-        f"MinAtar/{game}-v1": MINATAR
-        for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
-    },
+    # Of the paper's authors, for 10 million steps (purejaxql's `pqn_minatar.yaml`).
+    "MinAtar/*": PQNConfig(
+        num_envs=128,
+        num_steps=32,
+        num_epochs=2,
+        learning_rate=5e-4,
+        exploration_steps=1_000_000,
+        network="conv",
+        hidden=(128,),
+    ),
 }
 
 

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from gymnasium.spaces import Box, Dict, Space
+from gymnasium.spaces import Dict, Space
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
@@ -189,9 +189,13 @@ def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
 
 
 def fitting_network(space: Space[Any]) -> str:
-    """Return the preset for observations of a space: "conv" where there are images."""
+    """Return the preset for observations of a space: "conv" where there are images or boards.
+
+    Boards of fewer than five rows or columns leave a convolution of 3 x 3 little to slide over.
+    """
     parts = space.values() if isinstance(space, Dict) else [space]
-    return "conv" if any(is_image(part) and isinstance(part, Box) for part in parts) else "mlp"
+    sizes = [sizes for part in parts if (sizes := image_shape(part)) is not None]
+    return "conv" if any(min(height, width) >= 5 for height, width, *_ in sizes) else "mlp"
 
 
 def check_network_setting(network: Any) -> None:

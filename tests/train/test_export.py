@@ -70,7 +70,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "masked values": lambda: DQN(TIC_TAC_TOE, num_envs=2),
     "choice seen": lambda: PPO("FrozenLake-v1", num_envs=2),
     "dueling": lambda: DQN("CartPole-v1", num_envs=2, dueling=True),
-    "planes": lambda: PQN("MinAtar/Breakout-v1", num_envs=2),
+    "planes": lambda: PQN("MinAtar/Breakout-v1", num_envs=2, network="mlp"),
     "squashed": lambda: SAC("Pendulum-v1", num_envs=2, hidden=(16,)),
     "noisy": lambda: TD3("MountainCarContinuous-v0", num_envs=2, hidden=(16, 16)),
     "graph": lambda: by_network(graph(2)),

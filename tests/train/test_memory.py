@@ -15,7 +15,6 @@ from rlcpu.envs.running import normalised
 from rlcpu.train import DQN, PPO, PQN, SAC, replayed
 from tests.envs.masked import TIC_TAC_TOE
 from tests.envs.recall import RECALL
-from tests.train.memory_cases import T_MAZE
 
 SMALL: dict[str, Any] = {
     "num_envs": 12,
@@ -290,7 +289,6 @@ def test_sequences_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("network", ["mingru", "gru", "lstm"])
 def test_finds_the_way_in_a_t_maze(network: str) -> None:
     """The best return is 4; without memory it is 2, by turning to one side."""
-    settings = {"num_envs": 64, "num_steps": 32, "minibatch_size": 1024, "num_epochs": 4}
-    agent = PPO(T_MAZE, seed=0, network=network, learning_rate=2e-3, **settings)
+    agent = PPO("TMaze-v0", seed=0, network=network, num_steps=32, learning_rate=2e-3)
     agent.learn(300_000)
     assert agent.evaluate(100, seed=1).mean() == pytest.approx(4.0)
