@@ -109,11 +109,11 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
         state, total = load(state_in, i, n), state_in[size * n + i]
         end = turn(state, elapsed, total, action, bits, params, u32(limit))
         done = end.terminated or end.truncated
-        store(state_out, i, n, end.kept)
+        store(state_out, i, n, end.next_state)
         renewed = done if same_step else elapsed == pending_clock
         state_out[size * n + i] = nothing if renewed else end.total
         elapsed_out[i] = clock_at_end if done else end.elapsed
-        put(observations, i, n, observe(end.kept, params))
+        put(observations, i, n, observe(end.next_state, params))
         if same_step:
             put(finals, i, n, observe(end.reached, params))
         rewards[i] = end.reward

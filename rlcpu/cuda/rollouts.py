@@ -119,7 +119,7 @@ def rollout_kernel(
                 params = unpack(numbers)  # every step: registers are worth more than these loads
                 action = clip(chosen[0], bounds)
                 end = turn(now, elapsed, total, action, bits, params, u32(limit))
-                now, total, elapsed = end.kept, end.total, end.elapsed
+                now, total, elapsed = end.next_state, end.total, end.elapsed
                 sums = put(out, sums, at, chosen, end, params, policy, u64(skip * elapsed) << two)
                 if end.terminated or end.truncated:
                     total, elapsed = nothing, zero

@@ -59,13 +59,13 @@ def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
 
 
 def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
+    """Make the functions of a policy that is a scalar function: it needs no scratch memory."""
     assert policy.act is not None
     act = specialise(policy.act, np.float32, arrays=env.observation.is_record)
-    size = env.observation_rows
-    single = _make_inputs(env)
-    items = "".join(f"weights[{k}], " for k in range(policy.num_params))
-    made = f"Params({items})" if policy.params_type else f"({items})"
-    unpack = define(f"def unpack(weights, log_std): return {made}", Params=policy.params_type)
+    to_inputs = _make_inputs(env)
+    numbers = "".join(f"weights[{k}], " for k in range(policy.num_params))
+    source = f"Params({numbers})" if policy.params_type else f"({numbers})"
+    unpack = define(f"def unpack(weights, log_std): return {source}", Params=policy.params_type)
 
     @inline
     def scratch(settings):
@@ -75,14 +75,14 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     def prepare(state, words, params, policy, count, number, scratch):
         return 0, 0, 0
 
-    masked, allowed = policy.masked, make_unpack(size, env.num_actions)
+    masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
 
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):
-        inputs, numbers = single(observation), draws(bits[0], bits[1])
+        inputs, uniforms = to_inputs(observation), draws(bits[0], bits[1])
         if masked:
-            return act(inputs, constants, numbers, allowed(observation))
-        return act(inputs, constants, numbers)
+            return act(inputs, constants, uniforms, unpack_mask(observation))
+        return act(inputs, constants, uniforms)
 
     return Decide(inline(unpack), scratch, prepare, choose)
 
@@ -100,15 +100,15 @@ def _make_inputs(env: Structure) -> Callable[..., Any]:
 
 @functools.cache
 def make_take(env: Structure) -> Callable[..., Any]:
-    """Inlinable function (seen, i) -> rows of the observation of environment i, in flat memory.
+    """Inlinable function (rows, i) -> the observation of environment i, in flat memory.
 
-    A tuple, or an array where `observe` writes into one.
+    The observation's numbers are a tuple, or an array where `observe` writes into one.
     """
     size, blank = env.shown_rows, np.float32(0)
     if env.is_written:  # not a slice, whose owner would be counted
-        return inline(lambda seen, i: array_at(place_of(seen, i * size), (size,), blank))
+        return inline(lambda rows, i: array_at(place_of(rows, i * size), (size,), blank))
     load = load_rows(size, ANY)
-    return inline(lambda seen, i: load(seen, 1, i * size))
+    return inline(lambda rows, i: load(rows, 1, i * size))
 
 
 def _make_read(env: Structure, dtype: type) -> Callable[..., Any]:
@@ -118,7 +118,7 @@ def _make_read(env: Structure, dtype: type) -> Callable[..., Any]:
     """
     if env.state.is_record:
         take = make_take(env)
-        return inline(lambda seen, params, i: take(seen, i))
+        return inline(lambda rows, params, i: take(rows, i))
     lane = compile_lane(env, dtype)
     load, observe, vary = lane.load, lane.observe, lane.vary
     return inline(lambda state, params, i: observe(load(state, LANES, i), vary(params, state, i)))
@@ -127,54 +127,58 @@ def _make_read(env: Structure, dtype: type) -> Callable[..., Any]:
 def _decide_by_network(
     env: Structure, dtype: type, policy: PolicyCode, draws: Callable[..., Any]
 ) -> Decide:
+    """Make the functions of a policy whose networks run for a block of lanes at once.
+
+    Its scratch memory has the rows of `_make_rows`, then what `_make_write_inputs` needs, and last
+    a number for each action where masks are unpacked to memory.
+    """
     head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
     outputs = policy.outputs or env.action_size or env.num_actions
-    constants = policy.num_params if policy.head else env.action_size
-    log_stds = "".join(f"log_std[{k}], " for k in range(constants))
+    num_constants = policy.num_params if policy.head else env.action_size
+    log_stds = "".join(f"log_std[{k}], " for k in range(num_constants))
     unpack = define(f"def unpack(weights, log_std): return ({log_stds})")
-    load_outputs, peek = load_rows(outputs, "outputs"), row_access("outputs")[0]
+    load_outputs, get_output = load_rows(outputs, "outputs"), row_access("outputs")[0]
     masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
-    allowed, cells = inline(lambda observation, scratch: unpack_mask(observation)), 0
+    mask_of, mask_size = inline(lambda observation, scratch: unpack_mask(observation)), 0
     if env.num_actions > UNROLLED and "loops" in inspect.signature(head).parameters:
-        made, load_outputs = head(outputs, masked, loops=True), _make_column(outputs)
+        scalar_act, load_outputs = head(outputs, masked, loops=True), _make_column(outputs)
         if masked:
-            allowed, cells = make_spread(env.observation_rows, env.num_actions), env.num_actions
+            mask_of = make_spread(env.observation_rows, env.num_actions)
+            mask_size = env.num_actions
     else:
-        made = head(outputs, True) if masked else head(outputs)
-    act = specialise(made, np.float32)
-    has_value = policy.value != "none"
-    none = np.float32(0)
-
-    plain, size = env.observation.is_plain or env.is_written, env.observation_rows
-
-    rows_of = _make_rows(policy.value == "separate")
+        scalar_act = head(outputs, True) if masked else head(outputs)
+    act, has_value, no_value = (
+        specialise(scalar_act, np.float32),
+        policy.value != "none",
+        np.float32(0),
+    )
+    is_separate = policy.value == "separate"
+    rows_of = _make_rows(is_separate)
+    extra_rows = 0 if env.observation.is_plain or env.is_written else env.observation_rows + STARTS
 
     @inline
     def scratch(settings):
-        rows = rows_of(settings)[3]
-        if not plain:
-            rows += size + STARTS
-        return np.zeros(rows * LANES + cells, np.float32)
+        return np.zeros((rows_of(settings)[3] + extra_rows) * LANES + mask_size, np.float32)
 
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):
         lanes, first, value_row = layout
-        heads = load_outputs(scratch, lanes, first + i)
-        value = peek(scratch, value_row + i) if has_value else none
-        numbers = draws(bits[0], bits[1])
+        lane_outputs = load_outputs(scratch, lanes, first + i)
+        value = get_output(scratch, value_row + i) if has_value else no_value
+        uniforms = draws(bits[0], bits[1])
         if masked:
-            mask = allowed(observation, scratch)
-            action, log_prob = act(heads, numbers, constants, greedy, mask)
+            mask = mask_of(observation, scratch)
+            action, log_prob = act(lane_outputs, uniforms, constants, greedy, mask)
         else:
-            action, log_prob = act(heads, numbers, constants, greedy)
+            action, log_prob = act(lane_outputs, uniforms, constants, greedy)
         return action, log_prob, value
 
-    prepare = _make_prepare(env, dtype, policy.value, outputs, cells)
+    prepare = _make_prepare(env, dtype, is_separate, outputs, mask_size)
     return Decide(inline(unpack), scratch, prepare, choose)
 
 
 def _make_column(outputs: int) -> Callable[..., Any]:
-    """Inlinable function (scratch, lanes, first) -> so many outputs of a lane, as an array."""
+    """Inlinable function (scratch, lanes, first) -> (outputs,) array of a lane's outputs."""
 
     @inline
     def column(scratch, lanes, first):
@@ -185,81 +189,43 @@ def _make_column(outputs: int) -> Callable[..., Any]:
 
 @functools.cache
 def _make_prepare(
-    env: Structure, dtype: type, value: str, outputs: int, cells: int
+    env: Structure, dtype: type, is_separate: bool, outputs: int, mask_size: int
 ) -> Callable[..., Any]:
     """Function `prepare` of `Decide`: its layout is (lanes, first output, value row).
 
-    The last `cells` numbers of scratch are not its own.
+    The last `mask_size` numbers of scratch belong to `choose`.
     """
-    read, size, is_written = _make_read(env, dtype), env.observation_rows, env.is_written
-    see, is_group = _make_see(env, dtype), env.parts != ()
-    is_binary = not (env.observation.is_plain or is_written or is_group)
-    find: Any = _make_find(env) if is_binary else None
-    take = inline(
-        (lambda row: row)
-        if is_binary or is_written or is_group
-        else define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(size))})")
-    )
-    put, get_word = store_rows(size, "observations"), row_access("words")[0]
-
-    separate = value == "separate"
-    rows_of = _make_rows(separate)
+    write_inputs = _make_write_inputs(env, dtype, is_separate, mask_size)
+    rows_of, get_word = _make_rows(is_separate), row_access("words")[0]
 
     @merge
     def prepare(state, words, params, policy, count, number, scratch):
-        job, few = job_at(policy.settings[NETWORK]), False
-        lanes = 1 if count == 1 else (count + 15) // 16 * 16
-        inputs, (first, first_value, units, end) = job.size, rows_of(policy.settings)
-        mean, scale, begin = take(policy.mean), take(policy.scale), 0
-        if is_binary:
-            seen = scratch.size - cells - size * LANES
-            begin = seen - STARTS * LANES
-            rows, starts = scratch[seen : seen + size * LANES], scratch[begin:seen].view(np.int32)
-            columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
-            for i in range(lanes):
-                put(rows, lanes, i, read(state, params, i))
-            takes_ones = job.takes_ones
-            if separate:
-                takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
-            if takes_ones != 0 and is_plain_scale(mean, scale):
-                most = np.int64(MANY_ONES * inputs * lanes)
-                few = find(rows, lanes, count, inputs, starts, columns, most) <= most
-            if not few:
-                see(rows, lanes, scratch, mean, scale)
-        elif is_written:
-            for i in range(lanes):
-                see(read(state, params, i), mean, scale, scratch, lanes, i)
-        elif is_group:
-            place_of_rows = scratch.size - cells - size
-            own = scratch[place_of_rows : place_of_rows + size]
-            for i in range(lanes):
-                put(own, 1, 0, read(state, params, i))
-                see(own, mean, scale, scratch, lanes, i)
-        else:
-            for i in range(lanes):
-                put(scratch, lanes, i, see(read(state, params, i), mean, scale))
-        place, ints = address(scratch), address(scratch.view(np.int32))
-        begins, memory = shifted(place, (end - 1) * LANES), place
-        stride = policy.settings[STATE_SIZE]
-        if stride > 0:
-            memory = pointer_to(policy.settings[MEMORY], np.float32(0))
-            memory = shifted(memory, number * LANES * stride)
+        settings = policy.settings
+        job, lanes = job_at(settings[NETWORK]), 1 if count == 1 else (count + 15) // 16 * 16
+        first, first_value, units, end = rows_of(settings)
+        has_few_ones, starts = write_inputs(state, params, policy, lanes, count, scratch)
+        start, ints = address(scratch), address(scratch.view(np.int32))
+        is_first_step, memory = shifted(start, (end - 1) * LANES), start
+        state_size = settings[STATE_SIZE]
+        if state_size > 0:
+            memory = pointer_to(settings[MEMORY], np.float32(0))
+            memory = shifted(memory, number * LANES * state_size)
             for i in range(count):
-                is_first = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
-                scratch[(end - 1) * LANES + i] = np.float32(is_first)
+                begins = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
+                scratch[(end - 1) * LANES + i] = np.float32(begins)
         tile = Tile(
-            policy.settings[NETWORK], place, shifted(place, first * LANES),
-            shifted(place, units * LANES), lanes, count, few, shifted(ints, begin), ints,
-            memory, stride, begins,
+            settings[NETWORK], start, shifted(start, first * LANES), shifted(start, units * LANES),
+            lanes, count, has_few_ones, shifted(ints, starts), ints,
+            memory, state_size, is_first_step,
         )  # fmt: skip
         run_network(tile)
         value_row = first * LANES + outputs * lanes
-        if separate:
-            made = shifted(place, first_value * LANES)
+        if is_separate:
             run_network(
                 Tile(
-                    policy.settings[VALUE_NETWORK], tile.inputs, made, tile.units, lanes, count,
-                    few, tile.starts, tile.columns, shifted(memory, job.state_size), stride, begins,
+                    settings[VALUE_NETWORK], start, shifted(start, first_value * LANES), tile.units,
+                    lanes, count, has_few_ones, tile.starts, ints,
+                    shifted(memory, job.state_size), state_size, is_first_step,
                 )
             )  # fmt: skip
             value_row = first_value * LANES
@@ -268,11 +234,107 @@ def _make_prepare(
     return prepare
 
 
-@functools.cache
-def _make_rows(separate: bool) -> Callable[..., Any]:
-    """Inlinable function: settings -> where outputs, values and units begin in scratch, its end.
+def _make_write_inputs(
+    env: Structure, dtype: type, is_separate: bool, mask_size: int
+) -> Callable[..., Any]:
+    """Make the step that writes a block's observations, normalised, to the inputs of networks.
 
-    All are rows of LANES; the inputs come first, and in the last row beginnings of episodes.
+    A function (state, params, policy, lanes, count, scratch) -> (has_few_ones, starts). Inputs are
+    the first rows of scratch, one row of `lanes` numbers each. Where most inputs are zero, it
+    writes instead which are one: `has_few_ones`, with the places of the ones in scratch, as int32,
+    and those of the first one of each lane from `starts` on.
+    """
+    if env.parts:
+        return _make_write_group(env, dtype, mask_size)
+    if not (env.observation.is_plain or env.is_written):
+        return _make_write_ones(env, dtype, is_separate, mask_size)
+    read, see = _make_read(env, dtype), _make_see(env, dtype)
+    if env.is_written:
+
+        @merge
+        def write_array(state, params, policy, lanes, count, scratch):
+            for i in range(lanes):
+                see(read(state, params, i), policy.mean, policy.scale, scratch, lanes, i)
+            return False, 0
+
+        return write_array
+    size = env.observation_rows
+    numbers = "".join(f"row[{k}], " for k in range(size))
+    to_tuple, put = inline(define(f"def to_tuple(row): return ({numbers})")), _store_inputs(size)
+
+    @merge
+    def write_tuple(state, params, policy, lanes, count, scratch):
+        mean, scale = to_tuple(policy.mean), to_tuple(policy.scale)
+        for i in range(lanes):
+            put(scratch, lanes, i, see(read(state, params, i), mean, scale))
+        return False, 0
+
+    return write_tuple
+
+
+def _store_inputs(size: int) -> Callable[..., None]:
+    """Inlinable function (rows, stride, i, numbers) that stores one lane's numbers."""
+    return store_rows(size, "observations")
+
+
+def _make_write_group(env: Structure, dtype: type, mask_size: int) -> Callable[..., Any]:
+    """Make `write_inputs` of an observation of several parts, one lane after the other."""
+    read, see, size = _make_read(env, dtype), _make_see(env, dtype), env.observation_rows
+    put = _store_inputs(size)
+
+    @merge
+    def write_group(state, params, policy, lanes, count, scratch):
+        begin = scratch.size - mask_size - size
+        row = scratch[begin : begin + size]
+        for i in range(lanes):
+            put(row, 1, 0, read(state, params, i))
+            see(row, policy.mean, policy.scale, scratch, lanes, i)
+        return False, 0
+
+    return write_group
+
+
+def _make_write_ones(
+    env: Structure, dtype: type, is_separate: bool, mask_size: int
+) -> Callable[..., Any]:
+    """Make `write_inputs` of a choice or of planes, whose inputs are zeros and ones.
+
+    Where both networks take places of ones, and at most `MANY_ONES` of the inputs are one, it
+    writes these places and no inputs.
+    """
+    read, see, size = _make_read(env, dtype), _make_see(env, dtype), env.observation_rows
+    find: Any = _make_find(env)
+    put = _store_inputs(size)
+
+    @merge
+    def write_ones(state, params, policy, lanes, count, scratch):
+        job, has_few_ones = job_at(policy.settings[NETWORK]), False
+        inputs, rows_begin = job.size, scratch.size - mask_size - size * LANES
+        starts_begin = rows_begin - STARTS * LANES
+        rows = scratch[rows_begin : rows_begin + size * LANES]
+        starts = scratch[starts_begin:rows_begin].view(np.int32)
+        columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
+        for i in range(lanes):
+            put(rows, lanes, i, read(state, params, i))
+        takes_ones = job.takes_ones
+        if is_separate:
+            takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
+        if takes_ones != 0 and is_plain_scale(policy.mean, policy.scale):
+            most = np.int64(MANY_ONES * inputs * lanes)
+            has_few_ones = find(rows, lanes, count, inputs, starts, columns, most) <= most
+        if not has_few_ones:
+            see(rows, lanes, scratch, policy.mean, policy.scale)
+        return has_few_ones, starts_begin
+
+    return write_ones
+
+
+@functools.cache
+def _make_rows(is_separate: bool) -> Callable[..., Any]:
+    """Inlinable function: settings -> first rows of outputs, of values and of units, and the end.
+
+    Scratch memory has rows of LANES numbers. Inputs come first. The last row has 1 for each lane
+    whose episode begins.
     """
 
     @inline
@@ -281,7 +343,7 @@ def _make_rows(separate: bool) -> Callable[..., Any]:
         first = (job.size + 15) // 16 * 16
         begin = first + (job.made + 31) // 16 * 16
         end, units = begin, job.units
-        if separate:
+        if is_separate:
             end, units = begin + 32, max(units, job_at(settings[VALUE_NETWORK]).units)
         return first, begin, end, end + units + 1
 
@@ -298,23 +360,24 @@ def is_plain_scale(mean, scale):
 
 
 def _make_find(env: Structure) -> Callable[..., Any]:
-    """Make the search for inputs that are one, of a choice or of planes, in `count` lanes.
+    """Make the search for the inputs that are one, of a choice or of planes, in `count` lanes.
 
-    An inlinable function (rows, lanes, count, inputs, starts, columns, most) -> how many there are,
-    which writes `starts` and `columns` as `first_layer` takes them. It stops above `most`.
+    An inlinable function (rows, lanes, count, inputs, starts, columns, most) -> number of ones. It
+    writes which inputs are one to `columns`, lane after lane, and to `starts`, (lanes + 1,), where
+    each lane begins in `columns`. It stops above `most`.
     """
-    planes, lowest = env.observation.fields[0].size, sum(env.starts)
+    num_planes, lowest = env.observation.fields[0].size, sum(env.starts)
 
     @inline
     def find_choice(rows, lanes, count, inputs, starts, columns, most):
-        chosen, choice = rows.view(np.int32), 0
+        choices, num_ones = rows.view(np.int32), 0
         for i in range(lanes):
-            starts[i] = choice
-            if i < count and 0 <= chosen[i] - lowest < inputs:
-                columns[choice] = chosen[i] - lowest
-                choice += 1
-        starts[lanes] = choice
-        return choice
+            starts[i] = num_ones
+            if i < count and 0 <= choices[i] - lowest < inputs:
+                columns[num_ones] = choices[i] - lowest
+                num_ones += 1
+        starts[lanes] = num_ones
+        return num_ones
 
     @inline
     def find_cells(rows, lanes, count, inputs, starts, columns, most):
@@ -323,12 +386,12 @@ def _make_find(env: Structure) -> Callable[..., Any]:
             starts[i] = num_ones
             if i < count and num_ones <= most:
                 num_ones = append_cells(
-                    words, i, lanes, planes, inputs // planes, columns, num_ones
+                    words, i, lanes, num_planes, inputs // num_planes, columns, num_ones
                 )
         starts[lanes] = num_ones
         return num_ones
 
-    return find_cells if planes else find_choice
+    return find_cells if num_planes else find_choice
 
 
 def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
@@ -346,42 +409,42 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
     if env.shape:
 
         @inline
-        def see_written(seen, mean, scale, inputs, lanes, i):
+        def see_written(numbers, mean, scale, inputs, lanes, i):
             for k in range(mean.size):
-                inputs[k * lanes + i] = min(max((seen[k] - mean[k]) * scale[k], low), high)
+                inputs[k * lanes + i] = min(max((numbers[k] - mean[k]) * scale[k], low), high)
 
         return see_written
     if env.observation.is_plain:
         items = "".join(
-            f"min(max((single(seen[{k}]) - mean[{k}]) * scale[{k}], low), high), "
+            f"min(max((single(numbers[{k}]) - mean[{k}]) * scale[{k}], low), high), "
             for k in range(env.observation_rows)
         )
-        source = f"def see(seen, mean, scale): return ({items})"
+        source = f"def see(numbers, mean, scale): return ({items})"
         return inline(define(source, single=single, low=low, high=high))
     zero, one = single(0), single(1)
 
     @inline
-    def seen_as(x, mean, scale):
+    def normalise(x, mean, scale):
         return min(max((x - mean) * scale, low), high)
 
     lowest = sum(env.starts)
 
     @inline
     def see_choice(rows, lanes, inputs, mean, scale):
-        chosen = rows.view(np.int32)
+        choices = rows.view(np.int32)
         for k in range(mean.size):
-            off, on = seen_as(zero, mean[k], scale[k]), seen_as(one, mean[k], scale[k])
+            off, on = normalise(zero, mean[k], scale[k]), normalise(one, mean[k], scale[k])
             row = inputs[k * lanes : (k + 1) * lanes]
             for i in range(row.size):
-                row[i] = on if chosen[i] - lowest == k else off
+                row[i] = on if choices[i] - lowest == k else off
 
-    planes = env.observation.fields[0].size
+    num_planes = env.observation.fields[0].size
 
     @inline
     def see_planes(rows, lanes, inputs, mean, scale):
-        words, cells = rows.view(np.uint32), mean.size // max(planes, 1)
+        words, cells = rows.view(np.uint32), mean.size // max(num_planes, 1)
         for k in range(mean.size):
-            off, on = seen_as(zero, mean[k], scale[k]), seen_as(one, mean[k], scale[k])
+            off, on = normalise(zero, mean[k], scale[k]), normalise(one, mean[k], scale[k])
             cell = k % cells
             first = (k // cells * 4 + cell // 32) * lanes
             word, row = words[first : first + lanes], inputs[k * lanes : (k + 1) * lanes]
@@ -389,11 +452,11 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
             for i in range(row.size):
                 row[i] = on if word[i] & bit != 0 else off
 
-    return see_planes if planes else see_choice
+    return see_planes if num_planes else see_choice
 
 
 def _make_see_group(env: Structure) -> Callable[..., Any]:
-    """`_make_see` of a group: an inlinable function (rows, mean, scale, inputs, lanes, i)."""
+    """Make the normalising of a group, an inlinable (rows, mean, scale, inputs, lanes, i)."""
     lines, names, column = ["def see(rows, mean, scale, inputs, lanes, i):"], {}, 0
     for k, part in enumerate(env.parts):
         names[f"see{k}"] = _make_see_part(part, column)
@@ -403,55 +466,56 @@ def _make_see_group(env: Structure) -> Callable[..., Any]:
 
 
 def _make_see_part(part: GroupPart, column: int) -> Callable[..., Any]:
-    """Function of `_make_see_group` for one part, whose inputs begin at a column."""
+    """Make the normalising of one part of a group, whose inputs are those from `column` on."""
     view, begin, count = part.view, part.begin, part.view.num_inputs
     single, low, high = np.float32, np.float32(-CLIP), np.float32(CLIP)
 
     @inline
-    def give(x, mean, scale, inputs, lanes, i, k):
+    def put_input(x, mean, scale, inputs, lanes, i, k):
         row = column + k
         inputs[row * lanes + i] = min(max((x - mean[row]) * scale[row], low), high)
 
     if view.kind in ("floats", "numbers"):
-        kind: Any = np.float32 if view.kind == "floats" else np.dtype(view.form).type
-        like = kind(0)
+        number_type: Any = np.float32 if view.kind == "floats" else np.dtype(view.form).type
+        like = number_type(0)
 
         @outline
         def see_numbers(rows, mean, scale, inputs, lanes, i):
             numbers = array_at(place_of(rows, 0) + begin, (count,), like)
             for k in range(count):
-                give(single(numbers[k]), mean, scale, inputs, lanes, i, k)
+                put_input(single(numbers[k]), mean, scale, inputs, lanes, i, k)
 
         return see_numbers
     if view.kind == "planes":
-        words_of_all, cells = 4 * view.size[0], math.prod(view.size[1:])
-        word = np.uint32(0)
+        num_words, cells = 4 * view.size[0], math.prod(view.size[1:])
+        like_word = np.uint32(0)
 
         @outline
         def see_planes(rows, mean, scale, inputs, lanes, i):
-            words = array_at(place_of(rows, 0) + begin, (words_of_all,), word)
+            words = array_at(place_of(rows, 0) + begin, (num_words,), like_word)
             for k in range(count):
                 cell = k % cells
                 bits = words[k // cells * 4 + cell // 32] >> np.uint32(cell % 32)
-                give(single(bits & np.uint32(1)), mean, scale, inputs, lanes, i, k)
+                put_input(single(bits & np.uint32(1)), mean, scale, inputs, lanes, i, k)
 
         return see_planes
-    sizes, starts, whole = np.array(view.size), np.array(view.start), np.int32(0)
-    number, zero, one = len(view.size), np.float32(0), np.float32(1)
+    sizes, starts, like_choice = np.array(view.size), np.array(view.start), np.int32(0)
+    num_choices, zero, one = len(view.size), np.float32(0), np.float32(1)
 
     @outline
     def see_choices(rows, mean, scale, inputs, lanes, i):
-        chosen, first = array_at(place_of(rows, 0) + begin, (number,), whole), 0
-        for n in range(number):
+        choices = array_at(place_of(rows, 0) + begin, (num_choices,), like_choice)
+        first = 0
+        for n in range(num_choices):
             for k in range(sizes[n]):
-                x = one if chosen[n] - starts[n] == k else zero
-                give(x, mean, scale, inputs, lanes, i, first + k)
+                x = one if choices[n] - starts[n] == k else zero
+                put_input(x, mean, scale, inputs, lanes, i, first + k)
             first += sizes[n]
 
     return see_choices
 
 
 def _singles(count: int) -> Callable[..., Any]:
-    """Inlinable function: a tuple of numbers in float32."""
+    """Inlinable function: tuple of `count` numbers -> the same numbers in float32."""
     items = "".join(f"single(values[{k}]), " for k in range(count))
     return inline(define(f"def singles(values): return ({items})", single=np.float32))

@@ -147,9 +147,9 @@ def structure(dynamics: Dynamics) -> Structure:
 
     Equal code gives the same structure, and a helper or a constant changed since another one.
     """
-    given = {"params_type", "options", "reset_draws", "step_draws", "varied"}
-    given |= {"shape", "parts", "starts"}
-    fields = [name for name in Structure._fields if name not in given]
+    derived = {"params_type", "options", "reset_draws", "step_draws", "varied"}
+    derived |= {"shape", "parts", "starts"}
+    fields = [name for name in Structure._fields if name not in derived]
     draws: dict[str, Any] = {
         f"{name}_draws": None if dynamics.takes_rng(name) else getattr(dynamics, f"{name}_draws")
         for name in ("reset", "step")
@@ -185,10 +185,10 @@ class Lane(NamedTuple):
         select: (condition, state, state) -> state.
         unpack: (numbers,) -> the params NamedTuple.
         vary: (params, rows, i) -> the params of lane i, some of which have rows of their own.
-        redraw: (params, own, a, b) -> params of lane i's next episode: of `randomize`, given those
-            that `unpack` and `vary` return.
-        choose: (condition, params, params) -> params, which differ in what `redraw` draws.
-        keep: (rows, i, params) writes those of lane i that `redraw` draws.
+        redraw: (params, lane_params, a, b) -> params of a lane's next episode, some of which
+            `randomize` draws; `params` is what `unpack` returns, `lane_params` what `vary` does.
+        select_params: (condition, params, params) -> params, which differ in what `redraw` draws.
+        store_params: (rows, i, params) writes the params of lane i that `redraw` draws.
         step: (state, action, params, a, b) -> (state, reward, terminated, truncated); a, b from
             `mix`.
         reset: (params, a, b) -> state.
@@ -205,8 +205,8 @@ class Lane(NamedTuple):
     unpack: Callable[..., Any]
     vary: Callable[..., Any]
     redraw: Callable[..., Any]
-    choose: Callable[..., Any]
-    keep: Callable[..., None]
+    select_params: Callable[..., Any]
+    store_params: Callable[..., None]
     step: Callable[..., Any]
     reset: Callable[..., Any]
     observe: Callable[..., Any]
@@ -287,8 +287,8 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         unpack=make_unpack_params(env),
         vary=make_vary(env, dtype),
         redraw=redraw,
-        choose=_make_choose(env),
-        keep=make_keep(env, dtype),
+        select_params=_make_select_params(env),
+        store_params=make_store_params(env, dtype),
         step=advance if truncates else step,
         reset=reset,
         observe=user_observe if env.observation.is_plain and not is_masked else observe,
@@ -344,24 +344,24 @@ class LaneStep(NamedTuple):
 
     Attributes:
         reached: the state after the step.
-        kept: the state that the lane goes on with: `reached`, or that of a new episode.
+        next_state: the state that the lane goes on with: `reached`, or that of a new episode.
         reward: of the step; 0 where the step only started a new episode.
         terminated, truncated: whether and how the episode ended with this step.
         total: return of the episode so far, this step included.
         elapsed: steps of the episode so far, this one included.
         params: of the step.
-        kept_params: those that the lane goes on with.
+        next_params: those that the lane goes on with.
     """
 
     reached: Any
-    kept: Any
+    next_state: Any
     reward: Any
     terminated: Any
     truncated: Any
     total: Any
     elapsed: Any
     params: Any
-    kept_params: Any
+    next_params: Any
 
 
 @functools.cache
@@ -390,39 +390,45 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     """
     lane = compile_lane(env, dtype)
     load, store, select, step, reset = lane.load, lane.store, lane.select, lane.step, lane.reset
-    vary, redraw, keep, choose = lane.vary, lane.redraw, lane.keep, lane.choose
+    vary, redraw = lane.vary, lane.redraw
+    select_params, store_params = lane.select_params, lane.store_params
     get_word, set_word = row_access("words")
     get_return, set_return = row_access("state")
-    return_row, nothing, truncates = lane.rows * LANES, dtype(0), env.truncates
-    one, zero, mark, real = np.uint32(1), np.uint32(0), np.uint32(PENDING), dtype
+    return_row, no_reward, truncates = lane.rows * LANES, dtype(0), env.truncates
+    one, zero, pending_mark, real = np.uint32(1), np.uint32(0), np.uint32(PENDING), dtype
     u32 = np.uint32
 
     @merge
     def turn(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
-        pending = False if same_step else elapsed == mark
-        own = vary(params, state, i)
-        reached, reward, failed, cut = step(load(state, LANES, i), action, own, bits[0], bits[1])
+        is_pending = False if same_step else elapsed == pending_mark
+        lane_params = vary(params, state, i)
+        before = load(state, LANES, i)
+        reached, reward, is_terminal, is_cut = step(before, action, lane_params, bits[0], bits[1])
         # `limit` is never 0. Where LLVM knows that nothing terminates, its cost model does not find
         # vectors worth it in next-step mode: 13 ns a step of Pendulum instead of 3.
-        failed = failed if same_step else failed | (limit == zero)
-        reward = nothing if pending else real(reward)
+        is_terminal = is_terminal if same_step else is_terminal | (limit == zero)
+        reward = no_reward if is_pending else real(reward)
         total = get_return(state, return_row + i) + reward
         elapsed = u32(elapsed + one)
-        terminated = failed & (not pending)
+        terminated = is_terminal & (not is_pending)
         truncated = elapsed >= limit
         if truncates:
-            truncated = truncated | (cut & (not pending))
-        done = terminated | truncated
-        renewed = done if same_step else pending
-        drawn = redraw(params, own, bits[0], bits[1])
-        kept = select(renewed, reset(drawn, bits[0], bits[1]), reached)
-        store(state, LANES, i, kept)
-        drawn = choose(renewed, drawn, own)
-        keep(state, i, drawn)
-        set_return(state, return_row + i, nothing if renewed else total)
-        set_word(words, ELAPSED * LANES + i, (zero if same_step else mark) if done else elapsed)
-        return LaneStep(reached, kept, reward, terminated, truncated, total, elapsed, own, drawn)
+            truncated = truncated | (is_cut & (not is_pending))
+        is_done = terminated | truncated
+        is_reset = is_done if same_step else is_pending
+        new_params = redraw(params, lane_params, bits[0], bits[1])
+        next_state = select(is_reset, reset(new_params, bits[0], bits[1]), reached)
+        store(state, LANES, i, next_state)
+        next_params = select_params(is_reset, new_params, lane_params)
+        store_params(state, i, next_params)
+        set_return(state, return_row + i, no_reward if is_reset else total)
+        end_mark = zero if same_step else pending_mark
+        set_word(words, ELAPSED * LANES + i, end_mark if is_done else elapsed)
+        return LaneStep(
+            reached, next_state, reward, terminated, truncated, total, elapsed,
+            lane_params, next_params,
+        )  # fmt: skip
 
     return turn
 
@@ -456,7 +462,7 @@ def _places(env: Structure, dtype: type) -> dict[str, int]:
 
 
 def make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
-    """`vary` of `Lane`."""
+    """Make `vary` of `Lane`."""
     if not env.varied:
         return inline(lambda params, rows, i: params)
     at = _places(env, dtype)
@@ -466,35 +472,41 @@ def make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 def make_redraw(env: Structure, dtype: type) -> Callable[..., Any]:
-    """`redraw` of `Lane`.
+    """Make `redraw` of `Lane`.
 
-    `randomize` is given what the numbers were when the environments were made, so that what it
-    draws does not depend on what it drew before.
+    `randomize` gets the numbers that the environments were made with, so that a draw does not
+    depend on the draw before it.
     """
     if env.randomize is None:
-        return inline(lambda params, own, a, b: own)
+        return inline(lambda params, lane_params, a, b: lane_params)
     user, drawn = user_functions(env, dtype)["randomize"], env.randomized
-    given = _params_of(env, lambda n: f"params.{n}" if n in drawn else f"own.{n}")
-    made = _params_of(env, lambda n: f"real(fresh.{n})" if n in drawn else f"own.{n}")
-    source = f"def redraw(params, own, a, b):\n fresh = user(rng(a, b), {given})\n return {made}"
+    base = _params_of(env, lambda n: f"params.{n}" if n in drawn else f"lane_params.{n}")
+    made = _params_of(env, lambda n: f"real(new.{n})" if n in drawn else f"lane_params.{n}")
+    source = (
+        "def redraw(params, lane_params, a, b):\n"
+        f"    new = user(rng(a, b), {base})\n"
+        f"    return {made}"
+    )
     rng = make_rng(RANDOMIZE_GROUP, dtype)
     return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype))
 
 
-def _make_choose(env: Structure) -> Callable[..., Any]:
-    """`choose` of `Lane`."""
+def _make_select_params(env: Structure) -> Callable[..., Any]:
+    """Make `select_params` of `Lane`."""
     if not env.randomized:
         return inline(lambda condition, x, y: y)
     drawn = env.randomized
     made = _params_of(env, lambda n: f"x.{n} if condition else y.{n}" if n in drawn else f"y.{n}")
-    return inline(define(f"def choose(condition, x, y): return {made}", Params=env.params_type))
+    return inline(
+        define(f"def select_params(condition, x, y): return {made}", Params=env.params_type)
+    )
 
 
-def make_keep(env: Structure, dtype: type) -> Callable[..., None]:
-    """`keep` of `Lane`."""
+def make_store_params(env: Structure, dtype: type) -> Callable[..., None]:
+    """Make `store_params` of `Lane`."""
     at = _places(env, dtype)
     lines = [f"poke(rows, {at[name]} + i, params.{name})" for name in env.randomized]
-    source = f"def keep(rows, i, params): {'; '.join(lines) or 'pass'}"
+    source = f"def store_params(rows, i, params): {'; '.join(lines) or 'pass'}"
     return inline(define(source, poke=row_access("state")[1]))
 
 

@@ -33,8 +33,8 @@ from rlcpu.envs.engine.lane import (
     env_kernel,
     make_draw_words,
     make_draws,
-    make_keep,
     make_redraw,
+    make_store_params,
     make_unpack_params,
     make_vary,
     pack,
@@ -55,12 +55,12 @@ from rlcpu.envs.engine.rollout import (
     SQUARES,
     Rollouts,
     make_clip,
-    make_fault_of_shown,
+    make_fault_of_rows,
+    make_fault_of_step,
     make_open_env,
     make_open_policy,
     make_open_records,
     make_open_sums,
-    make_spot,
     sum_elapsed,
 )
 from rlcpu.envs.engine.steps import Steps, count_bad_of
@@ -129,8 +129,8 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
     step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
     reset_draws = make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
     state_at, clear = make_state_at(env.state, dtype)
-    vary, keep, widened = make_vary(env, dtype), make_keep(env, dtype), _make_widened(env)
-    redraw = make_redraw(env, dtype)
+    vary, widened = make_vary(env, dtype), _make_widened(env)
+    redraw, store_params = make_redraw(env, dtype), make_store_params(env, dtype)
     get_word, set_word = row_access("words")
     get_return, set_return = row_access("state")
     return_row, real, truncates = env.state.rows(dtype) * LANES, dtype, env.truncates
@@ -157,12 +157,11 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
 
     @outline
     def renew(rows, words, i, bits, params):
-        own = vary(params, rows, i)
-        drawn = redraw(params, own, bits[0], bits[1])
-        keep(rows, i, drawn)
+        new_params = redraw(params, vary(params, rows, i), bits[0], bits[1])
+        store_params(rows, i, new_params)
         state = state_at(rows, i)
         clear(state)
-        user_reset(state, reset_draws(bits[0], bits[1]), drawn)
+        user_reset(state, reset_draws(bits[0], bits[1]), new_params)
         set_return(rows, return_row + i, nothing)
         set_word(words, ELAPSED * LANES + i, u32(0))
 
@@ -501,7 +500,7 @@ def _make_fault_of_state(env: Structure, dtype: type) -> Callable[..., Any]:
 
 def _make_sums(env: Structure, dtype: type) -> StepRecorder:
     """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
-    spot, fault_of_state = make_spot(env, dtype), _make_fault_of_state(env, dtype)
+    fault_of_step, fault_of_state = make_fault_of_step(env, dtype), _make_fault_of_state(env, dtype)
     return_row, nothing, real = env.state.rows(dtype) * LANES, dtype(0), dtype
     blank = np.zeros
     take = make_take(env)
@@ -515,7 +514,7 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
 
     @inline
     def put(sums, faults, place, i, seen, first, chosen, end):
-        faults[i] += spot(take(seen, i), chosen) + end.reward * nothing
+        faults[i] += fault_of_step(take(seen, i), chosen) + end.reward * nothing
 
     @inline
     def end_episode(sums, faults, place, i, end, rows, own):
@@ -538,7 +537,7 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
 def _make_records(env: Structure, dtype: type) -> StepRecorder:
     """Every step goes to its place in the `Records`."""
     width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
-    spot, fault_of = make_spot(env, dtype), make_fault_of_shown(env, dtype)
+    fault_of_step, fault_of = make_fault_of_step(env, dtype), make_fault_of_rows(env, dtype)
     is_written = env.is_written
     *_, show = compile_functions(env, dtype)
     real, nothing, take = dtype, dtype(0), make_take(env)
@@ -563,8 +562,8 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
         records.rewards[place] = end.reward
         records.flags[place] = end.terminated
         records.flags[records.flags.size // 2 + place] = end.truncated
-        fault = spot(take(seen, i), chosen) + end.reward * nothing
-        if is_written:  # a loop; `spot` looks at what is returned
+        fault = fault_of_step(take(seen, i), chosen) + end.reward * nothing
+        if is_written:  # a loop; `fault_of_step` looks at what is returned
             fault += fault_of(seen, 1, first)
         faults[i] += fault
 

@@ -79,8 +79,9 @@ class BlockRecorder(NamedTuple):
     Attributes:
         open: (frame, number) -> outputs, of block `number`.
         start: (outputs, words, count, num_steps) -> rows, scratch of the block.
-        put: (rows, i, seen, chosen, end, final) keeps one step of lane i: its observation, what the
-            policy chose, the `LaneStep`, and the observation that the step led to.
+        put: (rows, i, observation, decision, end, final) writes one step of lane i to `rows`: its
+            observation, the policy's (action, log_prob, value), the `LaneStep`, and the observation
+            that the step led to.
         save: (rows, outputs, step, num_steps, place, count) after each step; `place` is that of the
             block's first lane in flat arrays.
         finish: (rows, outputs, state, words, params, begin, count) -> whether the block had numbers
@@ -112,7 +113,7 @@ class Rollouts(NamedTuple):
 
 @functools.cache
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """Kernels that record nothing but sums.
+    """Return kernels that record sums over the episodes and nothing else.
 
     The output is `sums`, (blocks + 1, 5) float64, see `EPISODES`: one row per block and, last, one
     of all.
@@ -124,7 +125,7 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """Kernels that record every step; outputs are `Records` as a plain tuple."""
+    """Return kernels that record every step; outputs are `Records` as a plain tuple."""
     function = _compile_block("collect", env, dtype, policy, _make_records(env, dtype))
     drivers = COLLECT._replace(grain=8192 if policy.act else 1024)
     return Rollouts(drivers, function, address_of(function))
@@ -136,7 +137,7 @@ def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts
 def _compile_block(
     name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: BlockRecorder
 ) -> Any:
-    """Function (frame, num_steps, num_envs, number), compiled for C: all steps of one block.
+    """Compile all steps of one block for C: a function (frame, num_steps, num_envs, number).
 
     It is compiled once for the loop on one core and that on all, neither of which optimises it
     again. It writes to the frame whether there were numbers that are not finite.
@@ -166,10 +167,11 @@ def _compile_block(
             layout = prepare(state, words, params, policy, count, number, space)
             for i in range(count if exact else LANES):
                 bits = draw_words(words, i, now)
-                seen = observe(load(state, LANES, i), vary(params, state, i))
-                chosen = choose(seen, constants, greedy, bits, space, layout, i)
-                end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
-                put(rows, i, seen, chosen, end, observe(end.reached, end.params))
+                observation = observe(load(state, LANES, i), vary(params, state, i))
+                decision = choose(observation, constants, greedy, bits, space, layout, i)
+                action = clip(decision[0], env.bounds)
+                end = turn(state, words, i, action, bits, params, limit)
+                put(rows, i, observation, decision, end, observe(end.reached, end.params))
             save(rows, outputs, step, num_steps, step * num_envs + begin, count)
         frame[FIRST_FAULT + number] = finish(rows, outputs, state, words, params, begin, count)
 
@@ -180,10 +182,10 @@ def _compile_block(
 
 
 def _make_driver(is_sums: bool) -> Kernels:
-    """Return the loops over blocks; those of `simulate` add up sums."""
+    """Make the loops over blocks, serial and parallel; those of `simulate` add up sums."""
     write_env, write_policy = map(_make_write, (len(EnvArrays._fields), len(KernelPolicy._fields)))
     write_outputs = _make_write(1 if is_sums else len(Records._fields))
-    listed = inline_exact((lambda sums: (sums,)) if is_sums else (lambda records: records))
+    to_tuple = inline_exact((lambda sums: (sums,)) if is_sums else (lambda records: records))
 
     def run_blocks(address, env, policy, num_steps, num_envs, outputs):
         words, clock = env[1], env[4]
@@ -194,31 +196,35 @@ def _make_driver(is_sums: bool) -> Kernels:
         frame = np.zeros(FIRST_FAULT + blocks, np.int64)
         write_env(frame, 0, env)
         write_policy(frame, FIRST_POLICY, policy)
-        write_outputs(frame, FIRST_OUTPUT, listed(outputs))
+        write_outputs(frame, FIRST_OUTPUT, to_tuple(outputs))
         for block in prange(blocks):
             call_at(address, (frame.ctypes.data, num_steps, num_envs, np.int64(block)))
         if is_sums:
             add_up(outputs)
         clock[0] += u32(num_steps)
-        broken = 0
+        faults = 0
         for block in range(blocks):
-            broken += frame[FIRST_FAULT + block]
-        return FAULT if broken > 0 else waiting
+            faults += frame[FIRST_FAULT + block]
+        return FAULT if faults > 0 else waiting
 
     serial = kernel(run_blocks, fastmath=EXACT)
     return Kernels(serial, kernel(run_blocks, fastmath=EXACT, parallel=True), 0)
 
 
 def _make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., Any]:
-    """Inlinable function: frame -> `made` of the arrays of these dtypes, from `first` on.
+    """Inlinable function frame -> `made(*arrays)`, of the arrays that a frame names.
 
-    Equal ones are the same function, which is compiled once.
+    Args:
+        fields: dtype of each array, by its name.
+        made: a NamedTuple, or a function of the arrays.
+        first: place in the frame of the first array's address, which its size follows.
     """
     return _define_open(tuple(fields.items()), made, first)
 
 
 @functools.cache
 def _define_open(fields: tuple[tuple[str, Any], ...], made: Any, first: int) -> Any:
+    """Return the function of `_make_open`; equal arguments give one, which is compiled once."""
     space: dict[str, Any] = {"made": made, "array_at": array_at}
     items = []
     for k, (name, dtype) in enumerate(fields):
@@ -228,8 +234,8 @@ def _define_open(fields: tuple[tuple[str, Any], ...], made: Any, first: int) -> 
     return inline(define(f"def open(frame): return made({', '.join(items)})", **space))
 
 
-#: What `made` is for a single array.
-_same = inline(lambda array: array)
+#: `made` of a single array.
+_identity = inline(lambda array: array)
 
 
 def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
@@ -253,12 +259,12 @@ def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 def make_open_policy() -> Callable[..., Any]:
-    """Inlinable function: frame -> `KernelPolicy`."""
+    """Inlinable function frame -> `KernelPolicy`."""
     return _make_open(POLICY_DTYPES, KernelPolicy, FIRST_POLICY)
 
 
 def _make_write(count: int) -> Any:
-    """Inlinable function (frame, first, arrays): address and size of each of `count` arrays."""
+    """Inlinable function (frame, first, arrays) that writes `count` addresses and sizes."""
     lines = ["def write(frame, first, arrays):"]
     for k in range(count):
         lines.append(f"frame[first + {2 * k}] = arrays[{k}].ctypes.data")
@@ -295,30 +301,29 @@ def make_clip(env: Structure, dtype: type) -> Any:
 
 
 @functools.cache
-def make_spot(env: Structure, dtype: type) -> Any:
-    """Inlinable function (numbers, chosen) -> 0, or NaN if one of the numbers is not finite.
+def make_fault_of_step(env: Structure, dtype: type) -> Any:
+    """Inlinable function (numbers, decision) -> 0, or NaN if a number of a step is not finite.
 
-    NaN is also what a mask that allows nothing gives. `numbers` is an observation, whose bits are
-    looked at only if they are those of floats; `chosen` is what a policy returns. Zero times a
-    number is NaN only for NaN and infinity: one operation for each number, without a branch or a
-    comparison.
+    A mask that allows no action gives NaN too. `numbers` is an observation, whose floats alone are
+    checked; `decision` is a policy's (action, log_prob, value). Zero times a number is NaN only for
+    NaN and infinity: one operation for each number, without a branch or a comparison.
     """
     spans = () if env.is_written else env.real_spans
     terms = [f"numbers[{first + k}]" for first, count in spans for k in range(count)]
     reals = 0 if env.choices else env.action_size
-    terms += [f"chosen[0][{k}]" for k in range(reals)] + ["chosen[1]", "chosen[2]"]
+    terms += [f"decision[0][{k}]" for k in range(reals)] + ["decision[1]", "decision[2]"]
     terms = [f"real({term}) * zero" for term in terms]
     rows = range(env.observation_rows, env.shown_rows)
     if rows:
         words = " | ".join(f"single(numbers[{row}]).view(word)" for row in rows)
         terms.append(f"(nan if ({words}) == 0 else zero)")
-    source = f"def spot(numbers, chosen): return {' + '.join(terms)}"
+    source = f"def fault_of_step(numbers, decision): return {' + '.join(terms)}"
     names = {"single": np.float32, "word": np.uint32, "nan": dtype(np.nan)}
     return inline(define(source, real=dtype, zero=dtype(0), **names))
 
 
 @functools.cache
-def make_fault_of_shown(env: Structure, dtype: type) -> Any:
+def make_fault_of_rows(env: Structure, dtype: type) -> Any:
     """Inlinable function (rows, stride, i) -> 0, or NaN if a float of an observation is not finite.
 
     Number k of the observation is rows[k * stride + i].
@@ -335,10 +340,13 @@ def make_fault_of_shown(env: Structure, dtype: type) -> Any:
 
 
 def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
-    """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
+    """Make the recorder of `simulate`: sums over the lanes of a block, (5,) float64.
+
+    `rows` are (4, LANES): episodes, their returns, the squares of these, and faults of each lane.
+    """
     get, add = row_access("rewards")
-    one, nothing, real = dtype(1), dtype(0), dtype
-    spot = make_spot(env, dtype)
+    one, zero, real = dtype(1), dtype(0), dtype
+    fault_of_step = make_fault_of_step(env, dtype)
     real_rows = *env.state.real_rows(dtype), env.state.rows(dtype)  # the last: returns
 
     @merge
@@ -349,14 +357,14 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
         return rows
 
     @inline
-    def put(rows, i, seen, chosen, end, final):
-        ended = end.terminated | end.truncated
-        total = end.total if ended else nothing
-        add(rows, i, get(rows, i) + (one if ended else nothing))
+    def put(rows, i, observation, decision, end, final):
+        is_done = end.terminated | end.truncated
+        total = end.total if is_done else zero
+        add(rows, i, get(rows, i) + (one if is_done else zero))
         add(rows, LANES + i, get(rows, LANES + i) + total)
         add(rows, 2 * LANES + i, get(rows, 2 * LANES + i) + total * total)
-        # A network's NaN would choose action 0 of a `Discrete`, and nothing else would show it.
-        add(rows, 3 * LANES + i, get(rows, 3 * LANES + i) + spot(seen, chosen))
+        # A network's NaN would choose action 0 of a `Discrete`, and zero else would show it.
+        add(rows, 3 * LANES + i, get(rows, 3 * LANES + i) + fault_of_step(observation, decision))
 
     @merge
     def save(rows, sums, step, num_steps, place, count):
@@ -364,8 +372,8 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
             for k in range(4):
                 total = 0.0
                 for i in range(LANES):
-                    total += get(rows, k * LANES + i) if i < count else nothing
-                    add(rows, k * LANES + i, nothing)
+                    total += get(rows, k * LANES + i) if i < count else zero
+                    add(rows, k * LANES + i, zero)
                 sums[k] += total
 
     @merge
@@ -374,7 +382,7 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
         sums[FAULTS] += sums[RETURNS] * 0.0
         for row in real_rows:
             for i in range(count):
-                sums[FAULTS] += state[row * LANES + i] * nothing
+                sums[FAULTS] += state[row * LANES + i] * zero
         return 1 if sums[FAULTS] != 0.0 else 0
 
     return BlockRecorder(make_open_sums(), start, put, save, finish)
@@ -383,7 +391,7 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
 @functools.cache
 def make_open_sums() -> Callable[..., Any]:
     """Inlinable function (frame, number) -> the sums of a block."""
-    open_sums = _make_open({"sums": np.float64}, _same, FIRST_OUTPUT)
+    open_sums = _make_open({"sums": np.float64}, _identity, FIRST_OUTPUT)
 
     @inline
     def open(frame, number):
@@ -394,7 +402,7 @@ def make_open_sums() -> Callable[..., Any]:
 
 @inline
 def sum_elapsed(words, count):
-    """Steps of the running episodes of a block's first `count` environments."""
+    """Return the steps of the running episodes of a block's first `count` environments."""
     total: Any = 0
     for i in range(count):
         total += np.int64(words[ELAPSED * LANES + i])
@@ -415,23 +423,25 @@ def add_up(sums):
 
 
 def _make_records(env: Structure, dtype: type) -> BlockRecorder:
-    """Every step: each lane's results go into rows that `save` copies to the `Records`."""
-    width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
-    fault_of = make_fault_of_shown(env, dtype)
-    put_seen = store_rows(size, "observations")
-    put_final = store_rows(size, "finals")
-    action_type: Any = np.float32 if env.action_size and not env.choices else np.int32
-    put_actions: Any = store_rows(width, "actions")
-    _, put_action = row_access("actions")
-    names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
-    put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (
-        row_access(name)[1] for name in names
+    """Make the recorder of `collect`.
+
+    A step's results of all lanes go into rows, of LANES numbers each, which `save` copies to the
+    `Records` of all environments.
+    """
+    return BlockRecorder(
+        open=make_open_records(env, dtype),
+        start=_make_start(env, dtype),
+        put=_make_put(env, dtype),
+        save=_make_save(env, dtype),
+        finish=_make_finish(env, dtype),
     )
-    (get_fault, put_fault), spot = row_access("faults"), make_spot(env, dtype)
-    peek, poke = row_access(ANY)[0], row_access("target")[1]
-    lane = compile_lane(env, dtype)
-    load, observe, vary = lane.load, lane.observe, lane.vary
-    real, nothing = dtype, dtype(0)
+
+
+def _make_start(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make `start` of the recorder of `collect`: rows for one step of a block, a `Records`."""
+    width, size = max(env.action_size, 1), env.shown_rows
+    action_type: Any = np.float32 if env.action_size and not env.choices else np.int32
+    real = dtype
 
     @merge
     def start(records, words, count, num_steps):
@@ -442,23 +452,49 @@ def _make_records(env: Structure, dtype: type) -> BlockRecorder:
             np.empty(LANES, real), np.empty(LANES, np.uint32), np.zeros(LANES, real),
         )  # fmt: skip
 
+    return start
+
+
+def _make_put(env: Structure, dtype: type) -> Callable[..., None]:
+    """Make `put` of the recorder of `collect`, which writes a lane's results to the rows."""
+    width, size, is_discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
+    put_observation = store_rows(size, "observations")
+    put_final = store_rows(size, "finals")
+    put_actions: Any = store_rows(width, "actions")
+    _, put_action = row_access("actions")
+    names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
+    put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (
+        row_access(name)[1] for name in names
+    )
+    (get_fault, put_fault), fault_of_step = row_access("faults"), make_fault_of_step(env, dtype)
+    real, zero = dtype, dtype(0)
+
     @inline
-    def put(rows, i, seen, chosen, end, final):
-        put_seen(rows.observations, LANES, i, seen)
-        if discrete:
-            put_action(rows.actions, i, np.int32(chosen[0]))
+    def put(rows, i, observation, decision, end, final):
+        put_observation(rows.observations, LANES, i, observation)
+        if is_discrete:
+            put_action(rows.actions, i, np.int32(decision[0]))
         else:
-            put_actions(rows.actions, LANES, i, chosen[0])
-        put_log_prob(rows.log_probs, i, chosen[1])
-        put_value(rows.values, i, chosen[2])
+            put_actions(rows.actions, LANES, i, decision[0])
+        put_log_prob(rows.log_probs, i, decision[1])
+        put_value(rows.values, i, decision[2])
         put_reward(rows.rewards, i, end.reward)
         put_flag(rows.flags, i, end.terminated)
         put_flag(rows.flags, LANES + i, end.truncated)
         put_final(rows.finals, LANES, i, final)
         put_total(rows.totals, i, real(end.total))
         put_length(rows.lengths, i, end.elapsed)
-        fault = get_fault(rows.last, i) + spot(seen, chosen) + end.reward * nothing
-        put_fault(rows.last, i, fault)
+        fault = fault_of_step(observation, decision) + end.reward * zero
+        put_fault(rows.last, i, get_fault(rows.last, i) + fault)
+
+    return put
+
+
+def _make_save(env: Structure, dtype: type) -> Callable[..., None]:
+    """Make `save` of the recorder of `collect`, which copies rows to their places in `Records`."""
+    width, size = max(env.action_size, 1), env.shown_rows
+    fault_of_rows = make_fault_of_rows(env, dtype)
+    peek, poke = row_access(ANY)[0], row_access("target")[1]
 
     @inline
     def copy(source, first, target, begin, count):
@@ -466,7 +502,7 @@ def _make_records(env: Structure, dtype: type) -> BlockRecorder:
             poke(target, begin + i, peek(source, first + i))
 
     @inline
-    def interleave(source, target, begin, count, width):
+    def transpose(source, target, begin, count, width):
         for i in range(count):
             for k in range(width):
                 poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
@@ -479,27 +515,39 @@ def _make_records(env: Structure, dtype: type) -> BlockRecorder:
         copy(rows.rewards, 0, records.rewards, place, count)
         copy(rows.flags, 0, records.flags, place, count)
         copy(rows.flags, LANES, records.flags, half + place, count)
-        interleave(rows.observations, records.observations, place, count, size)
-        interleave(rows.actions, records.actions, place, count, width)
+        transpose(rows.observations, records.observations, place, count, size)
+        transpose(rows.actions, records.actions, place, count, width)
         for i in range(count):
             if rows.flags[i] or rows.flags[LANES + i]:
                 records.totals[place + i] = rows.totals[i]
                 records.lengths[place + i] = rows.lengths[i]
                 for k in range(size):
                     records.finals[(place + i) * size + k] = rows.finals[k * LANES + i]
-                rows.last[i] += fault_of(rows.finals, LANES, i)
+                rows.last[i] += fault_of_rows(rows.finals, LANES, i)
+
+    return save
+
+
+def _make_finish(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make `finish` of the recorder of `collect`: last observations, and lanes with faults."""
+    lane, size, zero = compile_lane(env, dtype), env.shown_rows, dtype(0)
+    load, observe, vary = lane.load, lane.observe, lane.vary
+    put_observation, fault_of_rows = (
+        store_rows(size, "observations"),
+        make_fault_of_rows(env, dtype),
+    )
 
     @merge
     def finish(rows, records, state, words, params, begin, count):
-        broken = 0
+        faults = 0
         for i in range(count):
-            own = vary(params, state, i)
-            put_seen(records.last, 1, (begin + i) * size, observe(load(state, LANES, i), own))
-            rows.last[i] += fault_of(records.last, 1, (begin + i) * size)
-            broken += rows.last[i] != nothing
-        return broken
+            observation = observe(load(state, LANES, i), vary(params, state, i))
+            put_observation(records.last, 1, (begin + i) * size, observation)
+            rows.last[i] += fault_of_rows(records.last, 1, (begin + i) * size)
+            faults += rows.last[i] != zero
+        return faults
 
-    return BlockRecorder(make_open_records(env, dtype), start, put, save, finish)
+    return finish
 
 
 def make_open_records(env: Structure, dtype: type) -> Callable[..., Any]:

@@ -75,7 +75,7 @@ class BlockSteps(NamedTuple):
         count: environments of the blocks, of which the last need not be full.
         state, words: rows of the first block, see `rlcpu.envs.engine.lanes`; the others follow.
         actions: (count, action_size), as users give them.
-        chosen: (action_size, LANES), where the step puts those of a block for itself.
+        action_rows: (action_size, LANES), scratch: the actions of a block, a row for each number.
         numbers, clock: params, the counter of random numbers and the limit of an episode's steps.
         outputs: where it writes.
     """
@@ -84,7 +84,7 @@ class BlockSteps(NamedTuple):
     state: Any
     words: Any
     actions: Any
-    chosen: Any
+    action_rows: Any
     numbers: Any
     clock: Any
     outputs: Any
@@ -102,6 +102,7 @@ def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
 
 
 def _is_whole(env: Structure) -> bool:
+    """Tell whether actions are whole numbers: of a `Discrete` or a `MultiDiscrete`."""
     return env.action_size == 0 or bool(env.choices)
 
 
@@ -110,15 +111,15 @@ def _blocks_type(dtype: type, is_whole: bool) -> Any:
     """Numba's type of `BlockSteps`."""
     real, single, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
     words, whole, narrow = map(types.CPointer, (types.uint32, types.int64, types.int32))
-    actions, chosen = (whole, narrow) if is_whole else (single, real)
+    actions, action_rows = (whole, narrow) if is_whole else (single, real)
     size = types.int64
     outputs = StepRows(size, size, single, real, flags, flags, single)
-    return kind_of(BlockSteps(size, real, words, actions, chosen, real, words, outputs))
+    return kind_of(BlockSteps(size, real, words, actions, action_rows, real, words, outputs))
 
 
 @functools.cache
 def _make_driver(dtype: type, is_whole: bool) -> Kernels:
-    """Driver: checks all actions, then steps all environments.
+    """Make the driver that checks all actions, then steps all environments.
 
     Its arguments are address and limits of `Steps`, state (blocks, rows * LANES), words (blocks,
     NUM_WORDS * LANES), actions (n,) or (n, action_size), int64 or float32, params (num_numbers,),
@@ -129,18 +130,47 @@ def _make_driver(dtype: type, is_whole: bool) -> Kernels:
     """
     step_blocks = make_call(_blocks_type(dtype, is_whole))
     count_bad: Any = count_bad_of(is_whole)
-    chosen_type = np.int32 if is_whole else dtype
-    nothing, blank, real_bytes = dtype(0), np.float32(0), np.dtype(dtype).itemsize
+    action_type = np.int32 if is_whole else dtype
+    like_real, like_single, real_bytes = dtype(0), np.float32(0), np.dtype(dtype).itemsize
 
     @merge
-    def step_part(where, arrays, begin, count, width, chosen, outputs):
+    def step_part(where, arrays, begin, count, width, action_rows, outputs):
+        """Step `count` environments from `begin` on, the first one of a block."""
         state, words, actions, params, clock = arrays
-        own_state = shifted(address(state), begin // LANES * state.shape[1])
-        own_words = shifted(address(words), begin // LANES * words.shape[1])
-        given = shifted(address(actions), begin * width)
-        numbers, now = address(params), address(clock)
-        blocks = BlockSteps(count, own_state, own_words, given, chosen, numbers, now, outputs)
+        blocks = BlockSteps(
+            count,
+            shifted(address(state), begin // LANES * state.shape[1]),
+            shifted(address(words), begin // LANES * words.shape[1]),
+            shifted(address(actions), begin * width),
+            action_rows, address(params), address(clock), outputs,
+        )  # fmt: skip
         step_blocks(where, blocks)
+
+    @merge
+    def step_rest(where, arrays, begin, count, width, results):
+        """Step a last block that is not full in rows of LANES, which are copied to their places."""
+        observations, rewards, terminated, truncated, finals = results
+        observations_at = (1 + width) * LANES * real_bytes
+        finals_at = observations_at + 4 * LANES * observations.shape[0]
+        flags_at = finals_at + 4 * LANES * finals.shape[0]
+        memory = np.empty(flags_at + 2 * LANES, np.uint8)
+        first = memory.ctypes.data
+        reward_row = pointer_to(first, like_real)
+        action_rows = pointer_to(first + LANES * real_bytes, action_type(0))
+        observation_rows = pointer_to(first + observations_at, like_single)
+        final_rows = pointer_to(first + finals_at, like_single)
+        terminated_row = pointer_to(first + flags_at, False)
+        truncated_row = shifted(terminated_row, LANES)
+        outputs = StepRows(
+            0, LANES, observation_rows, reward_row, terminated_row, truncated_row, final_rows
+        )
+        step_part(where, arrays, begin, count, width, action_rows, outputs)
+        copy_rows(reward_row, address(rewards), 1, count, begin)
+        copy_rows(terminated_row, address(terminated), 1, count, begin)
+        copy_rows(truncated_row, address(truncated), 1, count, begin)
+        copy_rows(observation_rows, address(observations), observations.shape[0], count, begin)
+        copy_rows(final_rows, address(finals), finals.shape[0], count, begin)
+        memory[0] = 0  # keeps it alive until now: an address does not
 
     def step(
         where, limits, state, words, actions, params, clock,
@@ -152,38 +182,22 @@ def _make_driver(dtype: type, is_whole: bool) -> Kernels:
         bad = 0
         for c in prange((n + size - 1) // size):
             for begin in range(c * size, min((c + 1) * size, n), LANES):
-                given = shifted(address(actions), begin * width)
-                bad += count_bad(given, address(limits), min(LANES, n - begin) * width)
+                block_actions = shifted(address(actions), begin * width)
+                bad += count_bad(block_actions, address(limits), min(LANES, n - begin) * width)
         if bad > 0:
             return bad
         for c in prange((n - rest + size - 1) // size):
-            chosen: Any = np.empty(width * LANES, chosen_type)
+            action_rows: Any = np.empty(width * LANES, action_type)
             begin, count = c * size, min(size, n - rest - c * size)
-            seen, ended = address(observations), address(finals)
-            paid, failed, cut = address(rewards), address(terminated), address(truncated)
-            outputs = StepRows(begin, n, seen, paid, failed, cut, ended)
-            step_part(where, arrays, begin, count, width, address(chosen), outputs)
-            chosen[0] = nothing  # keeps it alive until now: an address does not
+            outputs = StepRows(
+                begin, n, address(observations), address(rewards),
+                address(terminated), address(truncated), address(finals),
+            )  # fmt: skip
+            step_part(where, arrays, begin, count, width, address(action_rows), outputs)
+            action_rows[0] = like_real  # keeps it alive until now: an address does not
         if rest > 0:
-            # A block that is not full leads to rows of LANES, which are copied to their places.
-            begin, seen_at = n - rest, (1 + width) * LANES * real_bytes
-            ended_at = seen_at + 4 * LANES * observations.shape[0]
-            flags_at = ended_at + 4 * LANES * finals.shape[0]
-            memory = np.empty(flags_at + 2 * LANES, np.uint8)
-            first = memory.ctypes.data
-            paid = pointer_to(first, nothing)
-            own = pointer_to(first + LANES * real_bytes, chosen_type(0))
-            seen, ended = pointer_to(first + seen_at, blank), pointer_to(first + ended_at, blank)
-            failed = pointer_to(first + flags_at, False)
-            cut = shifted(failed, LANES)
-            outputs = StepRows(0, LANES, seen, paid, failed, cut, ended)
-            step_part(where, arrays, begin, rest, width, own, outputs)
-            copy_rows(paid, address(rewards), 1, rest, begin)
-            copy_rows(failed, address(terminated), 1, rest, begin)
-            copy_rows(cut, address(truncated), 1, rest, begin)
-            copy_rows(seen, address(observations), observations.shape[0], rest, begin)
-            copy_rows(ended, address(finals), finals.shape[0], rest, begin)
-            memory[0] = 0
+            results = observations, rewards, terminated, truncated, finals
+            step_rest(where, arrays, n - rest, rest, width, results)
         clock[0] += u32(1)
         return bad
 
@@ -191,7 +205,7 @@ def _make_driver(dtype: type, is_whole: bool) -> Kernels:
 
 
 def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
-    """Function of a view of `BlockSteps`, compiled for C.
+    """Compile the step of some blocks for C: a function of a view of `BlockSteps`.
 
     It is compiled once for the loop on one core and that on all, neither of which optimises it
     again.
@@ -208,34 +222,36 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
     set_observation = store_rows(env.shown_rows, "observations")
     set_final = store_rows(env.shown_rows, "finals")
     rows = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
-    chosen_type = np.int32 if _is_whole(env) else dtype
+    action_type = np.int32 if _is_whole(env) else dtype
 
     @env_kernel(env, dtype, by_address=True)
     def step(blocks):
-        size, chosen, outputs = blocks.count, blocks.chosen, blocks.outputs
+        size, action_rows, outputs = blocks.count, blocks.action_rows, blocks.outputs
         params, counter, limit = unpack(blocks.numbers), blocks.clock[0], blocks.clock[1]
         stride, observations, rewards = outputs.stride, outputs.observations, outputs.rewards
         terminated, truncated, finals = outputs.terminated, outputs.truncated, outputs.finals
         for block in range((size + LANES - 1) // LANES):
             state = shifted(blocks.state, block * rows)
             words = shifted(blocks.words, block * NUM_WORDS * LANES)
-            given = shifted(blocks.actions, block * width * LANES)
+            actions = shifted(blocks.actions, block * width * LANES)
             begin, count = outputs.begin + block * LANES, min(LANES, size - block * LANES)
-            if count < LANES:  # what nobody sees takes an action that there is
+            if count < LANES:  # lanes that nobody sees take an action that there is
                 for i in range(width * LANES):
-                    poke(chosen, i, chosen_type(0))
+                    poke(action_rows, i, action_type(0))
             # Narrow numbers in rows: an int64 in the loop over lanes would halve its vectors.
             for i in range(count):
                 for k in range(width):
-                    poke(chosen, k * LANES + i, peek(given, i * width + k))
+                    poke(action_rows, k * LANES + i, peek(actions, i * width + k))
             # libm does not vectorise: the exact mode steps only the lanes that are in use.
             for i in range(count if exact else LANES):
                 bits = draw_words(words, i, counter)
-                action = get_action(chosen, LANES, i)
+                action = get_action(action_rows, LANES, i)
                 end = turn(state, words, i, action, bits, params, limit)
                 if same_step:
                     set_final(finals, stride, begin + i, observe(end.reached, end.params))
-                set_observation(observations, stride, begin + i, observe(end.kept, end.kept_params))
+                set_observation(
+                    observations, stride, begin + i, observe(end.next_state, end.next_params)
+                )
                 set_reward(rewards, begin + i, end.reward)
                 set_terminated(terminated, begin + i, end.terminated)
                 set_truncated(truncated, begin + i, end.truncated)
@@ -277,14 +293,16 @@ def _not_a_number(actions, limits, count):
 
 @functools.cache
 def reset_kernel(env: Structure, dtype: type) -> Any:
-    """Driver (state, words, mask, params, clock): new states where mask (blocks * LANES,) is set.
+    """Make the driver (state, words, mask, params, clock) of a reset.
 
-    The counter advances by one; the keys of the other environments step back by one, so
-    that their streams do not depend on it.
+    It writes new states where mask, (blocks * LANES,) bool, is set. The counter of random numbers
+    advances by one; the keys of the other environments step back by one, so that their streams do
+    not depend on the reset.
     """
     lane = compile_lane(env, dtype)
     load, store, select, reset, unpack = lane.load, lane.store, lane.select, lane.reset, lane.unpack
-    vary, redraw, keep, choose = lane.vary, lane.redraw, lane.keep, lane.choose
+    vary, redraw = lane.vary, lane.redraw
+    select_params, store_params = lane.select_params, lane.store_params
     return_row, zero, real = lane.rows * LANES, u32(0), dtype
     draw_words = make_draw_words()
 
@@ -292,19 +310,19 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
     def reset_batch(state, words, mask, numbers, clock):
         params, counter = unpack(numbers), clock[0]
         for block in range(state.shape[0]):
-            rows, word, chosen = state[block], words[block], mask[block * LANES :]
+            rows, word, is_reset = state[block], words[block], mask[block * LANES :]
             for i in range(LANES):
                 bits = draw_words(word, i, counter)
-                own = vary(params, rows, i)
-                drawn = redraw(params, own, bits[0], bits[1])
-                fresh = reset(drawn, bits[0], bits[1])
-                store(rows, LANES, i, select(chosen[i], fresh, load(rows, LANES, i)))
-                keep(rows, i, choose(chosen[i], drawn, own))
+                lane_params = vary(params, rows, i)
+                new_params = redraw(params, lane_params, bits[0], bits[1])
+                new_state = reset(new_params, bits[0], bits[1])
+                store(rows, LANES, i, select(is_reset[i], new_state, load(rows, LANES, i)))
+                store_params(rows, i, select_params(is_reset[i], new_params, lane_params))
                 total, elapsed = rows[return_row + i], word[ELAPSED * LANES + i]
-                rows[return_row + i] = real(0) if chosen[i] else total
+                rows[return_row + i] = real(0) if is_reset[i] else total
                 key = word[KEY_LOW * LANES + i]
-                word[KEY_LOW * LANES + i] = key if chosen[i] else u32(key - GOLDEN)
-                word[ELAPSED * LANES + i] = zero if chosen[i] else elapsed
+                word[KEY_LOW * LANES + i] = key if is_reset[i] else u32(key - GOLDEN)
+                word[ELAPSED * LANES + i] = zero if is_reset[i] else elapsed
         clock[0] += u32(1)
 
     return reset_batch
@@ -312,7 +330,10 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
 
 @functools.cache
 def observe_kernel(env: Structure, dtype: type) -> Any:
-    """Driver (state, params, observations): writes observations in rows, one column per lane."""
+    """Make the driver (state, params, observations) that writes all observations.
+
+    `observations`, (shown rows * n,) float32, has a row for each number and a column for each lane.
+    """
     lane = compile_lane(env, dtype)
     load, observe, unpack, vary = lane.load, lane.observe, lane.unpack, lane.vary
     put, size = store_rows(env.shown_rows, "observations"), env.shown_rows
@@ -323,8 +344,9 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
         for block in range(state.shape[0]):
             begin = block * LANES
             for i in range(min(LANES, n - begin)):
-                own = vary(params, state[block], i)
-                put(observations, n, begin + i, observe(load(state[block], LANES, i), own))
+                lane_params = vary(params, state[block], i)
+                observation = observe(load(state[block], LANES, i), lane_params)
+                put(observations, n, begin + i, observation)
 
     return observe_batch
 
