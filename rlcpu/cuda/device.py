@@ -138,9 +138,9 @@ def _plain(value: Any) -> Any:
 
 
 def _refuse_host_arrays(function: Any, arguments: list[Any]) -> None:
-    """Raise TypeError for a host array of any axes among a function's arguments."""
+    """Raise TypeError for a host array among a function's arguments."""
     for argument in arguments:
-        if type(argument) is np.ndarray and argument.ndim:
+        if type(argument) is np.ndarray:
             raise TypeError(
                 f"{function.__name__}: an array of the host {argument.shape} among arrays on the "
                 "device"

@@ -101,10 +101,10 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
             return
         action, bad = take_action(actions, i)
         elapsed = elapsed_in[i]
-        # The next step of an environment that has finished is its reset, and takes any action.
+        # The next step of an environment that has finished is its reset, and takes any action. All
+        # goes on after a fault: a thread that might return would first wait for its action.
         if disabled if elapsed == pending_clock else bad:
             fault[0] = 1
-            return
         params, bits = unpack(numbers), mix(words[i], words[n + i], u32(counter))
         state, total = load(state_in, i, n), state_in[size * n + i]
         end = turn(state, elapsed, total, action, bits, params, u32(limit))

@@ -148,7 +148,7 @@ def linear_scan_vjp(
     check_broadcast("a", a, y.shape)
     ends = y.shape[:axis] + y.shape[axis + 1 :]
     start = repeated(_check_initial(initial, y.shape, axis, y.dtype, backend), ends, backend)
-    xp = np if backend is None else backend.xp
+    xp, asarray = (np, np.asarray) if backend is None else (backend.xp, backend.asarray)
     if not y.size:
         return LinearGradients(xp.zeros(a.shape, y.dtype), xp.zeros_like(y), xp.zeros_like(start))
     h, products = xp.empty_like(y), xp.empty_like(y)
@@ -164,8 +164,7 @@ def linear_scan_vjp(
         inputs = factor[tail], slope[head], slope[last]
         _scan(backend, layout, inputs, not reverse, h[head], num_threads)
     xp.multiply(h[tail], y[head], out=products[tail])
-    products[first] = h[first] * start
-    asarray = np.asarray if backend is None else backend.asarray
+    products[first] = h[first] * asarray(start)
     return LinearGradients(sum_to_shape(products, a.shape), h, asarray(factor[first] * h[first]))
 
 

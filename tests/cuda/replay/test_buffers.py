@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.cuda.device import asarray
+from rlcpu.cuda.device import asarray, to_host
 from rlcpu.replay import Batch, ItemBuffer, Mixer, PrioritizedReplayBuffer, ReplayBuffer
 from tests.cuda.compare import close, equal
 from tests.cuda.replay.transitions import (
@@ -114,7 +114,7 @@ def test_bad_priorities(
 ) -> None:
     buffer = PrioritizedReplayBuffer(10, EXAMPLE, num_envs=2, seed=1, device="cuda")
     buffer.add(steps(0, 3, 2))
-    before = np.array(buffer._sampler.tree.numbers)
+    before = to_host(buffer._sampler.tree.numbers)
     with pytest.raises(error, match=message):
         buffer.update_priorities(indices, priorities)
     assert equal(buffer._sampler.tree.numbers, before)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlcpu.replay
-from rlcpu.cuda.device import asarray
+from rlcpu.cuda.device import asarray, to_host
 from rlcpu.replay import MixedBatch, Mixer
 from tests.cuda.compare import close, equal
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, steps
@@ -77,7 +77,7 @@ def test_the_same_batches(make: Any) -> None:
 def test_bad_priorities_change_nothing() -> None:
     mixer = sequences("cuda")
     batch = mixer.sample(6)
-    before = np.asarray(mixer.buffers[1]._sampler.tree.numbers)
+    before = to_host(mixer.buffers[1]._sampler.tree.numbers)
     with pytest.raises(ValueError, match="nan for index"):
         mixer.update_priorities(batch, [1.0, 1.0, 1.0, 1.0, np.nan, 1.0])
     with pytest.raises(ValueError, match="expected shape"):

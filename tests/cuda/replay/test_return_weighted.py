@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlcpu.cuda import trees
-from rlcpu.cuda.device import asarray
+from rlcpu.cuda.device import asarray, to_host
 from rlcpu.replay import ReturnWeightedBuffer
 from tests.cuda.compare import equal
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, on_device, steps
@@ -42,7 +42,7 @@ def filled(capacity: int) -> tuple[ReturnWeightedBuffer, ReturnWeightedBuffer]:
 def assert_alike(host: ReturnWeightedBuffer, buffer: ReturnWeightedBuffer) -> None:
     assert equal(buffer._sampler.tree.numbers, host._sampler.tree.numbers)
     assert equal(buffer._stream, host._stream)
-    assert not np.asarray(buffer._sampler.tree.stamps).any()
+    assert not to_host(buffer._sampler.tree.stamps).any()
 
 
 @pytest.mark.parametrize("few", [0, trees._FEW])
@@ -73,7 +73,7 @@ def test_the_same_items_are_drawn(size: int) -> None:
     host, buffer = filled(70)
     for _ in range(3):
         expected = host.sample_indices(size)
-        found = np.asarray(buffer.sample_indices(size))
+        found = to_host(buffer.sample_indices(size))
         assert equal(found, expected)
         assert np.unique(found).size == size
         assert_alike(host, buffer)
@@ -116,7 +116,7 @@ def test_too_few_have_a_weight() -> None:
         assert_alike(host, buffer)
     assert buffer.can_sample(4)
     assert not buffer.can_sample(5)
-    assert sorted(np.asarray(buffer.sample_indices(2))) == [1, 2]
+    assert sorted(to_host(buffer.sample_indices(2))) == [1, 2]
     with pytest.raises(ValueError, match="1 different transitions wanted, of 0"):
         make(3)[1].sample(1)
 

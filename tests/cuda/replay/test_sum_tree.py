@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlcpu.cuda import trees as module
-from rlcpu.cuda.device import asarray
+from rlcpu.cuda.device import asarray, to_host
 from rlcpu.replay import SumTree
 from tests.cuda.compare import equal
 
@@ -41,7 +41,7 @@ def test_sums(capacity: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert equal(tree.leaves, host.leaves)
     assert equal(tree._tree.numbers, host._tree.numbers[: tree._tree.numbers.size])
     assert (tree.total, tree.min, tree.max) == (host.total, host.min, host.max)
-    assert not np.asarray(tree._tree.stamps).any()
+    assert not to_host(tree._tree.stamps).any()
 
 
 def test_leaves_followed_up_and_whole_levels_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_the_same_items_are_drawn(capacity: int, replace: bool, options: dict[st
         expected = host.sample(size, replace=replace, **options)
         assert equal(tree.sample(size, replace=replace, **options), expected)
     assert equal(tree.leaves, host.leaves)
-    assert not np.asarray(tree._tree.stamps).any()
+    assert not to_host(tree._tree.stamps).any()
 
 
 def test_zero_is_never_drawn() -> None:
@@ -71,14 +71,14 @@ def test_zero_is_never_drawn() -> None:
     priorities[49] = 1e300  # between its share and the next one there are gaps
     tree = SumTree(100, seed=0, device="cuda")
     tree.update(np.arange(100), priorities)
-    drawn = np.asarray(tree.sample(200, stratified=True))
+    drawn = to_host(tree.sample(200, stratified=True))
     assert (priorities[drawn] > 0).all()
 
 
 def test_the_last_of_equal_indices_counts() -> None:
     tree = SumTree(10, device="cuda")
     tree.update(np.array([3, 5, 3, 3]), np.array([1.0, 2.0, 3.0, 4.0]))
-    assert np.asarray(tree[[3, 5]]).tolist() == [4.0, 2.0]
+    assert to_host(tree[[3, 5]]).tolist() == [4.0, 2.0]
     assert tree.total == 6.0
 
 
@@ -86,7 +86,7 @@ def test_arrays_of_the_device() -> None:
     tree = SumTree(10, device="cuda")
     tree.update(asarray([1, 2]), asarray([1.0, 3.0], np.float32))
     tree.update(asarray([4, 5]), 0.5)
-    assert np.asarray(tree.leaves).tolist() == [0, 1, 3, 0, 0.5, 0.5, 0, 0, 0, 0]
+    assert to_host(tree.leaves).tolist() == [0, 1, 3, 0, 0.5, 0.5, 0, 0, 0, 0]
 
 
 def test_runs_of_items() -> None:
@@ -115,20 +115,20 @@ def test_bad_input_changes_nothing(
     indices: Any, priorities: Any, error: type[Exception], message: str, where: Any
 ) -> None:
     _, tree = filled(70)
-    before = np.asarray(tree._tree.numbers)
+    before = to_host(tree._tree.numbers)
     with pytest.raises(error, match=message):
         tree.update(where(indices), where(priorities) if np.ndim(priorities) else priorities)
     assert equal(tree._tree.numbers, before)
-    assert not np.asarray(tree._tree.stamps).any()
+    assert not to_host(tree._tree.stamps).any()
     tree.update([0], 1.0)
-    assert np.asarray(tree[[0]]).tolist() == [1.0]
+    assert to_host(tree[[0]]).tolist() == [1.0]
 
 
 def test_bad_indices_are_not_read() -> None:
     _, tree = filled(70)
     with pytest.raises(IndexError, match="70 is out of range"):
         tree[[3, 70]]
-    assert not np.asarray(tree._tree.stamps).any()
+    assert not to_host(tree._tree.stamps).any()
 
 
 def test_nothing_to_draw() -> None:
@@ -138,4 +138,4 @@ def test_nothing_to_draw() -> None:
     tree.update([1, 2], 1.0)
     with pytest.raises(ValueError, match="expected at most 2"):
         tree.sample(3, replace=False)
-    assert sorted(np.asarray(tree.sample(2, replace=False))) == [1, 2]
+    assert sorted(to_host(tree.sample(2, replace=False))) == [1, 2]

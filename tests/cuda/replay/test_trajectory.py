@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.cuda.device import asarray
+from rlcpu.cuda.device import asarray, to_host
 from rlcpu.replay import PrioritizedTrajectoryBuffer, TrajectoryBuffer, TrajectoryQueue
 from tests.cuda.compare import close, equal
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, on_device, steps
@@ -97,7 +97,7 @@ def test_bad_priorities(
     with pytest.raises(IndexError, match="nothing was written at 0 yet"):
         buffer.update_priorities([0], 1.0)
     buffer.add(steps(0, 7, 2))
-    before = np.asarray(buffer._sampler.tree.numbers)
+    before = to_host(buffer._sampler.tree.numbers)
     with pytest.raises(error, match=message):
         buffer.update_priorities(indices, priorities)
     assert equal(buffer._sampler.tree.numbers, before)

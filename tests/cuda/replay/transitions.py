@@ -8,7 +8,7 @@ import numpy as np
 
 from rlcpu.cuda.device import asarray
 from rlcpu.replay.structure import TransitionStructure
-from tests.cuda.compare import close, equal
+from tests.cuda.compare import close, equal, same
 
 #: Rows of words of four, two and one bytes.
 EXAMPLE = {
@@ -48,7 +48,7 @@ def assert_same(found: Any, expected: Any) -> None:
             assert_same(found[name], item)
     else:
         assert found.dtype == expected.dtype
-        assert equal(found, expected)
+        assert same(found, expected)
 
 
 def assert_batches_are_same(found: Any, expected: Any) -> None:
@@ -56,6 +56,6 @@ def assert_batches_are_same(found: Any, expected: Any) -> None:
     assert equal(found.indices, expected.indices)
     leaves = [TransitionStructure(batch.data).collect(batch.data) for batch in (found, expected)]
     for one, other in zip(*leaves, strict=True):
-        assert equal(one, other)
+        assert same(one, other)
     if expected.weights is not None:
         assert close(found.weights, expected.weights, rtol=1e-6)
