@@ -244,12 +244,8 @@ def _make_write_inputs(
     writes instead which are one: `has_few_ones`, with the places of the ones in scratch, as int32,
     and those of the first one of each lane from `starts` on.
     """
-    if env.parts:
-        return _make_write_group(env, dtype, mask_size)
-    if not (env.observation.is_plain or env.is_written):
-        return _make_write_ones(env, dtype, is_separate, mask_size)
     read, see = _make_read(env, dtype), _make_see(env, dtype)
-    if env.is_written:
+    if env.is_written:  # also by a group
 
         @merge
         def write_array(state, params, policy, lanes, count, scratch):
@@ -258,6 +254,10 @@ def _make_write_inputs(
             return False, 0
 
         return write_array
+    if env.parts:
+        return _make_write_group(env, dtype, mask_size)
+    if not env.observation.is_plain:
+        return _make_write_ones(env, dtype, is_separate, mask_size)
     size = env.observation_rows
     numbers = "".join(f"row[{k}], " for k in range(size))
     to_tuple, put = inline(define(f"def to_tuple(row): return ({numbers})")), _store_inputs(size)
