@@ -102,7 +102,7 @@ def test_settings_are_those_that_agents_take(algorithm: str, env_id: str) -> Non
         ("POPGym/BattleshipHardPreviousAction-v0", "ppo", "gru"),
         ("MiniGrid-FourRooms-v0", "ppo", "gru"),
         ("Craftax-Classic-Symbolic-v1", "ppo", "mlp"),
-        ("TMaze-v0", "ppo", "gru"),
+        ("TMaze-v0", "ppo", "mingru"),
     ],
 )
 def test_families_have_settings(env_id: str, algorithm: str, network: str) -> None:

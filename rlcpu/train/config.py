@@ -676,7 +676,10 @@ MEMORY = PPOConfig(
     entropy_coefficient=0.01,
     network="gru",
 )
-DEFAULTS["TMaze-v0"] = DEFAULTS["POPGym/*"] = MEMORY
+DEFAULTS["POPGym/*"] = MEMORY
+# Over a corridor of 50 cells derivatives fade in a "gru": one seed of two stayed at 1.7, after a
+# million steps, where "mingru" reached 4 with five of five.
+DEFAULTS["TMaze-v0"] = MEMORY.replace({"network": "mingru", "learning_rate_schedule": "constant"})
 DEFAULTS["MiniGrid-FourRooms-v0"] = MEMORY.replace({"hidden": (128, 128)})
 # The key, the door and the goal are far apart, and only the goal is rewarded.
 DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = GENERAL_SYMBOLS.replace(
