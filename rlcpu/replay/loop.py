@@ -20,7 +20,13 @@ from rlcpu.replay.items import Batch, NStep, Ring, pick_items, sums_ahead
 from rlcpu.replay.samplers import MOST
 from rlcpu.replay.storage import Storage, copy_row, gather_field
 from rlcpu.replay.structure import TransitionStructure
-from rlcpu.replay.tree_cpu import draw_leaves, leaf_of, make_weigh, write_leaves, write_new
+from rlcpu.replay.tree_cpu import (
+    draw_leaves,
+    leaf_of,
+    make_importance_weights,
+    write_leaves,
+    write_new,
+)
 
 Array = npt.NDArray[Any]
 _BYTE = np.uint8(0)
@@ -189,7 +195,7 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
 
 def _make_draw(is_weighted: bool) -> Callable[..., None]:
     """Make `draw_rows(loop)`: it overwrites the batch with drawn items."""
-    weigh: Any = make_weigh() if is_weighted else None
+    write_weights: Any = make_importance_weights() if is_weighted else None
 
     def draw_rows(loop):
         """Draw items, and copy their rows, n-step sums and weights to the batch."""
@@ -198,7 +204,7 @@ def _make_draw(is_weighted: bool) -> Callable[..., None]:
             capacity = loop.num_envs * length
             total = draw_leaves(loop.tree, capacity, None, loop.stream, False, indices)
             beta = np.float32(loop.exponents[1])
-            weigh(loop.tree, indices, total, beta, loop.probabilities, loop.weights)
+            write_weights(loop.tree, indices, total, beta, loop.probabilities, loop.weights)
         else:
             count = min(added, length)
             pick_items(loop.stream, loop.num_envs, 0, count, length, indices)

@@ -88,13 +88,13 @@ def make_tree(capacity: int, extremes: bool) -> npt.NDArray[np.float64]:
 
 
 def load(numbers, i):
-    """Return the eight from a position on."""
+    """Return the eight numbers of the node at a position."""
     a, b, c, d = numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]
     return a, b, c, d, numbers[i + 4], numbers[i + 5], numbers[i + 6], numbers[i + 7]
 
 
-def ask(numbers, position):
-    """Prefetch numbers that will be loaded soon; in plain Python it does nothing."""
+def prefetch_node(numbers, position):
+    """Prefetch the node at a position, which is loaded soon; does nothing in plain Python."""
 
 
 def total(node):
@@ -132,29 +132,40 @@ def search(weights, target):
     return child, max(target - before, 0.0)
 
 
-def raised(number, shift, count, span):
-    """Return the weight of a child, of which the first `count` of `span` leaves are items."""
+def weight_of_child(number, shift, count, span):
+    """Return the weight of a child whose values add up to `number`.
+
+    The first `count` of its `span` leaves are items: `shift` is added once for each of them.
+    """
     return max(number + min(max(count, 0.0), span) * shift, 0.0)
 
 
-def weigh(sums, shift, begin, span, filled):
-    """Return the weights of eight children of `span` leaves each; `begin` is the first leaf."""
+def child_weights(sums, shift, begin, span, filled):
+    """Return the weights of the eight children of a node.
+
+    Args:
+        sums: of the values below each child.
+        shift: is added to the value of each item.
+        begin: first leaf of the node.
+        span: leaves of each child.
+        filled: number of leaves that are items, the first ones.
+    """
     a, b, c, d, e, f, g, h = sums
     count = filled - begin
     return (
-        raised(a, shift, count, span),
-        raised(b, shift, count - span, span),
-        raised(c, shift, count - 2.0 * span, span),
-        raised(d, shift, count - 3.0 * span, span),
-        raised(e, shift, count - 4.0 * span, span),
-        raised(f, shift, count - 5.0 * span, span),
-        raised(g, shift, count - 6.0 * span, span),
-        raised(h, shift, count - 7.0 * span, span),
+        weight_of_child(a, shift, count, span),
+        weight_of_child(b, shift, count - span, span),
+        weight_of_child(c, shift, count - 2.0 * span, span),
+        weight_of_child(d, shift, count - 3.0 * span, span),
+        weight_of_child(e, shift, count - 4.0 * span, span),
+        weight_of_child(f, shift, count - 5.0 * span, span),
+        weight_of_child(g, shift, count - 6.0 * span, span),
+        weight_of_child(h, shift, count - 7.0 * span, span),
     )
 
 
-def keep(leaves, begin, filled, other):
-    """Return the leaves that are items, and `other` for those that are none."""
+def replace_free(leaves, begin, filled, other):
+    """Replace those of the eight leaves from `begin` on that have no item by `other`."""
     a, b, c, d, e, f, g, h = leaves
     count = filled - begin
     return (
@@ -203,17 +214,17 @@ def top_span(offsets):
     return span
 
 
-def weights(sums, position, shift, filled, node, span):
+def node_weights(sums, position, shift, filled, node, span):
     """Return the weights of the eight children of a node, whose sums begin at a position."""
     first = np.float64(node) * (WIDTH * span)
-    return weigh(load(sums, position), shift, first, span, filled)
+    return child_weights(load(sums, position), shift, first, span, filled)
 
 
 def weight_of_all(levels):
     """Return the sum of all weights."""
     offsets, shift, filled = levels.offsets, levels.shift, levels.filled
     top = offsets[offsets.size - 2]
-    return total(weights(levels.sums, top, shift, filled, np.int64(0), top_span(offsets)))
+    return total(node_weights(levels.sums, top, shift, filled, np.int64(0), top_span(offsets)))
 
 
 def refresh(levels, level, node):
@@ -224,8 +235,8 @@ def refresh(levels, level, node):
     if levels.lows.size:
         entry, first = offsets[level] - offsets[1] + node, np.float64(node) * WIDTH
         if level == 1:
-            levels.lows[entry] = lowest(keep(children, first, levels.filled, np.inf))
-            levels.highs[entry] = highest(keep(children, first, levels.filled, -np.inf))
+            levels.lows[entry] = lowest(replace_free(children, first, levels.filled, np.inf))
+            levels.highs[entry] = highest(replace_free(children, first, levels.filled, -np.inf))
         else:
             below = offsets[level - 1] - offsets[1] + node * WIDTH
             levels.lows[entry] = lowest(load(levels.lows, below))
@@ -247,12 +258,12 @@ def walk(levels, targets, nodes, count):
             node = nodes[q]
             position = begin + node * WIDTH
             child, targets[q] = search(
-                weights(sums, position, shift, filled, node, span), targets[q]
+                node_weights(sums, position, shift, filled, node, span), targets[q]
             )
             # Beyond the last share is the padding of a level, and below that nothing.
             nodes[q] = min(node * WIDTH + child, last)
             if below >= 0:
-                ask(sums, below + nodes[q] * WIDTH)
+                prefetch_node(sums, below + nodes[q] * WIDTH)
         span /= WIDTH
 
 
@@ -263,15 +274,15 @@ def scan(levels, u):
     their sum.
     """
     sums, shift, filled = levels.sums, levels.shift, levels.filled
-    everything, after, chosen = 0.0, 0.0, -1
+    sum_of_all, before, drawn = 0.0, 0.0, -1
     for leaf in range(levels.offsets[1]):
-        everything += weight(sums[leaf], shift, filled, leaf)
+        sum_of_all += weight(sums[leaf], shift, filled, leaf)
     for leaf in range(levels.offsets[1]):
         share = weight(sums[leaf], shift, filled, leaf)
-        if share > 0.0 and (u * everything >= after or chosen < 0):
-            chosen = leaf
-        after += share
-    return chosen
+        if share > 0.0 and (u * sum_of_all >= before or drawn < 0):
+            drawn = leaf
+        before += share
+    return drawn
 
 
 def find_target(key, counter, weight, width, number):
@@ -298,10 +309,10 @@ def load_vector(numbers, position):
 
 
 @inline_exact
-def weigh_vector(sums, shift, begin, span, filled):
+def child_weights_vector(sums, shift, begin, span, filled):
     """Return the weights of eight children as a vector.
 
-    See `weigh`. Priorities (`filled` is None) are their own weights.
+    See `child_weights`. Priorities (`filled` is None) are their own weights.
     """
     # Numba drops a branch on None when it compiles, so that nobody decides in a loop; a branch that
     # was left would make it count references there, 28 times the time.
@@ -314,8 +325,8 @@ def weigh_vector(sums, shift, begin, span, filled):
 
 
 @inline_exact
-def keep_vector(leaves, begin, filled, other):
-    """Replace the leaves that are no items; see `keep`. Priorities above zero are items."""
+def replace_free_vector(leaves, begin, filled, other):
+    """Replace leaves without an item; see `replace_free`. A priority of zero has no item."""
     if filled is None:
         return where(leaves > 0.0, leaves, other)
     return where(begin + lane_numbers(leaves) < filled, leaves, other)
@@ -323,13 +334,13 @@ def keep_vector(leaves, begin, filled, other):
 
 _OPERATIONS: dict[Any, Any] = {
     load: load_vector,
-    ask: prefetch,
+    prefetch_node: prefetch,
     total: vectors.total,
     lowest: vectors.lowest,
     highest: vectors.highest,
     search: vectors.search,
-    weigh: weigh_vector,
-    keep: keep_vector,
+    child_weights: child_weights_vector,
+    replace_free: replace_free_vector,
 }
 
 

@@ -208,6 +208,7 @@ DRAW = Kernels(kernel(draw, fastmath=EXACT), kernel(draw, fastmath=EXACT, parall
 
 @inline_exact
 def _leaf_without_weight(shift):
+    """Return the number of a leaf whose weight is zero."""
     if shift is None:
         return 0.0
     return -shift
@@ -293,22 +294,22 @@ def importance_weight(ratio: float, beta: float) -> float:
 
 
 @functools.cache
-def make_weigh() -> Any:
-    """Make a function of a tree, indices, total and beta, which writes probabilities and weights.
+def make_importance_weights() -> Any:
+    """Make a function (tree, indices, total, beta, probabilities, weights) that writes both arrays.
 
     By NumPy, in the midst of other work, they would add a quarter to the time of drawing a batch.
     """
     scalar = specialise(importance_weight, np.float32)
 
     @inline
-    def weigh(weights, beta):
-        """Make importance weights of relative probabilities."""
+    def to_importance_weights(weights, beta):
+        """Replace probabilities, relative to the smallest, by importance weights."""
         for k in range(weights.size):
             weights[k] = scalar(weights[k], beta)
 
     @inline_exact
-    def weigh_drawn(tree, indices, total, beta, probabilities, weights):
-        """Write probabilities and weights of the items at `indices`; see `make_weigh`."""
+    def write_importance_weights(tree, indices, total, beta, probabilities, weights):
+        """Write probabilities and importance weights of the items at `indices`."""
         least = np.inf
         for k in range(indices.size):
             leaf = tree[indices[k]]
@@ -316,19 +317,19 @@ def make_weigh() -> Any:
             least = min(least, leaf)
         for k in range(indices.size):
             weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
-        weigh(weights, beta)
+        to_importance_weights(weights, beta)
 
-    return weigh_drawn
+    return write_importance_weights
 
 
 @functools.cache
 def weights_kernel() -> Any:
-    """Make the kernel of `make_weigh`."""
-    weigh = make_weigh()
+    """Make the kernel of `make_importance_weights`."""
+    write = make_importance_weights()
 
     @kernel(fastmath=EXACT)
     def make_weights(tree, indices, total, beta, probabilities, weights):
-        weigh(tree, indices, total, beta, probabilities, weights)
+        write(tree, indices, total, beta, probabilities, weights)
 
     return make_weights
 

@@ -11,7 +11,7 @@ from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import ONE_LINE, load, store
 from rlcpu.kernels.vectors import highest, lowest, search, total
 from rlcpu.replay import tree as rules
-from rlcpu.replay.tree import WIDTH, keep_vector, make_tree, weigh_vector
+from rlcpu.replay.tree import WIDTH, child_weights_vector, make_tree, replace_free_vector
 from rlcpu.replay.tree_cpu import Tree
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -20,12 +20,16 @@ eight = st.lists(numbers, min_size=WIDTH, max_size=WIDTH).map(np.array)
 
 @kernel(fastmath=EXACT)
 def store_items(leaves, filled, node, other, out):
-    store(keep_vector(load(leaves, 0, ONE_LINE), node * 8.0, filled, other), out, 0)
+    store(replace_free_vector(load(leaves, 0, ONE_LINE), node * 8.0, filled, other), out, 0)
 
 
 @kernel(fastmath=EXACT)
 def store_weights(sums, shift, filled, span, node, out):
-    store(weigh_vector(load(sums, 0, ONE_LINE), shift, node * 8.0 * span, span, filled), out, 0)
+    store(
+        child_weights_vector(load(sums, 0, ONE_LINE), shift, node * 8.0 * span, span, filled),
+        out,
+        0,
+    )
 
 
 @kernel(fastmath=EXACT)
@@ -83,9 +87,9 @@ def test_vectors_and_plain_python_agree_to_the_last_bit(leaves: np.ndarray, u: f
     np.testing.assert_array_equal(out, found)
     weights = np.zeros(8)
     store_weights(leaves, 0.1, 1000, 64.0, 1, weights)
-    np.testing.assert_array_equal(rules.weigh(node, 0.1, 512.0, 64.0, 1000), weights)
+    np.testing.assert_array_equal(rules.child_weights(node, 0.1, 512.0, 64.0, 1000), weights)
     store_items(leaves, 12, 1, -1.0, weights)
-    np.testing.assert_array_equal(rules.keep(node, 8.0, 12, -1.0), weights)
+    np.testing.assert_array_equal(rules.replace_free(node, 8.0, 12, -1.0), weights)
 
 
 def test_rules_in_plain_python_are_the_kernels() -> None:
