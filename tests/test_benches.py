@@ -552,19 +552,6 @@ def test_every_printed_figure_belongs_to_a_row():
     assert set(readme.CONTENT["printed"]) <= names
 
 
-def test_the_report_of_the_saved_figures_is_one_file_with_pictures(tmp_path):
-    pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
-    name = next(rows.RESULTS.glob("*-simulate.json")).name.removesuffix("-simulate.json")
-    report.write(tmp_path / "m.html", rows.RESULTS, name)
-    text = (tmp_path / "m.html").read_text()
-    of_agents = len({env_id for env_id, _ in study.grouped(study.load(study.PATH))})
-    # the README's three, and nine more
-    assert text.count("data:image/svg+xml;base64,") == 12 + of_agents
-    assert "http" not in text.replace("data:image", "")
-    assert text.count("<table>") == text.count('<div class="scroll"><table>')
-
-
 @pytest.fixture
 def results(tmp_path) -> Path:
     """One quick result and two full ones, the newer of which has the ratio 8."""

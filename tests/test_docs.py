@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import rlcpu
+from asv_benches import study
 from rlcpu.catalogue import main_function
 from rlcpu.envs import find
 
@@ -106,6 +107,12 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert [name for name in sorted(public()) if f'id="{name}"' not in pages] == []
     assert "usage: rlcpu train" in (tmp_path / "command_line" / "index.html").read_text("utf-8")
     assert "SumTree.update of" in (tmp_path / "figures" / "index.html").read_text("utf-8")
+    report = (tmp_path / "report.html").read_text("utf-8")
+    agents = {env_id for env_id, _ in study.grouped(study.load(study.PATH))}
+    # The README's three pictures, nine more, and one of each environment that was learnt.
+    assert report.count("data:image/svg+xml;base64,") == 12 + len(agents)
+    assert "http" not in report.replace("data:image", "")
+    assert report.count("<table>") == report.count('<div class="scroll"><table>')
     assert pages.count('id="rlcpu.train.off_policy.OffPolicy.learn"') == 1
     assert 'id="rlcpu.train.DQN.learn"' not in pages
     ours = [id for id in rlcpu.registered() if is_ours(id)]
