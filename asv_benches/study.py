@@ -23,6 +23,7 @@ import numpy as np
 from asv_benches import colours
 from asv_benches.peers import machine, pictures
 from asv_benches.peers.rows import RESULTS
+from rlcpu.envs.tasks import popgym
 
 Run = dict[str, Any]
 EPISODES, POINTS = 100, 30
@@ -56,6 +57,8 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "MinAtar/Freeway-v1": {"ppo": None, "pqn": None},
     "MinAtar/Seaquest-v1": {"ppo": None, "pqn": None},
     "MinAtar/SpaceInvaders-v1": {"ppo": None, "pqn": None},
+    "Craftax-Classic-Symbolic-v1": {"ppo": None},
+    **{id: {"ppo": None} for id in popgym.FAMILY.limits if id.endswith("Easy-v0")},
 }
 
 

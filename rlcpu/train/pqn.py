@@ -114,13 +114,14 @@ DEFAULTS: dict[str, PQNConfig] = {
     # A policy that never fails sees one state for a long time, and forgets what the others are
     # worth: the paper's authors go on exploring as much as this (`pqn_cartpole.yaml`).
     "CartPole-v1": CLEANRL_CARTPOLE.replace({"exploration_final": 0.2}),
-    # Of the paper's authors, for 10 million steps (purejaxql's `pqn_minatar.yaml`).
+    # Of the paper's authors (purejaxql's `pqn_minatar.yaml`), who learn for 10 million steps and
+    # explore less and less for a tenth of them.
     "MinAtar/*": PQNConfig(
         num_envs=128,
         num_steps=32,
         num_epochs=2,
         learning_rate=5e-4,
-        exploration_steps=1_000_000,
+        exploration_steps=500_000,
         network="conv",
         hidden=(128,),
     ),
