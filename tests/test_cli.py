@@ -349,7 +349,7 @@ def test_a_run_that_is_stopped_keeps_what_was_learnt(
     if code != 1:
         rest = "--steps 3000 --schedule 0:5000 --csv a.csv --plot a.png --episodes 10"
         lines += [f"to go on    rlcpu train --load {name} {rest}"]
-    assert (len(out.splitlines()), err.splitlines()) == (2 + ("/" in env_id), lines)
+    assert (len(out.splitlines()), err.splitlines()) == (3 + ("/" in env_id), lines)
     assert {path.name for path in tmp_path.iterdir()} == {name, "a.csv", "a.png"}
     assert (tmp_path / "a.csv").read_text().count("\n") == 3
 
