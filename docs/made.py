@@ -227,7 +227,14 @@ EQUATIONS = {
     "dqn": (dqn.bootstrap, dqn.huber, dqn.action_values, dqn.dqn),
     "sac": (sac.draw, sac.sample, sac.critic, sac.actor_and_temperature),
     "td3": (td3.squashed, td3.smoothed, td3.critic, td3.actor),
-    "critics": (actor_critic.soft_bootstrap, actor_critic.least_value, actor_critic.critics_loss),
+    "critics": (
+        actor_critic.soft_bootstrap,
+        actor_critic.next_of,
+        actor_critic.following,
+        actor_critic.least_value,
+        actor_critic.mean_of_learnt,
+        actor_critic.critics_loss,
+    ),
 }
 
 

@@ -6,7 +6,9 @@ Critics learn the value of the transitions that were stored,
     loss = mean(weight * sum_k (Q_k(s, a) - y)**2 / 2)
 
 where primes are targets; alpha is 0 for TD3 and DDPG. All networks see actions as numbers in
-[-1, 1]; a number of an action that cannot change is 0.
+[-1, 1]; a number of an action that cannot change is 0. With memory (`settings.remembers`) samples
+are sequences, see `rlcpu.train.replayed`: the values that follow are those of later time steps, and
+losses of actors have the weights, too, which say what is learnt from.
 """
 
 from __future__ import annotations
@@ -38,6 +40,21 @@ def size_of(error: float) -> float:
     return abs(error)
 
 
+def next_of(batch: Any, settings: Any) -> Any:
+    """Return the observations in which the values that follow are taken."""
+    return batch.observation if settings.remembers else batch.next_observation
+
+
+def following(value: Any, batch: Any, settings: Any) -> Any:
+    """Return values in `next_of(batch, settings)` as those that follow each sample."""
+    return nn.ahead(value, batch.ahead) if settings.remembers else value
+
+
+def mean_of_learnt(value: Any, batch: Any, settings: Any) -> Any:
+    """Return the mean of a loss of an actor over the samples that are learnt from."""
+    return nn.mean(batch.weight * value if settings.remembers else value)
+
+
 def least_value(critics: Any, observation: Any, action: Any) -> Any:
     """Return min_k Q_k(s, a)."""
     values = [critic(observation, action) for critic in critics]
@@ -60,11 +77,7 @@ def critics_loss(batch: Any, critics: Any, target: Any) -> Any:
 def make_critics(
     dynamics: Dynamics, config: OffPolicyConfig, count: int, seed: int
 ) -> dict[str, nn.Network]:
-    """Return critics of observation and action by name, each from another seed.
-
-    Raises:
-        ValueError: `config.network` is none for them, see `network_of_critic`.
-    """
+    """Return critics of observation and action by name, each from another seed."""
     seeds = {f"critic{k}": seed + k - 1 for k in range(1, count + 1)}
     if config.network != "mlp":
         return {name: network_of_critic(config, dynamics, each) for name, each in seeds.items()}

@@ -47,15 +47,20 @@ def check_buffer(buffer: Any, env: VectorEnv) -> None:
         )
     if buffer.device != "cpu":
         raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
-    held, wanted = buffer.structure.fields, TransitionStructure(example_of(env)).fields
+    check_fields(buffer, example_of(env))
+    if buffer.num_envs not in (None, env.num_envs):
+        raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
+
+
+def check_fields(buffer: Any, example: Any) -> None:
+    """Raise ValueError unless a buffer has the fields of an example."""
+    held, wanted = buffer.structure.fields, TransitionStructure(example).fields
     if sorted(held) != sorted(wanted):
         present, fields = (
             ", ".join(f"{field.name} {field.dtype} {field.shape}" for field in each)
             for each in (held, wanted)
         )
         raise ValueError(f"buffer has the fields {present}: expected {fields}")
-    if buffer.num_envs not in (None, env.num_envs):
-        raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
 
 
 def has_priorities(buffer: Any) -> bool:

@@ -98,10 +98,6 @@ class DQNConfig(OffPolicyConfig):
             slope of an error to 1: where values are tens, a rare step with an error of tens weighs
             no more than any other, and its value is lost among those of its neighbours.
         scale_observations: bring those whose space has bounds to +-1.
-        sequence_length: steps of the sequences that networks with memory learn from; `batch_size`
-            is rounded to them.
-        burn_in: steps in front of these that bring what was remembered up to date.
-        priority_eta: weight of the largest error of a prioritised sequence against the mean.
     """
 
     double: bool = True
@@ -112,9 +108,6 @@ class DQNConfig(OffPolicyConfig):
     exploration_steps: int = 20_000
     reward_scale: float = 1.0
     scale_observations: bool = True
-    sequence_length: int = 20
-    burn_in: int = 10
-    priority_eta: float = 0.9
 
 
 #: rl-baselines3-zoo's settings of CartPole-v1, for comparisons; learn 50,000 steps. There the
@@ -211,7 +204,6 @@ class DQN(OffPolicy):
     defaults = DEFAULTS
     config: DQNConfig
     policy: EpsilonGreedy
-    may_remember = True
 
     if TYPE_CHECKING:
 

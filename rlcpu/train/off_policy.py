@@ -22,6 +22,7 @@ import numpy.typing as npt
 from rlcpu import replay
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
@@ -97,11 +98,15 @@ class OffPolicyConfig(Settings):
         max_gradient_norm: norm above which gradients are scaled down to it.
         adam_epsilon: added to the root of Adam's second moment.
         network: "mlp"; "conv" or "impala", with convolutions of images and boards in front of the
-            hidden layers; of DQN "mingru", "gru" or "lstm", which remember; or a function, see
-            `PPOConfig`. Critics of actions take these behind the convolutions, or behind the
-            function's layers, and in front of the hidden ones.
+            hidden layers; "mingru", "gru" or "lstm", which remember; or a function, see
+            `PPOConfig`. Critics of actions take these behind the convolutions, what remembers, or
+            the function's layers, and in front of the hidden ones.
         hidden: units of the hidden layers, of all networks.
         activation: "relu" or "tanh".
+        sequence_length: steps of the sequences that networks with memory learn from; `batch_size`
+            is rounded to them.
+        burn_in: steps in front of these that bring what was remembered up to date.
+        priority_eta: weight of the largest error of a prioritised sequence against the mean.
 
     Raises:
         TypeError, ValueError: a value of another type or outside of its range, with its name.
@@ -127,6 +132,9 @@ class OffPolicyConfig(Settings):
     network: str | Layers = "mlp"
     hidden: tuple[int, ...] = (256, 256)
     activation: Literal["relu", "tanh"] = "relu"
+    sequence_length: int = 20
+    burn_in: int = 10
+    priority_eta: float = 0.9
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,8 +192,6 @@ class OffPolicy(checkpoint.Agent):
     #: Kernels that an agent of usual settings needs.
     num_kernels: ClassVar[int] = 29
     Config: ClassVar[type[OffPolicyConfig]]
-    #: Whether it learns from sequences, for networks with memory.
-    may_remember: ClassVar[bool] = False
     #: Settings by the environment's id, or its family, such as "MinAtar/*".
     defaults: ClassVar[dict[str, Any]] = {}
     config: Any
@@ -223,6 +229,7 @@ class OffPolicy(checkpoint.Agent):
         self.learner = self._make_learner(int(streams[1]), num_threads or env.num_threads)
         self._check_reported(self.learner)
         self.rng = np.random.default_rng(int(streams[2]))
+        self._memories = replayed.Memories(self.learner, env.num_envs)
         self.buffer = self._take_buffer(buffer, int(streams[3]))
         self.normalizer = Normalizer(dynamics.observation_size)
         self.rewards = RewardNormalizer(env.num_envs)
@@ -262,16 +269,21 @@ class OffPolicy(checkpoint.Agent):
     def settings(self) -> dict[str, Any]:
         """Return settings of the losses: fields of the config, and numbers of the environment."""
         config = {name: getattr(self.config, name) for name in self.config.names()}
-        return {**config, "num_actions": self.env.dynamics.num_actions}
+        facts = {"num_actions": self.env.dynamics.num_actions, "remembers": self.state_size > 0}
+        return {**config, **facts}
 
     def _make_learner(self, seed: int, num_threads: int | None) -> Learner:
         """Return the learner, and let the policy act by the first of its networks."""
         networks = self.networks(seed)
-        acts = next(iter(networks.values()))
+        first, acts = next(iter(networks.items()))
         if acts is not self.policy.network:
             self.policy.take(acts, self.env.dynamics)
-        if not self.may_remember and any(getattr(x, "state_size", 0) for x in networks.values()):
-            raise ValueError(f"networks: {self.algorithm} learns without memory, expected none")
+        remembers = [name for name, each in networks.items() if getattr(each, "state_size", 0)]
+        if remembers and not self.state_size:
+            raise ValueError(
+                f"networks: {remembers[0]} has memory and {first}, by which the agent acts, has "
+                "none; expected both or none"
+            )
         return Learner(
             networks,
             self.updates(),
@@ -318,9 +330,10 @@ class OffPolicy(checkpoint.Agent):
     def _take_buffer(self, buffer: Any, seed: int) -> Any:
         """Return the buffer of the argument, after checks, or a new one."""
         if self.state_size:
+            size = sum(self._memories.sizes.values())
             if buffer is None:
-                return replayed.make_buffer(self.env, self.config, self.state_size, seed)
-            replayed.check_buffer(buffer, self.env, self.config, self.state_size)
+                return replayed.make_buffer(self.env, self.config, size, seed)
+            replayed.check_buffer(buffer, self.env, self.config, size)
         elif buffer is None:
             return buffers.make_buffer(self.env, self.config, seed)
         else:
@@ -332,7 +345,8 @@ class OffPolicy(checkpoint.Agent):
         if self.config.normalize_rewards:
             self.rewards.add(rollout, self.config.gamma)
         if self.state_size:
-            self.buffer.add(replayed.steps_of(rollout, self.policy))
+            scaling = self._action_scaling if isinstance(self.policy, Squashed) else None
+            self.buffer.add(replayed.steps_of(rollout, self.policy, self._memories, scaling))
         else:
             buffers.add(self.buffer, rollout, self.returns)
 
@@ -640,9 +654,10 @@ class OffPolicy(checkpoint.Agent):
         columns, targets = replayed.columns_of(batch, self.config)
         self._is_learnt = targets.is_learnt
         columns["reward"] = self._learnt_rewards(columns["reward"], self.config.n_step)
-        seen, length = batch["observation"], len(batch["observation"])
-        columns["observation"] = self._inputs(seen.reshape(length * len(batch), *seen.shape[2:]))
-        states = {self.learner.names[0]: batch["state"][0]}
+        length, size = len(targets.reward), targets.reward.size
+        seen = each_part(lambda x: x.reshape(size, *x.shape[2:]), batch["observation"])
+        columns["observation"] = self._inputs(seen)
+        states = self._memories.split(batch["state"][0])
         made = SampleSequences(states, columns[STARTS], length, len(batch))
         return columns, made.options(self._drawn * length)
 
@@ -723,6 +738,7 @@ class OffPolicy(checkpoint.Agent):
     def _parts(self) -> dict[str, Any]:
         self.env.engine.carry(self.policy.mark, self.state_size)
         parts = {"policy": self.policy, "learner": self.learner, "env": self.env.engine}
+        parts |= {"memories": self._memories} if self._memories.carried else {}
         return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
 
     def _numbers(self) -> dict[str, Any]:

@@ -148,7 +148,6 @@ class PQN(OffPolicy):
 
     algorithm = "PQN"
     num_kernels = 27
-    may_remember = True
     reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config: ClassVar[Any] = PQNConfig
     defaults = DEFAULTS

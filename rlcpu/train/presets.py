@@ -164,23 +164,20 @@ def network_of_values(
     return nn.Network(dynamics.observation_size, layers, seed=seed)
 
 
-#: What presets have in front of their hidden layers.
+#: What presets without memory have in front of their hidden layers.
 _IN_FRONT = {"conv": convolved, "impala": through_blocks}
 
 
 def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
     """Return a network of an observation and an action, which comes in behind what is seen.
 
-    What a preset has in front of its hidden layers, or the user's layers, are made of the
-    observation; the action is joined to that, and the hidden layers follow.
-
-    Raises:
-        ValueError: the preset has memory.
+    What a preset has in front of its hidden layers, all layers of one with memory, or the user's
+    layers, are made of the observation; the action is joined to that, and the hidden layers follow.
+    So what critics remember does not depend on the actions that they judge.
     """
     name = config.network
-    if not callable(name) and name not in _IN_FRONT:
-        raise ValueError(f"network={name!r}: critics of actions have no memory")
-    front = layers_of(config) if callable(name) else functools.partial(_IN_FRONT[name], config)
+    in_front = not callable(name) and name in _IN_FRONT
+    front = functools.partial(_IN_FRONT[name], config) if in_front else layers_of(config)
     seen = nn.Input("observation") >> seen_by(front, dynamics.observation_space)
     hidden = _dense(config.hidden, config.activation, _normalises(config))
     graph = nn.Concatenate(seen, nn.Input("action")) >> hidden >> nn.Dense(1, 1.0)

@@ -13,17 +13,22 @@ the steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu import replay
+from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.running import RunsNetworks, normalised
 from rlcpu.envs.transitions import example_of
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.nn.learner import Learner
+from rlcpu.nn.network import CLIP
 from rlcpu.nn.program import STARTS
+from rlcpu.train.buffers import check_fields
 
 Array = npt.NDArray[Any]
 
@@ -76,28 +81,105 @@ def check_buffer(buffer: Any, env: VectorEnv, config: Any, state_size: int) -> N
             f"buffer has sequence_length={buffer.sequence_length}: expected burn_in + "
             f"sequence_length + n_step = {length_of(config)}"
         )
-    held = sorted(each.name for each in buffer.structure.fields)
-    wanted = sorted(example_with_memory(env, state_size))
-    if held != wanted:
-        raise ValueError(f"buffer has the fields {', '.join(held)}: expected {', '.join(wanted)}")
+    check_fields(buffer, example_with_memory(env, state_size))
     if buffer.num_envs != env.num_envs:
         raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
 
 
-def steps_of(rollout: Rollout, policy: RunsNetworks) -> dict[str, Array]:
-    """Return a rollout for such a buffer, arrays (T, N, ...)."""
-    shape, network = rollout.rewards.shape, policy.networks()["policy"]
+class Memories:
+    """What the networks of a learner remember of N environments, which the buffer keeps.
+
+    What the first network remembers, by which the policy acts, is carried by the environments; what
+    critics do is carried here.
+
+    Attributes:
+        sizes: by name of a network with memory, how many numbers it remembers of an environment.
+        carried: the same without the first, (N, size) float32 before the next step.
+    """
+
+    def __init__(self, learner: Learner, num_envs: int) -> None:
+        self._learner = learner
+        named = zip(learner.names, learner.networks, strict=True)
+        self._networks = {
+            name: each for name, each in named if each.state_size and name not in learner.targets
+        }
+        self.sizes = {name: each.state_size for name, each in self._networks.items()}
+        self.carried = {
+            name: np.zeros((num_envs, size), np.float32)
+            for name, size in self.sizes.items()
+            if name != learner.names[0]
+        }
+
+    def state(self) -> Mapping[str, Array]:
+        """Return its arrays, by name, for checkpoints."""
+        return self.carried
+
+    def split(self, states: Array) -> dict[str, Array]:
+        """Return states (n, sum of sizes) of the buffer by the names of networks."""
+        ends = np.cumsum([*self.sizes.values()])
+        return dict(zip(self.sizes, np.split(states, ends[:-1], axis=1), strict=True))
+
+    def along(self, first: Array, seen: Array, actions: Array, begins: Array) -> Array:
+        """Return the states (T, N, sum of sizes) before each step of a rollout.
+
+        What is carried is brought to its end.
+
+        Args:
+            first: (N, size), what the first network remembers before it.
+            seen: (T, N, observation_size), as networks see it.
+            actions: (T, N, action_size), the same.
+            begins: (T, N) bools, where nothing is remembered.
+        """
+        names, made = self._learner.names, []
+        self._learner.write_networks([names.index(name) for name in self.carried])
+        for name, network in self._networks.items():
+            before = self.carried.get(name, first)
+            if name == names[0] and len(begins) == 1:
+                made.append(first[None])
+                continue
+            along = network.states_along(_inputs_of(network, seen, actions), before, begins)
+            made.append(along[:-1])
+            if name != names[0]:
+                before[:] = along[-1]
+        return np.concatenate(made, axis=2)
+
+
+def _inputs_of(network: Any, seen: Array, actions: Array) -> Any:
+    """Return inputs of a network of observations, or of these and actions, (T, N, any)."""
+    sizes = network.input_sizes
+    if sum(sizes.values()) > seen.shape[2]:
+        seen = np.concatenate([seen, actions], axis=2)
+    if len(sizes) == 1:
+        return seen
+    return dict(zip(sizes, np.split(seen, np.cumsum([*sizes.values()])[:-1], axis=2), strict=True))
+
+
+def steps_of(
+    rollout: Rollout, policy: RunsNetworks, memories: Memories, scaling: tuple[Array, Array] | None
+) -> dict[str, Array]:
+    """Return a rollout for such a buffer, arrays (T, N, ...).
+
+    Args:
+        rollout: of the policy.
+        policy: of an agent.
+        memories: of its networks.
+        scaling: of actions, mean and scale by which networks see them; None for choices.
+    """
+    shape = rollout.rewards.shape
     assert rollout.states is not None
     begins = rollout.starts
     # Nothing is remembered after a reset by somebody else, or after steps of another policy either.
     begins[0] = ~rollout.states.any(axis=1)
-    states = rollout.states[None]
-    if shape[0] > 1:
-        seen = normalised(policy, rollout.inputs)
-        states = network.states_along(seen, rollout.states, begins)[:-1]
+    seen, actions = normalised(policy, rollout.inputs), rollout.actions.reshape(*shape, -1)
+    if scaling is not None:
+        actions = np.clip((actions - scaling[0]) * scaling[1], -CLIP, CLIP)
+    states = memories.along(rollout.states, seen, actions, begins)
     columns = rollout.transitions(("observation", "action", "reward"), packed=True)
     columns["reward"] = columns["reward"].astype(np.float32, copy=False)
-    shaped = {name: x.reshape(*shape, *x.shape[1:]) for name, x in columns.items()}
+    shaped = {
+        name: each_part(lambda array: array.reshape(*shape, *array.shape[1:]), held)
+        for name, held in columns.items()
+    }
     if rollout.action_masks is not None:
         shaped["action_mask"] = rollout.action_masks
     return {**shaped, "terminated": rollout.terminated, "begins": begins, "state": states}

@@ -25,9 +25,12 @@ from rlcpu.envs.tasks.mujoco import IDS as MUJOCO_TASKS
 from rlcpu.nn.heads import exponential
 from rlcpu.train.actor_critic import (
     critics_loss,
+    following,
     least_value,
     make_critics,
+    mean_of_learnt,
     movable,
+    next_of,
     soft_bootstrap,
 )
 from rlcpu.train.actors import SquashedGaussian, bounded_log_std, squashed_gaussian
@@ -52,8 +55,10 @@ def sample(outputs: Any, settings: Any) -> tuple[Any, Any]:
 
 def critic(batch: Any, nets: Any, settings: Any) -> Any:
     """Return the loss of the critics, and statistics; algorithm 1, line 12."""
-    action, log_prob = sample(nets.actor(batch.next_observation), settings)
-    value = least_value((nets.target1, nets.target2), batch.next_observation, action)
+    seen = next_of(batch, settings)
+    action, log_prob = sample(nets.actor(seen), settings)
+    value = least_value((nets.target1, nets.target2), seen, action)
+    value, log_prob = (following(each, batch, settings) for each in (value, log_prob))
     alpha = nn.each(exponential, nets.log_temperature)
     target = nn.each(
         soft_bootstrap, batch.reward, batch.discount, batch.terminated, value, log_prob, alpha
@@ -66,11 +71,11 @@ def actor_and_temperature(batch: Any, nets: Any, settings: Any) -> Any:
     action, log_prob = sample(nets.actor(batch.observation), settings)
     value = least_value((nets.critic1, nets.critic2), batch.observation, action)
     alpha = nn.each(exponential, nn.hold(nets.log_temperature))
-    loss = nn.mean(alpha * log_prob - value)
+    loss = mean_of_learnt(alpha * log_prob - value, batch, settings)
     statistics = {"actor": loss, "log_prob": log_prob}
     if settings.learn_temperature:
         missing = nn.hold(log_prob) + settings.target_entropy
-        loss = loss - nn.mean(nets.log_temperature * missing)
+        loss = loss - mean_of_learnt(nets.log_temperature * missing, batch, settings)
     return loss, statistics
 
 

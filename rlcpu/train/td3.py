@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.train.actor_critic import critics_loss, least_value, make_critics, movable
+from rlcpu.train.actor_critic import (
+    critics_loss,
+    following,
+    least_value,
+    make_critics,
+    mean_of_learnt,
+    movable,
+    next_of,
+)
 from rlcpu.train.actors import Noisy
 from rlcpu.train.config import Env, typed_by
 from rlcpu.train.dqn import bootstrap
@@ -44,14 +52,15 @@ def smoothed(mean: float, noise: float, deviation: float, bound: float) -> float
 
 def critic(batch: Any, nets: Any, settings: Any) -> Any:
     """Return the loss of the critics, and statistics; algorithm 1."""
-    mean = nets.target_actor(batch.next_observation)
+    seen = next_of(batch, settings)
+    mean = nets.target_actor(seen)
     deviation, bound = settings.target_noise, settings.target_noise_clip
     action = nn.each(smoothed, mean, nn.normal(mean), deviation, bound) * settings.movable
     critics, targets = (
         [getattr(nets, f"{kind}{k + 1}") for k in range(settings.num_critics)]
         for kind in ("critic", "target")
     )
-    value = least_value(targets, batch.next_observation, action)
+    value = following(least_value(targets, seen, action), batch, settings)
     target = nn.each(bootstrap, batch.reward, batch.discount, batch.terminated, value)
     return critics_loss(batch, critics, target)
 
@@ -59,7 +68,7 @@ def critic(batch: Any, nets: Any, settings: Any) -> Any:
 def actor(batch: Any, nets: Any, settings: Any) -> Any:
     """Return minus the value of the actor's actions, by the first critic."""
     action = nn.each(squashed, nets.actor(batch.observation)) * settings.movable
-    return nn.mean(-nets.critic1(batch.observation, action)), {}
+    return mean_of_learnt(-nets.critic1(batch.observation, action), batch, settings), {}
 
 
 # ---------------------------------------------------------------- the agents

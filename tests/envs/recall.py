@@ -8,6 +8,7 @@ those of 5 are cut off after 4.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -54,6 +55,18 @@ RECALL = Dynamics(
     params=Params(),
     reset_draws=1,
     max_episode_steps=MOST,
+)
+
+
+def near_step(state, action, params):
+    now, length = state
+    right = -0.5 if now == 0.0 else 0.5
+    return (now + 1.0, length), 1.0 - abs(action[0] - right), now + 1.0 >= length
+
+
+#: The same for continuous actions, near -0.5 in the place of 0, and near 0.5 in that of 1.
+RECALL_BOX = dataclasses.replace(
+    RECALL, id="RecallBox-v0", step=near_step, action_space=Box(-1.0, 1.0, (1,))
 )
 
 

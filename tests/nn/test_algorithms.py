@@ -264,7 +264,7 @@ def test_ppo(dtype: Any, kind: str, shared: bool) -> None:
 # ---------------------------------------------------------------- actors and critics
 
 
-def observe_noise(size: int, seed: int, dtype: Any) -> dict[str, Any]:
+def observe_noise(size: int, seed: int, dtype: Any, samples: int = SAMPLES) -> dict[str, Any]:
     """The noise of the first two updates of an algorithm that draws `size` numbers in each."""
 
     def drawing(name: str) -> Any:
@@ -284,7 +284,7 @@ def observe_noise(size: int, seed: int, dtype: Any) -> dict[str, Any]:
         seed=seed,
         dtype=dtype,
     )
-    step(learner, {"x": np.zeros(SAMPLES)})
+    step(learner, {"x": np.zeros(samples)}, minibatch_size=samples)
     drawn = learner.per_sample
     return {
         name: double(np.stack([drawn[f"{name}{k}"] for k in range(size)], axis=1))
@@ -344,6 +344,7 @@ def test_sac(dtype: Any, learns_temperature: bool) -> None:
             "movable": np.ones(size),
             "learn_temperature": learns_temperature,
             "target_entropy": -2.0,
+            "remembers": False,
         },
         per_sample=("error",),
         seed=seed,
@@ -409,6 +410,7 @@ def test_td3_and_ddpg(dtype: Any, count: int, deviation: float, bound: float) ->
             "movable": movable,
             "target_noise": deviation,
             "target_noise_clip": bound,
+            "remembers": False,
         },
         per_sample=("error",),
         seed=seed,

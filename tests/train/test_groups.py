@@ -145,6 +145,25 @@ def test_all_agents_learn_from_parts(
     np.testing.assert_array_equal(loaded.predict(batch), agent.predict(batch))
 
 
+@pytest.mark.parametrize(("kind", "discrete"), [(DQN, True), (SAC, False)])
+def test_memory_learns_from_replayed_parts(kind: Any, discrete: bool, tmp_path: Path) -> None:
+    settings = {**REPLAY, "network": "gru", "num_updates": 2, "sequence_length": 6, "burn_in": 2}
+    agent = kind(lookouts(8, discrete), seed=0, **settings)
+    agent.learn(400)
+    assert agent.num_updates > 0
+    kept = {field.name: field.dtype.name for field in agent.buffer.structure.fields}
+    assert kept["observation.camera"] == "uint8"
+    agent.save(tmp_path / "agent")
+    loaded = kind.load(tmp_path / "agent", env=GymnasiumEnv(lookouts(8, discrete)))
+    batch, _ = lookouts(5).reset(seed=3)
+    for ours, theirs in zip(
+        agent.predict(batch, state=agent.initial_state(5)),
+        loaded.predict(batch, state=agent.initial_state(5)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
 def test_modes_of_gymnasium_give_the_same_rollouts(mode: str) -> None:
     first, other = (GymnasiumEnv(lookouts(3, mode=each)) for each in ("NextStep", mode))
@@ -245,8 +264,6 @@ def test_networks_that_do_not_fit_the_parts() -> None:
     for layers, text in cases:
         with pytest.raises(ValueError, match=text):
             PPO(lookouts(2), network=layers)
-    with pytest.raises(ValueError, match="critics of actions have no memory"):
-        SAC(lookouts(2, False), network="gru")
 
 
 def test_files_of_policies(tmp_path: Path) -> None:

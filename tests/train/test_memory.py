@@ -12,9 +12,9 @@ import pytest
 import rlcpu
 from rlcpu import nn
 from rlcpu.envs.running import normalised
-from rlcpu.train import DQN, PPO, PQN, SAC, replayed
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, replayed
 from tests.envs.masked import TIC_TAC_TOE
-from tests.envs.recall import RECALL
+from tests.envs.recall import RECALL, RECALL_BOX
 
 SMALL: dict[str, Any] = {
     "num_envs": 12,
@@ -26,8 +26,10 @@ SMALL: dict[str, Any] = {
 #: The same for agents that learn values of actions.
 VALUES: dict[str, Any] = {"num_envs": 12, "exploration_steps": 400, "network": "mingru"}
 ROLLOUTS: dict[str, Any] = {**VALUES, "num_steps": 8, "minibatch_size": 32, "hidden": (16, 20)}
+#: Of agents that replay.
 REPLAY: dict[str, Any] = {
-    **VALUES,
+    "num_envs": 12,
+    "network": "mingru",
     "num_steps": 3,
     "num_updates": 3,
     "learning_starts": 100,
@@ -48,9 +50,17 @@ AGENTS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "pqn": (PQN, ROLLOUTS),
     "pqn cut": (PQN, {**ROLLOUTS, "sequence_length": 2}),
-    "dqn": (DQN, REPLAY),
-    "dqn prioritized": (DQN, {**REPLAY, "replay": "prioritized", "dueling": True}),
+    "dqn": (DQN, {**VALUES, **REPLAY}),
+    "dqn prioritized": (DQN, {**VALUES, **REPLAY, "replay": "prioritized", "dueling": True}),
+    "sac": (SAC, REPLAY),
+    "sac prioritized": (SAC, {**REPLAY, "replay": "prioritized", "network": "gru"}),
+    "td3": (TD3, REPLAY),
+    "ddpg": (DDPG, {**REPLAY, "num_steps": 1}),
 }
+
+
+def env_of(name: str) -> Any:
+    return RECALL if AGENTS[name][0] in (PPO, PQN, DQN) else RECALL_BOX
 
 
 def own_layers(space: Any) -> nn.Graph:
@@ -60,7 +70,7 @@ def own_layers(space: Any) -> nn.Graph:
 def arrays_of(agent: Any) -> dict[str, np.ndarray]:
     learner = agent.updater if isinstance(agent, PPO) else agent.learner
     parts = {**agent.policy.state(), **learner.state(), **agent.env.engine.state()}
-    if isinstance(agent, DQN) and agent.buffer.can_sample():
+    if getattr(agent, "buffer", None) is not None and agent.buffer.can_sample():
         parts |= {
             f"drawn {name}": x for name, x in copy.deepcopy(agent.buffer).sample(64).data.items()
         }
@@ -83,11 +93,11 @@ def test_learns_cartpole_without_velocities() -> None:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_loaded_agent_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
-    kind, settings = AGENTS[name]
-    agent = kind(RECALL, seed=0, **settings)
+    (kind, settings), env = AGENTS[name], env_of(name)
+    agent = kind(env, seed=0, **settings)
     agent.learn(300)
     agent.save(tmp_path / "agent")
-    loaded = kind.load(tmp_path / "agent", env=rlcpu.VectorEnv(RECALL, 12))
+    loaded = kind.load(tmp_path / "agent", env=rlcpu.VectorEnv(env, 12))
     assert_same(agent, loaded)
     assert agent.env.engine.carried.any()
     for each in (agent, loaded):
@@ -117,13 +127,16 @@ def test_an_exception_leaves_the_last_whole_update() -> None:
         ("ppo separate", {"minibatch_size": 700, "num_envs": 200}),
         ("pqn cut", {"minibatch_size": 1000, "num_envs": 200}),
         ("dqn prioritized", {"batch_size": 1000}),
+        ("sac prioritized", {"batch_size": 1000}),
     ],
 )
 def test_a_run_does_not_depend_on_threads(name: str, changes: dict[str, Any]) -> None:
     kind, settings = AGENTS[name]
-    one, two = (kind(RECALL, seed=0, num_threads=n, **{**settings, **changes}) for n in (1, 2))
+    one, two = (
+        kind(env_of(name), seed=0, num_threads=n, **{**settings, **changes}) for n in (1, 2)
+    )
     for agent in (one, two):
-        agent.learn(6000 if kind is not DQN else 600)
+        agent.learn(6000 if kind in (PPO, PQN) else 600)
     assert_same(one, two)
 
 
@@ -141,20 +154,44 @@ def test_values_of_actions_recall(name: str) -> None:
     assert played.mean_return == pytest.approx(played.mean_length)
 
 
-def make_without_updates() -> DQN:
-    return DQN(RECALL, seed=0, **{**REPLAY, "learning_starts": 10_000})
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
+def test_continuous_actions_recall(name: str) -> None:
+    """Each right answer is worth 1; without memory, or a state one step off, 0.7 at most."""
+    kind, settings = AGENTS[name]
+    more = {"hidden": (16, 20), "num_steps": 3, "gamma": 0.5, "learning_rate": 3e-3}
+    agent = kind(RECALL_BOX, seed=0, **{**settings, **more})
+    agent.learn(12_000)
+    agent.policy.deterministic = True
+    env = rlcpu.VectorEnv(RECALL_BOX, 12)
+    env.reset(seed=1)
+    played = rlcpu.simulate(env, agent.policy, 200)
+    assert played.mean_return > 0.85 * played.mean_length
 
 
-def test_what_was_remembered_is_stored() -> None:
-    """With each step what it was decided with, zeros where an episode begins."""
-    agent = make_without_updates()
+def make_without_updates(name: str = "dqn") -> Any:
+    kind, settings = AGENTS[name]
+    return kind(env_of(name), seed=0, **{**settings, "learning_starts": 10_000})
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "ddpg"])
+def test_what_was_remembered_is_stored(name: str) -> None:
+    """With each step what every network remembered, zeros where an episode begins."""
+    agent = make_without_updates(name)
     agent.learn(360)
-    batch, network = agent.buffer.sample(500), agent.policy.network
+    batch = agent.buffer.sample(500)
     assert batch["begins"].mean() > 0.2
-    seen = normalised(agent.policy, batch["observation"])
-    along = network.states_along(seen, batch["state"][0], batch["begins"])
-    np.testing.assert_allclose(batch["state"], along[:-1], atol=1e-6)
-    assert (batch["state"].any(axis=2) != batch["begins"]).all()
+    seen, acts, first = normalised(agent.policy, batch["observation"]), batch["action"], 0
+    named = dict(zip(agent.learner.names, agent.learner.networks, strict=True))
+    for target in agent.learner.targets:
+        del named[target]
+    for network in named.values():
+        stored = batch["state"][..., first : first + network.state_size]
+        first += network.state_size
+        sees = seen if network is agent.policy.network else {"observation": seen, "action": acts}
+        along = network.states_along(sees, stored[0], batch["begins"])
+        np.testing.assert_allclose(stored, along[:-1], atol=1e-6)
+        assert (stored.any(axis=2) != batch["begins"]).all()
+    assert first == batch["state"].shape[2]
 
 
 def test_episodes_that_the_user_left_are_cut_off() -> None:
@@ -253,9 +290,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 def test_sequences_that_do_not_fit_are_refused() -> None:
     class Remembering(SAC):
         def networks(self, seed: int) -> dict[str, Any]:
-            return {**super().networks(seed), "actor": nn.Network(3, nn.MinGru(4) >> nn.Dense(2))}
+            return {**super().networks(seed), "critic2": nn.Network(4, nn.Gru(4) >> nn.Dense(1))}
 
-    with pytest.raises(ValueError, match="networks: SAC learns without memory, expected none"):
+    with pytest.raises(ValueError, match="networks: critic2 has memory and actor, by which the ag"):
         Remembering("Pendulum-v1")
     with pytest.raises(ValueError, match="sequence_length=3: expected a divisor of num_steps=7"):
         PPO(RECALL, network="gru", sequence_length=3, **SMALL)
