@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ from rlcpu.cli.train import (
     ALGORITHMS,
     EPISODES,
     EXIT_FAILED,
+    algorithms,
     evaluate,
     load_agent,
     train,
@@ -291,12 +293,24 @@ def warm_collect(env_id: str, dtype: str) -> None:
 
 
 def warm_train(env_id: str, dtype: str) -> None:
-    """Return the updates of a default agent, and its evaluation."""
-    from rlcpu.train import PPO
+    """Compile what each algorithm that takes the environment's actions learns with by default."""
+    from rlcpu.envs.collect import EndlessEpisodeError
 
-    agent = PPO(env_id, seed=0, dtype=dtype)
-    agent.learn(1)
-    agent.evaluate(num_episodes=1, seed=0)
+    for make in algorithms().values():
+        try:
+            agent = make(env_id, seed=0, dtype=dtype)
+        except (TypeError, ValueError):  # before anything is compiled
+            continue
+        first = getattr(agent.config, "learning_starts", 0)
+        # A kernel makes the rounds where many are left. Each report asks whether to go on.
+        agent.learn(1e9, callback=functools.partial(_goes_on, first))
+        with contextlib.suppress(EndlessEpisodeError):  # it has hardly learnt
+            agent.evaluate(num_episodes=1, seed=0)
+
+
+def _goes_on(first: int, progress: Any) -> bool:
+    """Tell whether an agent has made no more than so many steps."""
+    return bool(progress.steps <= first)
 
 
 WARMUP_JOBS: tuple[Callable[[str, str], None], ...] = (warm_step, warm_collect, warm_train)

@@ -14,6 +14,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from rlcpu import replay
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.observations import each_part
-from rlcpu.envs.registration import make_vec
+from rlcpu.envs.registration import find, make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
@@ -48,6 +49,7 @@ from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.train.history import History, LearningBar, Progress
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.train.precompile import describe, precompiled
 from rlcpu.train.presets import Layers
 from rlcpu.train.rounds import (
     AT_ONCE,
@@ -68,6 +70,8 @@ Array = npt.NDArray[Any]
 WINDOW, FEW = 100, 10
 #: Environment steps between two entries of the history, and between two looks at the target.
 REPORT_STEPS, LOOK_STEPS = 500, 2000
+#: An environment with actions of each kind.
+_EXAMPLES = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,6 +299,20 @@ class OffPolicy(checkpoint.Agent):
             num_threads=num_threads,
         )
 
+    @classmethod
+    def learner_of(cls, config: Any, kind: str) -> Learner:
+        """Return a learner with the kernels of all agents of a config.
+
+        Args:
+            config: whose `network` is "mlp".
+            kind: of actions, "discrete" or "continuous".
+        """
+        agent, dynamics = cls.__new__(cls), find(_EXAMPLES[kind])
+        env: Any = SimpleNamespace(dynamics=dynamics)  # nothing is stepped
+        agent.config, agent.env = config, env
+        agent.policy = agent._make_policy(dynamics, 0)
+        return agent._make_learner(0, None)
+
     def _column_sizes(self) -> dict[str, int]:
         """Return columns of a batch, and how many numbers of a sample each has."""
         dynamics = self.env.dynamics
@@ -413,8 +431,10 @@ class OffPolicy(checkpoint.Agent):
         self._remaining = 1.0
         start, compiled, before = clock(), announce.seconds(), self.steps
         bar = LearningBar(self.env.dynamics.id, total_steps, target_return) if progress else None
+        kind = "discrete" if self.env.dynamics.is_discrete else "continuous"
+        ahead = precompiled(self.learner, describe(self, kind))
         try:
-            with session as others, bar or contextlib.nullcontext(), WholeRounds() as rounds:
+            with session as others, ahead, bar or contextlib.nullcontext(), WholeRounds() as rounds:
                 advance = getattr(others, "advance", self._advance)
                 while not history.stopped:
                     last = min(total_steps, history.steps + REPORT_STEPS)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from rlcpu import nn
 from rlcpu.envs.collect import Rollout, collect
@@ -43,7 +44,7 @@ from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import History, LearningBar, Progress
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.objective import RolloutBatch, Updater, networks_of, ppo
-from rlcpu.train.precompile import precompiled
+from rlcpu.train.precompile import describe, precompiled
 from rlcpu.train.presets import layers_of
 from rlcpu.train.sequences import SampleSequences, check_length, sequences_of
 
@@ -222,6 +223,16 @@ class PPO(checkpoint.Agent):
         """Return the further columns of a rollout, (T * N,) or (T * N, size), time-major."""
         return {}
 
+    @classmethod
+    def learner_of(cls, config: PPOConfig, kind: str) -> Updater:
+        """Return a learner with the kernels of all agents of a config, see `Updater.kind`."""
+        choices = tuple(map(int, kind.split())) if kind[0].isdigit() else ()
+        actions: Space[Any] = MultiDiscrete(list(choices)) if choices else Discrete(2)
+        seen = Box(-1.0, 1.0, (1,), np.float32)
+        actions = seen if kind == "continuous" else actions
+        policy = MLP(seen, actions, (1,), config.activation, config.value)
+        return Updater(policy, config, masked=kind == "masked", choices=choices)
+
     # ------------------------------------------------------------ learning
 
     def learn(
@@ -266,9 +277,6 @@ class PPO(checkpoint.Agent):
         check_learning(callback, target_return, num_collectors, address=address)
         self._schedule = check_schedule(schedule, self.steps, total_steps)
         self._finish_going_back()
-        # Whoever has written to the policy meanwhile goes on from there.
-        self.policy.arrays(self.env.dynamics)
-        self.updater.read_policy()
         history = self.history = History(losses=self._no_losses, steps_before=self.steps)
         start, compiled = clock(), announce.seconds()
         rollout_steps = self.config.num_steps * self.env.num_envs
@@ -279,8 +287,12 @@ class PPO(checkpoint.Agent):
             from rlcpu.distributed.rollouts import RolloutSession
 
             others = RolloutSession(self, num_collectors=num_collectors, address=address)
+        ahead = precompiled(self.updater, describe(self, self.updater.kind))
         try:
-            with others, precompiled(self.updater), bar or contextlib.nullcontext():
+            with others, ahead, bar or contextlib.nullcontext():
+                # Whoever has written to the policy meanwhile goes on from there.
+                self.policy.arrays(self.env.dynamics)
+                self.updater.read_policy()
                 while not history.stopped:
                     self._advance(history, start, total_steps, target_return)
                     history.time_compile = announce.seconds() - compiled

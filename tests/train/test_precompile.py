@@ -29,6 +29,12 @@ def make_updater(num_threads: int = 2, **options: Any) -> Updater:
     return Updater(make_policy(**options), PPOConfig(), num_threads=num_threads)
 
 
+def described(updater: Updater) -> str:
+    agent = rlcpu.train.PPO.__new__(rlcpu.train.PPO)
+    agent.config = updater.config
+    return precompile.describe(agent, updater.kind)
+
+
 @pytest.fixture
 def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a script that finds an empty cache, whatever ran in this process before."""
@@ -52,7 +58,7 @@ def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
 @pytest.mark.parametrize("discrete", [True, False])
 def test_the_first_update_shares_the_work_with_it(discrete: bool) -> None:
     updater = make_updater(discrete=discrete)
-    with precompile.precompiled(updater):
+    with precompile.precompiled(updater, described(updater)):
         process = updater.awaited
         assert process is not None
         losses = updater.improve(make_batch(updater.policy, 64), 1e-3, 0.2)
@@ -65,16 +71,16 @@ def test_the_first_update_shares_the_work_with_it(discrete: bool) -> None:
 @pytest.mark.usefixtures("nothing_cached")
 def test_one_that_fails_or_is_not_needed_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     updater = make_updater()
-    with precompile.precompiled(updater):
+    with precompile.precompiled(updater, described(updater)):
         unneeded: Any = updater.awaited
     assert unneeded.returncode is not None
     assert unneeded.stdin.closed
     assert updater.awaited is None
     monkeypatch.setattr(precompile, "_PROGRAM", "raise SystemExit(3)")
-    with precompile.precompiled(updater):
+    with precompile.precompiled(updater, described(updater)):
         assert updater.improve(make_batch(updater.policy, 64), 1e-3, 0.2).num_gradients > 0
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with precompile.precompiled(updater):
+    with precompile.precompiled(updater, described(updater)):
         assert updater.awaited is None
 
 
@@ -94,6 +100,27 @@ def test_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not precompile._is_worth_it(make_updater())
 
 
+@pytest.mark.parametrize("agent", ["DQN", "PQN", "SAC", "TD3"])
+def test_every_agent_has_a_learner_of_its_kernels(agent: str) -> None:
+    """Whatever a user's subclass brings, and with any environment's numbers of inputs."""
+    made: Any = getattr(rlcpu.train, agent)
+    kind = "discrete" if "Q" in agent else "continuous"
+    env_id = {"discrete": "FrozenLake-v1", "continuous": "MountainCarContinuous-v0"}[kind]
+    mine = type("Mine", (made,), {})(env_id, num_envs=2, hidden=(8, 8), network=own_layers)
+    module, name, settings, described_kind = json.loads(precompile.describe(mine, kind))
+    assert (module, name, described_kind) == (made.__module__, agent, kind)
+    learner, own = made.learner_of(made.Config(**settings), kind), mine.learner
+    functions = [{str(each) for each in x.tape.functions} for x in (learner, own)]
+    instructions = [{each["kind"] for each in x.tape.instructions} for x in (learner, own)]
+    assert functions[0] == functions[1]
+    assert instructions[0] == instructions[1]
+    assert learner._kind() == own._kind()
+
+
+def own_layers(space: Any) -> Any:
+    return rlcpu.nn.Dense(8) >> rlcpu.nn.Relu()
+
+
 def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     updater = make_updater()
     kernel, types = make_update(np.float32, updater._kind()), updater._types()
@@ -106,14 +133,16 @@ def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.Monkey
 KILLED = """
 import json, os, signal
 from rlcpu.train import precompile
+from rlcpu.train.config import PPOConfig
 from rlcpu.train.objective import Updater
 from tests.train.cases import make_policy
+from tests.train.test_precompile import described
 Updater.is_uncompiled = lambda self: True
 start = "from rlcpu.train.precompile import "
-sleep = "Updater; import time; Updater.compile = lambda self: time.sleep(600); "
-precompile._PROGRAM = precompile._PROGRAM.replace(start, start + sleep + start)
-updater = Updater(make_policy(), precompile.PPOConfig(), num_threads=2)
-block = precompile.precompiled(updater)
+sleep = "import time; from rlcpu.nn import Learner; Learner.compile = lambda _: time.sleep(600); "
+precompile._PROGRAM = precompile._PROGRAM.replace(start, sleep + start)
+updater = Updater(make_policy(), PPOConfig(), num_threads=2)
+block = precompile.precompiled(updater, described(updater))
 block.__enter__()
 print(json.dumps(updater.awaited.pid), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
