@@ -157,6 +157,18 @@ def every_figure() -> str:
     return readme.appendix(readme.newest())
 
 
+def card_figures() -> str:
+    """The table of a GPU, without the rows of the paper's Figure 8."""
+    from asv_benches.peers import readme
+
+    lines = ["| What | rlcpu | Against | Other | Ratio |", "|---|---|---|---|---|"]
+    for row in readme.newest(names=["cuda"])["cuda"]["rows"]:
+        if not row["name"].startswith("figure8"):
+            what, against, ratio, ours, theirs = readme.told(row)
+            lines.append(f"| {what} | {ours} | {against} | {theirs} | {ratio} |")
+    return "\n".join(lines)
+
+
 def report_page() -> str:
     """The report of all saved figures, one file that asks nothing of other servers."""
     from asv_benches import study
@@ -240,6 +252,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "help": command_line,
     "every figure": every_figure,
     "ten figures": ten_figures,
+    "card figures": card_figures,
     "solved": solved,
     "study": study_table,
     "catalogue": lambda: made.overview(entries()),

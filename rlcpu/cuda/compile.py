@@ -143,8 +143,9 @@ def arithmetic(exact: bool) -> Iterator[None]:
     if not exact or SIMULATED:
         yield
         return
-    from numba.cuda.cudadrv import nvvm
+    from numba.cuda import codegen
 
+    nvvm = codegen.nvvm
     with _lock:
         plain, compiling = nvvm.compile_ir, threading.get_ident()
 
