@@ -650,9 +650,9 @@ DEFAULTS["MinAtar/*"] = GENERAL_SYMBOLS.replace(
         "activation": "relu",
     }
 )
-# Horizon and epochs are those of Craftax's authors (Craftax_Baselines, `ppo.py`). After 300,000 steps
-# the return is 4.0; it is 2.1 with their 1,024 environments and minibatches of 8,192, made for a
-# thousand million steps, as their three layers of 512 are.
+# Horizon and epochs are those of Craftax's authors (Craftax_Baselines, `ppo.py`). The return is 4.0
+# after 300,000 steps; with their 1,024 environments and minibatches of 8,192, made for a thousand
+# million steps as their three layers of 512 are, it is 2.1.
 DEFAULTS["Craftax-Classic-Symbolic-v1"] = GENERAL_SYMBOLS.replace(
     {"num_epochs": 4, "lambda_": 0.8, "learning_rate_schedule": "linear", "hidden": (128, 128)}
 )
