@@ -334,6 +334,7 @@ def kernel(
     *,
     parallel: bool = False,
     by_address: bool = False,
+    branching: bool = False,
     fastmath: set[str] | bool = FAST,
     scalars: tuple[Any, ...] = (),
     check: Callable[[], None] | None = None,
@@ -346,6 +347,8 @@ def kernel(
         parallel: compile `numba.prange` loops for all cores.
         by_address: it is called by `hooks.address_of` alone, and never by Python: what would
             convert objects is left out.
+        branching: it takes branches as they come, and has no loop over lanes: what is called from
+            one place alone is inlined.
         fastmath: `FAST`, `EXACT` or another named set of flags.
         scalars: specialised functions that have to compute in the dtype they were made for.
         check: called once users' functions are compiled, whether the kernel was or not: raises
@@ -358,7 +361,8 @@ def kernel(
     """
     if function is None:
         options: dict[str, Any] = {"parallel": parallel, "fastmath": fastmath, "scalars": scalars}
-        options |= {"by_address": by_address, "check": check, "subject": subject}
+        options |= {"by_address": by_address, "branching": branching}
+        options |= {"check": check, "subject": subject}
         return functools.partial(kernel, **options)
     wrapper = "no_cpython_wrapper" if by_address else "no_cfunc_wrapper"
     options = {"parallel": parallel, "fastmath": fastmath, wrapper: True}
@@ -369,13 +373,13 @@ def kernel(
     subject = subject or ".".join(function.__module__.split(".")[:2])
     announced = announce.announced(subject, function.__name__)
     explained = _explained(dispatcher, cache, check)
-    linked = contextlib.nullcontext if parallel else hooks.linked_callees
+    linked = functools.partial(hooks.linked_callees, branching=branching)
 
     def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:
         @announced
         @explained
         def compiled(*kinds: Any) -> Any:
-            with linked(dispatcher):
+            with contextlib.nullcontext() if parallel else linked(dispatcher):
                 return compile(*kinds)
 
         return compiled

@@ -165,7 +165,7 @@ def _index_inside(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
         sizes = cgutils.unpack_tuple(builder, shape)
         numbers = cgutils.unpack_tuple(builder, position) if is_tuple else [position]
         inside = [
-            clamp(builder, context.cast(builder, number, kind, types.intp), size)
+            clamp_by_branch(builder, context.cast(builder, number, kind, types.intp), size)
             if isinstance(kind, _INDICES)
             else number
             for number, kind, size in zip(numbers, kinds, sizes, strict=False)
@@ -253,6 +253,22 @@ def clamp(builder: Any, index: Any, size: Any) -> Any:
     index = builder.select(negative, builder.add(index, size), index)
     index = builder.select(builder.icmp_signed("<", index, zero), zero, index)
     return builder.select(builder.icmp_signed(">", index, last), last, index)
+
+
+def clamp_by_branch(builder: Any, index: Any, size: Any) -> Any:
+    """Return what `clamp` does, by a branch that is hardly ever taken.
+
+    One step after the other waits for each of the four instructions otherwise, and LLVM leaves one
+    comparison out wherever it knows that the index is inside.
+    """
+    index = hooks.freeze(builder, index)
+    start = builder.block
+    with cgutils.if_unlikely(builder, builder.icmp_unsigned(">=", index, size)):
+        clamped, outside = clamp(builder, index, size), builder.block
+    inside = builder.phi(index.type)
+    inside.add_incoming(index, start)
+    inside.add_incoming(clamped, outside)
+    return inside
 
 
 _ALLOCATED = (types.List, types.Set, types.DictType, types.Generator)

@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 
 from rlcpu.kernels import hooks
 from rlcpu.kernels.boards import Board
+from rlcpu.kernels.compile import define
 
 
 def make() -> Any:
@@ -233,6 +234,15 @@ def check_linked_callees() -> None:
     assert "ol_np_ones.<locals>.impl" in callees
     assert all(isinstance(callee, hooks._Linked) for callee in callees.values())
     assert numba.njit(lambda n: compiled(n))(3) == 3
+
+    long = define("def long(x):\n" + " x = x / (x + 3.0) - 0.5\n" * 100 + " return x")
+    for branching in (False, True):
+        inner = numba.njit(long, pipeline_class=hooks.linked_compiler(), **LINKED)
+        outer = numba.njit(lambda x, y: inner(x) if y > 2 else 0.0)  # noqa: B023
+        with hooks.linked_callees(outer, branching):
+            assert outer(1.5, 3) == long(1.5)
+        calls = re.findall(r"call .*4longB", hooks.llvm_of(*outer.overloads.values()))
+        assert (not calls) == branching  # of what is called from one place alone
 
 
 @intrinsic

@@ -306,6 +306,7 @@ def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
     functions = user_functions(env, dtype)
     options: dict[str, Any] = {
         "by_address": by_address,
+        "branching": env.state.is_record,
         "fastmath": EXACT if dtype is np.float64 else FAST,
         "scalars": () if dtype is np.float64 else tuple(functions.values()),
         "check": functools.partial(_refuse_none, env, functions),

@@ -25,6 +25,7 @@ from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.decide import make_decide, make_take
 from rlcpu.envs.engine.lane import (
     ELAPSED,
+    KEY_HIGH,
     KEY_LOW,
     LANES,
     NUM_WORDS,
@@ -70,13 +71,15 @@ from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge, outline
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import address, array_at, place_of, shifted
-from rlcpu.kernels.random import GOLDEN, RESET_GROUP, STEP_GROUP
+from rlcpu.kernels.random import GOLDEN, RESET_GROUP, STEP_GROUP, mix
 from rlcpu.kernels.rows import ANY, row_access, store_rows
 from rlcpu.kernels.threads import Kernels, launch
 
 Array = npt.NDArray[Any]
 #: Environments that one core takes at a time, of whose steps some are longer than others.
 SHARE = 16
+#: Steps of an environment whose random bits are drawn at once.
+AHEAD = 32
 u32 = np.uint32
 
 
@@ -448,6 +451,7 @@ def _compile_block(
     open_outputs, records, start, put, end_episode, finish = recorder
     open_env, open_policy = make_open_env(env, dtype), make_open_policy()
     group, size = (LANES if policy.act is None else 1), env.shown_rows
+    draw_ahead = _make_draw_ahead()
     watches = records or policy.act is None or policy.masked or reads_argument(policy.act, 0)
     take = make_take(env)
 
@@ -461,6 +465,7 @@ def _compile_block(
         greedy = policy.settings[GREEDY] != 0
         space, seen = scratch(policy.settings), np.zeros(LANES * size, np.float32)
         faults = start(outputs, words, count, num_steps)
+        ahead: Any = np.empty(2 * AHEAD, np.uint32)
         if watches:
             for i in range(count):
                 show(rows, i, vary(params, rows, i), seen, i * size)
@@ -469,7 +474,13 @@ def _compile_block(
                 now = u32(counter + u32(step))
                 layout = prepare(seen, words, params, policy, count, number, space)
                 for i in range(first, min(first + group, count)):
-                    bits, place = draw_words(words, i, now), step * num_envs + begin + i
+                    place = step * num_envs + begin + i
+                    if group > 1:
+                        bits = draw_words(words, i, now)
+                    else:
+                        if step % AHEAD == 0:
+                            draw_ahead(words, i, now, ahead)
+                        bits = ahead[step % AHEAD], ahead[AHEAD + step % AHEAD]
                     chosen = choose(take(seen, i), constants, greedy, bits, space, layout, i)
                     action = clip(chosen[0], env.bounds)
                     end = advance(rows, words, i, action, bits, params, limit)
@@ -485,6 +496,23 @@ def _compile_block(
     compiled = env_kernel(env, dtype, by_address=True)(run)
     compiled.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
     return compiled
+
+
+@functools.cache
+def _make_draw_ahead() -> Callable[..., Any]:
+    """Inlinable function (words, i, counter, ahead): `draw_words` of lane i for `AHEAD` steps.
+
+    They are drawn in vectors, and no step waits for them: a fifth of the time of Snake's.
+    """
+    get_word, _ = row_access("words")
+
+    @inline
+    def draw_ahead(words, i, counter, ahead):
+        low, high = get_word(words, KEY_LOW * LANES + i), get_word(words, KEY_HIGH * LANES + i)
+        for t in range(AHEAD):
+            ahead[t], ahead[AHEAD + t] = mix(low, high, u32(counter + u32(t)))
+
+    return draw_ahead
 
 
 def _make_fault_of_state(env: Structure, dtype: type) -> Callable[..., Any]:

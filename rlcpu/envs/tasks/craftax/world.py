@@ -105,18 +105,22 @@ def lowered(row: int, column: int) -> float:
     return min(float(abs(row - MIDDLE) + abs(column - MIDDLE)) / 5.0, 1.0) - 1.0
 
 
-def flood(s: Any, row: int, column: int, wet: float) -> None:
-    """Write water, the sand around it, or grass."""
-    dry = SHORE if wet > 0.4 else Block.GRASS
-    s.map[row, column] = Block.WATER if wet > 0.7 else Block.SAND if wet > 0.6 else dry
+def flood(s: Any, row: int, low: float, scale: float) -> None:
+    """Write water, the sand around it, or grass into a row."""
+    for column in range(SIZE):
+        wet = (s.noise[row, column] - low) * scale + lowered(row, column)
+        dry = SHORE if wet > 0.4 else Block.GRASS
+        s.map[row, column] = Block.WATER if wet > 0.7 else Block.SAND if wet > 0.6 else dry
 
 
-def raise_stone(s: Any, row: int, column: int, high: float) -> None:
-    """Write stone, by its height."""
-    if high > 0.85:
-        s.map[row, column] = HEART if s.map[row, column] == Block.GRASS else CAVE
-    elif high > 0.7:
-        s.map[row, column] = HIGH if high > 0.8 else Block.STONE
+def raise_stone(s: Any, row: int, low: float, scale: float) -> None:
+    """Write stone into a row, by its height."""
+    for column in range(SIZE):
+        high = (s.noise[row, column] - low) * scale + 0.05 + lowered(row, column)
+        if high > 0.85:
+            s.map[row, column] = HEART if s.map[row, column] == Block.GRASS else CAVE
+        elif high > 0.7:
+            s.map[row, column] = HIGH if high > 0.8 else Block.STONE
 
 
 def dig(s: Any, row: int, column: int) -> None:
@@ -128,6 +132,14 @@ def dig(s: Any, row: int, column: int) -> None:
         s.map[row, column] = Block.PATH
 
 
+def dig_tunnels(s: Any, row: int, low: float, scale: float) -> None:
+    """Dig along a row, and along the column of the same number."""
+    for column in range(SIZE):
+        if (s.noise[row, column] - low) * scale > 0.8:
+            dig(s, row, column)
+            dig(s, column, row)
+
+
 def ore_of(block: int, chance: float) -> int:
     """Return what stone of some height is, given a random number."""
     if chance < COAL_SHARE:
@@ -137,35 +149,34 @@ def ore_of(block: int, chance: float) -> int:
     return Block.DIAMOND if block != Block.STONE and chance < DIAMOND_SHARE else Block.STONE
 
 
-def finish(s: Any, row: int, column: int, wood: float, rng: Rng) -> None:
-    """Write the block of a cell, given the noise of trees there."""
-    block, k = s.map[row, column], CELLS + SIZE * row + column
-    if block == Block.GRASS or block == SHORE:
-        grows = wood > 0.5 and rng.uniform(k) > 0.8
-        s.map[row, column] = Block.TREE if grows else Block.GRASS
-    elif block in (HEART, CAVE) and wood > 0.7:
-        s.map[row, column] = Block.LAVA
-    elif block == CAVE:
-        s.map[row, column] = Block.PATH
-    elif block == Block.STONE or block in (HIGH, HEART):
-        s.map[row, column] = ore_of(block, rng.uniform(k))
+def finish(s: Any, row: int, low: float, scale: float, rng: Rng) -> None:
+    """Write the blocks of a row, given the noise of trees."""
+    for column in range(SIZE):
+        wood = (s.noise[row, column] - low) * scale
+        block, k = s.map[row, column], CELLS + SIZE * row + column
+        if block == Block.GRASS or block == SHORE:
+            grows = wood > 0.5 and rng.uniform(k) > 0.8
+            s.map[row, column] = Block.TREE if grows else Block.GRASS
+        elif block in (HEART, CAVE) and wood > 0.7:
+            s.map[row, column] = Block.LAVA
+        elif block == CAVE:
+            s.map[row, column] = Block.PATH
+        elif block == Block.STONE or block in (HIGH, HEART):
+            s.map[row, column] = ore_of(block, rng.uniform(k))
 
 
 def paint(s: Any, rng: Rng, layer: int) -> None:
     """Write what a map of noise decides about each cell."""
     low, scale = make_noise(s, rng, layer)
-    for i in range(SIZE):
-        for j in range(SIZE):
-            noise = (s.noise[i, j] - low) * scale
-            if layer == WATERS:
-                flood(s, i, j, noise + lowered(i, j))
-            elif layer == MOUNTAINS:
-                raise_stone(s, i, j, noise + 0.05 + lowered(i, j))
-            elif layer == TREES:
-                finish(s, i, j, noise, rng)
-            elif noise > 0.8:  # in both directions
-                dig(s, i, j)
-                dig(s, j, i)
+    for row in range(SIZE):
+        if layer == WATERS:
+            flood(s, row, low, scale)
+        elif layer == MOUNTAINS:
+            raise_stone(s, row, low, scale)
+        elif layer == TUNNELS:
+            dig_tunnels(s, row, low, scale)
+        else:
+            finish(s, row, low, scale, rng)
 
 
 def hide_diamond(s: Any, rng: Rng) -> None:
