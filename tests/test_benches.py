@@ -33,6 +33,7 @@ from asv_benches.peers import (  # noqa: E402
     cpp,
     harness,
     machine,
+    networks,
     paper,
     readme,
     replay,
@@ -401,6 +402,25 @@ def test_jobs_that_need_no_peer_run(make, monkeypatch):
 def test_draws_by_return_repeat_nothing(make):
     drawn = run(make(1000))
     assert np.unique(drawn).size == drawn.size == reports.DRAWS
+
+
+# ---------------------------------------------------------------- networks
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a compiler")
+def test_exported_policies_are_timed_in_c():
+    """It raises where the file says something else than the agent."""
+    job = networks.exported()
+    (seen,) = next(iter(job.inputs(np.random.default_rng(0), 1)))
+    assert 0 <= job.call(seen) <= job.work == len(seen)
+
+
+@pytest.mark.parametrize("is_learnt", [False, True])
+def test_products_of_convolution_are_counted(is_learnt):
+    job = networks.convolution(32, is_learnt)
+    run(job)
+    multiply_adds = networks.IMAGES * 10 * 10 * 32 * (3 * 3 * 32)
+    assert job.work == 2 * multiply_adds * (3 if is_learnt else 1)
 
 
 # ---------------------------------------------------------------- the command

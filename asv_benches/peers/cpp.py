@@ -89,19 +89,20 @@ def cpp_best(num_envs: int, num_steps: int) -> Contender:
     return best_of("C++", variants)
 
 
-def fma_peak(iterations: int = 10_000_000) -> Job:
-    """The float32 peak of all cores, in operations.
+def fma_peak(iterations: int = 10_000_000, cores: int | None = None) -> Job:
+    """The float32 peak of so many cores, None for all, in operations.
 
     A call takes 20 ms: one of 0.2 ms would measure how long threads take to wake up.
     """
     function = load("fma_peak.cpp", (WIDE,)).fma_peak
     function.restype = ctypes.c_float
-    sizes = ctypes.c_int64(iterations), ctypes.c_int(machine.cores())
+    cores = cores or machine.cores()
+    sizes = ctypes.c_int64(iterations), ctypes.c_int(cores)
 
     def multiply_and_add(factor: float, term: float) -> float:
         """The sum of all threads' chains, which keeps the compiler honest."""
         return float(function(*sizes, ctypes.c_float(factor), ctypes.c_float(term)))
 
-    work = 2.0 * LANES * CHAINS * iterations * machine.cores()
+    work = 2.0 * LANES * CHAINS * iterations * cores
     # Chains with such factors stay finite.
     return Job(multiply_and_add, drawn(lambda rng: tuple(rng.uniform(0.1, 0.9, 2))), work)

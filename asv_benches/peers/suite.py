@@ -17,6 +17,7 @@ from asv_benches.peers import (
     games,
     machine,
     mujoco,
+    networks,
     paper,
     readme,
     replay,
@@ -38,6 +39,7 @@ TABLES = {
     "scan": scan.rows,
     "train": train.rows,
     "agents": agents.rows,
+    "networks": networks.rows,
     "distributed": distributed.rows,
     "paper": paper.rows,
 }

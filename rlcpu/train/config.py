@@ -602,8 +602,24 @@ DEFAULTS["CartPoleNoVel-v1"] = PPOConfig(
     clip_schedule="linear",
     normalize_observations=True,
 )
-for _name in ("MountainCarContinuous-v0", "Pendulum-v1"):
-    DEFAULTS[_name.replace("-v", "NoVel-v")] = DEFAULTS[_name].replace({"network": "mingru"})
+DEFAULTS["MountainCarContinuousNoVel-v0"] = DEFAULTS["MountainCarContinuous-v0"].replace(
+    {"network": "mingru"}
+)
+# gamma and lambda are the zoo's, and so are many small steps. A layer of "mingru" adds up what it
+# sees without regard to what it remembers, and its outputs are sums of that: torques are products
+# of angles and speeds, and it stays below -700 where "gru" and "lstm" reach -220.
+DEFAULTS["PendulumNoVel-v1"] = PPOConfig(
+    network="gru",
+    num_envs=8,
+    num_steps=256,
+    sequence_length=32,
+    minibatch_size=128,
+    learning_rate=1e-3,
+    learning_rate_schedule="linear",
+    gamma=0.9,
+    normalize_observations=True,
+    normalize_rewards=True,
+)
 #: For environments that nobody has tuned.
 GENERAL = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, normalize_observations=True)
 #: The same where an observation is a choice or planes of cells. Divided by its deviation, the input

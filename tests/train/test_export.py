@@ -274,7 +274,7 @@ def act_in_order(agent: Any, seen: Array, masks: Array | None, starts: Array) ->
 
 def test_a_program_of_floats_with_memory(tmp_path: Path) -> None:
     """It hands the state on, and prints a number a line for each observation."""
-    agent = PPO("PendulumNoVel-v1", seed=0, network="gru", num_envs=2, num_steps=4, hidden=(8,))
+    agent = PPO("PendulumNoVel-v1", seed=0, num_envs=2, hidden=(8,))
     agent.export(tmp_path / "policy.c")
     compile_c(tmp_path / "policy.c", tmp_path / "policy", "-DPOLICY_MAIN")
     program = str(tmp_path / "policy")
