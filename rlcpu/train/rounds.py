@@ -51,6 +51,10 @@ class RoundsPlan(NamedTuple):
         calls: of the learner in a round.
         results: (2,) int64: whole rounds, and why the kernel stopped.
         times: (2,) int64, nanoseconds of collecting and of updating.
+        inputs: (n, size) float32, observations of a round that are added to what normalises them;
+            (0, 0) where nothing does.
+        seen, mean, squares: of a `rlcpu.train.normalise.Normalizer`, its count the first.
+        shift, scale: (size,) float32, by which networks see observations normalised.
         clock: address of C's `clock_gettime`, and the number of the clock.
     """
 
@@ -62,6 +66,12 @@ class RoundsPlan(NamedTuple):
     calls: Any
     results: Any
     times: Any
+    inputs: Any
+    seen: Any
+    mean: Any
+    squares: Any
+    shift: Any
+    scale: Any
     clock: Any
 
 
@@ -122,6 +132,26 @@ def _learn(where, share):
 
 
 @merge
+def _normalise(plan):
+    """Do what `Normalizer.normalise` does, in NumPy's order of operations."""
+    before, n = plan.seen[0], plan.inputs.shape[0]
+    count = before + n
+    for k in range(plan.inputs.shape[1]):
+        mean = squares = 0.0
+        for i in range(n):
+            mean += plan.inputs[i, k]
+        mean /= n
+        for i in range(n):
+            squares += (plan.inputs[i, k] - mean) * (plan.inputs[i, k] - mean)
+        delta = mean - plan.mean[k]
+        plan.mean[k] += delta * (n / count)
+        plan.squares[k] += squares + delta * delta * (before * n / count)
+        plan.shift[k] = plan.mean[k]
+        plan.scale[k] = 1.0 / np.sqrt(plan.squares[k] / count + 1e-8)
+    plan.seen[0] = count
+
+
+@merge
 def _advance(number, where, repeat, loop, plan, share, scratch):
     """Make one round; returns why it is not whole."""
     start = _now(plan.clock, scratch)
@@ -144,6 +174,8 @@ def _advance(number, where, repeat, loop, plan, share, scratch):
             call_at(loop.give, (loop,))
             if loop.fault[0] != 0:
                 return BAD_PRIORITY
+    if plan.inputs.shape[0] > 0:
+        _normalise(plan)
     plan.times[1] += _now(plan.clock, scratch) - now
     return WHOLE
 
@@ -198,7 +230,8 @@ def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
         all(getattr(kind, name) is getattr(base, name) for name in _METHODS)
         and kind.explore.__module__.startswith("rlcpu.")
         and not any(map(callable, schedules))
-        and not (config.normalize_observations or config.normalize_rewards)
+        and not config.normalize_rewards
+        and _find_inputs(agent, rollout) is not None
         and (config.num_updates <= AT_ONCE or config.num_updates % AT_ONCE == 0)
         and call is not None
         and call.workers == 1
@@ -232,6 +265,20 @@ def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | N
             return None
         columns.append((how, *places, array.size))
     return columns
+
+
+def _find_inputs(agent: Any, rollout: Any) -> Array | None:
+    """Return `RoundsPlan.inputs`; None where Python makes them, or adds them up in another order.
+
+    NumPy adds up single numbers, but no rows of several, by pairs.
+    """
+    if not agent.config.normalize_observations:
+        return np.zeros((0, 0), np.float32)
+    inputs: Array = rollout.inputs
+    inputs = inputs.reshape(-1, inputs.shape[-1])
+    is_in_place = inputs.base is not None and inputs.flags.c_contiguous
+    is_in_place &= np.shares_memory(inputs, rollout.records.observations)
+    return inputs if is_in_place and inputs.shape[1] > 1 else None
 
 
 #: How a column of a dtype is made of what was drawn of another.
@@ -275,6 +322,7 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
     begin, copies = layout.begins[0] + layout.free[0], layout.copies_begins[0]
     job = acting.job_at(learner.learnt.parameters[begin:], learner.learnt.copies[copies:])
     repeat = rollouts.open_repeat(agent.env, rollout, job, most)
+    inputs, normalizer = _find_inputs(agent, rollout), agent.normalizer
     sources, errors = rollouts.sources_of(repeat, rollout), learner.per_sample["error"]
     plan = RoundsPlan(
         params=agent.policy.params,
@@ -285,6 +333,12 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
         calls=calls_of(agent.config),
         results=np.zeros(2, np.int64),
         times=np.zeros(2, np.int64),
+        inputs=inputs,
+        seen=normalizer.count,
+        mean=normalizer.mean,
+        squares=normalizer.squares,
+        shift=agent.policy.observation_mean,
+        scale=agent.policy.observation_scale,
         clock=_clock(),
     )
     with buffer.looping(batch, sources, rollout.rewards.size, errors) as loop:

@@ -131,6 +131,22 @@ def test_learning_rates_of_a_schedule() -> None:
     assert_same(*both)
 
 
+@pytest.mark.parametrize(
+    ("kind", "env", "settings"),
+    [
+        (SAC, "Pendulum-v1", {}),
+        (DQN, "CartPole-v1", {**SEVERAL, "n_step": 3, "replay": "prioritized"}),
+    ],
+)
+def test_observations_that_are_normalised(kind: Any, env: str, settings: dict[str, Any]) -> None:
+    both = learn_both(kind, env, normalize_observations=True, **settings)
+    assert_same(*both)
+    assert both[0].normalizer.count[0] == both[0].steps
+    normalisers = [each.normalizer.state() for each in both]
+    for name, array in normalisers[0].items():
+        np.testing.assert_array_equal(array, normalisers[1][name])
+
+
 def test_masks() -> None:
     both = learn_both(DQN, COUNTER, num_envs=2, n_step=2)
     assert_same(*both)
