@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.scripts import run
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
@@ -26,14 +28,6 @@ def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
     """Language and text of the fenced code blocks, in order."""
     found = BLOCK.findall(page.read_text("utf-8"))
     return [(language, text) for language, text in found if language in languages]
-
-
-def run(folder: Path, *argv: str) -> str:
-    """The output of `python -W error ...`, which must succeed and warn of nothing."""
-    command = [sys.executable, "-W", "error", *argv]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, f"{argv}\n{result.stdout}{result.stderr}"
-    return result.stdout
 
 
 def run_block(folder: Path, number: int, text: str) -> None:
@@ -75,7 +69,10 @@ def test_block_for_a_gpu_runs_in_the_simulator(
     (tmp_path / "gpu.py").write_text(block.replace("128", "4"), "utf-8")
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     # The simulator's integers warn where they wrap around.
-    assert run(tmp_path, "-W", "ignore::RuntimeWarning", "gpu.py")
+    command = [sys.executable, "-W", "error", "-W", "ignore::RuntimeWarning", "gpu.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
 
 
 def test_own_environment_is_about_forty_lines() -> None:
