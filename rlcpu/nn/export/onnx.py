@@ -174,6 +174,7 @@ def _min_gru(nodes: Nodes, x: str, h: str, each: Statement) -> str:
 
 
 def _gru(nodes: Nodes, x: str, h: str, weights: str, biases: str, each: Statement) -> str:
+    """Add the nodes of a gated recurrent unit, and return the name of its next state."""
     given = _gates(nodes, x, each.size, 3)
     products = _gates(nodes, nodes.add("Gemm", h, weights, biases), each.size, 3)
     r, z = (

@@ -52,6 +52,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
     @outline
     def forward(step, work):
+        """Write max(inputs @ weights + biases, floor) of all samples."""
         parameters, copies = address(parameters_of(step, work)), address(work.network.copies)
         is_turned, width = step.turned != 0, step.width_out
         inputs = Matrix(address(inputs_of(step, work)), 0, step.width_in, 1)
@@ -129,6 +130,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
     @outline
     def backward(step, work):
+        """Write gradients of weights and biases, then derivatives by inputs."""
         slopes, gradients = output_slopes(step, work), gradients_of(step, work)
         # A row of zeros behind all others, which products start from.
         zeros = work.slopes[work.slopes.size - max(step.width_in, step.width_out) :]

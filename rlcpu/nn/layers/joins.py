@@ -1,7 +1,7 @@
 """Concatenation and sums of several layers' outputs, and parts of one.
 
-They are made of steps that copy one tensor to some columns of another, or add it, or copy some
-columns of one.
+They are made of steps that copy a tensor to some columns of another, or some columns of one to a
+tensor, or add a tensor to another.
 """
 
 from __future__ import annotations
@@ -30,21 +30,32 @@ def copy(out, row):
         out[k] = row[k]
 
 
+@inline
+def columns_of(step):
+    """Return how many columns are copied, and which is the first of inputs and of outputs.
+
+    `step.option` is the first column in the wider one of both.
+    """
+    if step.size_out < step.size_in:
+        return step.size_out, step.option, 0
+    return step.size_in, 0, step.option
+
+
 @functools.cache
 def make_copy(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`: copies to the columns from `step.option` on."""
+    """Make `forward(step, work)`, see `Kind`: copies columns of inputs to columns of outputs."""
     zero = dtype(0)
 
     @outline
     def forward(step, work):
         compact()
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
-        first, size, end = step.option, step.size_in, step.option + step.size_in
+        count, source, target = columns_of(step)
         for i in range(work.samples):
-            begin, row = i * step.width_out, i * step.width_in
-            copy(outputs[begin + first : begin + end], inputs[row : row + size])
-            if end == step.size_out:
-                fill(outputs[begin + end : begin + step.width_out], zero)
+            begin, row = i * step.width_out + target, i * step.width_in + source
+            copy(outputs[begin : begin + count], inputs[row : row + count])
+            if target + count == step.size_out:
+                fill(outputs[begin + count : (i + 1) * step.width_out], zero)
 
     return forward
 
@@ -70,58 +81,21 @@ def make_backward(dtype: type) -> Callable[..., None]:
         compact()
         if not wants_inputs(step, work):
             return
-        inputs, outputs, size = input_slopes(step, work), output_slopes(step, work), step.size_in
+        inputs, outputs = input_slopes(step, work), output_slopes(step, work)
+        count, source, target = columns_of(step)
         if step.adds == 0:
             fill(inputs, zero)
         for i in range(work.samples):
-            begin, row = i * step.width_out + step.option, i * step.width_in
-            add_to(inputs[row : row + size], outputs[begin : begin + size])
+            begin, row = i * step.width_out + target, i * step.width_in + source
+            add_to(inputs[row : row + count], outputs[begin : begin + count])
 
     return backward
 
 
 COPY = Kind("copy", make_copy, make_backward)
 ADD = Kind("add", make_add, make_backward)
-
-
-@functools.cache
-def make_take(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`: copies the columns from `step.option` on."""
-    zero = dtype(0)
-
-    @outline
-    def forward(step, work):
-        compact()
-        outputs, inputs, size = outputs_of(step, work), inputs_of(step, work), step.size_out
-        for i in range(work.samples):
-            begin, row = i * step.width_out, i * step.width_in + step.option
-            copy(outputs[begin : begin + size], inputs[row : row + size])
-            fill(outputs[begin + size : begin + step.width_out], zero)
-
-    return forward
-
-
-@functools.cache
-def make_take_back(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)`, see `Kind`, of the columns that were copied."""
-    zero = dtype(0)
-
-    @outline
-    def backward(step, work):
-        compact()
-        if not wants_inputs(step, work):
-            return
-        inputs, outputs, size = input_slopes(step, work), output_slopes(step, work), step.size_out
-        if step.adds == 0:
-            fill(inputs, zero)
-        for i in range(work.samples):
-            begin, row = i * step.width_out, i * step.width_in + step.option
-            add_to(inputs[row : row + size], outputs[begin : begin + size])
-
-    return backward
-
-
-TAKE = Kind("part", make_take, make_take_back)
+#: Copies some columns of a tensor to one of its own.
+TAKE = Kind("part", make_copy, make_backward)
 
 
 class Concatenate(Graph):

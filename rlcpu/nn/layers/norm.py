@@ -83,6 +83,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
     @outline
     def forward(step, work):
+        """Normalise, scale and shift the numbers of each sample or pixel."""
         floor = zero if step.floor != 0 else no_floor
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
         size, parameters = group_of(step), parameters_of(step, work)
@@ -128,6 +129,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
     @outline
     def backward(step, work):
+        """Add gradients of gains and shifts; overwrite z by derivatives by x."""
         rows, slopes, size = inputs_of(step, work), output_slopes(step, work), group_of(step)
         parameters, gradients = parameters_of(step, work), gradients_of(step, work)
         shifts, count = parameters.size // 2, step.size_in // size
