@@ -62,6 +62,7 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
         return ThreadLane(min(first + row, sizes[0] - 1), 0), row, number % width
 
     def read(arrays, sizes, shift, thread_lane, first, begin, step):
+        """Return the coefficients of one row of a thread's system."""
         # Of transposed systems lower[k] is upper[k-1]. What is ignored may be any number.
         lane, _, i = spot(sizes, thread_lane, first, step)
         last = sizes[1] - 1
@@ -194,6 +195,7 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
 
     @kernel(exact=True)
     def solve_systems(arrays, lengths, sizes, shift, pivots, out, status):
+        """Solve a system with each thread, and write its solution and status."""
         tile, systems = cuda.shared.array(shape, dtype), sizes[0] * sizes[2]
         for first in range(cuda.blockIdx.x * WARP, systems, cuda.gridsize(1)):
             number = min(first + cuda.threadIdx.x, systems - 1)

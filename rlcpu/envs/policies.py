@@ -207,6 +207,7 @@ def _loop_uniform_allowed(size: int) -> Callable[..., Any]:
     i32 = np.int32
 
     def act(observation, params, uniforms, mask):
+        """Draw one of the allowed actions, each with the same probability."""
         count, before, action = 0.0, 0.0, i32(0)
         for k in range(size):
             count += 1.0 if mask[k] else 0.0

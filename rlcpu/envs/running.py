@@ -190,6 +190,7 @@ def _check_choices(chosen: Array, view: ObservationView) -> Array:
 
 
 def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> Array:
+    """Return the inputs, (n, inputs) float32, of observations with several parts, after a check."""
     names = [part.name for part in view.parts]
     if not names or set(observations) != set(names):
         expected = f"the parts {', '.join(names)}" if names else "an array"

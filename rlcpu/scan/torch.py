@@ -66,6 +66,7 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
+        """Return gradients of the arguments from the gradient of the solution."""
         lower, diagonal, upper, x = ctx.saved_tensors
         if torch.is_grad_enabled():
             gradients = _differentiable(lower, diagonal, upper, x, grad, ctx.axis)

@@ -82,6 +82,7 @@ def handler(function: Callable[[list[Array], list[Array]], None]) -> Any:
     """
 
     def call(pointer: Any) -> int | None:
+        """Answer a call of XLA: its question for the version, or a computation."""
         frame = pointer.contents
         extension = frame.extension
         if extension and extension.contents.type == _METADATA:

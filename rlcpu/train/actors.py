@@ -526,6 +526,7 @@ def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
 
 
 def _normalisation_of(space: Any) -> tuple[Array, Array]:
+    """Return mean and scale, (inputs,) float32, that map the bounds of a space to [-1, 1]."""
     if not isinstance(space, Box):
         size = num_inputs(space)
         return np.zeros(size, np.float32), np.ones(size, np.float32)

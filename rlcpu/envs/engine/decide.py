@@ -200,6 +200,7 @@ def _make_prepare(
 
     @merge
     def prepare(state, words, params, policy, count, number, scratch):
+        """Write the inputs of lanes, run the networks, and return where outputs lie."""
         settings = policy.settings
         job, lanes = job_at(settings[NETWORK]), 1 if count == 1 else (count + 15) // 16 * 16
         first, first_value, units, end = rows_of(settings)
@@ -308,6 +309,7 @@ def _make_write_ones(
 
     @merge
     def write_ones(state, params, policy, lanes, count, scratch):
+        """Write the places of ones, or all inputs where there are too many."""
         job, has_few_ones = job_at(policy.settings[NETWORK]), False
         inputs, rows_begin = job.size, scratch.size - mask_size - size * LANES
         starts_begin = rows_begin - STARTS * LANES
@@ -370,6 +372,7 @@ def _make_find(env: Structure) -> Callable[..., Any]:
 
     @inline
     def find_choice(rows, lanes, count, inputs, starts, columns, most):
+        """Write the one input of each lane that its choice makes one."""
         choices, num_ones = rows.view(np.int32), 0
         for i in range(lanes):
             starts[i] = num_ones
@@ -381,6 +384,7 @@ def _make_find(env: Structure) -> Callable[..., Any]:
 
     @inline
     def find_cells(rows, lanes, count, inputs, starts, columns, most):
+        """Write the cells of each lane's planes that are one."""
         words, num_ones = rows.view(np.uint32), 0
         for i in range(lanes):
             starts[i] = num_ones
@@ -442,6 +446,7 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
 
     @inline
     def see_planes(rows, lanes, inputs, mean, scale):
+        """Write each cell of all lanes, normalised, a row for each cell."""
         words, cells = rows.view(np.uint32), mean.size // max(num_planes, 1)
         for k in range(mean.size):
             off, on = normalise(zero, mean[k], scale[k]), normalise(one, mean[k], scale[k])

@@ -70,6 +70,7 @@ def check_group(space: Dict, is_written: bool) -> str:
 
 
 def _fault_of_returned(part: Any) -> str:
+    """Describe the part that was expected where `observe` returns parts; "" for a right one."""
     wanted = "a float32 Box of one axis, Discrete, MultiDiscrete of one axis or MultiBinary"
     if isinstance(part, Discrete):
         return ""
@@ -86,6 +87,7 @@ def _fault_of_returned(part: Any) -> str:
 
 
 def _fault_of_written(part: Any) -> str:
+    """Describe the part that was expected where `observe` writes; "" for a right one."""
     wanted = f"a Box of float32, {', '.join(_WRITTEN)}, Discrete, MultiDiscrete or MultiBinary"
     if isinstance(part, Discrete):
         return ""
@@ -102,6 +104,7 @@ def written_layout(space: Dict) -> ArrayLayout:
 
 
 def _written_fields(space: Dict) -> Iterator[ArrayField]:
+    """Yield the fields of the `out` into which `observe` writes a group, one for each part."""
     for name, part in space.items():
         if isinstance(part, Discrete):
             yield ArrayField(name, np.int32, ())

@@ -41,7 +41,10 @@ def make_pack(count: int) -> Any:
 
     @intrinsic
     def pack(typing_context, mask):
+        """Type and emit the packing: action k is bit `k % 32` of row `k // 32`."""
+
         def generate(context, builder, signature, args):
+            """Emit the words, bit by bit, and their view as float32."""
             words = [ir.Constant(_WORD, 0)] * kind.count
             for k in range(count):
                 bit = context.cast(

@@ -393,8 +393,11 @@ def _expand_kernels(cells: int) -> Kernels:
     half, high = np.uint64(32), cells > 64
 
     def make(parallel: bool) -> Any:
+        """Compile the expansion for one core or for all."""
+
         @kernel(parallel=parallel, subject="observations")
         def expand(words, stride, word_stride, numbers):
+            """Write the bits of all boards as numbers, block by block of observations."""
             n, planes, size = numbers.shape
             flat = numbers.reshape(-1)
             for block in prange((n + SIDE_BY_SIDE - 1) // SIDE_BY_SIDE):

@@ -152,6 +152,7 @@ def _compile_block(
     widen = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
 
     def run(frame, num_steps, num_envs, number):
+        """Run all steps of block `number`; see `_compile_block`."""
         widen()
         env, policy = open_env(frame, number), open_policy(frame)
         outputs = open_outputs(frame, number)
@@ -188,6 +189,7 @@ def _make_driver(is_sums: bool) -> Kernels:
     to_tuple = inline_exact((lambda sums: (sums,)) if is_sums else (lambda records: records))
 
     def run_blocks(address, env, policy, num_steps, num_envs, outputs):
+        """Run all blocks, and return a code; see `Rollouts`."""
         words, clock = env[1], env[4]
         waiting = count_waiting(words, num_envs)
         if waiting > 0:
@@ -246,6 +248,7 @@ def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
 
     @inline
     def open_env(frame, number):
+        """Return views of the arrays that a frame names, of one block."""
         arrays = open_all(frame)
         return EnvArrays(
             arrays.real[number * real : (number + 1) * real],
@@ -368,6 +371,7 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
 
     @merge
     def save(rows, sums, step, num_steps, place, count):
+        """Copy the rows of one step to their places."""
         if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
             for k in range(4):
                 total = 0.0
@@ -509,6 +513,7 @@ def _make_save(env: Structure, dtype: type) -> Callable[..., None]:
 
     @merge
     def save(rows, records, step, num_steps, place, count):
+        """Copy the rows of one step to their places."""
         half = records.flags.shape[0] // 2
         copy(rows.log_probs, 0, records.log_probs, place, count)
         copy(rows.values, 0, records.values, place, count)

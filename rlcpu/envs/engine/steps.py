@@ -308,6 +308,7 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
 
     @env_kernel(env, dtype)
     def reset_batch(state, words, mask, numbers, clock):
+        """Draw new states of the environments of a mask; see `reset_kernel`."""
         params, counter = unpack(numbers), clock[0]
         for block in range(state.shape[0]):
             rows, word, is_reset = state[block], words[block], mask[block * LANES :]

@@ -313,6 +313,7 @@ def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int
 
     @kernel(subject="policies")
     def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
+        """Draw actions of all environments from inputs of the head, (N, inputs)."""
         constants = unpack(params)
         for i in range(keys.size):
             seen, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))

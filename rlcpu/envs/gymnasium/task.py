@@ -120,6 +120,7 @@ def _convert_observed(id: str, space: Any) -> Any:
 
 
 def _convert_part(id: str, name: str, space: Any) -> Any:
+    """Return the space of ours for one of Gymnasium's; TypeError where there is none."""
     if isinstance(space, Discrete):
         return Discrete(int(space.n), start=int(space.start))
     if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1 and space.nvec.size:

@@ -147,6 +147,7 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
 
     @inline_exact
     def simulate(m, d, ctrl, action):
+        """Step a simulation, and tell whether MuJoCo counted no warning."""
         # A mjData serves many simulations: its counters may be those of another one. MuJoCo sets
         # them to 0 as it resets a simulation, and warns of what it counts as the first one.
         a, b, c = counters(d)
@@ -213,6 +214,7 @@ def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
     @inline_exact
     def begin(m, d, i, arrays, data, params):
+        """Start a new episode of simulation i: draw parameters and a state."""
         stream, uniforms = arrays.streams[i], arrays.uniforms[i]
         if randomizes and not is_bad(arrays.physics[i]):
             load(m, arrays.nominal[i])

@@ -133,6 +133,7 @@ def drivers() -> Kernels:
     """
 
     def run_blocks(forward, backward, task, size, blocks):
+        """Filter each block of series, and smooth it if `backward` is an address."""
         here = place_of_view(view(task))
         for block in prange(blocks):
             memory = np.zeros(size + LINE, np.uint8)

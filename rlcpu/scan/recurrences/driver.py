@@ -136,6 +136,7 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
 
     @inline_exact
     def columns(plan, options, outer, lane, width):
+        """Compute all steps of `width` lanes from `lane` on."""
         compact()
         steps, direction, streamed = plan.num_steps, plan.direction, plan.streamed
         room = (width + full - 1) // full * full
@@ -218,6 +219,7 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
 
     @inline_exact
     def finish(plan, piece, area, options):
+        """Compute the results of a piece from its y, and write them."""
         compact()
         streamed, (outer, width, step, count) = plan.streamed, piece
         for row in range(width):
@@ -244,6 +246,7 @@ def make_connect(cuts: bool, dtype: Any) -> Any:
 
     @called
     def connect(area, count, direction, carried, products):
+        """Compute y of a piece step by step, in tiles of steps and rows that are transposed."""
         y, product = load(carried, 0, REGISTERS), load(products, 0, REGISTERS)
         number = (count + full - 1) // full
         a, b = area.tiles, shifted(area.tiles, square)
@@ -279,6 +282,7 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
 
     @inline_exact
     def rows(plan, options, outer, width):
+        """Compute all steps of `width` rows from `outer` on, a piece after the other."""
         compact()
         steps, direction = plan.num_steps, plan.direction
         size = (2 + sees) * plane + 2 * square + (3 + sees) * group + 2 * full
@@ -329,6 +333,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
     @inline_exact
     def windows(plan, options, outer, lane, width, begin):
+        """Compute the windows that begin with the steps from `begin` on."""
         compact()
         n, last, room = plan.window, plan.num_steps - 1, 1 if is_rows else WIDE * full
         stop = min(begin + plan.span, last + 1)
@@ -381,6 +386,7 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
         body = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
 
     def scan(plan, numbers, number):
+        """Compute the blocks of one thread."""
         compact()
         options = dtype(numbers[0]), dtype(numbers[1]), dtype(numbers[2])
         if has_windows:

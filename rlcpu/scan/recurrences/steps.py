@@ -108,6 +108,7 @@ def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
 
     @inline_exact
     def arrays_at(plan, outer, step, lane):
+        """Return the places of all arrays at one step of a lane."""
         x = plan.steps
         return Step(
             reward=place(x.reward, outer, step, lane, number),
@@ -123,6 +124,7 @@ def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
 
     @inline_exact
     def read(x, by, count):
+        """Load the numbers of a step for `count` lanes."""
         return Step(
             reward=numbers(x.reward, by, count),
             value=numbers(x.value, by, count),
@@ -137,6 +139,7 @@ def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
 
     @inline_exact
     def prefetch_arrays(x, by):
+        """Prefetch the lines of all arrays at a step."""
         if is_read.reward:
             prefetch(x.reward, by)
         if is_read.value:
@@ -175,6 +178,7 @@ def make_read_after(rule: Rule) -> Any:
 
     @inline_exact
     def read_after(memory, by, distance):
+        """Load the fields of the step after this one that the rule reads."""
         return Step(
             reward=0,
             value=load(memory, by + row.value * distance, 1),
