@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.calls import kind_of, make_call, make_numbered_call, view
-from rlcpu.kernels.compile import inline, inline_exact, kernel, outline
+from rlcpu.kernels.compile import inline, inline_exact, kernel, merge, outline
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import mix
 from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
@@ -220,9 +220,54 @@ class WorkerTurn(NamedTuple):
 
 @functools.cache
 def make_order(dtype: type) -> Callable[..., None]:
-    """Make `order(frame, epoch, minibatch)`: it chooses samples, and writes moments of columns.
+    """Make `order(frame, epoch, minibatch)`, which chooses the samples of a minibatch.
 
-    Whole sequences are chosen; those of a chunk lie time step after time step.
+    It writes their numbers to the minibatch's part of `space.indices`, and mean and inverse
+    deviation of the columns that minibatches standardise to `space.moments`.
+    """
+    write_moments = make_write_moments(dtype)
+
+    @outline
+    def order(frame, epoch, minibatch):
+        settings, count = frame.settings, frame.space.indices.size
+        begin = minibatch * settings.minibatch
+        samples = frame.space.indices[begin : min(begin + settings.minibatch, count)]
+        choose_sequences(settings, epoch, count, begin // settings.steps, samples)
+        write_moments(frame, minibatch, samples, count)
+
+    return order
+
+
+@merge
+def choose_sequences(settings, epoch, count, first, samples):
+    """Write the samples of whole sequences, those from number `first` on of the epoch's order.
+
+    The samples of a chunk lie time step after time step, as networks with memory read them.
+    """
+    steps, bits = settings.steps, 0
+    num_sequences, a, b = count // steps, u32(0), u32(0)
+    if settings.is_shuffled:
+        bits = bits_of(num_sequences)
+        epochs = settings.counters[1] + epoch
+        a, b = mix(settings.key_low, settings.key_high, u32(epochs))
+    in_chunk, abreast = settings.chunk // steps, settings.abreast
+    for k in range(samples.size // steps):
+        sequence = first + k
+        if settings.is_shuffled:
+            sequence = np.int64(shuffled(sequence, num_sequences, bits, a, b))
+        chunk_first = k // in_chunk * in_chunk
+        place = chunk_first * steps + k - chunk_first
+        stride = min(in_chunk, samples.size // steps - chunk_first)
+        row, column = sequence // abreast * steps, sequence % abreast
+        for t in range(steps):
+            samples[place + t * stride] = (row + t) * abreast + column
+
+
+@functools.cache
+def make_write_moments(dtype: type) -> Callable[..., None]:
+    """Make `write_moments(frame, minibatch, samples, count)`, of the columns to standardise.
+
+    It writes mean and inverse deviation over the samples of a minibatch; 0 and 1 for one sample.
     """
     zero, one, like = dtype(0), dtype(1), np.float32(0)
 
@@ -242,30 +287,9 @@ def make_order(dtype: type) -> Callable[..., None]:
             total += (column[samples[i]] - mean) ** 2
         return np.sqrt(total / max(samples.size - 1, 1)) + 1e-8
 
-    @outline
-    def order(frame, epoch, minibatch):
+    @merge
+    def write_moments(frame, minibatch, samples, count):
         space, settings = frame.space, frame.settings
-        count = space.indices.size
-        begin = minibatch * settings.minibatch
-        samples = space.indices[begin : min(begin + settings.minibatch, count)]
-        steps, bits = settings.steps, 0
-        sequences, first = count // steps, begin // steps
-        a = b = u32(0)
-        if settings.is_shuffled:
-            bits = bits_of(sequences)
-            epochs = settings.counters[1] + epoch
-            a, b = mix(settings.key_low, settings.key_high, u32(epochs))
-        width, abreast = settings.chunk // steps, settings.abreast
-        for k in range(samples.size // steps):
-            chosen = first + k
-            if settings.is_shuffled:
-                chosen = np.int64(shuffled(chosen, sequences, bits, a, b))
-            together = k // width * width
-            place = together * steps + k - together
-            stride = min(width, samples.size // steps - together)
-            row, column = chosen // abreast * steps, chosen % abreast
-            for t in range(steps):
-                samples[place + t * stride] = (row + t) * abreast + column
         for k in range(settings.standardised.size):
             moments = space.moments[minibatch, k]
             moments[0], moments[1] = zero, one
@@ -276,7 +300,7 @@ def make_order(dtype: type) -> Callable[..., None]:
                 moments[0] = dtype(mean)
                 moments[1] = dtype(1.0 / deviation_of(column, samples, mean))
 
-    return order
+    return write_moments
 
 
 # ---------------------------------------------------------------- gradients

@@ -55,9 +55,9 @@ def sample(outputs: Any, settings: Any) -> tuple[Any, Any]:
 
 def critic(batch: Any, nets: Any, settings: Any) -> Any:
     """Return the loss of the critics, and statistics; algorithm 1, line 12."""
-    seen = next_of(batch, settings)
-    action, log_prob = sample(nets.actor(seen), settings)
-    value = least_value((nets.target1, nets.target2), seen, action)
+    next_observation = next_of(batch, settings)
+    action, log_prob = sample(nets.actor(next_observation), settings)
+    value = least_value((nets.target1, nets.target2), next_observation, action)
     value, log_prob = (following(each, batch, settings) for each in (value, log_prob))
     alpha = nn.each(exponential, nets.log_temperature)
     target = nn.each(

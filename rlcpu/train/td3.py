@@ -52,15 +52,15 @@ def smoothed(mean: float, noise: float, deviation: float, bound: float) -> float
 
 def critic(batch: Any, nets: Any, settings: Any) -> Any:
     """Return the loss of the critics, and statistics; algorithm 1."""
-    seen = next_of(batch, settings)
-    mean = nets.target_actor(seen)
+    next_observation = next_of(batch, settings)
+    mean = nets.target_actor(next_observation)
     deviation, bound = settings.target_noise, settings.target_noise_clip
     action = nn.each(smoothed, mean, nn.normal(mean), deviation, bound) * settings.movable
     critics, targets = (
         [getattr(nets, f"{kind}{k + 1}") for k in range(settings.num_critics)]
         for kind in ("critic", "target")
     )
-    value = following(least_value(targets, seen, action), batch, settings)
+    value = following(least_value(targets, next_observation, action), batch, settings)
     target = nn.each(bootstrap, batch.reward, batch.discount, batch.terminated, value)
     return critics_loss(batch, critics, target)
 
