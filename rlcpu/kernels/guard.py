@@ -104,13 +104,36 @@ def write_item(typing_context, table, index, value):
             put(context, builder, (values[0], position, values[2]))
             return context.get_dummy_value()
         target = get(context, builder, (values[0], position))
-        fits = _fits(context, builder, (part, target), (value_kind, values[2]))
+        pair = (part, target), (value_kind, values[2])
+        fits = _fits(context, builder, *pair)
+        if part.ndim == value_kind.ndim == 1:
+            is_row = _is_row_of(context, builder, *pair)
+            fits = builder.and_(fits, builder.not_(is_row))
+            with builder.if_then(is_row):
+                _copy_row(context, builder, *pair)
         context.nrt.decref(builder, part, target)
         with builder.if_then(fits):
             put(context, builder, (values[0], position, values[2]))
         return context.get_dummy_value()
 
     return types.void(table, index, value_kind), generate
+
+
+@intrinsic
+def fit(typing_context, target, value):
+    """Return what `target += value` adds: to an array of whole numbers one of the array's dtype.
+
+    Numba refuses an int64 there, which NumPy takes from a Python number.
+    """
+    kind = types.unliteral(value)
+    if isinstance(target, types.Array) and isinstance(target.dtype, types.Integer):
+        kind = target.dtype if isinstance(kind, types.Integer) else kind
+
+    def generate(context, builder, signature, values):
+        number = context.cast(builder, values[1], value, kind)
+        return hooks.borrowed(context, builder, kind, number)
+
+    return kind(target, value), generate
 
 
 def _fits(context: Any, builder: Any, target: Any, source: Any) -> Any:
@@ -132,6 +155,53 @@ def _fits(context: Any, builder: Any, target: Any, source: Any) -> Any:
         one = builder.icmp_signed("==", source_size, source_size.type(1))
         fits = builder.and_(fits, builder.or_(same, one))
     return fits
+
+
+def _is_row_of(context: Any, builder: Any, target: Any, source: Any) -> Any:
+    """Emit whether `_copy_row` can write an array of one axis into another.
+
+    Both are of one length, and of the same stride unless they are of different dtypes and so of
+    different memory. The arguments are those of `_fits`.
+    """
+    into, of = (
+        cgutils.create_struct_proxy(kind)(context, builder, array)
+        for kind, array in (target, source)
+    )
+    facts = [(into.shape, of.shape)]
+    if target[0].dtype == source[0].dtype:
+        facts.append((into.strides, of.strides))
+    same = [
+        builder.icmp_signed("==", *(builder.extract_value(each, 0) for each in fact))
+        for fact in facts
+    ]
+    return functools.reduce(builder.and_, same)
+
+
+def _copy_row(context: Any, builder: Any, target: Any, source: Any) -> None:
+    """Emit a loop that copies the numbers of an array of one axis, also where the two overlap.
+
+    Numba's way allocates memory for those that overlap, as those of `queue[0:3] = queue[1:4]` do.
+    """
+    into, of = (
+        cgutils.create_struct_proxy(kind)(context, builder, array)
+        for kind, array in (target, source)
+    )
+    (count,) = cgutils.unpack_tuple(builder, into.shape)
+    first, last = (builder.ptrtoint(array.data, cgutils.intp_t) for array in (into, of))
+    is_forward = builder.icmp_unsigned("<=", first, last)
+    with cgutils.for_range(builder, count) as loop:
+        from_end = builder.sub(builder.sub(count, count.type(1)), loop.index)
+        place = builder.select(is_forward, loop.index, from_end)
+        to, at = (
+            cgutils.get_item_pointer2(
+                context, builder, array.data, cgutils.unpack_tuple(builder, array.shape),
+                cgutils.unpack_tuple(builder, array.strides), kind.layout, [place],
+            )
+            for array, (kind, _) in ((into, target), (of, source))
+        )  # fmt: skip
+        item = context.unpack_value(builder, source[0].dtype, at)
+        item = context.cast(builder, item, source[0].dtype, target[0].dtype)
+        context.pack_value(builder, target[0].dtype, item, to)
 
 
 def _index_inside(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
@@ -186,7 +256,8 @@ def _accessed(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
     """Return the statement, or those that do the same with `read_item` or `write_item`."""
     variables = hooks.item_access(statement)
     if variables is None:
-        yield hooks.named_constant(statement)
+        fitted = hooks.fit_operand(fit, statement, scope)
+        yield from fitted or (hooks.named_constant(statement),)
     else:
         function = read_item if len(variables) == 2 else write_item
         yield from hooks.call_before(function, variables, statement, scope)

@@ -561,6 +561,31 @@ def call_before(function: Any, variables: Any, statement: Any, scope: Any) -> It
     yield ir.Assign(ir.Expr.call(callee, variables, (), loc), target, loc)
 
 
+#: Operators that are written `x += y`, but for those whose results are floats.
+_IN_PLACE = {
+    *(operator.iadd, operator.isub, operator.imul, operator.ifloordiv, operator.imod),
+    *(operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift),
+}
+
+
+def fit_operand(function: Any, statement: Any, scope: Any) -> Iterator[Any] | None:
+    """Statements `z = function(x, y)` and `x += z` in the place of `x += y`; None of others."""
+    expression: Any = getattr(statement, "value", None)
+    is_in_place = isinstance(expression, ir.Expr) and expression.op == "inplace_binop"
+    if not is_in_place or expression.fn not in _IN_PLACE:
+        return None
+    loc, (x, y) = statement.loc, (expression.lhs, expression.rhs)
+    callee, fitted = scope.redefine("$fit", loc), scope.redefine("$fitted", loc)
+    operation = ir.Expr.inplace_binop(expression.fn, expression.immutable_fn, x, fitted, loc)
+    return iter(
+        (
+            ir.Assign(ir.Global("fit", function, loc), callee, loc),
+            ir.Assign(ir.Expr.call(callee, (x, y), (), loc), fitted, loc),
+            ir.Assign(operation, statement.target, loc),
+        )
+    )
+
+
 def constant_power(statement: Any, state: Any) -> tuple[Any, int] | None:
     """Variable x and whole constant n of `y = x ** n`; None of other statements."""
     expression: Any = getattr(statement, "value", None)

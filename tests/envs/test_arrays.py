@@ -322,6 +322,67 @@ def test_check_names_indices_outside() -> None:
     assert any("test_arrays.py" in message for message in messages)
 
 
+# ---------------------------------------------------------------- whole arrays
+
+
+class Rows(State):
+    """Arrays of every dtype of whole numbers below 64 bits, and of floats."""
+
+    u8: Array[np.uint8, 2, 3]
+    i8: Array[np.int8, 5]
+    i16: Array[np.int16, 5]
+    heat: Array[float, 5]
+    flow: Array[float, 5]
+    many: int
+    most: int
+    place: int
+    is_any: bool
+
+
+def write_rows(state, action, params):
+    state.u8[1] += 1
+    row = state.u8[0]
+    row += action
+    state.u8[:, 2] *= 3
+    state.i8[:] -= 2
+    state.i16[1:4] //= 2
+    state.i16[:] = state.i16 + state.i8[0:5] + 1
+    state.i8[0:4] = state.i8[1:5]  # a queue, and one that goes back
+    state.i16[1:5] = state.i16[0:4]
+    state.flow[:] = state.flow[::-1]
+    state.heat[:] = state.flow[0:5] + 0.5
+    state.heat[0:4] = state.heat[1:5] * 2.0
+    state.many = state.u8.sum() - 100
+    state.most = state.u8[1].max() - 1 - state.u8.max()
+    state.place = state.heat.argmax() - state.flow.argmin()
+    state.is_any = state.i8.any() and not state.i8.all()
+    return state.heat.sum(), state.u8.min() > 200
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data(), action=st.integers(0, 1))
+def test_whole_arrays_are_as_in_plain_python(data: st.DataObject, action: int) -> None:
+    """Also where what is written overlaps with what is read."""
+    rows = dataclasses.replace(
+        cells, id="Rows-v0", state=Rows, step=write_rows, reset=quiet, observe=one
+    )
+    env, state = rlcpu.make_vec(rows, 1), Rows()
+    env.reset(seed=0)
+    for field in rows.state.fields:
+        if field.shape:
+            numbers = st.lists(st.integers(0, 40), min_size=field.size, max_size=field.size)
+            values = np.reshape(data.draw(numbers), field.shape)
+            getattr(state, field.name)[...] = values
+            setattr(env.state, field.name, values[None])
+    reward, terminated = write_rows(state, action, None)
+    _, rewards, ends, *_ = env.step(np.array([action]))
+    assert (rewards[0], ends[0]) == (reward, terminated)
+    for field in rows.state.fields:
+        np.testing.assert_array_equal(
+            getattr(env.state, field.name)[0], np.asarray(getattr(state, field.name))
+        )
+
+
 # ---------------------------------------------------------------- what is refused
 
 

@@ -289,6 +289,26 @@ def check_preparing() -> None:
     assert [field for field in fields if field] == [("total", types.float64, types.float64)]
 
 
+@intrinsic
+def twice_y(typing, x, y):
+    """`2 * y`, of whole numbers."""
+    return y(x, y), lambda context, builder, signature, args: builder.add(args[1], args[1])
+
+
+def check_fit_operand() -> None:
+    """What is added in place goes through a function; other statements stay."""
+
+    def fit(statement, scope, state):
+        yield from hooks.fit_operand(twice_y, statement, scope) or (statement,)
+
+    @numba.njit(pipeline_class=hooks.linked_compiler(prepare=fit), **LINKED)
+    def add(x, y):
+        x += y
+        return x - y
+
+    assert numba.njit(lambda x, y: add(x, y))(10, 3) == 13
+
+
 def check_constant_power() -> None:
     found = []
 
@@ -495,6 +515,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_targets: "refresh_target processor",
     check_rewriting: "assigned table_read call_instead",
     check_preparing: "item_access call_before named_constant written_field",
+    check_fit_operand: "fit_operand",
     check_constant_power: "constant_power",
     check_linked_compiler: "linked_compiler",
     check_linked_callees: "linked_callees",

@@ -266,6 +266,10 @@ class Numbers(np.ndarray[Any, Any]):
         found = super().__getitem__(index)
         return found.item() if isinstance(found, np.generic) else found
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        """Return what a ufunc or a method such as `sum` made: a number as Python's."""
+        return array.item() if return_scalar else array.view(Numbers)
+
     def __setitem__(self, index: Any, value: Any) -> None:
         if fault := _fault_of_numbers(self.dtype, np.asarray(value)):
             raise TypeError(f"the array {fault}")

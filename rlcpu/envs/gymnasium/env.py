@@ -37,7 +37,8 @@ class GymnasiumEnv(VectorEnv):
     Args:
         env: a `gymnasium.vector.VectorEnv`, or a `gymnasium.Env`. Observations: a `Box`,
             `Discrete`, `MultiBinary`, `MultiDiscrete` of one axis, or a `Dict` of these; actions:
-            `Discrete`, or a `Box` or `MultiDiscrete` of one axis.
+            `Discrete`, or a `Box` or `MultiDiscrete` of one axis. Floats are kept as float32, also
+            those of a float64 `Box`.
         autoreset_mode: of a vector environment whose metadata does not tell it.
 
     Attributes:
