@@ -90,7 +90,7 @@ class Here:
         return call
 
     def revive(self) -> Any:
-        return self.shard.standing()
+        return self.shard.status()
 
 
 def restarts(cluster: Any, count: int) -> Iterator[tuple[float, float]]:

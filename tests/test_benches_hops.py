@@ -33,4 +33,4 @@ def test_each_size_is_added_and_drawn(monkeypatch):
     assert {name: set(of_size) for name, of_size in found.items()} == {
         name: {hops.ITEM_BYTES, 8 * hops.ITEM_BYTES} for name in ("add", "draw")
     }
-    assert shard.standing().added == 9 * hops.ROUNDS
+    assert shard.status().added == 9 * hops.ROUNDS

@@ -12,7 +12,7 @@ from rlcpu.distributed.limiter import SamplesPerInsert
 from rlcpu.distributed.remote import LostArgumentError, LostError, Remote, StoreFullError
 from rlcpu.distributed.replay import EmptyError, ShardedReplay
 from rlcpu.distributed.rollouts import RolloutCollector
-from rlcpu.distributed.shard import Drawn, ReplayShard, Standing, Updated
+from rlcpu.distributed.shard import Drawn, ReplayShard, ShardStatus, Updated
 
 __all__ = [
     "Cluster",
@@ -29,8 +29,8 @@ __all__ = [
     "ReplayShard",
     "RolloutCollector",
     "SamplesPerInsert",
+    "ShardStatus",
     "ShardedReplay",
-    "Standing",
     "StoreFullError",
     "Updated",
 ]

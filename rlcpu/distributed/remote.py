@@ -51,7 +51,7 @@ class Remote(Protocol):
         """Tell whether `result` would not wait."""
 
     def revive(self) -> Any:
-        """Wait until the process is back after its death, and return its greeting."""
+        """Wait until the process is back after its death, and return the state of its handshake."""
 
 
 def wait_for_room(

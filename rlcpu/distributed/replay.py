@@ -17,7 +17,7 @@ from rlcpu.distributed.remote import (
     StoreFullError,
     wait_for_room,
 )
-from rlcpu.distributed.shard import Drawn, Standing, Updated
+from rlcpu.distributed.shard import Drawn, ShardStatus, Updated
 from rlcpu.kernels.checks import check_seed
 from rlcpu.replay.backend import find
 from rlcpu.replay.checks import check_count, check_number, take_numbers
@@ -142,9 +142,9 @@ class ShardedReplay:
         self._stock: _Stock | None = None
         #: Slots, tickets and priorities, which go with the next message to each shard.
         self._unsent: list[deque[_Update]] = [deque() for _ in shards]
-        self._standings: list[Standing] = [shard.revive() for shard in shards]
+        self._statuses: list[ShardStatus] = [shard.revive() for shard in shards]
         #: Transitions of each shard that the ledger has as stored, and not as lost.
-        self._stored = [standing.added for standing in self._standings]
+        self._stored = [status.added for status in self._statuses]
         self.ledger.stored += sum(self._stored)
         self.ledger.requested += sum(self._stored)
         self._next = 0
@@ -156,7 +156,7 @@ class ShardedReplay:
 
     def sizes(self) -> list[int]:
         """Return how many transitions each shard holds, as far as is known here."""
-        return [standing.held for standing in self._standings]
+        return [status.held for status in self._statuses]
 
     # ------------------------------------------------------------ adding
 
@@ -197,9 +197,9 @@ class ShardedReplay:
 
     def _send(self, shard: int, size: int, block: tuple[Any, Any]) -> None:
         def send() -> Any:
-            standing = self._standings[shard]
-            number = standing.blocks + len(self._sent[shard])
-            return self._shards[shard].call("add", standing.life, number, *block)
+            status = self._statuses[shard]
+            number = status.blocks + len(self._sent[shard])
+            return self._shards[shard].call("add", status.life, number, *block)
 
         call = wait_for_room(send, self.ledger, self._let_go)
         self._sent[shard].append(_Sent(size, block, call))
@@ -233,7 +233,7 @@ class ShardedReplay:
 
     def _has_died(self, shard: int) -> bool:
         """Tell whether a shard died while nobody asked it, and is back."""
-        return bool(self._shards[shard].revive().life != self._standings[shard].life)
+        return bool(self._shards[shard].revive().life != self._statuses[shard].life)
 
     def _settle_one(self, shard: int, wait: bool) -> bool:
         """Take note of a shard's answers; whether it lives."""
@@ -251,17 +251,17 @@ class ShardedReplay:
         """Return the answer to the oldest block that was sent."""
         sent = self._sent[shard]
         try:
-            standing = self._shards[shard].result(sent[0].call)
+            status = self._shards[shard].result(sent[0].call)
         except LostArgumentError:
             size = sent.popleft().size
             self.ledger.on_the_way -= size
             self.ledger.lost_on_the_way += size
             self._send_again(shard)  # the shard takes nothing that comes after a gap
             return
-        if standing is None:  # meant for a life that has ended
+        if status is None:  # meant for a life that has ended
             raise LostError
         size = sent.popleft().size
-        self._standings[shard] = standing
+        self._statuses[shard] = status
         self._stored[shard] += size
         self.ledger.on_the_way -= size
         self.ledger.stored += size
@@ -280,26 +280,26 @@ class ShardedReplay:
         """
         self.ledger.priorities_applied += updated.applied
         self.ledger.priorities_dropped += count - updated.applied
-        known = self._standings[shard]
-        if updated.standing.life == known.life:
-            self._standings[shard] = known._replace(total=updated.standing.total)
+        known = self._statuses[shard]
+        if updated.status.life == known.life:
+            self._statuses[shard] = known._replace(total=updated.status.total)
 
     def _recover(self, shard: int) -> None:
         """Wait for a shard that died, count what went with it, and send what it had not stored."""
         ledger, sent = self.ledger, self._sent[shard]
-        life = self._standings[shard].life
-        self._standings[shard] = standing = self._shards[shard].revive()
-        ledger.shard_restarts += standing.life != life  # one death may lose several calls
+        life = self._statuses[shard].life
+        self._statuses[shard] = status = self._shards[shard].revive()
+        ledger.shard_restarts += status.life != life  # one death may lose several calls
         ledger.priorities_dropped += sum(count for count, _ in self._updates[shard])
         self._updates[shard].clear()
         # Blocks that it stored, saved, and did not live to tell of.
-        while sent and self._stored[shard] + sent[0].size <= standing.added:
+        while sent and self._stored[shard] + sent[0].size <= status.added:
             size = sent.popleft().size
             self._stored[shard] += size
             ledger.on_the_way -= size
             ledger.stored += size
-        ledger.lost_with_shards += self._stored[shard] - standing.added
-        self._stored[shard] = standing.added
+        ledger.lost_with_shards += self._stored[shard] - status.added
+        self._stored[shard] = status.added
         self._send_again(shard)
         self._count()
 
@@ -419,13 +419,13 @@ class ShardedReplay:
         )
 
     def _total(self) -> float:
-        return sum(standing.total for standing in self._standings)
+        return sum(status.total for status in self._statuses)
 
     def _ask(self, size: int) -> _Request:
         """Ask shards for transitions, in proportion to their weights."""
         if not self._total() > 0.0:
             raise EmptyError("sample: no shard holds a transition of a priority above zero")
-        shares = np.array([standing.total for standing in self._standings]) / self._total()
+        shares = np.array([status.total for status in self._statuses]) / self._total()
         counts = self._rng.multinomial(size, shares)
         calls, updates = {}, {}
         for shard in np.flatnonzero(counts).tolist():
@@ -472,7 +472,7 @@ class ShardedReplay:
         except StoreFullError:
             self.ledger.waits += 1
             answer = wait_for_room(draw_again, self.ledger, self._let_go)
-        if not len(answer.slots) and told.standing.life != self._standings[shard].life:
+        if not len(answer.slots) and told.status.life != self._statuses[shard].life:
             raise LostError("it died while nobody asked it")
         return answer
 

@@ -20,7 +20,7 @@ from rlcpu.replay.items import Items, spans
 Array = npt.NDArray[Any]
 
 
-class Standing(NamedTuple):
+class ShardStatus(NamedTuple):
     """Report of a shard on itself, which comes with every answer.
 
     Attributes:
@@ -43,11 +43,11 @@ class Updated(NamedTuple):
 
     Attributes:
         applied: how many reached their transition.
-        standing: of the shard after that.
+        status: of the shard after that.
     """
 
     applied: int
-    standing: Standing
+    status: ShardStatus
 
 
 class Drawn(NamedTuple):
@@ -133,24 +133,24 @@ class ReplayShard:
         """Return the items that are drawn, transitions or sequences; each has slot and ticket."""
         return self.buffer._items
 
-    def standing(self) -> Standing:
-        """Return the shard's `Standing`."""
+    def status(self) -> ShardStatus:
+        """Return the shard's `ShardStatus`."""
         buffer = self.buffer
         added = buffer.num_added * self._items.num_envs
-        return Standing(self._life, self._blocks, added, len(buffer), buffer.total_weight())
+        return ShardStatus(self._life, self._blocks, added, len(buffer), buffer.total_weight())
 
-    def handshake(self) -> tuple[str, Standing]:
-        """Return the version of rlcpu here, and the standing."""
-        return rlcpu.__version__, self.standing()
+    def handshake(self) -> tuple[str, ShardStatus]:
+        """Return the version of rlcpu here, and the status."""
+        return rlcpu.__version__, self.status()
 
     def add(
         self, life: int, number: int, block: Any, priorities: Array | None = None
-    ) -> Standing | None:
+    ) -> ShardStatus | None:
         """Store a block of transitions.
 
         Args:
-            life: of the `Standing` that the sender knows.
-            number: of the block: `Standing.blocks`, counted on.
+            life: of the `ShardStatus` that the sender knows.
+            number: of the block: `ShardStatus.blocks`, counted on.
             block: structured like the example, leaves (n, *shape); for sequences, (num_steps,
                 num_envs, *shape).
             priorities: (n,), or (num_sequences, num_envs) of those in the block that begin at the
@@ -158,7 +158,7 @@ class ReplayShard:
                 far.
 
         Returns:
-            The standing; None if the block was meant for another life, and is not stored.
+            The status; None if the block was meant for another life, and is not stored.
 
         Raises:
             TypeError, ValueError: see `ReplayBuffer.add`.
@@ -171,15 +171,15 @@ class ReplayShard:
         before = buffer.num_added
         buffer.add(block)
         self._blocks += 1
-        first, new, slots = self._name(before)
+        first, new, slots = self._issue_tickets(before)
         if priorities is not None and new.size:
             new_priorities = np.reshape(priorities, (-1, self._items.num_envs))[new - first]
             buffer.update_priorities(slots.ravel(), new_priorities.ravel())
         self._save_in_time()
-        return self.standing()
+        return self.status()
 
-    def _name(self, before: int) -> tuple[int, Array, Array]:
-        """Give tickets to the items that began with the steps added since so many.
+    def _issue_tickets(self, before: int) -> tuple[int, Array, Array]:
+        """Give tickets to the items that began with the steps after the first `before`.
 
         Returns:
             The number of the first item that began, the numbers (n,) of those that are whole, and
@@ -201,7 +201,7 @@ class ReplayShard:
         Before that, `update_priorities(*update)` for each of the updates.
         """
         applied = sum(self.update_priorities(*update).applied for update in updates)
-        return Updated(applied, self.standing()), self._draw(count)
+        return Updated(applied, self.status()), self._draw(count)
 
     def _draw(self, count: int) -> Drawn:
         """Draw from the buffer; nothing, with empty arrays, while no item has a weight."""
@@ -224,11 +224,11 @@ class ReplayShard:
         if there.any():
             buffer.update_priorities(slots[there], priorities[there])
         self._save_in_time()
-        return Updated(int(there.sum()), self.standing())
+        return Updated(int(there.sum()), self.status())
 
     # ------------------------------------------------------------ saving
 
-    def save(self) -> Standing:
+    def save(self) -> ShardStatus:
         """Write the changes so far to the folder."""
         if self._folder is not None:
             since, added = self._saved or (None, 0)
@@ -243,7 +243,7 @@ class ReplayShard:
             token = checkpoint.save(self._folder, header, sections, since)
             self._saved = token, self.buffer.num_added
         self._next_save = time.monotonic() + self._period
-        return self.standing()
+        return self.status()
 
     def _begun(self, before: int) -> Any:
         """Return ranges of slots of items that began with the steps added since so many."""

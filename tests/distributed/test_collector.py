@@ -84,9 +84,9 @@ def test_columns_are_those_of_the_example(env):
     options = {"capacity": 30, "example": example, "alpha": 1.0, "epsilon": 0.0}
     shard = ReplayShard(PrioritizedReplayBuffer, options)
     block, priorities, made = collector.collect(policy.state(), 20)
-    standing = shard.add(shard.standing().life, 0, block, priorities)
-    assert standing.added == made.size == 38
-    np.testing.assert_allclose(standing.total, priorities[-30:].sum(), rtol=1e-6)
+    status = shard.add(shard.status().life, 0, block, priorities)
+    assert status.added == made.size == 38
+    np.testing.assert_allclose(status.total, priorities[-30:].sum(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dueling", [False, True])

@@ -135,8 +135,8 @@ def test_the_death_of_rays_own_process_is_named():
 
 def test_what_a_method_raises_is_raised_here(start_replay):
     replay, shards = start_replay()
-    standing = shards[0].revive()
-    call = shards[0].call("add", standing.life, 0, {"x": np.arange(3)})
+    status = shards[0].revive()
+    call = shards[0].call("add", status.life, 0, {"x": np.arange(3)})
     with pytest.raises(ValueError, match="lacks field 'discount'"):
         shards[0].result(call)
     assert len(replay) == 0

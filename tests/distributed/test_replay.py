@@ -195,9 +195,9 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
     assert ledger.requested == added
     assert ledger.on_the_way == 0
     assert ledger.stored == added - ledger.lost_on_the_way
-    kept = [shard.object.standing() for shard in shards]
-    assert sum(standing.added for standing in kept) == ledger.stored - ledger.lost_with_shards
-    assert sum(standing.held for standing in kept) == ledger.held == len(replay)
+    kept = [shard.object.status() for shard in shards]
+    assert sum(status.added for status in kept) == ledger.stored - ledger.lost_with_shards
+    assert sum(status.held for status in kept) == ledger.held == len(replay)
     drawn = [shard.object.sample(500)[1] for shard in shards]
     places = [
         (shard, slot, x)
@@ -247,9 +247,9 @@ def test_sequences_are_whole_and_none_is_lost_uncounted(tmp_path_factory, action
     ledger = replay.ledger
     ledger.check()
     assert ledger.requested == 2 * begins[-1]
-    kept = [shard.object.standing() for shard in shards]
-    assert sum(standing.added for standing in kept) == ledger.stored - ledger.lost_with_shards
-    assert sum(standing.held for standing in kept) == ledger.held
+    kept = [shard.object.status() for shard in shards]
+    assert sum(status.added for status in kept) == ledger.stored - ledger.lost_with_shards
+    assert sum(status.held for status in kept) == ledger.held
     assert ledger.priorities_applied + ledger.priorities_dropped == updated
 
 
@@ -332,7 +332,7 @@ def test_what_waits_at_a_death_is_sent_again(tmp_path):
     assert sorted(set(replay.sample(1000)["x"])) == list(range(15))
 
 
-def test_a_draw_after_a_death_takes_a_greeting_and_a_question(tmp_path, monkeypatch):
+def test_a_draw_after_a_death_takes_a_handshake_and_a_question(tmp_path, monkeypatch):
     """What was asked for ahead is lost: the shard is greeted and asked again, and no more."""
     replay, shards = make_replay(count=1, folder=tmp_path, prefetch=1)
     replay.add(block_of(0, 20))
@@ -341,10 +341,10 @@ def test_a_draw_after_a_death_takes_a_greeting_and_a_question(tmp_path, monkeypa
     replay.sample(8)
     shards[0].die()
     revive, call, done = shards[0].revive, shards[0].call, []
-    monkeypatch.setattr(shards[0], "revive", lambda: done.append("greeting") or revive())
+    monkeypatch.setattr(shards[0], "revive", lambda: done.append("handshake") or revive())
     monkeypatch.setattr(shards[0], "call", lambda *sent: done.append(sent[0]) or call(*sent))
     assert len(replay.sample(8)) == 8
-    assert done == ["greeting", "sample", "sample"]  # the last one is for the next batch
+    assert done == ["handshake", "sample", "sample"]  # the last one is for the next batch
 
 
 def test_a_block_that_is_lost_on_its_way_holds_up_none_behind_it():

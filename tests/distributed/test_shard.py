@@ -28,22 +28,22 @@ def block_of(first, count):
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), capacity=st.integers(1, 11))
 def test_tickets_name_what_is_in_their_slot(sizes, capacity):
     shard, added = make_shard(capacity=capacity), 0
-    life = shard.standing().life
+    life = shard.status().life
     for number, size in enumerate(sizes):
-        standing = shard.add(life, number, block_of(added, size))
+        status = shard.add(life, number, block_of(added, size))
         added += size
-        assert standing.added == added
-        assert standing.held == min(added, capacity)
+        assert status.added == added
+        assert status.held == min(added, capacity)
         _, drawn = shard.sample(20)
         np.testing.assert_array_equal(drawn.tickets - life, drawn.leaves[0])
 
 
 def test_a_block_of_another_number_or_life_is_not_stored():
     shard = make_shard()
-    life = shard.standing().life
+    life = shard.status().life
     assert shard.add(life, 1, block_of(0, 2)) is None
     assert shard.add(life + 1, 0, block_of(0, 2)) is None
-    assert shard.standing().added == 0
+    assert shard.status().added == 0
     assert shard.add(life, 0, block_of(0, 2)).added == 2
     assert shard.add(life, 0, block_of(0, 2)) is None  # the same again
 
@@ -82,9 +82,9 @@ def test_sequences_lie_in_one_block_and_have_tickets_of_their_own(tmp_path_facto
             shard.save()
             shard = make_sequences(folder)
         begins.append(sum(sizes[:number]))
-        standing = shard.add(shard.standing().life, number, steps_of(begins[-1], size))
-        assert (standing.blocks, standing.added) == (number + 1, 2 * (begins[-1] + size))
-        lives.append(standing.life)
+        status = shard.add(shard.status().life, number, steps_of(begins[-1], size))
+        assert (status.blocks, status.added) == (number + 1, 2 * (begins[-1] + size))
+        lives.append(status.life)
         _, drawn = shard.sample(50)
         steps = drawn.leaves[0] // 2
         if len(drawn.slots):
@@ -105,7 +105,7 @@ def test_priorities_of_sequences_come_with_their_block():
     shard = make_sequences(alpha=1.0, epsilon=0.0)
     block, priorities = steps_of(0, 8), np.zeros((3, 2))
     priorities[1, 1] = 2.0  # the sequence of steps 2, 3, 4 of the second environment
-    shard.add(shard.standing().life, 0, block, priorities)
+    shard.add(shard.status().life, 0, block, priorities)
     _, drawn = shard.sample(20)
     np.testing.assert_array_equal(drawn.leaves[0], np.tile([[5], [7], [9]], 20))
 
@@ -117,7 +117,7 @@ def test_an_empty_shard_of_sequences_draws_none():
 
 def test_priorities_of_what_was_overwritten_are_dropped():
     shard = make_shard(capacity=4)
-    life = shard.standing().life
+    life = shard.status().life
     shard.add(life, 0, block_of(0, 4))
     _, drawn = shard.sample(50)
     shard.add(life, 1, block_of(4, 2))  # takes the slots of 0 and 1
@@ -129,26 +129,26 @@ def test_priorities_of_what_was_overwritten_are_dropped():
     assert old.any()
     assert applied == 0
     assert shard.buffer.total_weight() == before
-    applied, standing = shard.update_priorities(drawn.slots, drawn.tickets, np.full(50, 9.0))
+    applied, status = shard.update_priorities(drawn.slots, drawn.tickets, np.full(50, 9.0))
     assert applied == 50 - old.sum()
-    assert standing.total > before
+    assert status.total > before
 
 
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])
 def test_a_shard_goes_on_from_its_last_save(tmp_path, kind):
     shard = make_shard(tmp_path / "shard", kind=kind)
-    life = shard.standing().life
+    life = shard.status().life
     shard.add(life, 0, block_of(0, 5))
     _, drawn = shard.sample(30)
     shard.save()
     shard.add(life, 1, block_of(5, 4))
     _, lost = shard.sample(30)
     again = make_shard(tmp_path / "shard", kind=kind)
-    standing = again.standing()
-    assert (standing.blocks, standing.added, standing.held) == (1, 5, 5)
-    assert standing.life > lost.tickets.max()
+    status = again.status()
+    assert (status.blocks, status.added, status.held) == (1, 5, 5)
+    assert status.life > lost.tickets.max()
     assert again.add(life, 1, block_of(5, 4)) is None
-    assert again.add(standing.life, 1, block_of(100, 4)).added == 9
+    assert again.add(status.life, 1, block_of(100, 4)).added == 9
     if kind is PrioritizedReplayBuffer:
         there = drawn.leaves[0] >= 2  # 0 and 1 were overwritten
         applied, _ = again.update_priorities(drawn.slots, drawn.tickets, np.ones(30))
@@ -160,8 +160,8 @@ def test_a_shard_goes_on_from_its_last_save(tmp_path, kind):
 
 def test_saves_come_in_time(tmp_path):
     shard = make_shard(tmp_path / "shard", save_period=0.0)
-    shard.add(shard.standing().life, 0, block_of(0, 5))
-    assert make_shard(tmp_path / "shard").standing().added == 5
+    shard.add(shard.status().life, 0, block_of(0, 5))
+    assert make_shard(tmp_path / "shard").status().added == 5
 
 
 def test_an_empty_shard_draws_nothing():
