@@ -23,6 +23,7 @@ from rlcpu.kernels.compile import EXACT, kernel, merge
 from rlcpu.kernels.memory import address, array_at, call_at
 from rlcpu.nn.update import Frame, Share
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rlcpu.train.normalise import CLIP
 
 Array = npt.NDArray[Any]
 #: Minibatches that are drawn, and learnt from, in one call.
@@ -34,8 +35,25 @@ LEAST_CALLS = 1000
 #: Why the kernel stopped: rounds are whole, or the last one has numbers that are not finite.
 WHOLE, BAD_ROLLOUT, BAD_LOSS, BAD_PRIORITY = range(4)
 #: How a column of the learner is made of what was drawn.
-FROM_WHOLE, FROM_FLAG, SCALED, COPIED = range(4)
+FROM_WHOLE, FROM_FLAG, SCALED, COPIED, NORMALISED = range(5)
+#: Numbers that NumPy adds up in eight sums, and no more.
+SUMMED = 128
 f32 = np.float32
+
+
+class Running(NamedTuple):
+    """A `rlcpu.train.normalise.Normalizer`, and numbers that each round adds.
+
+    Attributes:
+        rows: (n, size), these; (0, 0) where nothing is normalised.
+        count: (1,) int64, rows so far.
+        mean, squares: (size,) float64.
+    """
+
+    rows: Any
+    count: Any
+    mean: Any
+    squares: Any
 
 
 class RoundsPlan(NamedTuple):
@@ -51,10 +69,13 @@ class RoundsPlan(NamedTuple):
         calls: of the learner in a round.
         results: (2,) int64: whole rounds, and why the kernel stopped.
         times: (2,) int64, nanoseconds of collecting and of updating.
-        inputs: (n, size) float32, observations of a round that are added to what normalises them;
-            (0, 0) where nothing does.
-        seen, mean, squares: of a `rlcpu.train.normalise.Normalizer`, its count the first.
+        observations: what normalises them.
         shift, scale: (size,) float32, by which networks see observations normalised.
+        rewards: what normalises them, by returns.
+        returns: (num_envs,) float64, discounted, of the running episodes.
+        gamma: discount of these.
+        largest: of a normalised reward.
+        scratch: (n,) float64.
         clock: address of C's `clock_gettime`, and the number of the clock.
     """
 
@@ -66,12 +87,14 @@ class RoundsPlan(NamedTuple):
     calls: Any
     results: Any
     times: Any
-    inputs: Any
-    seen: Any
-    mean: Any
-    squares: Any
+    observations: Any
     shift: Any
     scale: Any
+    rewards: Any
+    returns: Any
+    gamma: Any
+    largest: Any
+    scratch: Any
     clock: Any
 
 
@@ -83,32 +106,6 @@ def _now(clock, place):
     """Return nanoseconds; `place` is (2,) int64, scratch."""
     call_at(clock[0], (np.int32(clock[1]), address(place)))
     return place[0] * 1_000_000_000 + place[1]
-
-
-@merge
-def _make_columns(plan):
-    """Make the learner's columns of a drawn batch."""
-    for k in range(plan.columns.shape[0]):
-        how, size = plan.columns[k, 0], plan.columns[k, 3]
-        source, target = plan.columns[k, 1], plan.columns[k, 2]
-        column = array_at(target, (size,), f32(0))
-        if how == FROM_WHOLE:
-            whole = array_at(source, (size,), np.int64(0))
-            for i in range(size):
-                column[i] = whole[i]
-        elif how == FROM_FLAG:
-            flags = array_at(source, (size,), np.uint8(0))
-            for i in range(size):
-                column[i] = flags[i]
-        elif how == SCALED:
-            numbers = array_at(source, (size,), f32(0))
-            for i in range(size):
-                column[i] = numbers[i] * plan.reward_scale
-        else:
-            words = array_at(source, (size,), np.int32(0))
-            copies = array_at(target, (size,), np.int32(0))
-            for i in range(size):
-                copies[i] = words[i]
 
 
 @merge
@@ -132,23 +129,110 @@ def _learn(where, share):
 
 
 @merge
-def _normalise(plan):
-    """Do what `Normalizer.normalise` does, in NumPy's order of operations."""
-    before, n = plan.seen[0], plan.inputs.shape[0]
-    count = before + n
-    for k in range(plan.inputs.shape[1]):
-        mean = squares = 0.0
+def _sum(numbers, by_pairs):
+    """Return the sum of numbers, which it overwrites, in NumPy's order: of a row, or of a column.
+
+    It adds single numbers by pairs of sums, but rows of several one after the other.
+    """
+    n, first, total = numbers.size, 0, 0.0
+    if by_pairs and n >= 8:
+        first = n - n % 8
+        for i in range(8, first):
+            numbers[i % 8] += numbers[i]
+        left = (numbers[0] + numbers[1]) + (numbers[2] + numbers[3])
+        total = left + ((numbers[4] + numbers[5]) + (numbers[6] + numbers[7]))
+    for i in range(first, n):
+        total += numbers[i]
+    return total
+
+
+@merge
+def _add_rows(running, scratch):
+    """Add the rows of a round, as `Normalizer.add` does."""
+    rows, before = running.rows, running.count[0]
+    n, size = rows.shape
+    for k in range(size):
         for i in range(n):
-            mean += plan.inputs[i, k]
-        mean /= n
+            scratch[i] = rows[i, k]
+        mean = _sum(scratch, size == 1) / n
         for i in range(n):
-            squares += (plan.inputs[i, k] - mean) * (plan.inputs[i, k] - mean)
-        delta = mean - plan.mean[k]
-        plan.mean[k] += delta * (n / count)
-        plan.squares[k] += squares + delta * delta * (before * n / count)
-        plan.shift[k] = plan.mean[k]
-        plan.scale[k] = 1.0 / np.sqrt(plan.squares[k] / count + 1e-8)
-    plan.seen[0] = count
+            scratch[i] = (rows[i, k] - mean) * (rows[i, k] - mean)
+        squares, delta = _sum(scratch, size == 1), mean - running.mean[k]
+        running.mean[k] += delta * (n / (before + n))
+        running.squares[k] += squares + delta * delta * (before * n / (before + n))
+    running.count[0] = before + n
+
+
+@merge
+def _scale_of(running, k):
+    """Return one over the standard deviation, see `Normalizer.scale`."""
+    return 1.0 / np.sqrt(running.squares[k] / max(running.count[0], 1) + 1e-8)
+
+
+@merge
+def _discount(plan, flags, rewards):
+    """Write what returns are after each step, as `RewardNormalizer.add` does."""
+    num_envs, size = plan.returns.size, plan.rewards.rows.shape[0]
+    for k in range(size):
+        value = plan.gamma * plan.returns[k % num_envs] + rewards[k]
+        plan.rewards.rows[k, 0] = value
+        ends = flags[k] or flags[size + k]
+        plan.returns[k % num_envs] = value * (0.0 if ends else 1.0)
+
+
+@merge
+def _count_rewards(plan, repeat):
+    """Add the rewards of a round to what normalises them."""
+    size = plan.rewards.rows.shape[0]
+    if size == 0:
+        return
+    if repeat.real_bytes == 8:
+        _discount(plan, repeat.flags, array_at(repeat.rewards, (size,), 0.0))
+    else:
+        _discount(plan, repeat.flags, array_at(repeat.rewards, (size,), f32(0)))
+    _add_rows(plan.rewards, plan.scratch)
+
+
+@merge
+def _normalise_observations(plan):
+    """Add the observations of a round, and normalise by all so far from now on."""
+    if plan.observations.rows.shape[0] == 0:
+        return
+    _add_rows(plan.observations, plan.scratch)
+    for k in range(plan.shift.size):
+        plan.shift[k] = plan.observations.mean[k]
+        plan.scale[k] = _scale_of(plan.observations, k)
+
+
+@merge
+def _make_columns(plan):
+    """Make the learner's columns of a drawn batch."""
+    for k in range(plan.columns.shape[0]):
+        how, size = plan.columns[k, 0], plan.columns[k, 3]
+        source, target = plan.columns[k, 1], plan.columns[k, 2]
+        column = array_at(target, (size,), f32(0))
+        if how == FROM_WHOLE:
+            whole = array_at(source, (size,), np.int64(0))
+            for i in range(size):
+                column[i] = whole[i]
+        elif how == FROM_FLAG:
+            flags = array_at(source, (size,), np.uint8(0))
+            for i in range(size):
+                column[i] = flags[i]
+        elif how == SCALED:
+            numbers = array_at(source, (size,), f32(0))
+            for i in range(size):
+                column[i] = numbers[i] * plan.reward_scale
+        elif how == NORMALISED:
+            numbers, scale = array_at(source, (size,), f32(0)), _scale_of(plan.rewards, 0)
+            for i in range(size):
+                reward = min(max(numbers[i] * scale, -plan.largest), plan.largest)
+                column[i] = f32(reward) * plan.reward_scale
+        else:
+            words = array_at(source, (size,), np.int32(0))
+            copies = array_at(target, (size,), np.int32(0))
+            for i in range(size):
+                copies[i] = words[i]
 
 
 @merge
@@ -162,6 +246,7 @@ def _advance(number, where, repeat, loop, plan, share, scratch):
     call_at(repeat.run, (repeat,))
     if repeat.broken[0] > 0:
         return BAD_ROLLOUT
+    _count_rewards(plan, repeat)
     call_at(loop.add, (loop,))
     now = _now(plan.clock, scratch)
     plan.times[0] += now - start
@@ -174,8 +259,7 @@ def _advance(number, where, repeat, loop, plan, share, scratch):
             call_at(loop.give, (loop,))
             if loop.fault[0] != 0:
                 return BAD_PRIORITY
-    if plan.inputs.shape[0] > 0:
-        _normalise(plan)
+    _normalise_observations(plan)
     plan.times[1] += _now(plan.clock, scratch) - now
     return WHOLE
 
@@ -230,7 +314,7 @@ def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
         all(getattr(kind, name) is getattr(base, name) for name in _METHODS)
         and kind.explore.__module__.startswith("rlcpu.")
         and not any(map(callable, schedules))
-        and not config.normalize_rewards
+        and (not config.normalize_rewards or rollout.rewards.size <= SUMMED)
         and _find_inputs(agent, rollout) is not None
         and (config.num_updates <= AT_ONCE or config.num_updates % AT_ONCE == 0)
         and call is not None
@@ -261,6 +345,8 @@ def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | N
             continue
         how = _HOW.get((drawn.dtype.type, array.dtype.type))
         is_other = how == SCALED and name != "reward"
+        if how == SCALED and agent.config.normalize_rewards:
+            how = NORMALISED
         if how is None or is_other or name in of_batch or drawn.size != array.size:
             return None
         columns.append((how, *places, array.size))
@@ -268,9 +354,9 @@ def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | N
 
 
 def _find_inputs(agent: Any, rollout: Any) -> Array | None:
-    """Return `RoundsPlan.inputs`; None where Python makes them, or adds them up in another order.
+    """Return observations that are normalised by; None where Python makes them, or adds many up.
 
-    NumPy adds up single numbers, but no rows of several, by pairs.
+    They are (0, 0) if nothing is normalised.
     """
     if not agent.config.normalize_observations:
         return np.zeros((0, 0), np.float32)
@@ -278,7 +364,8 @@ def _find_inputs(agent: Any, rollout: Any) -> Array | None:
     inputs = inputs.reshape(-1, inputs.shape[-1])
     is_in_place = inputs.base is not None and inputs.flags.c_contiguous
     is_in_place &= np.shares_memory(inputs, rollout.records.observations)
-    return inputs if is_in_place and inputs.shape[1] > 1 else None
+    is_summed = inputs.shape[1] > 1 or len(inputs) <= SUMMED
+    return inputs if is_in_place and is_summed else None
 
 
 #: How a column of a dtype is made of what was drawn of another.
@@ -322,7 +409,8 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
     begin, copies = layout.begins[0] + layout.free[0], layout.copies_begins[0]
     job = acting.job_at(learner.learnt.parameters[begin:], learner.learnt.copies[copies:])
     repeat = rollouts.open_repeat(agent.env, rollout, job, most)
-    inputs, normalizer = _find_inputs(agent, rollout), agent.normalizer
+    rewards, inputs = agent.rewards, _find_inputs(agent, rollout)
+    counted = rollout.rewards.size if agent.config.normalize_rewards else 0
     sources, errors = rollouts.sources_of(repeat, rollout), learner.per_sample["error"]
     plan = RoundsPlan(
         params=agent.policy.params,
@@ -333,12 +421,14 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
         calls=calls_of(agent.config),
         results=np.zeros(2, np.int64),
         times=np.zeros(2, np.int64),
-        inputs=inputs,
-        seen=normalizer.count,
-        mean=normalizer.mean,
-        squares=normalizer.squares,
+        observations=Running(inputs, **agent.normalizer.state()),
         shift=agent.policy.observation_mean,
         scale=agent.policy.observation_scale,
+        rewards=Running(np.empty((counted, 1)), **rewards.statistics.state()),
+        returns=rewards.returns,
+        gamma=float(agent.config.gamma),
+        largest=float(CLIP * getattr(buffer, "n_step", 1)),
+        scratch=np.empty(rollout.rewards.size),
         clock=_clock(),
     )
     with buffer.looping(batch, sources, rollout.rewards.size, errors) as loop:

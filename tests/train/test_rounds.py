@@ -131,20 +131,26 @@ def test_learning_rates_of_a_schedule() -> None:
     assert_same(*both)
 
 
+@pytest.mark.parametrize("rewards", [False, True])
 @pytest.mark.parametrize(
     ("kind", "env", "settings"),
     [
         (SAC, "Pendulum-v1", {}),
-        (DQN, "CartPole-v1", {**SEVERAL, "n_step": 3, "replay": "prioritized"}),
+        (DQN, "CartPole-v1", {**SEVERAL, "n_step": 3, "reward_scale": 0.5, "dtype": "float64"}),
     ],
 )
-def test_observations_that_are_normalised(kind: Any, env: str, settings: dict[str, Any]) -> None:
-    both = learn_both(kind, env, normalize_observations=True, **settings)
+def test_running_normalisation(
+    kind: Any, env: str, settings: dict[str, Any], rewards: bool
+) -> None:
+    options = {"normalize_observations": True, "normalize_rewards": rewards}
+    both = learn_both(kind, env, **options, **settings)
     assert_same(*both)
     assert both[0].normalizer.count[0] == both[0].steps
-    normalisers = [each.normalizer.state() for each in both]
-    for name, array in normalisers[0].items():
-        np.testing.assert_array_equal(array, normalisers[1][name])
+    assert both[0].rewards.statistics.count[0] == both[0].steps * rewards
+    for part in ("normalizer", "rewards"):
+        states = [getattr(each, part).state() for each in both]
+        for name, array in states[0].items():
+            np.testing.assert_array_equal(array, states[1][name])
 
 
 def test_masks() -> None:
