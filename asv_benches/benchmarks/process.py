@@ -79,6 +79,78 @@ FirstCall.timeraw_warm.repeat = 3  # type: ignore[attr-defined]
 FirstCall.timeraw_cold.repeat = 1  # type: ignore[attr-defined]
 
 
+#: A first round of learning: from an empty cache; then in an environment of the user's, whose step
+#: is new; and by an algorithm of the user's, whose scalar function is.
+LEARNING = {
+    "ppo": """
+import rlcpu
+rlcpu.train.PPO("CartPole-v1", seed=0).learn(1)
+""",
+    "own_environment": """
+import math, numpy, rlcpu
+from gymnasium.spaces import Box, Discrete
+def step(state, action, params):
+    angle, velocity = state
+    push = 6.0 if action == 1 else -6.0
+    velocity = velocity + 0.02 * (9.8 * math.sin(angle) + push)
+    angle = angle + 0.02 * velocity
+    return (angle, velocity), 1.0, abs(angle) > 0.5
+def reset(rng, params):
+    return 0.4 * rng.uniform(0) - 0.2, 0.4 * rng.uniform(1) - 0.2
+balance = rlcpu.Dynamics(
+    id="Balance-v0", step=step, reset=reset, max_episode_steps=500,
+    observation_space=Box(-numpy.inf, numpy.inf, (2,), numpy.float32), action_space=Discrete(2),
+)
+rlcpu.train.PPO(balance, seed=0).learn(1)
+""",
+    "own_algorithm": """
+from rlcpu import nn
+from rlcpu.train import PPO
+from rlcpu.train.objective import ppo
+def surprise(value, target):
+    error = value - target
+    return error * error / (1.0 + abs(error))
+def mine(batch, nets, settings):
+    loss, statistics = ppo(batch, nets, settings)
+    value = nets.value(batch.observation)
+    return loss + nn.mean(nn.each(surprise, value, batch.target)), statistics
+class Mine(PPO):
+    def updates(self):
+        return [nn.Update(mine)]
+Mine("CartPole-v1", seed=0).learn(1)
+""",
+}
+
+
+class FirstTraining(Quick):
+    """A process that learns for one round; each job finds what the first one has compiled."""
+
+    params, param_names = (list(LEARNING),), ("job",)
+    timeout = 600
+    unit = "seconds"
+    number = 1
+
+    def track_wall(self, job):
+        """What the user waits for."""
+        return measure_training(job)[0]
+
+    def track_cpu(self, job):
+        """Of the process and of its helper."""
+        return measure_training(job)[1]
+
+
+def measure_training(job: str) -> tuple[float, float]:
+    """Seconds of a job's process, and of CPU in it and those that it starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        for name in dict.fromkeys(("ppo", job)):
+            before, begin = os.times(), time.perf_counter()
+            subprocess.run([sys.executable, "-c", LEARNING[name]], env=environment, check=True)
+            wall, after = time.perf_counter() - begin, os.times()
+        user = after.children_user - before.children_user
+        return wall, user + after.children_system - before.children_system
+
+
 class Installation(Quick):
     """From an empty environment to the first step of 1,024 environments.
 
@@ -134,6 +206,9 @@ class Ppo(Quick):
 
 
 if __name__ == "__main__":
+    for job in LEARNING:
+        wall, cpu = measure_training(job)
+        print(f"{job}: {wall:.1f} s, {cpu:.1f} s of CPU")
     with tempfile.TemporaryDirectory() as folder:
         install, step = measure_installation(Path(folder))
     print(f"pip install {install:.1f} s, first step of 1,024 environments {step:.1f} s")
