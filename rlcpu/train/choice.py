@@ -22,7 +22,7 @@ STEPS: dict[str, dict[str, int]] = {
     "CartPole-v1": {"dqn": 50_000, "pqn": 500_000},
     "Acrobot-v1": {"dqn": 60_000},
     "Pendulum-v1": {"ppo": 500_000, "sac": 15_000, "td3": 15_000, "ddpg": 15_000},
-    "PendulumNoVel-v1": {"ppo": 100_000},
+    "PendulumNoVel-v1": {"ppo": 100_000, "sac": 15_000},
     "FrozenLake-v1": {"ppo": 500_000, "dqn": 30_000},
     "CliffWalking-v1": {"dqn": 20_000},
     "Taxi-v4": {"ppo": 500_000},
