@@ -1,88 +1,31 @@
-"""Snake on ten by ten cells: a queue and a grid in the state."""
+"""Snake of the recipes, `docs/howto/recipes.md`, in episodes of 50 steps."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-from gymnasium.spaces import Box, Discrete
+import dataclasses
+import linecache
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import rlcpu
-from rlcpu.envs import Array, State
-
-SIZE = 10
-CELLS = SIZE * SIZE
-MOVES = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]])  # up, right, down, left
 
 
-class Params(NamedTuple):
-    meal: float = 1.0  # reward of a meal
+def _recipe() -> Any:
+    """Return the program as a module that is not registered as an environment."""
+    page = (Path(__file__).parents[2] / "docs/howto/recipes.md").read_text("utf-8")
+    found = re.search(r"```python\n# snake\.py\n(.*?)```", page, re.DOTALL)
+    assert found
+    source = found[1].replace("rlcpu.register(snake)\n", "")
+    name = "tests.envs.recipe_of_snake"
+    module = sys.modules[name] = ModuleType(name)  # type hints are read there
+    linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    exec(compile(source, name, "exec"), vars(module))
+    return module
 
 
-class Snake(State):
-    body: Array[np.int16, CELLS]  # cells of the snake, a ring
-    grid: Array[np.uint8, SIZE, SIZE]  # 1 where the snake is
-    head: int  # where the ring begins
-    length: int
-    food: int
-
-
-def place_food(state, rng, k):
-    left = rng.integers(k, CELLS - state.length)
-    for cell in range(CELLS):
-        if state.grid[cell // SIZE, cell % SIZE] == 0:
-            if left == 0:
-                return cell
-            left -= 1
-    return -1
-
-
-def reset(state, rng, params):
-    cell = rng.integers(0, CELLS)
-    state.body[0] = cell
-    state.grid[cell // SIZE, cell % SIZE] = 1
-    state.length = 1
-    state.food = place_food(state, rng, 1)
-
-
-def step(state, action, params, rng):
-    cell = state.body[state.head]
-    row = cell // SIZE + MOVES[action, 0]
-    column = cell % SIZE + MOVES[action, 1]
-    if row < 0 or row >= SIZE or column < 0 or column >= SIZE:
-        return -1.0, True
-    eats = SIZE * row + column == state.food
-    if not eats:
-        tail = state.body[(state.head - state.length + 1) % CELLS]
-        state.grid[tail // SIZE, tail % SIZE] = 0
-    if state.grid[row, column] == 1:
-        return -1.0, True
-    state.head = (state.head + 1) % CELLS
-    state.body[state.head] = SIZE * row + column
-    state.grid[row, column] = 1
-    if eats:
-        state.length += 1
-        state.food = place_food(state, rng, 0)
-    return (params.meal if eats else 0.0), state.length == CELLS
-
-
-def observe(state, params, out):
-    for row in range(SIZE):
-        for column in range(SIZE):
-            out[row, column] = state.grid[row, column]
-    cell = state.body[state.head]
-    out[cell // SIZE, cell % SIZE] = 2.0
-    out[state.food // SIZE, state.food % SIZE] = -1.0
-
-
-snake = rlcpu.Dynamics(
-    id="Snake-v0",
-    state=Snake,
-    step=step,
-    reset=reset,
-    observe=observe,
-    params=Params(),
-    observation_space=Box(-1.0, 2.0, (SIZE, SIZE)),
-    action_space=Discrete(4),
-    max_episode_steps=50,
-)
+recipe = _recipe()
+Snake = recipe.Snake
+snake: rlcpu.Dynamics = dataclasses.replace(recipe.snake, max_episode_steps=50)
