@@ -100,7 +100,7 @@ def test_settings_are_those_that_agents_take(algorithm: str, env_id: str) -> Non
         ("MinAtar/Seaquest-v1", "pqn", "conv"),
         ("POPGym/BattleshipHard-v0", "ppo", "gru"),
         ("POPGym/BattleshipHardPreviousAction-v0", "ppo", "gru"),
-        ("MiniGrid-FourRooms-v0", "ppo", "gru"),
+        ("MiniGrid-FourRooms-v0", "ppo", "mlp"),
         ("Craftax-Classic-Symbolic-v1", "ppo", "mlp"),
         ("TMaze-v0", "ppo", "mingru"),
     ],

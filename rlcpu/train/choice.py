@@ -29,6 +29,7 @@ STEPS: dict[str, dict[str, int]] = {
     "Blackjack-v1": {"ppo": 300_000},
     "MiniGrid-Empty-8x8-v0": {"ppo": 300_000},
     "MiniGrid-DoorKey-8x8-v0": {"ppo": 2_000_000},
+    "MiniGrid-FourRooms-v0": {"ppo": 3_000_000},
     "LunarLander-v3": {"ppo": 3_000_000},
     "LunarLanderContinuous-v3": {"ppo": 3_000_000},
     "MinAtar/*": {"ppo": 3_000_000, "pqn": 5_000_000},
