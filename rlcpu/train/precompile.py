@@ -9,7 +9,6 @@ nothing and compiles the update itself.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import json
 import multiprocessing
@@ -53,19 +52,18 @@ def precompiled(learner: Learner, description: str) -> Iterator[None]:
 
 
 def describe(agent: Any, kind: str) -> str:
-    """Return what an agent's learner depends on: the library's class of the agent, and settings.
+    """Return what an agent's learner depends on: the library's class of it, and its settings.
 
-    Functions among the settings are left out, and so are layers that another setting makes.
+    Functions among these are left out, and so are layers that another setting makes.
 
     Args:
         agent: to be described.
         kind: of its actions, as `learner_of` of its class takes it.
     """
-    made = next(each for each in type(agent).__mro__ if each.__module__.startswith("rlcpu."))
-    config = agent.config
-    functions = [name for name in config.names() if callable(getattr(config, name))]
-    plain = config.replace({**dict.fromkeys(functions, "constant"), "network": "mlp"})
-    settings = dataclasses.asdict(plain)
+    made: Any = next(each for each in type(agent).__mro__ if each.__module__.startswith("rlcpu."))
+    settings = {name: getattr(agent.config, name) for name in made.Config.names()}
+    functions = [name for name, value in settings.items() if callable(value)]
+    settings |= {**dict.fromkeys(functions, "constant"), "network": "mlp"}
     return json.dumps([made.__module__, made.__name__, settings, kind])
 
 

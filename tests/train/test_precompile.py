@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import subprocess
@@ -106,7 +107,13 @@ def test_every_agent_has_a_learner_of_its_kernels(agent: str) -> None:
     made: Any = getattr(rlcpu.train, agent)
     kind = "discrete" if "Q" in agent else "continuous"
     env_id = {"discrete": "FrozenLake-v1", "continuous": "MountainCarContinuous-v0"}[kind]
-    mine = type("Mine", (made,), {})(env_id, num_envs=2, hidden=(8, 8), network=own_layers)
+    more = dataclasses.field(default_factory=lambda: own_layers)
+    config = dataclasses.make_dataclass(
+        "Config", [("more", object, more)], bases=(made.Config,), frozen=True
+    )
+    mine = type("Mine", (made,), {"Config": config, "defaults": {}})(
+        env_id, num_envs=2, hidden=(8, 8), network=own_layers
+    )
     module, name, settings, described_kind = json.loads(precompile.describe(mine, kind))
     assert (module, name, described_kind) == (made.__module__, agent, kind)
     learner, own = made.learner_of(made.Config(**settings), kind), mine.learner
