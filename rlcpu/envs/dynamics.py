@@ -33,6 +33,7 @@ from rlcpu.envs.checks.trial import (
     mask_of,
     trial_draws,
     try_functions,
+    with_numbers,
 )
 from rlcpu.envs.engine import engine_of
 from rlcpu.envs.engine.arrays import ArrayLayout
@@ -172,7 +173,7 @@ class Dynamics:
         params = convert_params(self.id, self.params)
         varied = convert_varied(self, params)
         object.__setattr__(self, "varied", types.MappingProxyType(varied))
-        params = params._replace(**{name: float(values[0]) for name, values in varied.items()})
+        params = with_numbers(params, {name: values[0] for name, values in varied.items()})
         object.__setattr__(self, "params", params)
         object.__setattr__(self, "randomized", find_randomized(self))
         check_reset_options(self)
@@ -282,7 +283,7 @@ class Dynamics:
         if self.randomize is None:
             return params
         drawn = self.randomize(rng, params)
-        return params._replace(**{name: getattr(drawn, name) for name in self.randomized})
+        return with_numbers(params, {name: getattr(drawn, name) for name in self.randomized})
 
     def sample_start(self) -> tuple[Any, Any]:
         """Return state and params after one reset."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import from_dtype
 from numba import types as nbtypes
 from numba.extending import is_jitted, lower_builtin, type_callable
 
@@ -261,9 +262,12 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
     flags: Any = maths.FASTMATH if in_maths else FAST
     # With arrays a step is long, and the lanes of a register need not share its code: LLVM decides.
     options = {**INLINE, "fastmath": EXACT if exact else flags, "forceinline": not arrays}
+    real = from_dtype(np.dtype(dtype))
+    if not in_maths:
+        options["pipeline_class"] = guard.compiler_of(real)
     # Users set states to what they like, of our tasks, too; networks index nothing of theirs.
     if package_of(function) != "rlcpu" or (arrays and not function.__module__.startswith(_LAYERS)):
-        options["pipeline_class"] = guard.user_compiler(arrays)
+        options["pipeline_class"] = guard.user_compiler(arrays, real)
     specialised = njit(**options)(twin)
     if in_maths:  # another form calls the code for numbers, which is not this while it is compiled
         forms = functools.partial(_form, function.__name__, njit(**options)(twin))
@@ -443,19 +447,25 @@ def _refuse(kernel: Any, scalars: tuple[Any, ...], check: Callable[[], None]) ->
 
 
 def check_precision(scalars: tuple[Any, ...]) -> None:
-    """Raise TypeError at the first line of a float32 function that computes in float64.
+    """Raise TypeError that names all lines of float32 functions on which a float64 comes about.
 
     The functions that it calls are checked before the function itself.
     """
-    compiled = [(f, overload) for f in _with_callees(scalars) for overload in f.overloads.values()]
-    # The first double comes up in a function that was given none: look at those first.
-    compiled.sort(key=lambda pair: any(map(guard.holds_double, pair[1].signature.args)))
-    for scalar, overload in compiled:
+    made: dict[Any, None] = {}
+    passed: dict[Any, None] = {}
+    functions = _with_callees(scalars)
+    called = {nbtypes.Dispatcher(f) for f in functions if f.py_func.__module__ != maths.__name__}
+    for scalar in functions:
         if scalar.py_func.__module__ == maths.__name__:
             continue  # it computes in what its caller gives it
-        for line, variable, kind in hooks.assigned_types(overload):
-            if guard.holds_double(kind):
-                raise TypeError(guard.describe_double(scalar.py_func, line, variable))
+        for overload in scalar.overloads.values():
+            for line, name, kind, operands in hooks.assigned_types(overload):
+                if guard.holds_double(kind):
+                    given = (*operands, *overload.signature.args)
+                    is_passed = any(map(guard.holds_double, given)) or called & {*operands}
+                    (passed if is_passed else made)[scalar.py_func, line, name] = None
+    if made or passed:
+        raise TypeError(guard.describe_doubles(list(made or passed)))
 
 
 def _with_callees(functions: Iterable[Any]) -> list[Any]:

@@ -19,11 +19,12 @@ import types as python_types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.core import cgutils, errors
 from numba.extending import intrinsic
 
-from rlcpu.kernels import hooks
+from rlcpu.kernels import hooks, maths
 
 # ---------------------------------------------------------------- reads
 
@@ -384,6 +385,69 @@ def _named(kind: Any) -> str:
     return next((name for base, name in names.items() if isinstance(kind, base)), str(kind))
 
 
+# ---------------------------------------------------------------- whole numbers beside real ones
+
+_WHOLE = (types.Integer, types.Boolean)
+_DIVISIONS = {operator.truediv, operator.itruediv}
+_POWER = {operator.pow, operator.ipow, pow}
+_COMPARISONS = {operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne}
+#: What computes in float64 in numba as soon as a whole number meets a float32.
+_MIXED = {operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, max, min}
+_MIXED |= {operator.iadd, operator.isub, operator.imul, operator.ifloordiv, operator.imod}
+_MIXED |= {*_DIVISIONS, *_POWER, *_COMPARISONS}
+
+
+def _real_arguments(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the types with which a float32 function calls another one: whole numbers as float32.
+
+    Those that meet a float32, are divided, or go into a function of mathematics.
+    """
+    kinds = tuple(map(types.unliteral, kinds))
+    is_real = [kind == types.float32 for kind in kinds]
+    if not kinds or not all(is_real[k] or isinstance(kinds[k], _WHOLE) for k in range(len(kinds))):
+        return kinds
+    own = getattr(function, "py_func", function)
+    of_maths = getattr(own, "__module__", "") in ("math", maths.__name__)
+    is_ufunc = isinstance(function, np.ufunc)
+    if any(is_real):
+        is_power = function in _POWER and not is_real[-1]  # numba multiplies
+        wanted = not is_power and (function in _MIXED or is_ufunc or of_maths)
+    else:
+        of_whole = is_ufunc and any("l" in loop for loop in function.types)
+        of_whole = of_whole or getattr(own, "__name__", "") == "clip"
+        wanted = function in _DIVISIONS or ((is_ufunc or of_maths) and not of_whole)
+    return (types.float32,) * len(kinds) if wanted else kinds
+
+
+def _unify(first: Any, second: Any, context: Any, real: Any) -> Any:
+    """Return the type of a variable that is given two; None where numba's rules are right.
+
+    NumPy's float64 of a float32 and an int64 is not wanted, and numba's rules lack NamedTuples.
+    """
+    kinds = types.unliteral(first), types.unliteral(second)
+    if real in kinds and any(isinstance(kind, _WHOLE) for kind in kinds):
+        return real
+    made = [getattr(kind, "instance_class", None) for kind in kinds]
+    is_tuple = all(isinstance(kind, types.BaseTuple) for kind in kinds)
+    if not is_tuple or made[0] is not made[1] or len(kinds[0]) != len(kinds[1]):
+        return None
+    items = [context.unify_pairs(*pair) for pair in zip(*kinds, strict=True)]
+    return None if None in items else types.BaseTuple.from_types(items, made[0])
+
+
+@functools.cache
+def type_rules(real: Any) -> hooks.TypeRules:
+    """Return the rules of types in a function whose floats are of the type `real`."""
+    convert = _real_arguments if real == types.float32 else lambda _, kinds: kinds
+    return hooks.TypeRules(convert, functools.partial(_unify, real=real))
+
+
+@functools.cache
+def compiler_of(real: Any) -> type:
+    """Return numba's compiler for a scalar function of this library."""
+    return hooks.linked_compiler(rules=type_rules(real))
+
+
 # ---------------------------------------------------------------- errors
 
 #: What numba said of users' functions that it could not compile.
@@ -391,13 +455,15 @@ _failures: dict[python_types.FunctionType, str] = {}
 
 
 @functools.cache
-def user_compiler(arrays: bool) -> type:
+def user_compiler(arrays: bool, real: Any) -> type:
     """Return numba's compiler for a user's scalar function, which may be given arrays.
 
-    It remembers in one sentence what is wrong with a function.
+    It remembers in one sentence what is wrong with a function. `real` is the type of its floats.
     """
     guarded = functools.partial(_guarded, arrays=arrays)
-    base = hooks.linked_compiler(guarded, _accessed if arrays else _multiplied, unroll=not arrays)
+    base = hooks.linked_compiler(
+        guarded, _accessed if arrays else _multiplied, unroll=not arrays, rules=type_rules(real)
+    )
 
     class GuardedCompiler(base):  # type: ignore[misc,valid-type]
         def compile_extra(self, function: Any) -> Any:
@@ -433,23 +499,28 @@ def holds_double(kind: Any) -> bool:
     return getattr(kind, "real", kind) == types.float64  # `real`: of numbers with slopes
 
 
-def describe_double(function: python_types.FunctionType, line: int, variable: str) -> str:
-    """Return the message for a line of a float32 function that computes in float64."""
-    text = linecache.getline(function.__code__.co_filename, line).strip()
-    name = f"{variable} " if variable else ""
+def describe_doubles(made: list[tuple[python_types.FunctionType, int, str]]) -> str:
+    """Return the message for lines of float32 functions that compute in float64.
+
+    Args:
+        made: function, line, and the variable that is assigned; "" for none.
+    """
+    lines: dict[Any, str] = {}
+    for function, line, name in made:
+        text = place(function.__code__.co_filename, line, function.__name__)
+        lines[function, line] = f"{text} computes {name + ' ' if name else ''}in float64"
     return (
-        f"{function.__name__}, line {line}: `{text}` computes {name}in float64 inside a float32 "
-        "kernel, which halves its speed; write whole numbers that meet real ones as floats "
-        "(2.0 * x, not 2 * x), and float(n) of a whole number n, also where two are divided"
+        f"{'; '.join(lines.values())}: a float32 kernel, whose speed that halves, wants math's or "
+        "one's own functions of floats in the place of NumPy's"
     )
 
 
 def _sentence(function: python_types.FunctionType, error: Any, state: Any) -> str:
     code = function.__code__
     if "unify" in str(error.msg) and not any(map(holds_double, state.args)):
-        for line, variable, kind in hooks.types_before_failure(state):
-            if holds_double(kind):
-                return describe_double(function, line, variable)
+        for line, variable, kind, operands in hooks.types_before_failure(state):
+            if holds_double(kind) and not any(map(holds_double, operands)):
+                return describe_doubles([(function, line, variable)])
     path, line = code.co_filename, getattr(error.loc, "line", code.co_firstlineno)
     reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error.msg)).strip()
     explained = re.search(

@@ -9,7 +9,9 @@ it. Each function says why it is needed and what was tried in its place;
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
+import functools
 import inspect
 import operator
 import pickle
@@ -49,7 +51,7 @@ from numba.core.typing.templates import (
     signature,
 )
 from numba.core.untyped_passes import GenericRewrites
-from numba.extending import overload_method
+from numba.extending import lower_cast, overload_method
 
 # ---------------------------------------------------------------- settings and the machine
 
@@ -111,8 +113,25 @@ def forget_code(dispatcher: Any) -> None:
     dispatcher._reset_overloads()
 
 
-def assigned_types(overload: Any) -> Iterator[tuple[int, str, Any]]:
-    """Line, variable ("" if it has no name) and type of all that compiled code assigns.
+class Assigned(NamedTuple):
+    """An assignment in a function.
+
+    Attributes:
+        line: in the file.
+        name: of the variable; "" if it has none.
+        kind: type of the value.
+        operands: types of the variables that it is computed from, a called function among them;
+            the kind itself of a conversion that a `return` needs.
+    """
+
+    line: int
+    name: str
+    kind: Any
+    operands: tuple[Any, ...]
+
+
+def assigned_types(overload: Any) -> Iterator[Assigned]:
+    """Yield all that compiled code assigns.
 
     `inspect_types`, public, prints them for people to read.
     """
@@ -120,7 +139,7 @@ def assigned_types(overload: Any) -> Iterator[tuple[int, str, Any]]:
     yield from _assigned_types(annotation.blocks, annotation.typemap)
 
 
-def types_before_failure(state: Any) -> list[tuple[int, str, Any]]:
+def types_before_failure(state: Any) -> list[Assigned]:
     """Return `assigned_types` of what a compiler was given, as far as types fit together.
 
     Numba drops all types where some cannot be unified; they are found again here.
@@ -134,12 +153,16 @@ def types_before_failure(state: Any) -> list[tuple[int, str, Any]]:
     return list(_assigned_types(state.func_ir.blocks, found.typemap))
 
 
-def _assigned_types(blocks: Any, typemap: Any) -> Iterator[tuple[int, str, Any]]:
+def _assigned_types(blocks: Any, typemap: Any) -> Iterator[Assigned]:
     for block in blocks.values():
         for statement in block.find_insts(ir.Assign):
             name, _, _ = statement.target.name.partition(".")
             kind = typemap.get(statement.target.name)
-            yield statement.loc.line, "" if name.startswith("$") else name, kind
+            list_read: Any = getattr(statement.value, "list_vars", list)  # an argument reads none
+            operands = tuple(typemap.get(variable.name) for variable in list_read())
+            if getattr(statement.value, "op", "") == "cast":
+                operands = (kind,)
+            yield Assigned(statement.loc.line, "" if name.startswith("$") else name, kind, operands)
 
 
 def llvm_of(compiled: Any) -> str:
@@ -434,8 +457,57 @@ def _rewrite_all(rewrite: Rewrite, state: Any) -> None:
         block.body = [statement for statements in new for statement in statements]
 
 
+class TypeRules(NamedTuple):
+    """Rules of types, which come before numba's own.
+
+    Attributes:
+        arguments: (function or operator, types of arguments) -> those that it is called with.
+        unify: (type, type, context) -> the type of a variable that is given both; None for numba's.
+    """
+
+    arguments: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
+    unify: Callable[[Any, Any, Any], Any]
+
+
+@functools.cache
+def _context_class(base: Any, rules: TypeRules) -> type:
+    class Context(base):
+        def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+            key = getattr(func, "typing_key", None) or getattr(func, "dispatcher", None)
+            args = args if key is None or kws else rules.arguments(key, tuple(args))
+            return super().resolve_function_type(func, args, kws)
+
+        def unify_pairs(self, first: Any, second: Any) -> Any:
+            found = None if first == second else rules.unify(first, second, self)
+            return super().unify_pairs(first, second) if found is None else found
+
+    return Context
+
+
+def with_rules(context: Any, rules: TypeRules) -> Any:
+    """Return a twin of a typing context, of the same tables, with other rules.
+
+    Numba's rules are of the whole process. Values become what a call's signature says, as always.
+    """
+    twin = copy.copy(context)
+    base: Any = type(context)
+    twin.__class__ = _context_class(base, rules)
+    return twin
+
+
+@lower_cast(types.BaseNamedTuple, types.BaseNamedTuple)
+def _convert_items(context: Any, builder: Any, kind: Any, wanted: Any, value: Any) -> Any:
+    """Convert the items of a NamedTuple, which numba has for other tuples alone."""
+    parts = zip(cgutils.unpack_tuple(builder, value, len(kind)), kind, wanted, strict=True)
+    items = [context.cast(builder, *part) for part in parts]
+    return context.make_tuple(builder, wanted, items)
+
+
 def linked_compiler(
-    rewrite: Rewrite | None = None, prepare: Rewrite | None = None, unroll: bool = False
+    rewrite: Rewrite | None = None,
+    prepare: Rewrite | None = None,
+    unroll: bool = False,
+    rules: TypeRules | None = None,
 ) -> type:
     """Numba's compiler for functions without wrappers, which only compiled functions call.
 
@@ -451,6 +523,7 @@ def linked_compiler(
         prepare: the same, before any type is known.
         unroll: whether loops over a range of at most `MOST_TURNS` constants are unrolled, however
             long their body is: one that stays keeps the loop around it from vectors.
+        rules: of the types in the function; None for numba's.
     """
 
     @register_pass(mutates_CFG=False, analysis_only=False)
@@ -484,6 +557,10 @@ def linked_compiler(
             return rewrite is not None
 
     class Compiler(compiler.Compiler):
+        def __init__(self, typing_context: Any, *others: Any) -> None:
+            own = with_rules(typing_context, rules) if rules else typing_context
+            super().__init__(own, *others)
+
         def define_pipelines(self) -> Any:
             (passes,) = super().define_pipelines()
             passes.add_pass_after(Link, NopythonTypeInference)

@@ -57,10 +57,6 @@ def pair(state, action, params, uniforms):
     return (state[0], PAIRS[action - 1][0]), 0.0, False
 
 
-def whole(state, action, params, uniforms):
-    return state, 1 if 7.0 < state[0] < 9.0 else 1.0, False
-
-
 def escaped(state, action, params, uniforms):
     return (state[0] + 1.0, 0.0), 0.0, False
 
@@ -80,7 +76,7 @@ def lost(state, action, params, uniforms):
 
 
 def double(state, action, params, uniforms):
-    return (state[0], state[1] + 2 * action), 0.0, False
+    return (state[0], state[1] + np.float64(action)), 0.0, False
 
 
 def looped(state, action, params, uniforms):
@@ -144,7 +140,6 @@ def assert_found(findings: list[Finding], level: str, parts: list[str]) -> None:
         (missed, "error", [line_of(missed), "TABLE[int(state[0])", "IndexError", "in step(("]),
         (wrapped, "warning", [f"{line_of(wrapped)}: `return", "reads TABLE[-", "end of the table"]),
         (pair, "warning", [line_of(pair), "reads PAIRS[-1]"]),
-        (whole, "error", ["reward as a float (1.0, not 1); returned 1"]),
         (escaped, "error", ["observation[0]=6", "expected -60.0 to 60.0 of observation_space"]),
         (impure, "error", ["it depends on something else"]),
         (divided, "error", [line_of(divided), "ZeroDivisionError", "in step(("]),
@@ -162,7 +157,7 @@ def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[st
     ("step", "level", "parts"),
     [
         (lost, "error", ["step((", "gives new_state[1]=", "kernel of float32", "in plain Python"]),
-        (double, "error", ["kernels of float32: TypeError", "float64", "2 * action"]),
+        (double, "error", ["kernels of float32: TypeError", "float64", "np.float64(action)"]),
         (
             looped,
             "warning",

@@ -119,10 +119,12 @@ def check_assigned_types() -> None:
 
     compiled = numba.njit(function)
     compiled(1.0)
-    found = set(hooks.assigned_types(compiled.overloads[types.float64,]))
+    found = list(hooks.assigned_types(*compiled.overloads.values()))
     first = function.__code__.co_firstlineno
-    assert (first + 1, "single", types.float32) in found
-    assert (first + 2, "", types.float64) in found
+    assert (first + 1, "single", types.float32) in [each[:3] for each in found]
+    doubles = [each.operands for each in found if each[:3] == (first + 2, "", types.float64)]
+    assert any(types.float32 in operands for operands in doubles)
+    assert (types.float64,) in doubles  # the conversion at its `return`
 
 
 def check_llvm_of() -> None:
@@ -474,7 +476,30 @@ def check_types_before_failure() -> None:
     with pytest.raises(numba.errors.NumbaError, match="unify"):
         numba.njit(pipeline_class=Compiler)(unlike).compile((numba.float32,))
     line = unlike.__code__.co_firstlineno + 1
-    assert (line, "half", numba.float64) in found
+    assert (line, "half", numba.float64) in [each[:3] for each in found]
+
+
+def check_with_rules() -> None:
+    """A whole number that meets a float32 is one, in that function alone; and a NamedTuple."""
+
+    def arguments(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (types.float32,) * len(kinds) if function is operator.mul else kinds
+
+    def unify(first: Any, second: Any, context: Any) -> Any:
+        both = getattr(first, "instance_class", None), getattr(second, "instance_class", None)
+        return types.NamedTuple((types.int64, types.float32), Die) if both == (Die, Die) else None
+
+    def weighed(die):
+        return Die(die.eyes, die.eyes * 0.5) if die.eyes > 2 else Die(die.eyes, 3)
+
+    compiler = hooks.linked_compiler(rules=hooks.TypeRules(arguments, unify))
+    compiled = numba.njit(pipeline_class=compiler)(weighed)
+    outer = numba.njit(lambda die: compiled(die))
+    assert [outer(Die(eyes, 0.5)).weight for eyes in (1, 4)] == [3.0, 2.0]
+    (overload,) = compiled.overloads.values()
+    assert overload.signature.return_type.types[1] == types.float32
+    with pytest.raises(numba.errors.NumbaError, match="unify"):
+        numba.njit(weighed)(Die(1, 0.5))
 
 
 class Die(NamedTuple):  # fields of one type would make another type of tuple
@@ -506,8 +531,9 @@ CHECKS: dict[Callable[[], None], str] = {
     check_wrap_compiler: "wrap_compiler",
     check_choose_function: "choose_function",
     check_forget_code: "forget_code",
-    check_assigned_types: "assigned_types",
+    check_assigned_types: "assigned_types Assigned",
     check_types_before_failure: "types_before_failure",
+    check_with_rules: "with_rules TypeRules",
     check_llvm_of: "llvm_of",
     check_address_of: "address_of",
     check_definition: "definition",

@@ -21,7 +21,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from rlcpu.envs.checks import watched
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
-from rlcpu.envs.checks.trial import call_function, check_result, outside, params_of
+from rlcpu.envs.checks.trial import call_function, check_result, outside, params_of, with_numbers
 from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_vectors
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import arrays
@@ -263,7 +263,7 @@ class Trial:
             return params
         drawn = self._call("randomize", Rng.of_seed(int(rng.integers(2**63))), params)
         names = self.dynamics.randomized if drawn is not None else ()
-        return params._replace(**{name: float(getattr(drawn, name)) for name in names})
+        return with_numbers(params, {name: getattr(drawn, name) for name in names})
 
     def _draws(self, name: str, rng: np.random.Generator) -> Any:
         """Random numbers for a function: an `Rng`, or numbers on the grid of float32 kernels."""

@@ -24,7 +24,7 @@ from numba import types as nbtypes
 
 from rlcpu.envs.engine.arrays import ArrayLayout, State, layout_of_class
 from rlcpu.envs.engine.groups import check_group, fault_of_value, written_layout
-from rlcpu.envs.engine.layout import Layout, fault_of, floats, layout_of
+from rlcpu.envs.engine.layout import Layout, fault_of, floats, is_real, layout_of
 from rlcpu.kernels.boards import CELLS, Board
 from rlcpu.kernels.checks import as_numbers, check_count
 from rlcpu.kernels.random import Draws
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Trial resets draw these uniforms: both ends of [0, 1) on a 24-bit grid, and its middle.
 _TRIAL_UNIFORMS = (0.0, 0.5, 1.0 - 2.0**-24)
+#: Whole numbers up to which float32 holds each.
+MOST_WHOLE = 2**24
 #: Numbers of a state from which on it is tried with the middle alone: a world of thousands of cells
 #: takes plain Python a second.
 _LARGE = 2000
@@ -186,13 +188,17 @@ def is_array(value: Any) -> bool:
 
 
 def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
-    """Return the params with each bool a bool and each number a float, or tuples of them."""
+    """Return the params with each number an int or a float, as its field is; or tuples of floats.
+
+    A field is an int whose type hint says so, or that has none and an int as its value.
+    """
     if not isinstance(params, tuple) or not hasattr(params, "_fields"):
         raise TypeError(
             f"{name}: params={params!r} has to be an instance of a NamedTuple class, "
             f"got {params.__name__ if isinstance(params, type) else type(params).__name__}"
         )
     converted: list[Any] = []
+    whole = () if tuples else whole_names(params)
     for field, value in zip(params._fields, params, strict=True):
         several = tuples and isinstance(value, tuple | list)
         for item in value if several else (value,):
@@ -206,10 +212,43 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
                 raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
         if several:
             converted.append(tuple(map(float, value)))
+        elif is_bool(value):
+            converted.append(bool(value))
         else:
-            converted.append(bool(value) if is_bool(value) else float(value))
+            converted.append(
+                _as_whole(f"{name}: {field}", value) if field in whole else float(value)
+            )
     kind: Any = type(params)
     return kind(*converted)
+
+
+@functools.cache
+def _int_hints(kind: Any) -> dict[str, bool]:
+    """Tell of each field of a NamedTuple that has a type hint whether that is int."""
+    hints = getattr(kind, "__annotations__", {})
+    # A NamedTuple wraps hints that are texts, of `from __future__ import annotations`.
+    return {name: getattr(h, "__forward_arg__", h) in (int, "int") for name, h in hints.items()}
+
+
+def whole_names(params: Any) -> tuple[str, ...]:
+    """Return the names of params that are ints, in Python as in kernels."""
+    kind: Any = type(params)
+    hints = _int_hints(kind)
+    return tuple(
+        name
+        for name, value in params._asdict().items()
+        if hints.get(name, isinstance(value, int)) and not is_bool(value)
+    )
+
+
+def _as_whole(what: str, value: Any) -> int:
+    """Return a parameter as an int, which float32 holds exactly."""
+    if value != int(value) or abs(value) > MOST_WHOLE:
+        raise ValueError(
+            f"{what}={value!r} has to be a whole number from {-MOST_WHOLE} to {MOST_WHOLE}, since "
+            "its type hint is int: expected another value, or the type hint float"
+        )
+    return int(value)
 
 
 def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:
@@ -236,6 +275,9 @@ def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.f
     bad = np.flatnonzero(np.isnan(numbers))
     if len(bad):
         raise ValueError(f"{id}: {name}[{bad[0]}]={numbers[bad[0]]} has to be a number, not NaN")
+    if name in whole_names(params):
+        for k in np.flatnonzero((numbers != np.rint(numbers)) | (abs(numbers) > MOST_WHOLE))[:1]:
+            _as_whole(f"{id}: {name}[{k}]", numbers[k].item())
     copy = numbers.astype(np.float64)
     copy.setflags(write=False)
     return copy
@@ -294,6 +336,8 @@ def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
             raise TypeError(f"{start}; returned {name}={value!r}, which is of type {kind}")
         if math.isnan(value):
             raise TypeError(f"{start}, not NaN; returned {name}={value!r}")
+        if name in whole_names(dynamics.params):
+            _as_whole(f"{start}: {name}", value)
     return tuple(values)
 
 
@@ -384,8 +428,15 @@ def _trial_params(dynamics: Dynamics) -> list[Any]:
 
 def params_of(dynamics: Dynamics, i: int) -> Any:
     """Return the params that environment i was given."""
-    numbers = {name: float(values[i]) for name, values in dynamics.varied.items()}
-    return dynamics.params._replace(**numbers)
+    numbers = {name: values[i].item() for name, values in dynamics.varied.items()}
+    return with_numbers(dynamics.params, numbers)
+
+
+def with_numbers(params: Any, numbers: Mapping[str, Any]) -> Any:
+    """Return params with other numbers, each an int or a float as its field is."""
+    whole = whole_names(params)
+    made = {k: int(v) if k in whole else float(v) for k, v in numbers.items()}
+    return params._replace(**made)
 
 
 def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> None:
@@ -584,8 +635,8 @@ def _check_step(dynamics: Dynamics, result: Any, layout: Any, results: int) -> N
         )
     new_state, reward, *flags = result
     _check_value(dynamics, "step", "new_state", new_state, layout)
-    if not isinstance(reward, float | np.floating):
-        raise TypeError(f"{start} reward as a float (1.0, not 1); returned {reward!r}")
+    if not is_real(reward):
+        raise TypeError(f"{start} reward as a number; returned {reward!r}")
     if not math.isfinite(reward):
         raise ValueError(f"{start} a finite reward; returned {reward!r}")
     for name, flag in zip(("terminated", "truncated"), flags, strict=False):
@@ -622,7 +673,7 @@ def _check_numbers(dynamics: Dynamics, name: str, what: str, values: Any, size: 
         raise TypeError(f"{start}; returned {values!r}")
     if len(values) != size:
         raise ValueError(f"{start}; returned {len(values)}: {values!r}")
-    if not all(isinstance(value, float | np.floating) for value in values):
-        raise TypeError(f"{start} (1.0, not 1); returned {values!r}")
+    if not all(map(is_real, values)):
+        raise TypeError(f"{start}; returned {values!r}")
     if not all(map(math.isfinite, values)):
         raise ValueError(f"{start} that are finite; returned {values!r}")

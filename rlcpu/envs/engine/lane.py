@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.checks.trial import check_result, results_with_none
+from rlcpu.envs.checks.trial import check_result, results_with_none, whole_names
 from rlcpu.envs.checks.vectorised import is_written_by_users, tell_users
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.layout import make_decode, make_encode, make_select
@@ -70,6 +70,7 @@ class Structure(NamedTuple):
     Attributes:
         params_type: class of the params NamedTuple.
         options: for each field of params its constant, or None where it is read at run time.
+        whole: the fields of params that are ints.
         state, observation: what a state and an observation are made of: `Layout`, or `ArrayLayout`.
         reset_draws, step_draws: how many `uniforms` the functions take; None for an `Rng`.
         truncates: whether `step` returns a fourth value, which truncates the episode.
@@ -89,6 +90,7 @@ class Structure(NamedTuple):
     action_mask: Callable[..., Any] | None
     params_type: type
     options: tuple[bool | None, ...]
+    whole: tuple[str, ...]
     state: Any
     observation: Any
     shape: tuple[int, ...]
@@ -147,7 +149,7 @@ def structure(dynamics: Dynamics) -> Structure:
 
     Equal code gives the same structure, and a helper or a constant changed since another one.
     """
-    derived = {"params_type", "options", "reset_draws", "step_draws", "varied"}
+    derived = {"params_type", "options", "whole", "reset_draws", "step_draws", "varied"}
     derived |= {"shape", "parts", "starts"}
     fields = [name for name in Structure._fields if name not in derived]
     draws: dict[str, Any] = {
@@ -161,6 +163,7 @@ def structure(dynamics: Dynamics) -> Structure:
         Structure(
             params_type=type(dynamics.params),
             options=options,
+            whole=whole_names(dynamics.params),
             shape=dynamics.written_shape,
             parts=view.parts,
             starts=view.start,
@@ -248,14 +251,17 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
 
     advance = act if noisy else act_alone
 
+    plain = env.state.is_plain
+    settle = encode if plain else inline(lambda state: state)
+
     @merge
     def step(state, action, params, a, b):
         result = advance(state, action, params, a, b)
-        return result[0], result[1], result[2], False
+        return settle(result[0]), result[1], result[2], result[3] if truncates else False
 
     @inline
     def reset(params, a, b):
-        return user_reset(reset_draws(a, b), params)
+        return settle(user_reset(reset_draws(a, b), params))
 
     @pack_many
     def mask_of(state, params):
@@ -276,7 +282,6 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     def store(rows, stride, i, state):
         store_all(rows, stride, i, encode(state))
 
-    plain = env.state.is_plain
     redraw = make_redraw(env, dtype)
     return Lane(
         load=load_all if plain else load,
@@ -289,9 +294,9 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         redraw=redraw,
         select_params=_make_select_params(env),
         store_params=make_store_params(env, dtype),
-        step=advance if truncates else step,
+        step=step,
         reset=reset,
-        observe=user_observe if env.observation.is_plain and not is_masked else observe,
+        observe=observe,
         rows=size,
     )
 
@@ -437,13 +442,12 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
 def make_unpack_params(env: Structure) -> Callable[..., Any]:
     """Inlinable function that makes the params NamedTuple from its run-time numbers.
 
-    Real fields are read at run time, so that another gravity compiles nothing; bool fields are
+    Numbers are read at run time, so that another gravity compiles nothing; bool fields are
     constants of the machine code, so that an option that is off costs nothing.
     """
     numbers = itertools.count()
-    fields = [f"numbers[{next(numbers)}]" if o is None else repr(o) for o in env.options]
-    source = f"def unpack(numbers): return Params({', '.join(fields)})"
-    return inline(define(source, Params=env.params_type))
+    made = _params_of(env, lambda n: _whole(env, n, f"numbers[{next(numbers)}]"))
+    return inline(define(f"def unpack(numbers): return {made}", Params=env.params_type, int=_int))
 
 
 # ---------------------------------------------------------------- parameters that vary
@@ -454,6 +458,17 @@ def _params_of(env: Structure, field: Callable[[str], str]) -> str:
     names: tuple[str, ...] = env.params_type._fields  # type: ignore[attr-defined]
     pairs = zip(names, env.options, strict=True)
     return f"Params({', '.join(field(n) if o is None else repr(o) for n, o in pairs)})"
+
+
+@inline
+def _int(number):
+    """Return a whole number of memory as an int64, of which 32 bits count: so it stays in lanes."""
+    return np.int64(np.int32(number))
+
+
+def _whole(env: Structure, name: str, number: str) -> str:
+    """Source of a parameter, from that of the float which memory holds."""
+    return f"int({number})" if name in env.whole else number
 
 
 def _places(env: Structure, dtype: type) -> dict[str, int]:
@@ -467,9 +482,10 @@ def make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
     if not env.varied:
         return inline(lambda params, rows, i: params)
     at = _places(env, dtype)
-    made = _params_of(env, lambda n: f"peek(rows, {at[n]} + i)" if n in at else f"params.{n}")
+    held = {name: _whole(env, name, f"peek(rows, {place} + i)") for name, place in at.items()}
+    made = _params_of(env, lambda n: held.get(n, f"params.{n}"))
     source = f"def vary(params, rows, i): return {made}"
-    return inline(define(source, Params=env.params_type, peek=row_access("state")[0]))
+    return inline(define(source, Params=env.params_type, peek=row_access("state")[0], int=_int))
 
 
 def make_redraw(env: Structure, dtype: type) -> Callable[..., Any]:
@@ -482,14 +498,15 @@ def make_redraw(env: Structure, dtype: type) -> Callable[..., Any]:
         return inline(lambda params, lane_params, a, b: lane_params)
     user, drawn = user_functions(env, dtype)["randomize"], env.randomized
     base = _params_of(env, lambda n: f"params.{n}" if n in drawn else f"lane_params.{n}")
-    made = _params_of(env, lambda n: f"real(new.{n})" if n in drawn else f"lane_params.{n}")
+    kinds = {name: "int" if name in env.whole else "real" for name in drawn}
+    made = _params_of(env, lambda n: f"{kinds[n]}(new.{n})" if n in drawn else f"lane_params.{n}")
     source = (
         "def redraw(params, lane_params, a, b):\n"
         f"    new = user(rng(a, b), {base})\n"
         f"    return {made}"
     )
     rng = make_rng(RANDOMIZE_GROUP, dtype)
-    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype))
+    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype, int=_int))
 
 
 def _make_select_params(env: Structure) -> Callable[..., Any]:
@@ -506,9 +523,9 @@ def _make_select_params(env: Structure) -> Callable[..., Any]:
 def make_store_params(env: Structure, dtype: type) -> Callable[..., None]:
     """Make `store_params` of `Lane`."""
     at = _places(env, dtype)
-    lines = [f"poke(rows, {at[name]} + i, params.{name})" for name in env.randomized]
+    lines = [f"poke(rows, {at[name]} + i, real(params.{name}))" for name in env.randomized]
     source = f"def store_params(rows, i, params): {'; '.join(lines) or 'pass'}"
-    return inline(define(source, poke=row_access("state")[1]))
+    return inline(define(source, poke=row_access("state")[1], real=dtype))
 
 
 def pack(params: Any, dtype: type) -> npt.NDArray[Any]:

@@ -219,7 +219,8 @@ class LaneEngine(Engine):
     def get_params(self) -> dict[str, Array]:
         """Return copies of the parameters that vary, (N,) each."""
         rows = _rows(self.real)[self.state_size + 1 :]
-        return {name: self._lanes(row) for name, row in zip(self.code.varied, rows, strict=True)}
+        params = {name: self._lanes(row) for name, row in zip(self.code.varied, rows, strict=True)}
+        return {k: v.astype(np.int64) if k in self.code.whole else v for k, v in params.items()}
 
     def set_params(self, params: Mapping[str, npt.ArrayLike]) -> None:
         """Copy some of these in, (N,) each or a number."""

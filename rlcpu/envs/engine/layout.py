@@ -25,6 +25,7 @@ from numba.np.numpy_support import from_dtype
 from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.kernels.boards import BOARD, Board
 from rlcpu.kernels.compile import define, inline, source_of_tuple
+from rlcpu.kernels.tuples import as_floats
 
 Array = npt.NDArray[Any]
 #: Kinds of a value, and the type hints that name them.
@@ -165,6 +166,12 @@ def fault_of(layout: Layout | ArrayLayout, value: Any) -> str:
     return ""
 
 
+def is_real(value: Any) -> bool:
+    """Tell whether a plain value is a number that a float can be: whole numbers and bools, too."""
+    known = isinstance(value, float | int | np.floating | np.integer | np.bool_)
+    return known and not isinstance(value, Board)
+
+
 _WANTED = {"float": "float", "int": "int", "bool": "bool", "board": "Board"}
 
 
@@ -184,8 +191,8 @@ def _fault_of_one(kind: str, value: Any, wanted: str, shown: Any = None) -> str:
     shown = value if shown is None else shown
     is_bool = isinstance(value, bool | np.bool_)
     if kind == "float":
-        if not isinstance(value, float | np.floating):
-            return f"{wanted} (1.0, not 1); returned {shown!r}"
+        if not is_real(value):
+            return f"{wanted}; returned {shown!r}"
         if not math.isfinite(value):
             return f"{wanted}, finite; returned {shown!r}"
     elif kind == "bool":
@@ -254,7 +261,7 @@ def make_decode(layout: Layout, dtype: type) -> Callable[..., Any]:
 def make_encode(layout: Layout, dtype: type) -> Callable[..., Any]:
     """Inlinable function: a value -> the tuple of rows that hold it."""
     if layout.is_plain:
-        return _identity
+        return inline(lambda value: as_floats(value, dtype))
     count = layout.rows(dtype)
 
     @intrinsic
