@@ -218,23 +218,14 @@ def info(args: argparse.Namespace) -> int:
 
 
 def explain(env_id: str) -> int:
-    """Print how the step of an environment runs, and why."""
-    import numpy as np
-
-    from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, find_driver
+    """Print how an environment runs, and why."""
+    from rlcpu.envs.checks.checker import how_it_runs
 
     dynamics = rlcpu.envs.find(env_id)
     if dynamics.engine is not None:
         raise CommandError(f"--env: {env_id} is stepped by another engine, not by our kernels")
-    if dynamics.has_arrays:
-        print(f"{env_id}: step runs {ONE_AT_A_TIME}")
-        return 0
-    env = rlcpu.make_vec(env_id, num_threads=1)
-    env.reset(seed=0)
-    env.step(np.asarray(env.action_space.sample()))
-    engine: Any = env.engine
-    driver = find_driver(engine.steps.function, dynamics.step)
-    print(f"{env_id}: step runs {driver}")
+    for _, message in how_it_runs(dynamics):
+        print(f"{env_id}: {message}")
     return 0
 
 

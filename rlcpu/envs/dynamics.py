@@ -37,7 +37,7 @@ from rlcpu.envs.checks.trial import (
 )
 from rlcpu.envs.engine import engine_of
 from rlcpu.envs.engine.arrays import ArrayLayout
-from rlcpu.envs.engine.groups import num_inputs, returned_layout, written_layout
+from rlcpu.envs.engine.groups import LONE, is_lone, num_inputs, returned_layout, written_layout
 from rlcpu.envs.engine.layout import Field, Layout, floats
 
 
@@ -244,7 +244,8 @@ class Dynamics:
     @property
     def written_shape(self) -> tuple[int, ...]:
         """Return the shape of `out`; () where `observe` returns an observation."""
-        return self.observation_space.shape or () if self.writes_observation else ()
+        is_floats = self.writes_observation and not is_lone(self.observation_space)
+        return self.observation_space.shape or () if is_floats else ()
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -293,7 +294,8 @@ class Dynamics:
 
     def sample_observation(self) -> Any:
         """Return the observation of one reset."""
-        return call_function(self, "observe", self.observe, *self.sample_start())
+        seen = call_function(self, "observe", self.observe, *self.sample_start())
+        return getattr(seen, LONE) if is_lone(self.observation_space) else seen
 
     def sample_mask(self) -> tuple[bool, ...]:
         """Return the action mask of one reset."""
@@ -320,6 +322,8 @@ class Dynamics:
             return Layout(None, (Field("", "int", 0),))
         if isinstance(space, MultiBinary):
             return Layout(None, (Field("", "board", space.shape[0]),))
+        if is_lone(space):
+            return written_layout(space)
         if self.writes_observation:
             return Layout(None, (Field("", "array", self.observation_size),))
         return floats(self.observation_size)

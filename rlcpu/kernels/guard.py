@@ -402,12 +402,12 @@ def _real_arguments(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
 
     Those that meet a float32, are divided, or go into a function of mathematics.
     """
-    kinds = tuple(map(types.unliteral, kinds))
-    is_real = [kind == types.float32 for kind in kinds]
+    is_real = [types.unliteral(kind) == types.float32 for kind in kinds]
     if not kinds or not all(is_real[k] or isinstance(kinds[k], _WHOLE) for k in range(len(kinds))):
         return kinds
     own = getattr(function, "py_func", function)
     of_maths = getattr(own, "__module__", "") in ("math", maths.__name__)
+    of_maths = of_maths and own not in maths.OVERLOADED  # some of which take bits
     is_ufunc = isinstance(function, np.ufunc)
     if any(is_real):
         is_power = function in _POWER and not is_real[-1]  # numba multiplies

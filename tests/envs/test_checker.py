@@ -123,7 +123,7 @@ def test_an_environment_of_ones_own_passes(capsys: pytest.CaptureFixture[str]) -
     first, second = (check(make(drift), steps=200, seed=3) for _ in range(2))
     assert first.ok, first
     assert {level for level, _ in first.findings} == {"note"}
-    assert "step computes in vectors" in str(first)
+    assert "step, simulate and collect run in vectors" in str(first)
     assert str(first) == str(second)
     assert capsys.readouterr().out == ""
 
@@ -162,7 +162,7 @@ def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[st
             looped,
             "warning",
             [
-                "does not compute in vectors",
+                "step, simulate and collect run",
                 "tanf of the C library",
                 "a loop whose number of turns is known at run time only",
                 __file__,

@@ -114,8 +114,8 @@ def test_images_of_rollouts_lie_in_bytes_and_boards_in_bits() -> None:
     rollout = rlcpu.collect(env, rlcpu.policies.Uniform(), 3)
     memory, part = rollout.records.observations, rollout.observations["picture"]
     assert np.shares_memory(memory, part)
-    # 60 bytes of pixels, 24 of floats, 4 of an age, 8 of near cells and 3 of flags, in eights.
-    assert memory.nbytes == 3 * 4 * 104
+    # 60 bytes of pixels, 24 of floats, 4 of an age, 8 of near cells and 3 of flags, in fours.
+    assert memory.nbytes == 3 * 4 * 100
     boards = rlcpu.collect(rlcpu.envs.VectorEnv(cart, 4), rlcpu.policies.Uniform(), 3)
     assert boards.records.observations.nbytes == 3 * 4 * 4 * (2 + 1 + 2 + 2 * 4 + 1)
 
@@ -204,11 +204,6 @@ def observe_far(state, params):  # type: ignore[no-untyped-def]
     return Seen(seen.walls, seen.place, 7, seen.pair)
 
 
-def observe_whole(state, params):  # type: ignore[no-untyped-def]
-    seen = grouped.observe(state, params)
-    return Seen(seen.walls, (1, 2), seen.goal, seen.pair)
-
-
 def observe_longer(state, params):  # type: ignore[no-untyped-def]
     seen = grouped.observe(state, params)
     return Seen(seen.walls, (*seen.place, 0.0), seen.goal, seen.pair)
@@ -237,7 +232,6 @@ BAD = [
     (changed(observe=observe_tuple), TypeError, r"NamedTuple of goal.* returned \(0.0, 1\)"),
     (changed(observe=observe_far), ValueError,
      r"observe returned goal=7: expected 1 to 3, for state=.*test_groups.py, line \d+"),
-    (changed(observe=observe_whole), TypeError, r"Seen.place as a tuple of 2 floats \(1.0, not"),
     (changed(observe=observe_longer), TypeError, "Seen.place as a tuple of 2 floats; returned 3:"),
     (changed(camera, observe=write_beyond), ValueError, r"near\[1\]=5: expected 0 to 4"),
     (changed(camera, observe=write_other), ValueError, "no field 'distance'; it has: age, depth"),

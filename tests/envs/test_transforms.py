@@ -274,7 +274,7 @@ def chain(base: Any) -> Dynamics:
 def test_kernels_take_the_steps_of_plain_python(base: Dynamics) -> None:
     report = rlcpu.envs.check(chain(base), steps=200)
     assert report.ok, str(report)
-    assert base.has_arrays or "computes in vectors" in str(report), str(report)
+    assert base.has_arrays or "run in vectors" in str(report), str(report)
 
 
 BOARDS = stack_observations("MinAtar/Breakout-v1", 2)

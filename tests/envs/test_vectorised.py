@@ -62,8 +62,17 @@ def counting(state: State, action: int, params: Params) -> tuple[State, float, b
     return State(place, state.turn), place, False
 
 
+def breaking(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    place = state.place
+    for k in range(4):
+        if k == action:
+            break
+        place = place + 0.01 * math.sin(place)
+    return State(place, state.turn), place, False
+
+
 def advised(state: State, action: int, params: Params) -> tuple[State, float, bool]:
-    """What is advised against `halving`, `returning`, `counting` and `with_many_turns`."""
+    """What is advised against `halving`, `returning`, `counting`, `breaking`, `with_many_turns`."""
     place = state.place + params.push
     for _ in range(6):
         place = place * 0.5 - 0.25 if place > 1.0 else place
@@ -167,6 +176,7 @@ def test_what_vectorises(step: Any, caplog: pytest.LogCaptureFixture) -> None:
         (halving, 2, "a `while`: write a `for` of constant turns, with a ternary for those too"),
         (returning, 2, "a `return` before the end: compute all, and choose by ternaries"),
         (counting, 2, "a loop whose number of turns is known at run time only: give it a constant"),
+        (breaking, 4, "a `break`: choose by a ternary in each turn"),
         (with_many_turns, 2, "a loop of 24 turns: write two of at most 16, one in the other"),
     ],
 )
@@ -230,4 +240,6 @@ def test_lanes_are_those_of_the_clocks() -> None:
 
 def test_info_tells_how_an_environment_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["info", "--env", "CartPole-v1"]) == 0
-    assert capsys.readouterr().out.startswith("CartPole-v1: step runs in vectors of ")
+    assert capsys.readouterr().out.startswith(
+        "CartPole-v1: step, simulate and collect run in vectors of "
+    )

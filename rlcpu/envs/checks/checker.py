@@ -22,13 +22,16 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from rlcpu.envs.checks import watched
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
 from rlcpu.envs.checks.trial import call_function, check_result, outside, params_of, with_numbers
-from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_vectors
+from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_drivers, find_driver
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import arrays
 from rlcpu.envs.engine.arrays import ArrayLayout, State, fields_of
-from rlcpu.envs.engine.lane import structure
+from rlcpu.envs.engine.groups import LONE
+from rlcpu.envs.engine.lane import reasons_of_policies, structure
 from rlcpu.envs.engine.layout import Layout, columns_of, numbers_of, rows_of
+from rlcpu.envs.engine.rollout import collect_kernels, simulate_kernels
 from rlcpu.envs.engine.steps import step_kernels
+from rlcpu.envs.policies import Uniform
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed
@@ -97,12 +100,30 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
     compiled = [trial.compare(cases, dtype, seed) for dtype in TOLERANCES]
     if all(compiled):
         trial.split(seed)
-        if dynamics.has_arrays:
-            trial.note("note", f"step runs {ONE_AT_A_TIME}")
-        else:
-            kernel = step_kernels(structure(dynamics), np.float32, False).function
-            trial.note(*describe_vectors(kernel, dynamics.step))
+        for finding in how_it_runs(dynamics):
+            trial.note(*finding)
     return Report(dynamics.id, len(cases), trial.found.sorted())
+
+
+def how_it_runs(dynamics: Dynamics) -> Iterable[tuple[str, str]]:
+    """Yield level and message of how `step`, `simulate` and `collect` run, from their machine code.
+
+    They are compiled for float32 and actions drawn at random, if they are not yet.
+    """
+    if dynamics.has_arrays:
+        yield "note", f"step runs {ONE_AT_A_TIME}"
+        return
+    code, policy = structure(dynamics), Uniform().code(dynamics)
+    kernels: dict[str, Any] = {
+        "step": step_kernels(code, np.float32, False),
+        "simulate": simulate_kernels(code, np.float32, policy),
+        "collect": collect_kernels(code, np.float32, policy),
+    }
+    drivers: dict[str, Any] = {}
+    for name, made in kernels.items():
+        known = () if name == "step" else reasons_of_policies(code)
+        drivers[name] = find_driver(made.function, dynamics.step, known)
+    yield from describe_drivers(drivers)
 
 
 class Case(NamedTuple):
@@ -300,7 +321,7 @@ class Trial:
             return
         # One rounding to float32 is allowed.
         low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
-        seen = np.array(observation)
+        seen = np.array(getattr(observation, LONE, observation))
         for place in map(tuple, np.argwhere((seen < low) | (seen > high)).tolist()):
             bounds = f"{space.low[place]} to {space.high[place]} of observation_space"
             yield f"observation{list(place)}={seen[place]}: expected {bounds}"
@@ -385,7 +406,7 @@ class Trial:
         def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
             reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
             seen: Any = self.plain(functions, "observe", reached, params)
-            seen = _rounded(shown, seen, np.float32) if is_group else seen
+            seen = _rounded(shown, seen, np.float32) if is_group or shown.is_record else seen
             seen = numbers_of(shown, seen)
             seen = np.float32(seen) if shown.is_plain else seen
             if dynamics.action_mask:

@@ -23,7 +23,14 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from numba import types as nbtypes
 
 from rlcpu.envs.engine.arrays import ArrayLayout, State, layout_of_class
-from rlcpu.envs.engine.groups import check_group, fault_of_value, written_layout
+from rlcpu.envs.engine.groups import (
+    LONE,
+    check_group,
+    describe_space,
+    fault_of_value,
+    is_lone,
+    written_layout,
+)
 from rlcpu.envs.engine.layout import Layout, fault_of, floats, is_real, layout_of
 from rlcpu.kernels.boards import CELLS, Board
 from rlcpu.kernels.checks import as_numbers, check_count
@@ -95,11 +102,13 @@ def check_spaces(dynamics: Dynamics) -> None:
             isinstance(space, Box)
             and (len(space.shape) == 1 or (len(space.shape) > 1 and is_written))
             and math.prod(space.shape) > 0
-            and space.dtype == np.float32
+            and (space.dtype == np.float32 or (is_written and is_lone(space)))
         ):
             others = "MultiBinary" if field == "observation_space" else "MultiDiscrete"
             kinds = f"a float32 Box of one dimension, Discrete or {others}"
-            raise TypeError(f"{start}={space!r} has to be {kinds}")
+            if is_lone(space) and field == "observation_space":
+                kinds += "; whole numbers are written by observe(state, params, out), into arrays"
+            raise TypeError(f"{start}={describe_space(space)} has to be {kinds}")
     if dynamics.action_mask is not None and not isinstance(dynamics.action_space, Discrete):
         raise TypeError(
             f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
@@ -465,9 +474,8 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
     for name, part in spaces.items():
         if slack is None and isinstance(part, Box) and part.dtype == np.float32:
             continue
-        fault = fault_of_value(
-            part, getattr(observation, name) if name else observation, slack or 0
-        )
+        seen = getattr(observation, name or LONE, observation)
+        fault = fault_of_value(part, seen, slack or 0)
         if fault:
             return f"{name or 'observation'}{fault}"
     return ""
@@ -538,9 +546,10 @@ def call_function(
     inputs = (state, *inputs[before is not None :])
     if name == "observe" and dynamics.writes_observation:
         space: Any = dynamics.observation_space
-        is_group = isinstance(space, Dict)
-        out = written_layout(space).made() if is_group else np.zeros(space.shape, np.float32)
-        _refuse_result(dynamics, name, "out", function(*inputs, out))
+        is_record = isinstance(space, Dict) or is_lone(space)
+        out = written_layout(space).made() if is_record else np.zeros(space.shape, np.float32)
+        given = getattr(out, LONE) if is_lone(space) else out
+        _refuse_result(dynamics, name, "out", function(*inputs, given))
         result: Any = out
     else:
         result = function(*inputs)

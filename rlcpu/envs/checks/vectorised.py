@@ -23,7 +23,6 @@ logger = logging.getLogger("rlcpu")
 _LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
 #: Calls of the C library: by name, or by an intrinsic that becomes one.
 _CALLS = re.compile(rf"\bcall\b[^@\n]*@(?:llvm\.)?((?:{_LIBM})f?)(?:\.v?\d*f\d+)?\(")
-_SWITCHES = re.compile(r"^\s+switch i\d+ ", re.MULTILINE)
 _STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
 #: How a step runs whose state holds arrays.
 ONE_AT_A_TIME = "one environment at a time: its state holds arrays, and loops over them vectorise"
@@ -49,33 +48,31 @@ class Driver(NamedTuple):
         return f"{how} {'; '.join(self.reasons) or 'none of the usual reasons was found'}"
 
 
-def find_driver(kernel: Any, step: Any) -> Driver | None:
+def find_driver(kernel: Any, step: Any, known: tuple[str, ...] = ()) -> Driver | None:
     """Return how a kernel that was compiled for one set of types runs a step.
 
     Args:
         kernel: the float32 driver of a step, or of a rollout.
         step: the function that its author wrote.
+        known: reasons for one lane at a time that are not its author's.
 
     Returns:
         None if the kernel steps nothing.
     """
     (compiled,) = kernel.overloads.values()
-    return driver_of(hooks.llvm_of(compiled), step)
+    return driver_of(hooks.llvm_of(compiled), step, known)
 
 
-def driver_of(code: str, step: Any) -> Driver | None:
+def driver_of(code: str, step: Any, known: tuple[str, ...] = ()) -> Driver | None:
     """Return how LLVM's code runs a step."""
     lanes = lanes_of(code)
     if lanes is None:
         return None
     reasons = [f"{name} of the C library, called for each lane" for name in _found(_CALLS, code)]
-    if lanes == 1:
-        if any(_SWITCHES.search(body) for body in code.split("\ndefine ") if _stores(body, code)):
-            reasons += [
-                f"{where} became a jump: read a table at the number, or compute with it"
-                for where in _users_functions(step, _comparisons)
-            ]
-        reasons += _users_functions(step, _reasons_of_one)
+    if lanes == 1 and known:
+        reasons += known
+    elif lanes == 1:
+        reasons += list(_users_functions(step, _loops)) or _users_functions(step, _early_returns)
     return Driver(lanes, tuple(dict.fromkeys(reasons)))
 
 
@@ -107,13 +104,20 @@ def _found(pattern: re.Pattern[str], code: str) -> list[str]:
     return sorted(set(pattern.findall(code)))
 
 
-def describe_vectors(kernel: Any, step: Any) -> tuple[str, str]:
-    """Level and message of a finding about the float32 kernel of `step`, compiled before."""
-    driver = find_driver(kernel, step)
-    assert driver is not None
-    if driver.lanes > 1 and not driver.reasons:
-        return "note", f"step computes {driver}"
-    return "warning", f"step does not compute in vectors alone, but {driver}"
+def describe_drivers(drivers: dict[str, Driver]) -> Iterator[tuple[str, str]]:
+    """Yield level and message of findings about the float32 kernels of an environment.
+
+    Args:
+        drivers: of `step`, `simulate` and `collect`; those that run alike are told of together.
+    """
+    alike: dict[Driver, list[str]] = {}
+    for name, driver in drivers.items():
+        alike.setdefault(driver, []).append(name)
+    for driver, names in alike.items():
+        *others, last = names
+        who = f"{', '.join(others)} and {last}" if others else last
+        is_good = driver.lanes > 1 and not driver.reasons
+        yield "note" if is_good else "warning", f"{who} run{'' if others else 's'} {driver}"
 
 
 _told: set[Any] = set()
@@ -129,10 +133,9 @@ def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[A
         def compile_and_tell(*args: Any) -> Any:
             compiled = compile(*args)
             if step not in _told:
-                driver = driver_of(hooks.llvm_of(compiled), step)
+                driver = driver_of(hooks.llvm_of(compiled), step, reasons)
                 if driver is not None and driver.lanes == 1:
                     _told.add(step)
-                    driver = Driver(1, (*reasons, *driver.reasons))
                     logger.warning("%s: step runs %s", id, driver)
             return compiled
 
@@ -176,29 +179,18 @@ def _users_functions(step: Any, look: Callable[[Any, Any, str], Iterator[str]]) 
         yield from look(function, tree, function.__code__.co_filename)
 
 
-def _comparisons(function: Any, tree: Any, path: str) -> Iterator[str]:
-    """Yield which numbers are compared with three constants or more, and where first."""
-    places: dict[str, list[int]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and isinstance(node.comparators[0], ast.Constant):
-            places.setdefault(ast.unparse(node.left), []).append(node.lineno)
-    for name, lines in places.items():
-        if len(lines) >= 3:
-            yield f"{len(lines)} comparisons of `{name}` with constants ({path}:{min(lines)})"
-
-
-def _reasons_of_one(function: Any, tree: Any, path: str) -> Iterator[str]:
-    """Yield the lines of a function that keep loops over lanes from vectors, and what to write.
+def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
+    """Yield the loops of a function that keep loops over lanes from vectors, and what to write.
 
     `tests/envs/test_vectorised.py` follows each piece of advice.
     """
-    own = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
-    last = own.body[-1] if own else None
     node: Any
     for node in ast.walk(tree):
         what = ""
         if isinstance(node, ast.While):
             what = "a `while`: write a `for` of constant turns, with a ternary for those too many"
+        elif isinstance(node, ast.For) and getattr(node.iter, "func", None) is None:
+            what = "a loop over a tuple: loop over a constant range(), and read its items"
         elif isinstance(node, ast.For):
             turns, most = _turns_of(node, function), hooks.MOST_TURNS
             if turns is None:
@@ -208,11 +200,18 @@ def _reasons_of_one(function: Any, tree: Any, path: str) -> Iterator[str]:
                 )
             elif turns > most:
                 what = f"a loop of {turns} turns: write two of at most {most}, one in the other"
-        elif isinstance(node, ast.Break | ast.Continue):
-            what = f"a `{type(node).__name__.lower()}`: choose by a ternary"
-        elif isinstance(node, ast.Return) and node is not last:
-            what = "a `return` before the end: compute all, and choose by ternaries"
+        elif isinstance(node, ast.Break):
+            what = "a `break`: choose by a ternary in each turn"
         if what:
+            yield f"{what} ({path}:{node.lineno})"
+
+
+def _early_returns(function: Any, tree: Any, path: str) -> Iterator[str]:
+    """Yield the lines where a function returns before its end, which LLVM may make choices of."""
+    own = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return) and own is not None and node is not own.body[-1]:
+            what = "a `return` before the end: compute all, and choose by ternaries"
             yield f"{what} ({path}:{node.lineno})"
 
 

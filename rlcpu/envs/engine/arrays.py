@@ -192,7 +192,7 @@ def _record(layout: ArrayLayout, real: np.dtype[Any]) -> np.dtype[Any]:
             "names": names,
             "formats": [part[0] for part in parts],
             "offsets": [part[1] for part in parts],
-            "itemsize": -(-packed.itemsize // 8) * 8,
+            "itemsize": -(-packed.itemsize // real.itemsize) * real.itemsize,
         },
         align=True,
     )

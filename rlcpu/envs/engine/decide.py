@@ -92,6 +92,8 @@ def _make_inputs(env: Structure) -> Callable[..., Any]:
     size, shape, blank = env.observation_rows, env.shape, np.float32(0)
     if env.observation.is_record:
         record_at, _ = make_state_at(env.observation, np.float32)
+        if env.is_lone:
+            return inline(lambda rows: record_at(rows, 0).image)
         return inline(lambda rows: record_at(rows, 0))
     if shape:
         return inline(lambda rows: array_at(place_of(rows, 0), shape, blank))

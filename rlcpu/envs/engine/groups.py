@@ -19,6 +19,8 @@ from rlcpu.envs.engine.arrays import ArrayField, ArrayLayout, layout_of_fields
 from rlcpu.envs.engine.layout import Field, Layout
 from rlcpu.kernels.boards import CELLS
 
+#: Name of the one field of an observation that is a lone array of whole numbers, as an image is.
+LONE = "image"
 #: Whole numbers of a `Box` that an `observe` with `out` may write. Larger ones would have to begin
 #: at multiples of eight bytes.
 _WRITTEN = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
@@ -98,9 +100,15 @@ def _fault_of_written(part: Any) -> str:
     return wanted if is_box and part.dtype.name not in ("float32", *_WRITTEN) else ""
 
 
-def written_layout(space: Dict) -> ArrayLayout:
-    """Return the layout of the `out` into which `observe` writes a group."""
-    return layout_of_fields("Observation", tuple(_written_fields(space)))
+def is_lone(space: Any) -> bool:
+    """Tell whether a space is a `Box` of whole numbers: a group of one part, to memory."""
+    return isinstance(space, Box) and space.dtype.name in _WRITTEN
+
+
+def written_layout(space: Any) -> ArrayLayout:
+    """Return the layout of the `out` into which `observe` writes a group, or whole numbers."""
+    parts = Dict({LONE: space}) if is_lone(space) else space
+    return layout_of_fields("Observation", tuple(_written_fields(parts)))
 
 
 def _written_fields(space: Dict) -> Iterator[ArrayField]:

@@ -79,7 +79,8 @@ class Structure(NamedTuple):
         action_mask: None where all actions are always allowed.
         shape: of the array into which `observe` writes; () where it returns an observation, or
             writes a group.
-        parts: of a group, see `View`; () of another observation.
+        parts: of a group, see `ObservationView`; whole numbers are one without a name, and others
+            have none.
         starts: the smallest numbers of choices.
         choices: of each number of a `MultiDiscrete`; () for other actions.
     """
@@ -115,6 +116,11 @@ class Structure(NamedTuple):
     def is_written(self) -> bool:
         """Tell whether `observe` writes into memory in the place of returning an observation."""
         return self.shape != () or self.observation.is_record
+
+    @property
+    def is_lone(self) -> bool:
+        """Tell whether an observation is one array of whole numbers, as an image is."""
+        return [part.name for part in self.parts] == [""]
 
     @property
     def real_spans(self) -> tuple[tuple[int, int], ...]:
@@ -165,7 +171,7 @@ def structure(dynamics: Dynamics) -> Structure:
             options=options,
             whole=whole_names(dynamics.params),
             shape=dynamics.written_shape,
-            parts=view.parts,
+            parts=view.parts if view.kind != "numbers" else (GroupPart("", 0, view),),
             starts=view.start,
             varied=tuple(name for name in dynamics.params._fields if name in varied),
             **draws,
@@ -322,12 +328,17 @@ def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
 
     def made(function: Callable[..., Any]) -> Any:
         compiled = kernel(function, **options)
-        many = f"policies choose among more than {UNROLLED} actions in a loop"
-        reasons = (many,) if env.num_actions > UNROLLED else ()
-        hooks.wrap_compiler(compiled, tell_users(env.step, ids.get(env, ""), reasons))
+        tell = tell_users(env.step, ids.get(env, ""), reasons_of_policies(env))
+        hooks.wrap_compiler(compiled, tell)
         return compiled
 
     return made
+
+
+def reasons_of_policies(env: Structure) -> tuple[str, ...]:
+    """Return why rollouts take one lane at a time, whatever a step does."""
+    many = f"policies choose among more than {UNROLLED} actions in a loop"
+    return (many,) if env.num_actions > UNROLLED else ()
 
 
 def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:

@@ -192,6 +192,7 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
     shape, blank, is_group = env.shape, np.float32(0), env.observation.is_record
     no_group: Any = (None, None)
     record_at, clear = make_state_at(env.observation, np.float32) if is_group else no_group
+    part_of = inline((lambda out: out.image) if env.is_lone else (lambda out: out))
 
     @outline
     def show(rows, i, own, target, place):
@@ -199,7 +200,7 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
         if is_group:
             out = record_at(shifted(address(target), place), 0)
             clear(out)
-            user_observe(state, own, out)
+            user_observe(state, own, part_of(out))
         elif is_written:
             out = array_at(place_of(target, place), shape, blank)
             out[:] = blank
