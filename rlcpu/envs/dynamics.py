@@ -23,6 +23,7 @@ from rlcpu.envs.checks.trial import (
     check_description,
     check_function,
     check_reset_options,
+    check_sources,
     check_spaces,
     convert_params,
     convert_varied,
@@ -129,6 +130,7 @@ class Dynamics:
         state: the class of states with arrays, or None. Then what a state is made of (found by a
             trial reset, where it is no such class).
         truncates: whether `step` returns `truncated` (found by a trial step).
+        has_whole: whether whole numbers are returned in the place of floats (found by trials).
         randomized: names of what `randomize` draws (found by a trial).
 
     Raises:
@@ -162,6 +164,7 @@ class Dynamics:
     transform: functools.partial[Dynamics] | None = None
     state: Any = None
     truncates: bool = dataclasses.field(init=False)
+    has_whole: bool = dataclasses.field(init=False, repr=False)
     randomized: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -170,6 +173,7 @@ class Dynamics:
         check_spaces(self)
         for name in self.functions:
             check_function(self, name)
+        check_sources(self)
         params = convert_params(self.id, self.params)
         varied = convert_varied(self, params)
         object.__setattr__(self, "varied", types.MappingProxyType(varied))
@@ -177,9 +181,10 @@ class Dynamics:
         object.__setattr__(self, "params", params)
         object.__setattr__(self, "randomized", find_randomized(self))
         check_reset_options(self)
-        state, truncates = try_functions(self)
+        state, truncates, has_whole = try_functions(self)
         object.__setattr__(self, "state", state)
         object.__setattr__(self, "truncates", truncates)
+        object.__setattr__(self, "has_whole", has_whole)
 
     def __copy__(self) -> Dynamics:
         return self  # nothing in it changes

@@ -68,20 +68,31 @@ def check_source(
 
     Raises:
         TypeError: it raises, allocates, prints, draws random numbers of its own, uses a name that
-            is defined nowhere, and the like; with file, line and text.
+            is defined nowhere, and the like; with file, line and text of all such lines.
     """
-    visited = set() if visited is None else visited
+    told = dict.fromkeys(refused_lines(function, set() if visited is None else visited, writes))
+    if told:
+        raise TypeError("; ".join(told))
+
+
+def refused_lines(
+    function: types.FunctionType, visited: set[Any], writes: tuple[str, ...] = ()
+) -> Iterator[str]:
+    """Yield a sentence on each line of a function, and of those it calls, that is refused.
+
+    The arguments are those of `check_source`.
+    """
     package = (function.__module__ or "").partition(".")[0]
     if function in visited or package in ("rlcpu", "numba", "numpy"):
         return
     visited.add(function)
     for code in codes(function.__code__):
         for line, reason in _faults(function, code, writes):
-            raise TypeError(f"{place(code.co_filename, line, function.__name__)} {reason}")
+            yield f"{place(code.co_filename, line, function.__name__)} {reason}"
         for _, _, value in _reads(function, code):
             plain = value.py_func if is_jitted(value) else value
             if isinstance(plain, types.FunctionType):
-                check_source(plain, visited, writes=writes)
+                yield from refused_lines(plain, visited, writes)
 
 
 def _faults(

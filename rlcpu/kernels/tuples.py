@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from rlcpu.kernels import hooks, maths
-from rlcpu.kernels.compile import INLINE, define, source_of_tuple
+from rlcpu.kernels.compile import INLINE
 from rlcpu.kernels.guard import clamp
 
 Item = TypeVar("Item")
@@ -49,22 +49,6 @@ def _replace(items, i, value):
     if isinstance(items, types.UniTuple | types.NamedUniTuple) and isinstance(i, types.Integer):
         return lambda items, i, value: _put(items, i, value)
     return None
-
-
-def as_floats(values: Any, kind: Any) -> Any:
-    """Return a tuple of numbers as floats of the type `kind`; in kernels, floats as they are."""
-    return tuple(kind(value) for value in values)
-
-
-maths.OVERLOADED.add(as_floats)
-
-
-@overload(as_floats, jit_options=INLINE)
-def _as_floats(values, kind):
-    if isinstance(values, types.UniTuple) and isinstance(values.dtype, types.Float):
-        return lambda values, kind: values
-    items = source_of_tuple(f"kind(values[{k}])" for k in range(len(values)))
-    return define(f"def convert(values, kind): return {items}")
 
 
 @intrinsic

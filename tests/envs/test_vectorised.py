@@ -15,7 +15,9 @@ from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng
 from rlcpu.envs.checks.vectorised import Driver, find_driver, lanes_of
 from rlcpu.envs.engine.lane import structure
+from rlcpu.envs.engine.rollout import simulate_kernels
 from rlcpu.envs.engine.steps import step_kernels
+from tests.envs import connect_four
 
 GAINS = np.linspace(-1.0, 1.0, 8)
 
@@ -187,6 +189,25 @@ def test_what_does_not_is_named_with_what_to_write(step: Any, line: int, what: s
     (reason,) = found.reasons
     assert reason.startswith(what)
     assert reason.endswith(f"({__file__}:{step.__code__.co_firstlineno + line})")
+
+
+def test_a_loop_over_pairs_is_named_where_it_keeps_rollouts_from_vectors() -> None:
+    """Beside it LLVM makes choices of `return`s, of which nothing is said."""
+    pairs, lines = (
+        driver_of_simulate(connect_four.make(found))
+        for found in (connect_four.four_of_pairs, connect_four.four)
+    )
+    (reason,) = pairs.reasons
+    assert pairs.lanes == 1
+    assert reason.startswith("a loop over a tuple: loop over a constant range(), and read its item")
+    assert lines.lanes > 1
+
+
+def driver_of_simulate(dynamics: Dynamics) -> Driver:
+    code, policy = structure(dynamics), rlcpu.policies.Uniform().code(dynamics)
+    found = find_driver(simulate_kernels(code, np.float32, policy).function, dynamics.step)
+    assert found is not None
+    return found
 
 
 def test_a_step_in_single_lanes_is_told_once(

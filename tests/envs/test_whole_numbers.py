@@ -94,6 +94,20 @@ def test_others_than_whole_numbers_are_refused(size: Any) -> None:
         make().with_params(size=size)
 
 
+def test_all_that_is_refused_is_told_at_once() -> None:
+    def made(state: State, params: Params) -> Any:
+        return [0.0 for _ in range(4)]
+
+    def drawn(rng: Rng, params: Params) -> State:
+        print(params)
+        return State(sorted((2, 1))[0], 0.0)
+
+    with pytest.raises(TypeError) as caught:
+        make(observe=made, reset=drawn)
+    for text in ("print(params)", "sorted((2, 1))", "[0.0 for _ in range(4)]"):
+        assert text in str(caught.value)
+
+
 def test_plain_tuples_of_whole_numbers_are_floats() -> None:
     dynamics = make(
         step=lambda state, action, params: ((state[0] + action, 1), action, state[0] > 3),

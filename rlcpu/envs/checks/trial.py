@@ -31,11 +31,11 @@ from rlcpu.envs.engine.groups import (
     is_lone,
     written_layout,
 )
-from rlcpu.envs.engine.layout import Layout, fault_of, floats, is_real, layout_of
+from rlcpu.envs.engine.layout import Layout, fault_of, floats, holds_whole, is_real, layout_of
 from rlcpu.kernels.boards import CELLS, Board
 from rlcpu.kernels.checks import as_numbers, check_count
 from rlcpu.kernels.random import Draws
-from rlcpu.kernels.source import EndlessError, call_bounded, check_source
+from rlcpu.kernels.source import EndlessError, call_bounded, refused_lines
 
 if TYPE_CHECKING:
     from rlcpu.envs.dynamics import Dynamics
@@ -162,11 +162,16 @@ def check_function(dynamics: Dynamics, name: str) -> None:
                 f"{dynamics.id}: {name}_draws={draws}: {name} takes `rng`, which gives as many "
                 "numbers as it is asked for; leave it out"
             )
-    try:
-        may_write = dynamics.has_arrays and name != "randomize"
-        check_source(function, writes=("items", "fields") if may_write else ())
-    except TypeError as error:
-        raise TypeError(f"{dynamics.id}: {error}") from None
+
+
+def check_sources(dynamics: Dynamics) -> None:
+    """Check that kernels can run the functions: all lines that they cannot are told at once."""
+    told: dict[str, None] = {}
+    for name in dynamics.functions:
+        writes = ("items", "fields") if dynamics.has_arrays and name != "randomize" else ()
+        told |= dict.fromkeys(refused_lines(getattr(dynamics, name), set(), writes))
+    if told:
+        raise TypeError(f"{dynamics.id}: {'; '.join(told)}")
 
 
 def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
@@ -396,14 +401,15 @@ def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:
     return (number,) * getattr(dynamics, f"{name}_draws")
 
 
-def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool]:
+def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]:
     """Reset, observe and take up to three steps from a few starts, with actions that are allowed.
 
     Returns:
-        What a state is made of, and whether `step` truncates.
+        What a state is made of, whether `step` truncates, and whether it or `observe` returns whole
+        numbers in the place of floats.
     """
     layout: Any = dynamics.state if dynamics.has_arrays else floats(0)
-    results = 0
+    results, has_whole = 0, False
     is_large = dynamics.has_arrays and dynamics.state_size > _LARGE
     uniforms = _TRIAL_UNIFORMS[1:2] if is_large else _TRIAL_UNIFORMS
     for uniform, given in itertools.product(uniforms, _trial_params(dynamics)):
@@ -413,20 +419,22 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool]:
         if layout == floats(0):
             layout = layout_of(start, dynamics.id)
         _check_value(dynamics, "reset", "state", start, layout)
+        has_whole |= holds_whole(layout, start)
         for last in (False, True):
             state, terminated, steps = start, False, 0
             while not terminated and steps < 3:
-                _try_observe(dynamics, state, params)
+                has_whole |= _try_observe(dynamics, state, params)
                 action = _trial_action(dynamics, last, _try_mask(dynamics, state, params, steps))
                 inputs = (state, action, params, trial_draws(dynamics, "step", uniform))
                 result = _call(dynamics, "step", *inputs[: len(_arguments(dynamics, "step"))])
                 results = results or (len(result) if isinstance(result, tuple) else 3)
                 _check_step(dynamics, result, layout, results)
+                has_whole |= holds_whole(layout, result[0])
                 state, terminated, steps = result[0], any(result[2:]), steps + 1
-            _try_observe(dynamics, state, params)
+            has_whole |= _try_observe(dynamics, state, params)
             if dynamics.action_mask:
                 mask_of(dynamics, state, params)
-    return layout, results == 4
+    return layout, results == 4, has_whole
 
 
 def _trial_params(dynamics: Dynamics) -> list[Any]:
@@ -448,7 +456,8 @@ def with_numbers(params: Any, numbers: Mapping[str, Any]) -> Any:
     return params._replace(**made)
 
 
-def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> None:
+def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> bool:
+    """Check what is observed; return whether it has whole numbers in the place of floats."""
     observation = _call(dynamics, "observe", state, params)
     _check_value(dynamics, "observe", "observation", observation, dynamics.observation)
     fault = outside(dynamics, observation)
@@ -457,6 +466,7 @@ def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> None:
             f"{dynamics.id}: observe returned {fault}, for state={state!r}, in "
             f"{_line_of(dynamics.observe)}"
         )
+    return holds_whole(dynamics.observation, observation)
 
 
 def _line_of(function: Any) -> str:

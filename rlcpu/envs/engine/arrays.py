@@ -275,10 +275,6 @@ class Numbers(np.ndarray[Any, Any]):
             raise TypeError(f"the array {fault}")
         super().__setitem__(index, value)
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        """Return the result of an operation; that of `sum()` and the like is a number."""
-        return array.item() if array.ndim == 0 else array.view(type(self))
-
 
 class State:
     """Base of a state with arrays: a class with a type hint for each field.

@@ -33,6 +33,7 @@ from rlcpu.kernels.compile import (
     kernel,
     merge,
     outline,
+    source_of_tuple,
     specialise,
 )
 from rlcpu.kernels.random import (
@@ -71,6 +72,7 @@ class Structure(NamedTuple):
         params_type: class of the params NamedTuple.
         options: for each field of params its constant, or None where it is read at run time.
         whole: the fields of params that are ints.
+        has_whole: whether whole numbers or bools are returned in the place of floats.
         state, observation: what a state and an observation are made of: `Layout`, or `ArrayLayout`.
         reset_draws, step_draws: how many `uniforms` the functions take; None for an `Rng`.
         truncates: whether `step` returns a fourth value, which truncates the episode.
@@ -92,6 +94,7 @@ class Structure(NamedTuple):
     params_type: type
     options: tuple[bool | None, ...]
     whole: tuple[str, ...]
+    has_whole: bool
     state: Any
     observation: Any
     shape: tuple[int, ...]
@@ -243,6 +246,7 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     decode, encode = make_decode(env.state, dtype), make_encode(env.state, dtype)
     load_all, store_all = load_rows(size, "state"), store_rows(size, "state")
     show = make_encode(env.observation, np.float32)
+    real_items = make_floats(env.observation, dtype, env.has_whole)
     pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
     # Where it has many actions a mask is most of a kernel, and observations are in three places.
     pack_many = outline if env.num_actions > UNROLLED else merge
@@ -258,7 +262,7 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     advance = act if noisy else act_alone
 
     plain = env.state.is_plain
-    settle = encode if plain else inline(lambda state: state)
+    settle = make_floats(env.state, dtype, env.has_whole)
 
     @merge
     def step(state, action, params, a, b):
@@ -275,7 +279,7 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
 
     @inline
     def observe(state, params):
-        rows = show(user_observe(state, params))
+        rows = show(real_items(user_observe(state, params)))
         if is_masked:
             return rows + mask_of(state, params)
         return rows
@@ -305,6 +309,17 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         observe=observe,
         rows=size,
     )
+
+
+def make_floats(layout: Any, dtype: type, has_whole: bool) -> Callable[..., Any]:
+    """Inlinable function: a value of a layout -> the same, with floats where it is a plain tuple.
+
+    Kernels of the GPU inline it, too: plain Python, and only where it is needed.
+    """
+    if not (has_whole and layout.is_plain):
+        return inline(lambda value: value)
+    items = source_of_tuple(f"real(value[{k}])" for k in range(layout.fields[0].size))
+    return inline(define(f"def floats(value): return {items}", real=dtype))
 
 
 def make_draws(count: int | None, first: int, group: int, dtype: type) -> Callable[..., Any]:

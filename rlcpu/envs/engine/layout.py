@@ -25,7 +25,6 @@ from numba.np.numpy_support import from_dtype
 from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.kernels.boards import BOARD, Board
 from rlcpu.kernels.compile import define, inline, source_of_tuple
-from rlcpu.kernels.tuples import as_floats
 
 Array = npt.NDArray[Any]
 #: Kinds of a value, and the type hints that name them.
@@ -132,6 +131,11 @@ def _field(name: str, hint: Any, made: type, what: str) -> Field:
             "float, int, bool, Board, or a tuple of a fixed number of these, as tuple[int, int]"
         )
     return Field(name, _KINDS[items[0]], count)
+
+
+def holds_whole(layout: Layout | ArrayLayout, value: Any) -> bool:
+    """Tell whether a plain tuple of floats holds a whole number or a bool in their place."""
+    return layout.is_plain and not all(isinstance(item, float | np.floating) for item in value)
 
 
 def describe(layout: Layout | ArrayLayout) -> str:
@@ -261,7 +265,7 @@ def make_decode(layout: Layout, dtype: type) -> Callable[..., Any]:
 def make_encode(layout: Layout, dtype: type) -> Callable[..., Any]:
     """Inlinable function: a value -> the tuple of rows that hold it."""
     if layout.is_plain:
-        return inline(lambda value: as_floats(value, dtype))
+        return _identity
     count = layout.rows(dtype)
 
     @intrinsic

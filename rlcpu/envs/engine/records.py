@@ -34,6 +34,7 @@ from rlcpu.envs.engine.lane import (
     env_kernel,
     make_draw_words,
     make_draws,
+    make_floats,
     make_redraw,
     make_store_params,
     make_unpack_params,
@@ -187,6 +188,7 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
     user_observe: Any = users["observe"]
     user_mask: Any = users.get("action_mask")
     encode: Any = None if is_written else make_encode(env.observation, np.float32)
+    real_items = make_floats(env.observation, dtype, env.has_whole)
     put, pack_mask = store_rows(1 if is_written else size, ANY), make_pack(env.num_actions)
     put_mask, is_masked = store_rows(env.shown_rows - size, ANY), user_mask is not None
     shape, blank, is_group = env.shape, np.float32(0), env.observation.is_record
@@ -206,7 +208,7 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
             out[:] = blank
             user_observe(state, own, out)
         else:
-            put(target, 1, place, encode(user_observe(state, own)))
+            put(target, 1, place, encode(real_items(user_observe(state, own))))
         if is_masked:
             put_mask(target, 1, place + size, pack_mask(user_mask(state, own)))
 
