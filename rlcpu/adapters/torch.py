@@ -129,13 +129,13 @@ class ActorCritic(nn.Module):
         self.head = policy.head
         for name in ("parameters", "value_parameters"):
             if hasattr(policy, name):
-                _shared(policy, name)
+                _share_memory(policy, name)  # the networks' tensors are views of this memory
         networks = {name: _module(name, each) for name, each in policy.networks().items()}
         self.policy, self.value = networks["policy"], networks.get("value")
         if isinstance(policy, NetworkPolicy):
-            self.log_std = nn.Parameter(_shared(policy, "log_std"))
+            self.log_std = nn.Parameter(_share_memory(policy, "log_std"))
         for name in ("observation_mean", "observation_scale"):
-            self.register_buffer(name, _shared(policy, name))
+            self.register_buffer(name, _share_memory(policy, name))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the outputs of the policy, and the values.
@@ -224,8 +224,8 @@ def to_torch(policy: Any) -> ActorCritic:
     return ActorCritic(policy)
 
 
-def _shared(policy: Any, name: str) -> Tensor:
-    """Return an array of the policy as a tensor over its memory."""
+def _share_memory(policy: Any, name: str) -> Tensor:
+    """Return an array of the policy as a tensor over it, made fit for that if it was not."""
     array = np.require(getattr(policy, name), np.float32, ("C", "W"))
     if array is not getattr(policy, name):
         setattr(policy, name, array)

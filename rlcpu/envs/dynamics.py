@@ -193,7 +193,10 @@ class Dynamics:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        """Return a call that makes it again from its id or its functions' names, and tries them.
+        """Return a call that makes it again, from its id, or from what `Dynamics` was given.
+
+        Functions travel by their names. Those that a transform has made are left out: it makes them
+        again. `state` is the layout of the states, which `Dynamics` takes as well as their class.
 
         Raises:
             pickle.PicklingError: it is not registered, and a function, or the class of the params,

@@ -512,11 +512,13 @@ def linked_compiler(
     """Numba's compiler for functions without wrappers, which only compiled functions call.
 
     Numba makes machine code of every function, and throws away that of one which is inlined
-    everywhere: with the wrappers, a fifth of all compiling. What others link is left after that,
-    when LLVM has made an overflow intrinsic of `t == 0` beside `t - 1`, or of `n < 64` beside
-    `n - 64`: loops that hold one are not vectorised. `njit` has no option against it; it takes this
-    class as `pipeline_class`, which numba's guide for developers describes, but not what statements
-    consist of. Python that calls such a function gets a TypeError.
+    everywhere: with the wrappers, a fifth of all compiling. And its callers get the function as
+    LLVM has optimised it alone, with an overflow intrinsic in the place of `t == 0` beside `t - 1`,
+    or of `n < 64` beside `n - 64`: loops that hold one are not vectorised. Functions of this
+    compiler are handed to their callers as they were written, and optimised there. `njit` has no
+    option for it; it takes this class as `pipeline_class`, which numba's guide for developers
+    describes, but not what statements consist of. Python that calls such a function gets a
+    TypeError.
 
     Args:
         rewrite: what takes the place of each statement, once all types are known.

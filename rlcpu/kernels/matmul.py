@@ -208,12 +208,22 @@ def _row_of_windows(windows, row):
 
 
 def make_tile_product(
-    rows: int, registers: int, is_column: bool, from_row: Callable[..., Any] = _row_of_matrix
+    rows: int,
+    registers: int,
+    starts_with_column: bool,
+    rows_from: Callable[..., Any] = _row_of_matrix,
 ) -> Callable[..., None]:
     """Make a function of one tile: out = max(start + left @ right, floor), from a corner on.
 
-    The matrices are those of `_make_product`, `left` is one or `Windows`; `depth` is at least 1,
-    and NaN stays NaN.
+    The function takes (left, right, start, out, corner, depth, last_row, floor): a `Matrix` or
+    `Windows`, then three `Matrix`; the tile's first row and column in `out`; the numbers in a row
+    of `left`, at least 1; the last row of `left`, which stands for those behind it. NaN stays NaN.
+
+    Args:
+        rows: of a tile.
+        registers: vectors of numbers in a row of a tile.
+        starts_with_column: whether `start` has one number for each row, in place of a matrix.
+        rows_from: (left, row) -> `left` from a row on.
     """
 
     @intrinsic
@@ -226,7 +236,7 @@ def make_tile_product(
         fma = f"llvm.fma.{suffix(vector)}"
 
         def first(builder, pointer):
-            if is_column:
+            if starts_with_column:
                 return splat(builder, builder.load(pointer), vector.count)
             return load_vector(builder, vector, pointer)
 
@@ -256,19 +266,19 @@ def make_tile_product(
     @inline
     def tile_product(left, right, start, out, corner, depth, last_row, floor):
         row, column = corner
-        left, right, start = from_row(left, row), _at(right, 0, column), _at(start, row, column)
+        left, right, start = rows_from(left, row), _at(right, 0, column), _at(start, row, column)
         multiply(left, right, start, _at(out, row, column), depth, last_row, floor)
 
     return tile_product
 
 
 def _make_product(
-    is_column: bool, decorate: Any, from_row: Callable[..., Any] = _row_of_matrix
+    starts_with_column: bool, decorate: Any, rows_from: Callable[..., Any] = _row_of_matrix
 ) -> Callable[..., None]:
     """Make a product of tiles: full ones, a last row of low ones, a last column of slim ones."""
-    full = make_tile_product(TILE_ROWS, 2, is_column, from_row)
-    low = make_tile_product(FEW_ROWS, 2, is_column, from_row)
-    slim = make_tile_product(TILE_ROWS, 1, is_column, from_row)
+    full = make_tile_product(TILE_ROWS, 2, starts_with_column, rows_from)
+    low = make_tile_product(FEW_ROWS, 2, starts_with_column, rows_from)
+    slim = make_tile_product(TILE_ROWS, 1, starts_with_column, rows_from)
 
     @decorate
     def product(left, right, start, out, shape, floor):

@@ -26,9 +26,12 @@ from rlcpu.nn.program import FROM_COLUMN, STARTS, NetworkSizes
 from rlcpu.nn.tape import Tape
 from rlcpu.nn.update import (
     CHUNK,
+    FAULT,
     MOST_PARTS,
+    NORM,
     SLICE,
     SLICE_RECORD,
+    STEPS,
     Frame,
     LearntLayout,
     SampleColumns,
@@ -439,7 +442,7 @@ class Learner(FlatLearner):
         try:
             self._run(run, workers, space, self._program, samples, space, values)
         finally:
-            self.counters[0] += int(space.report[0, self.num_sums + 1])
+            self.counters[0] += int(space.report[0, self.num_sums + STEPS])
             self.counters[1] += epochs
         return self.finish(write)
 
@@ -451,21 +454,26 @@ class Learner(FlatLearner):
         return min(self.num_workers, -(-minibatch // part))
 
     def finish(self, write: Sequence[str] | None) -> dict[str, float]:
-        """Write learnt parameters to networks and arrays; returns the report of `update`."""
+        """Write learnt parameters to networks and arrays; returns the report of `update`.
+
+        Raises:
+            FloatingPointError: a loss or a gradient was not finite; what was learnt before it is
+                written.
+        """
         rows, sums = self.space.report.tolist(), self.num_sums
         names = [*self._named, *self.arrays] if write is None else write
         order = [*self.names, *self.arrays]
         self.write_networks([order.index(name) for name in names])
         for k, row in enumerate(rows):
-            if row[sums + 2]:
+            if row[sums + FAULT]:
                 raise FloatingPointError(self._describe_fault(k))
         report: dict[str, float] = {}
         for names, row in zip(self.tape.statistics, rows, strict=True):
-            steps = row[sums + 1]
+            steps = row[sums + STEPS]
             for name, total in zip(names, row, strict=False):
                 report[name] = total / steps if steps else math.nan
-        steps = rows[0][sums + 1]
-        report["gradient_norm"] = rows[0][sums] / steps if steps else math.nan
+        steps = rows[0][sums + STEPS]
+        report["gradient_norm"] = rows[0][sums + NORM] / steps if steps else math.nan
         return {**report, "num_gradients": int(steps)}
 
     def _describe_fault(self, update: int) -> str:

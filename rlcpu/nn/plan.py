@@ -186,7 +186,12 @@ def _copy_where_needed(
 ) -> list[Draft]:
     """Leave out copies that nobody needs, and put in those that layers need.
 
-    Where an output must not share memory with other tensors, a copy takes its place in `ends`.
+    A copy is put in
+    - behind an input with several readers: derivatives by an input belong to the caller, and are
+      not added up; those by its copy are,
+    - in the place of an output (in `ends`) that is an input, another output, or read by a layer,
+    - in front of a layer that writes into its inputs, if they are the network's, or another layer
+      reads them, forward or backward.
     """
     copied = []
     for draft in drafts:
@@ -202,15 +207,15 @@ def _copy_where_needed(
         if len(tensor.readers) > 1:
             result.append(_insert_copy(tensor, tensor.readers))
     for k, tensor in enumerate(ends):
-        if tensor.is_input or tensor.is_output or tensor.readers or tensor.is_read_back():
+        if tensor.is_input or tensor.is_output or tensor.readers or tensor.is_needed_backward():
             copy = _insert_copy(tensor, [])
             copied.append(copy)
             ends[k] = copy.target
         ends[k].is_output = True
     for draft in copied:
         source = draft.source
-        if draft.kind.is_private:
-            is_alone = len(source.readers) == 1 and not source.is_read_back()
+        if draft.kind.overwrites_inputs:
+            is_alone = len(source.readers) == 1 and not source.is_needed_backward()
             if source.is_input or not is_alone:
                 result.append(_insert_copy(source, [draft]))
             if draft.kind.in_place:
@@ -228,7 +233,7 @@ def _is_spare(copy: Draft, ends: list[LayerOutput]) -> bool:
     """Tell whether the source of a copy may take its target's place."""
     source = copy.source
     is_whole = copy.option == 0 and source.size == copy.target.size
-    is_alone = len(source.readers) == 1 and not source.is_read_back() and source not in ends
+    is_alone = len(source.readers) == 1 and not source.is_needed_backward() and source not in ends
     return is_whole and is_alone and not source.is_input
 
 
@@ -353,7 +358,7 @@ def _place_slopes(drafts: list[Draft]) -> tuple[dict[LayerOutput, int], int]:
     for draft in reversed(drafts):
         source = draft.source
         is_alone = len(source.readers) == 1 and not source.is_output
-        if source not in places and not (is_alone and not source.is_read_back()):
+        if source not in places and not (is_alone and not source.is_needed_backward()):
             begin, width = 0, padded(source.size)
             for first, end, _ in sorted(taken, key=lambda each: each[0]):
                 if begin + width <= first:

@@ -45,6 +45,8 @@ SLICE = 64
 SLICE_RECORD = np.dtype(
     [(name, np.int64) for name in ("network", "step", "first", "last", "begin", "end")]
 )
+#: Columns of a report, behind its sums: of the gradient's norms, of steps, and 1 after a fault.
+NORM, STEPS, FAULT = 0, 1, 2
 
 
 class LearntLayout(NamedTuple):
@@ -100,7 +102,7 @@ class Space(NamedTuple):
         units, products, rows, slopes: (num_workers, any), scratch of one worker.
         claims, done: see `rlcpu.nn.workers.WorkersMemory`.
         report: (num_updates, num_sums + 3) float64: sums over the gradient steps of means over the
-            samples, the norm of the gradient, how many steps, and 1 after a fault.
+            samples, then `NORM`, `STEPS` and `FAULT`.
     """
 
     indices: Any
@@ -501,8 +503,8 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
         count, samples = sums.shape[1], samples_of(turn.minibatch, frame)
         for k in range(count):
             row[k] += total_of(sums, parts, k) / samples
-        row[count] += norm
-        row[count + 1] += 1.0
+        row[count + NORM] += norm
+        row[count + STEPS] += 1.0
 
     @outline
     def step_slices(turn, first, slices, parts, frame):
@@ -528,7 +530,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                 if is_over:
                     stop(board)
                 elif not is_finite:
-                    space.report[turn.update, space.sums.shape[1] + 2] = 1.0
+                    space.report[turn.update, space.sums.shape[1] + FAULT] = 1.0
                     stop(board)
                 else:
                     step(first + item, factor, rates, follow, frame)
@@ -586,15 +588,17 @@ def share_kind(kind: Any) -> Any:
 
 @functools.cache
 def make_kernel(kind: Any) -> Callable[..., None]:
-    """Make the kernel (address, worker, workers, Share).
+    """Make the kernel (address, worker, workers, *fields of a `Frame`).
 
-    It calls the function of `make_update` at the address. `kind` is numba's type of a `Share`.
+    It calls the function of `make_update` at the address: the machine code of that is the same for
+    all networks and losses, and this small kernel is what is compiled for their types. `kind` is
+    numba's type of a `Share`.
     """
     call = make_call(kind)
 
     @kernel
-    def update_share(where, worker, workers, learnt, layout, program, batch, space, settings):
+    def update_share(address, worker, workers, learnt, layout, program, batch, space, settings):
         frame = Frame(learnt, layout, program, batch, space, settings)
-        call(where, Share(worker, workers, frame))
+        call(address, Share(worker, workers, frame))
 
     return update_share

@@ -204,7 +204,7 @@ class Buffer(Locked, Shown):
         with self.locked():
             self._sampler.draw(self._stream, self._ring, indices, out, *options)
             self._gather(indices, out)
-            self._sampler.release()
+            self._sampler.finish_draw()  # where items are taken once, they are gone only now
         out.indices = indices
         return out
 

@@ -49,7 +49,7 @@ class UniformSampler:
         draw = self.backend.draw_items
         draw(stream, items.num_envs, first, end - begin, items.per_env, indices)
 
-    def release(self) -> None:
+    def finish_draw(self) -> None:
         """Release the drawn items: their rows are copied."""
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
@@ -250,7 +250,7 @@ class InOrder(UniformSampler):
         slots = np.arange(items.num_envs) * items.per_env + self.taken % items.per_env
         indices[:] = self.backend.asarray(slots)
 
-    def release(self) -> None:
+    def finish_draw(self) -> None:
         """Free the slots of drawn steps for new ones."""
         self.taken += self.items.steps or 1
 

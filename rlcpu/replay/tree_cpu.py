@@ -208,7 +208,10 @@ DRAW = Kernels(kernel(draw, fastmath=EXACT), kernel(draw, fastmath=EXACT, parall
 
 @inline_exact
 def _leaf_without_weight(shift):
-    """Return the number of a leaf whose weight is zero."""
+    """Return the number of a leaf whose weight is zero.
+
+    A leaf's weight is its number plus `shift`, or the number itself if that is None.
+    """
     if shift is None:
         return 0.0
     return -shift
@@ -250,10 +253,12 @@ def _draw_successively(levels, key, counter, stratified, out):
             values[drawn], levels.sums[leaf] = levels.sums[leaf], none
             out[drawn] = leaf
             draws, drawn = draws + 1, drawn + 1
+        # Most of those drawn next may be taken already: no more than twice the last success.
         batch = max(GROUP, 2 * (drawn - before))
     for k in range(drawn):
         levels.sums[out[k]] = values[k]
         nodes[k] = out[k]
+    # The leaves drawn last were never told to the levels above.
     _propagate(levels, nodes[:before], before)
     return drawn, draws
 

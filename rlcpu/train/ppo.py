@@ -309,7 +309,7 @@ class PPO(checkpoint.Agent):
     def _advance(
         self, history: History, start: float, total_steps: int, target: float | None
     ) -> None:
-        """Return one rollout and one update: wholly, or an exception leaves what has to be undone.
+        """Collect a rollout and learn from it: wholly, or an exception leaves what is to be undone.
 
         The snapshot takes 8 us, two thousandths of CartPole's rollout and update.
         """

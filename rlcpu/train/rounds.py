@@ -21,7 +21,7 @@ from rlcpu.envs import repeat as rollouts
 from rlcpu.kernels.calls import view
 from rlcpu.kernels.compile import EXACT, kernel, merge
 from rlcpu.kernels.memory import address, array_at, call_at
-from rlcpu.nn.update import Frame, Share
+from rlcpu.nn.update import FAULT, STEPS, Frame, Share
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.train.normalise import CLIP
 
@@ -121,10 +121,10 @@ def _learn(where, share):
         for k in range(space.report.shape[1]):
             space.report[update, k] = 0.0
     call_at(where, (share,))
-    counters[0] += np.int64(space.report[0, sums + 1])
+    counters[0] += np.int64(space.report[0, sums + STEPS])
     counters[1] += 1
     for update in range(space.report.shape[0]):
-        faults += space.report[update, sums + 2] != 0.0
+        faults += space.report[update, sums + FAULT] != 0.0
     return faults
 
 

@@ -156,7 +156,8 @@ ids: dict[Structure, str] = {}
 def structure(dynamics: Dynamics) -> Structure:
     """Return an environment's structure, with copies (`freeze`) of its functions as they are now.
 
-    Equal code gives the same structure, and a helper or a constant changed since another one.
+    Two environments of equal code have the same structure, and share kernels. If a helper or a
+    constant that a function reads has changed since the last call, the structure is another one.
     """
     derived = {"params_type", "options", "whole", "reset_draws", "step_draws", "varied"}
     derived |= {"shape", "parts", "starts"}
@@ -174,6 +175,7 @@ def structure(dynamics: Dynamics) -> Structure:
             options=options,
             whole=whole_names(dynamics.params),
             shape=dynamics.written_shape,
+            # Plain numbers are one part, without a name.
             parts=view.parts if view.kind != "numbers" else (GroupPart("", 0, view),),
             starts=view.start,
             varied=tuple(name for name in dynamics.params._fields if name in varied),

@@ -130,13 +130,18 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
     @outline
     def backward(step, work):
-        """Write gradients of weights and biases, then derivatives by inputs."""
+        """Write gradients of weights and biases, then derivatives by inputs.
+
+        Gradients are added to those of the minibatch's chunks before, but OVERWRITTEN in its first
+        chunk, and left out (`wants_parameters`) where nothing but the inputs is asked for.
+        """
         slopes, gradients = output_slopes(step, work), gradients_of(step, work)
         # A row of zeros behind all others, which products start from.
         zeros = work.slopes[work.slopes.size - max(step.width_in, step.width_out) :]
         fill(zeros, zero)
         start, count = Matrix(address(zeros), 0, 0, 1), step.rows * step.columns
         if wants_parameters(work):
+            # Of a first layer behind boards, whoever calls adds up the rows of the weights.
             is_summed = work.is_summed and step.inputs == 0
             if work.mode & OVERWRITTEN:
                 fill(gradients[0 if is_summed else count :], zero)

@@ -103,7 +103,7 @@ class LayerOutput:
     is_output: bool = False
     is_part: bool = False
 
-    def is_read_back(self) -> bool:
+    def is_needed_backward(self) -> bool:
         """Tell whether a step that writes it needs it in the backward pass."""
         return any(draft.kind.reads_outputs for draft in self.makers)
 

@@ -103,8 +103,8 @@ class Kind(NamedTuple):
             from those by its outputs; functions below say where all lies. Derivatives by the
             outputs may be overwritten.
         in_place: outputs take the place of the inputs.
-        is_private: nobody else may read its inputs, which it may overwrite: it has them copied
-            where others do. Derivatives by them are always written in their place.
+        overwrites_inputs: it writes into its inputs, which it gets as a copy where they are the
+            network's or another layer reads them. Derivatives by them are written in their place.
         reads_outputs: the backward pass needs the outputs.
         takes_floor: it can make numbers below 0 zero (see `LayerStep.floor`) at no cost.
     """
@@ -113,7 +113,7 @@ class Kind(NamedTuple):
     forward: Callable[[type], Callable[..., None]]
     backward: Callable[[type], Callable[..., None]]
     in_place: bool = False
-    is_private: bool = False
+    overwrites_inputs: bool = False
     reads_outputs: bool = False
     takes_floor: bool = False
 

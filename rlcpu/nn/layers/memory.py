@@ -454,19 +454,19 @@ MIN_GRU = Kind(
     "min_gru",
     make_forward_loop(make_min_gru),
     make_backward_loop(make_min_gru_back, make_nothing),
-    is_private=True,
+    overwrites_inputs=True,
 )
 GRU = Kind(
     "gru",
     make_forward_loop(make_gru),
     make_backward_loop(make_gru_back, make_finish(True, products_of)),
-    is_private=True,
+    overwrites_inputs=True,
 )
 LSTM = Kind(
     "lstm",
     make_forward_loop(make_lstm),
     make_backward_loop(make_lstm_back, make_finish(False, inputs_of)),
-    is_private=True,
+    overwrites_inputs=True,
 )
 
 

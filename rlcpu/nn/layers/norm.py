@@ -76,7 +76,10 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
     @inline
     def scale(units, row, inverse, gains, shifts, floor):
-        """Divide a row by its deviation, and write it with gains and shifts to `units`."""
+        """Divide a row by its deviation, and write it with gains and shifts to `units`.
+
+        `floor` is 0 where a relu behind the layer is computed with it, else -inf.
+        """
         for k in range(row.size):
             row[k] *= inverse
             units[k] = max(row[k] * gains[k] + shifts[k], floor)
@@ -87,16 +90,17 @@ def make_forward(dtype: type) -> Callable[..., None]:
         floor = zero if step.floor != 0 else no_floor
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
         size, parameters = group_of(step), parameters_of(step, work)
-        shifts = parameters.size // 2
+        half = parameters.size // 2  # gains, then shifts
         count = step.size_in // size
         inverses = saved_of(step, work)[: work.samples * count]
         fill(outputs, zero)
         for i in range(inverses.size):
+            # Outputs lie as inputs do, `width_in` numbers a sample.
             begin = i // count * step.width_in + i % count * size
             row, units = inputs[begin : begin + size], outputs[begin : begin + size]
             center(row)
             inverses[i] = one / np.sqrt(variance(row) + epsilon)
-            scale(units, row, inverses[i], parameters[:size], parameters[shifts:], floor)
+            scale(units, row, inverses[i], parameters[:size], parameters[half:], floor)
 
     return forward
 
@@ -137,6 +141,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
         if wants_parameters(work) and work.mode & OVERWRITTEN:
             fill(gradients, zero)
         for i in range(inverses.size):
+            # Outputs lie as inputs do, `width_in` numbers a sample.
             begin = i // count * step.width_in + i % count * size
             row, slope = rows[begin : begin + size], slopes[begin : begin + size]
             if wants_parameters(work):
@@ -147,7 +152,9 @@ def make_backward(dtype: type) -> Callable[..., None]:
     return backward
 
 
-LAYER_NORM = Kind("layer_norm", make_forward, make_backward, is_private=True, takes_floor=True)
+LAYER_NORM = Kind(
+    "layer_norm", make_forward, make_backward, overwrites_inputs=True, takes_floor=True
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
