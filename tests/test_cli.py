@@ -244,6 +244,7 @@ def test_save_and_plot(trainer: type[FakeAgent], tmp_path: Path) -> None:
         (["train", "CartPole-v1", "--steps", "many"], "expected a number, got 'many'"),
         (["train", "CartPole-v1", "--seed", "-1"], "--seed: expected a whole number of at least 0"),
         (["check", "CartPole-v1", "--seed", str(2**128)], "--seed: expected less than 2**128"),
+        (["check", "CartPole-v1", "--param", "gravty=1"], "gravty"),
         (["train", "CartPole-v1", "--num-envs", "0"], "--num-envs"),
         (["train", "CartPole-v1", "--target", "nan"], "--target: expected a number, got 'nan'"),
         (["train", "CartPole-v1", "--dtype", "float16"], "invalid choice: 'float16'"),

@@ -168,19 +168,18 @@ def _drop_output(stream: Any) -> None:
 
 def check(args: argparse.Namespace) -> int:
     """Check an environment and print the findings; returns the exit code."""
-    from rlcpu.envs import check
+    from rlcpu.envs import check, find
 
     try:
-        report = (
-            check(args.env.id, args.steps, args.seed) if args.against is None else compare(args)
-        )
-    except TypeError as error:  # of MuJoCo
+        env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
+        report = check(env, args.steps, args.seed) if args.against is None else compare(env, args)
+    except (TypeError, ValueError) as error:  # of MuJoCo, and of parameters
         raise CommandError(error) from None
     print(report)
     return 0 if report.ok else EXIT_FAILED
 
 
-def compare(args: argparse.Namespace) -> Any:
+def compare(env: Any, args: argparse.Namespace) -> Any:
     """Return the report on an environment beside another implementation of it."""
     from gymnasium.error import Error
 
@@ -193,9 +192,7 @@ def compare(args: argparse.Namespace) -> Any:
                 import_user_module(module)
         set_state = args.set_state and find_object("--set-state", args.set_state)
         episodes = {} if args.episodes is None else {"episodes": args.episodes}
-        return compare(
-            args.env.id, args.against, set_state, steps=args.steps, seed=args.seed, **episodes
-        )
+        return compare(env, args.against, set_state, steps=args.steps, seed=args.seed, **episodes)
     except argparse.ArgumentTypeError as error:
         raise CommandError(f"--against: {error}") from None
     except (TypeError, ValueError, ImportError, Error) as error:
@@ -219,12 +216,18 @@ def info(args: argparse.Namespace) -> int:
 
 def explain(env_id: str) -> int:
     """Print how an environment runs, and why."""
+    from numba.core.errors import NumbaError
+
     from rlcpu.envs.checks.checker import how_it_runs
 
     dynamics = rlcpu.envs.find(env_id)
     if dynamics.engine is not None:
         raise CommandError(f"--env: {env_id} is stepped by another engine, not by our kernels")
-    for _, message in how_it_runs(dynamics):
+    try:
+        messages = [message for _, message in how_it_runs(dynamics)]
+    except (TypeError, ValueError, NumbaError) as error:  # the last line names the user's
+        raise CommandError(f"--env: {str(error).strip().splitlines()[-1]}") from None
+    for message in messages:
         print(f"{env_id}: {message}")
     return 0
 
@@ -311,6 +314,14 @@ WARMUP_JOBS: tuple[Callable[[str, str], None], ...] = (warm_step, warm_collect, 
 
 #: Help on arguments that several commands take.
 HELP_ENV = "an environment, such as CartPole-v1, or module:MyEnv-v0 for your own"
+HELP_PARAM = "set a parameter of the environment, such as gravity=1.6"
+#: An argument NAME=VALUE that may be given several times.
+REPEATED: dict[str, Any] = {
+    "metavar": "NAME=VALUE",
+    "type": assignment,
+    "action": "append",
+    "default": [],
+}
 HELP_STEPS = (
     "environment steps at most (default: what environment and algorithm take, often 1,000,000)"
 )
@@ -394,14 +405,8 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     count = "environments to step at once (default: what is tuned for the environment)"
     add("--num-envs", metavar="N", type=whole(1), help=count)
     add("--dtype", choices=DTYPES, help="dtype of the simulation (default: float32)")
-    repeated: dict[str, Any] = {
-        "metavar": "NAME=VALUE",
-        "type": assignment,
-        "action": "append",
-        "default": [],
-    }
-    add("--param", **repeated, help="set a parameter of the environment, such as gravity=1.6")
-    add("--set", **repeated, help="set a hyper-parameter, such as learning_rate=1e-3")
+    add("--param", **REPEATED, help=HELP_PARAM)
+    add("--set", **REPEATED, help="set a hyper-parameter, such as learning_rate=1e-3")
     add = parser.add_argument_group("results (default: none is written)").add_argument
     add("--save", metavar="FILE", type=output_file, help="write the agent, also if interrupted")
     of_csv = "write the learning curve as a table; with --load, behind the lines it has"
@@ -445,6 +450,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """Return the arguments of `rlcpu check`."""
     add = parser.add_argument
     add("env", metavar="ENV", type=environment, help=HELP_ENV)
+    add("--param", **REPEATED, help=HELP_PARAM)
     words = "compare it with another implementation: Gymnasium's id, or module:Class"
     add("--against", metavar="ENV", help=words)
     words = "module:function, (env, state), that brings the other one into one of our states"

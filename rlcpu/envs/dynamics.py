@@ -73,8 +73,8 @@ class Dynamics:
     have any shape, and whole numbers of at most 32 bits.
 
     - `math` is for mathematics, and NumPy's functions of numbers work, `np.clip` too.
-    - Real numbers are written as floats (`2.0 * x`): an integer that meets a float32 would make a
-      float64. Choices are ternaries, `min` and `max`, which vectorise; loops run over `range()`.
+    - Whole numbers may meet real ones (`2 * x`), and become floats there. Choices are ternaries,
+      `min` and `max`, which vectorise; loops run over `range()`.
     - Other functions, globals, NumPy arrays and Enums are read when an environment is made: one
       that is made after a change runs the new code, an older one keeps what it has.
     - Tables are global arrays or tuples, read by whole numbers (`table[row, column]`). Negative
@@ -107,9 +107,9 @@ class Dynamics:
         action_space: one environment's: `Discrete(n)`, `MultiDiscrete`, of which an action is a
             tuple of ints, or a float32 `Box`, (action_size,).
         params: NamedTuple of defaults, each of which a user can override by name; none if it is
-            left out. Its numbers become floats and are read at run time: changing one compiles
-            nothing. Its bools are constants of the machine code: an option that is off costs
-            nothing.
+            left out. Its numbers are floats, or whole where the type hint is `int`, and are read
+            at run time: changing one compiles nothing. Its bools are constants of the machine code:
+            an option that is off costs nothing.
         randomize: optional (rng, params) -> a NamedTuple of those numbers of params that a new
             episode of one environment draws anew, under their names in params; `params` has what
             was given when the environments were made. It is called at every reset, before `reset`,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -509,6 +509,10 @@ def test_bad_observations() -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             dataclasses.replace(snake.snake, observe=observe)
+    with pytest.raises(
+        TypeError, match="a Box or a Dict where observe writes into `out`"
+    ):
+        dataclasses.replace(snake.snake, observation_space=MultiBinary((1, 10, 10)))
 
 
 def test_states_that_are_too_many() -> None:

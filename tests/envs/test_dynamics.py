@@ -136,6 +136,11 @@ BAD_DESCRIPTIONS = [
     ({"params": Params}, TypeError, "params=.* has to be an instance of a NamedTuple class"),
     ({"params": {"push": 1.0}}, TypeError, "params=.* has to be .*, got dict"),
     ({"params": Params(push="1")}, TypeError, "push='1' has to be a number, True or False"),
+    (
+        {"params": Params(push=(1.0, 2.0))},
+        TypeError,
+        r"False, each of its items a field of its own",
+    ),
     ({"params": Params(push=math.nan)}, ValueError, "push=nan has to be a number, not NaN"),
     ({"reset_options": "low"}, TypeError, "reset_options='low' has to be a dict"),
     ({"reset_options": {"low": "push"}}, ValueError, r"reset_options\['low'\]='push' has to be"),

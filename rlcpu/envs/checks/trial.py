@@ -88,6 +88,11 @@ def check_spaces(dynamics: Dynamics) -> None:
         if field == "observation_space" and isinstance(space, Dict):
             if fault := check_group(space, is_written):
                 raise TypeError(f"{start} {fault}")
+        elif is_written and isinstance(space, Discrete | MultiBinary):
+            raise TypeError(
+                f"{start}={describe_space(space)} has to be a Box or a Dict where observe writes "
+                "into `out`; return a choice, or boards, from observe(state, params)"
+            )
         elif isinstance(space, Discrete):
             if space.start != 0 and field == "action_space":
                 raise ValueError(f"{start}={space} has to start at 0")
@@ -217,7 +222,9 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
         several = tuples and isinstance(value, tuple | list)
         for item in value if several else (value,):
             if not is_bool(item) and not isinstance(item, Real):
-                raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
+                remedy = ", each of its items a field of its own" if isinstance(item, tuple) else ""
+                what = f"{name}: {field}={value!r}"
+                raise TypeError(f"{what} has to be a number, True or False{remedy}")
             try:
                 wrong = "not NaN" if math.isnan(item) else ""
             except OverflowError:

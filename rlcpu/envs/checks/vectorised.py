@@ -69,6 +69,8 @@ def driver_of(code: str, step: Any, known: tuple[str, ...] = ()) -> Driver | Non
     if lanes is None:
         return None
     reasons = [f"{name} of the C library, called for each lane" for name in _found(_CALLS, code)]
+    remedy = ": write math.sqrt(x * x + y * y)"
+    reasons = [f"{each}{remedy if each.startswith('hypot') else ''}" for each in reasons]
     if lanes == 1 and known:
         reasons += known
     elif lanes == 1:
