@@ -501,7 +501,7 @@ rlcpu.Dynamics(
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (DYNAMICS.format(step="(state[0],), 1, False"), "line 13: TypeError: Broken-v0: step"),
+        (DYNAMICS.format(step="(state[0],), None, False"), "line 13: TypeError: Broken-v0: step"),
         (DYNAMICS.format(step="(state[0] / 0.0,), 1.0, False"), "line 11: ValueError: Broken-v0"),
         ("x = 1\ny = = 2\n", "line 2: SyntaxError: invalid syntax"),
         ("import math\nimport nonsuch\n", "line 2: ModuleNotFoundError: No module named 'nonsuch'"),

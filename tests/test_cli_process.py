@@ -78,7 +78,7 @@ def test_a_signal_stops_training_and_keeps_the_agent(
     result = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
     )
-    assert (result.returncode, result.stdout.count("\n")) == (code, 2)
+    assert (result.returncode, result.stdout.count("\n")) == (code, 3)
     first, saved, table, command_to_go_on = result.stderr.splitlines()
     assert first == "rlcpu train: interrupted after 20,480 steps"
     assert (saved.split(), table.split()) == (["saved", "agent.npz"], ["table", "a.csv"])
@@ -117,7 +117,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     result = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
     )
-    assert (result.returncode, result.stdout.count("\n"), result.stderr) == (-2, 2, "")
+    assert (result.returncode, result.stdout.count("\n"), result.stderr) == (-2, 3, "")
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:

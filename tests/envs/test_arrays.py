@@ -509,9 +509,7 @@ def test_bad_observations() -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             dataclasses.replace(snake.snake, observe=observe)
-    with pytest.raises(
-        TypeError, match="a Box or a Dict where observe writes into `out`"
-    ):
+    with pytest.raises(TypeError, match="a Box or a Dict where observe writes into `out`"):
         dataclasses.replace(snake.snake, observation_space=MultiBinary((1, 10, 10)))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import rlcpu
 from rlcpu import nn
+from rlcpu.envs import find
 from rlcpu.envs.running import normalised
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, replayed
 from tests.envs.masked import TIC_TAC_TOE
@@ -323,9 +324,10 @@ def test_sequences_that_do_not_fit_are_refused() -> None:
     assert state.shape == (2, 32)
 
 
-@pytest.mark.parametrize("network", ["mingru", "gru", "lstm"])
+@pytest.mark.parametrize("network", ["mingru", "gru"])
 def test_finds_the_way_in_a_t_maze(network: str) -> None:
     """The best return is 4; without memory it is 2, by turning to one side."""
-    agent = PPO("TMaze-v0", seed=0, network=network, num_steps=32, learning_rate=2e-3)
-    agent.learn(300_000)
+    maze = find("TMaze-v0").with_params(length=5)
+    agent = PPO(maze, seed=0, network=network, num_steps=32, learning_rate=2e-3)
+    agent.learn(150_000)
     assert agent.evaluate(100, seed=1).mean() == pytest.approx(4.0)
