@@ -461,8 +461,8 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
         for overload in scalar.overloads.values():
             for line, name, kind, operands in hooks.assigned_types(overload):
                 if guard.holds_double(kind):
-                    given = (*operands, *overload.signature.args)
-                    is_passed = any(map(guard.holds_double, given)) or called & {*operands}
+                    inputs = (*operands, *overload.signature.args)
+                    is_passed = any(map(guard.holds_double, inputs)) or called & {*operands}
                     (passed if is_passed else made)[scalar.py_func, line, name] = None
     if made or passed:
         raise TypeError(guard.describe_doubles(list(made or passed)))

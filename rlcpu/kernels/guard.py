@@ -405,18 +405,18 @@ def _real_arguments(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     is_real = [types.unliteral(kind) == types.float32 for kind in kinds]
     if not kinds or not all(is_real[k] or isinstance(kinds[k], _WHOLE) for k in range(len(kinds))):
         return kinds
-    own = getattr(function, "py_func", function)
-    of_maths = getattr(own, "__module__", "") in ("math", maths.__name__)
-    of_maths = of_maths and own not in maths.OVERLOADED  # some of which take bits
+    plain = getattr(function, "py_func", function)
+    is_mathematics = getattr(plain, "__module__", "") in ("math", maths.__name__)
+    is_mathematics = is_mathematics and plain not in maths.OVERLOADED  # some of which take bits
     is_ufunc = isinstance(function, np.ufunc)
     if any(is_real):
         is_power = function in _POWER and not is_real[-1]  # numba multiplies
-        wanted = not is_power and (function in _MIXED or is_ufunc or of_maths)
+        becomes_real = not is_power and (function in _MIXED or is_ufunc or is_mathematics)
     else:
-        of_whole = is_ufunc and any("l" in loop for loop in function.types)
-        of_whole = of_whole or getattr(own, "__name__", "") == "clip"
-        wanted = function in _DIVISIONS or ((is_ufunc or of_maths) and not of_whole)
-    return (types.float32,) * len(kinds) if wanted else kinds
+        stays_whole = is_ufunc and any("l" in loop for loop in function.types)
+        stays_whole = stays_whole or getattr(plain, "__name__", "") == "clip"
+        becomes_real = function in _DIVISIONS or ((is_ufunc or is_mathematics) and not stays_whole)
+    return (types.float32,) * len(kinds) if becomes_real else kinds
 
 
 def _unify(first: Any, second: Any, context: Any, real: Any) -> Any:

@@ -809,12 +809,12 @@ def teach_replace(make: Callable[..., Any]) -> None:
     def lower(context: Any, builder: Any, sig: Any, values: Any) -> Any:
         kinds = dict(zip(sig.args[0].fields, sig.args[1:], strict=True))
         new = dict(zip(kinds, values[1:], strict=True))
-        given = {
+        replaced = {
             name: (value, kinds[name])
             for name, value in new.items()
             if not isinstance(kinds[name], types.Omitted)
         }
-        return make(context, builder, sig.args[0], sig.return_type, values[0], given)
+        return make(context, builder, sig.args[0], sig.return_type, values[0], replaced)
 
 
 def lower_constant(kind: type) -> Any:

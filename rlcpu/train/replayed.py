@@ -87,10 +87,10 @@ def check_buffer(buffer: Any, env: VectorEnv, config: Any, state_size: int) -> N
 
 
 class Memories:
-    """What the networks of a learner remember of N environments, which the buffer keeps.
+    """Carries the states of a learner's networks from rollout to rollout, for its buffer.
 
-    What the first network remembers, by which the policy acts, is carried by the environments; what
-    critics do is carried here.
+    The states of the first network, by which the policy acts, are carried by the environments;
+    those of critics are carried here.
 
     Attributes:
         sizes: by name of a network with memory, how many numbers it remembers of an environment.
@@ -119,14 +119,14 @@ class Memories:
         ends = np.cumsum([*self.sizes.values()])
         return dict(zip(self.sizes, np.split(states, ends[:-1], axis=1), strict=True))
 
-    def along(self, first: Array, seen: Array, actions: Array, begins: Array) -> Array:
+    def along(self, first: Array, observations: Array, actions: Array, begins: Array) -> Array:
         """Return the states (T, N, sum of sizes) before each step of a rollout.
 
         What is carried is brought to its end.
 
         Args:
             first: (N, size), what the first network remembers before it.
-            seen: (T, N, observation_size), as networks see it.
+            observations: (T, N, observation_size), as networks see them.
             actions: (T, N, action_size), the same.
             begins: (T, N) bools, where nothing is remembered.
         """
@@ -137,21 +137,23 @@ class Memories:
             if name == names[0] and len(begins) == 1:
                 made.append(first[None])
                 continue
-            along = network.states_along(_inputs_of(network, seen, actions), before, begins)
+            along = network.states_along(_inputs_of(network, observations, actions), before, begins)
             made.append(along[:-1])
             if name != names[0]:
                 before[:] = along[-1]
         return np.concatenate(made, axis=2)
 
 
-def _inputs_of(network: Any, seen: Array, actions: Array) -> Any:
+def _inputs_of(network: Any, observations: Array, actions: Array) -> Any:
     """Return inputs of a network of observations, or of these and actions, (T, N, any)."""
     sizes = network.input_sizes
-    if sum(sizes.values()) > seen.shape[2]:
-        seen = np.concatenate([seen, actions], axis=2)
+    if sum(sizes.values()) > observations.shape[2]:
+        observations = np.concatenate([observations, actions], axis=2)
     if len(sizes) == 1:
-        return seen
-    return dict(zip(sizes, np.split(seen, np.cumsum([*sizes.values()])[:-1], axis=2), strict=True))
+        return observations
+    return dict(
+        zip(sizes, np.split(observations, np.cumsum([*sizes.values()])[:-1], axis=2), strict=True)
+    )
 
 
 def steps_of(
@@ -170,10 +172,10 @@ def steps_of(
     begins = rollout.starts
     # Nothing is remembered after a reset by somebody else, or after steps of another policy either.
     begins[0] = ~rollout.states.any(axis=1)
-    seen, actions = normalised(policy, rollout.inputs), rollout.actions.reshape(*shape, -1)
+    observations, actions = normalised(policy, rollout.inputs), rollout.actions.reshape(*shape, -1)
     if scaling is not None:
         actions = np.clip((actions - scaling[0]) * scaling[1], -CLIP, CLIP)
-    states = memories.along(rollout.states, seen, actions, begins)
+    states = memories.along(rollout.states, observations, actions, begins)
     columns = rollout.transitions(("observation", "action", "reward"), packed=True)
     columns["reward"] = columns["reward"].astype(np.float32, copy=False)
     shaped = {

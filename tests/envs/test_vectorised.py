@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from rlcpu.envs.checks.vectorised import Driver, find_driver, lanes_of
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.rollout import simulate_kernels
 from rlcpu.envs.engine.steps import step_kernels
+from rlcpu.envs.tasks.t_maze import t_maze
 from tests.envs import connect_four
 
 GAINS = np.linspace(-1.0, 1.0, 8)
@@ -201,6 +203,25 @@ def test_a_loop_over_pairs_is_named_where_it_keeps_rollouts_from_vectors() -> No
     assert pairs.lanes == 1
     assert reason.startswith("a loop over a tuple: loop over a constant range(), and read its item")
     assert lines.lanes > 1
+
+
+def turning(
+    s: t_maze.State, action: int, params: t_maze.Params
+) -> tuple[t_maze.State, float, bool]:
+    turned = s.place >= params.length and action in (t_maze.LEFT, t_maze.RIGHT)
+    way = 1.0 if action == t_maze.FORWARD else -1.0 if action == t_maze.BACK else 0.0
+    place = min(max(s.place + way, 0.0), params.length)
+    return t_maze.State(place, s.left), 4.0 if turned else 0.0, turned
+
+
+def test_in_a_tuple_is_named_where_it_keeps_rollouts_from_vectors() -> None:
+    """The maze compares with each item."""
+    maze = t_maze.DYNAMICS
+    tried = driver_of_simulate(dataclasses.replace(maze, id="Turning-v0", step=turning))
+    (reason,) = tried.reasons
+    assert tried.lanes == 1
+    assert reason.startswith("`in`: compare with each item, and join the comparisons by `and` or")
+    assert driver_of_simulate(maze).lanes > 1
 
 
 def driver_of_simulate(dynamics: Dynamics) -> Driver:

@@ -155,7 +155,7 @@ class Trial:
         """Random episodes; returns the steps that had results."""
         dynamics, cases, ends = self.dynamics, [], 0
         limit, state, age, params = dynamics.max_episode_steps or steps, None, 0, ()
-        rewards, seen, shares = [0.0], [], []
+        rewards, observations, shares = [0.0], [], []
         for _ in range(steps):
             if state is None:
                 params = self._draw_params(rng)
@@ -178,7 +178,7 @@ class Trial:
                 continue
             cases.append(case)
             rewards.append(float(result[1]))
-            seen.append(observation)
+            observations.append(observation)
             shares.append(0.0 if mask is None else 1.0 - sum(mask) / len(mask))
             state, age, ends = result[0], age + 1, ends + bool(result[2])
             if any(result[2:]) or age >= limit:
@@ -194,10 +194,10 @@ class Trial:
                     f"no episode ended in {len(cases)} steps, and max_episode_steps=None: give a "
                     "number, without which returns and evaluations may never come",
                 )
-        self._foresee(rewards, seen, shares)
+        self._foresee(rewards, observations, shares)
         return cases
 
-    def _foresee(self, rewards: list[float], seen: list[Any], shares: list[float]) -> None:
+    def _foresee(self, rewards: list[float], observations: list[Any], shares: list[float]) -> None:
         """Tell what learning will meet: large rewards and observations, actions that are masked."""
         largest = max(map(abs, rewards))
         if largest > LARGE:
@@ -207,8 +207,9 @@ class Trial:
                 f"rewards are up to {largest:.4g}, of which default agents learn nothing: train "
                 f"with reward_scale={scale:g}, or PPO with normalize_rewards=True",
             )
-        if seen and self.dynamics.observation.is_plain:
-            sizes = np.abs(np.array(seen, np.float64).reshape(len(seen), -1)).max(axis=0)
+        if observations and self.dynamics.observation.is_plain:
+            rows = np.array(observations, np.float64).reshape(len(observations), -1)
+            sizes = np.abs(rows).max(axis=0)
             if sizes.max() > LARGE:
                 k = int(sizes.argmax())
                 self.note(
@@ -221,7 +222,7 @@ class Trial:
 
     def _call(self, name: str, *inputs: Any) -> Any:
         """Result of a plain function, or None where it is not what it has to be."""
-        told = f"{name}({', '.join(str(plain_value(value)) for value in inputs if value != ())})"
+        call = f"{name}({', '.join(str(plain_value(value)) for value in inputs if value != ())})"
         try:
             watched_inputs = [self._watch_draws(value) for value in inputs]
             result = self.plain(self._watched, name, *watched_inputs, tell=self._tell)
@@ -231,19 +232,19 @@ class Trial:
             frame = [frame for frame in frames if frame.filename not in _OWN_FILES][-1]
             where = f"{frame.filename}:{frame.lineno}: `{frame.line}`"
             what = f"{where} raised {type(error).__name__} ({error})"
-            self.note("error", f"{what} in {told}", (where, type(error)))
+            self.note("error", f"{what} in {call}", (where, type(error)))
             return None
         if _identity(result) != _identity(again):
-            message = f"{told} returned {result} and then {again}: it depends on something else"
+            message = f"{call} returned {result} and then {again}: it depends on something else"
             self.note("error", message, (name, "twice"))
         try:
             check_result(self.dynamics, name, result)
         except (TypeError, ValueError) as error:
             fault = str(error).removeprefix(f"{self.dynamics.id}: ")
-            self.note("error", f"{told}: {fault}", fault.partition("; returned")[0])
+            self.note("error", f"{call}: {fault}", fault.partition("; returned")[0])
             return None
         for fault in self._outside(result) if name == "observe" else ():
-            self.note("error", f"{told} returned {fault}", "outside")
+            self.note("error", f"{call} returned {fault}", "outside")
         return result
 
     def _watch_draws(self, value: Any) -> Any:
@@ -264,15 +265,15 @@ class Trial:
         params = inputs[-1] or self.dynamics.params
         if name == "step":
             state, action, draws, _ = inputs
-            given = state, action, params, *(() if draws == () else (draws,))
+            arguments = state, action, params, *(() if draws == () else (draws,))
         else:
-            given = inputs[0], params
+            arguments = inputs[0], params
 
         def watch(state: Any) -> None:
             if tell is not None:
                 watched.watch_state(state, tell)
 
-        return call_function(self.dynamics, name, functions[name], *given, watch=watch)
+        return call_function(self.dynamics, name, functions[name], *arguments, watch=watch)
 
     def _draw_params(self, rng: np.random.Generator) -> Any:
         """Return the params of a new episode of any environment; () where they do not vary."""
@@ -321,10 +322,10 @@ class Trial:
             return
         # One rounding to float32 is allowed.
         low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
-        seen = np.array(getattr(observation, LONE, observation))
-        for place in map(tuple, np.argwhere((seen < low) | (seen > high)).tolist()):
+        numbers = np.array(getattr(observation, LONE, observation))
+        for place in map(tuple, np.argwhere((numbers < low) | (numbers > high)).tolist()):
             bounds = f"{space.low[place]} to {space.high[place]} of observation_space"
-            yield f"observation{list(place)}={seen[place]}: expected {bounds}"
+            yield f"observation{list(place)}={numbers[place]}: expected {bounds}"
 
     # ------------------------------------------------------------ plain Python and kernels
 
@@ -358,16 +359,16 @@ class Trial:
         shown, reached = dynamics.observation, engine.get_state().T
         rows = engine.observe()
         masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
-        seen = np.column_stack([columns_of(shown, rows[: shown.rows(np.float32)]), masks])
+        shown_numbers = np.column_stack([columns_of(shown, rows[: shown.rows(np.float32)]), masks])
         flags = [terminated, truncated][: 1 + dynamics.truncates]
         names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
         names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
         names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
-        results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
-        own = engine.params_of_each() or [()] * n
+        results = np.column_stack([columns_of(layout, reached), rewards, *flags, shown_numbers])
+        params_of_lanes = engine.params_of_each() or [()] * n
         taken = [
             Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
-            for case, a, u, p in zip(cases, actions.tolist(), noise, own, strict=True)
+            for case, a, u, p in zip(cases, actions.tolist(), noise, params_of_lanes, strict=True)
         ]
         starts = list(zip(draws, drawn, strict=True))
         last_bits = [
@@ -376,11 +377,13 @@ class Trial:
         ]
         if dynamics.randomize is not None:
             rngs = self._kernel_draws("randomize", seed, n, dtype)
-            given = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
-            found = np.array([[getattr(p, key) for key in dynamics.randomized] for p in drawn])
+            draws_of = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
             labels = list(dynamics.randomized)
+            drawn_numbers = np.array([[getattr(p, key) for key in labels] for p in drawn])
             last_bits.append(
-                self._differ("randomize", plain["randomize"], given, found, labels, dtype)
+                self._differ(
+                    "randomize", plain["randomize"], draws_of, drawn_numbers, labels, dtype
+                )
             )
         if dtype is np.float64 and any(last_bits):
             self.note(
@@ -420,27 +423,27 @@ class Trial:
     ) -> int:
         """Compare results of a kernel with those of plain Python; how many differ in any bit."""
         rng, different, kernel = np.random.default_rng(0), 0, np.dtype(dtype).name
-        for given, got in zip(inputs, results.astype(np.float64), strict=True):
+        for arguments, got in zip(inputs, results.astype(np.float64), strict=True):
             try:
-                expected = plain(*given)
+                expected = plain(*arguments)
             except Exception:  # told by `play`, or by states that float32 has rounded
                 continue
             if np.array_equal(got, expected, equal_nan=True):
                 continue
             different += 1
-            numbers = np.concatenate([*map(_reals, given), expected])
+            numbers = np.concatenate([*map(_reals, arguments), expected])
             slack = TOLERANCES[dtype] * np.abs(numbers).max(initial=0.0)
             if (abs(got - expected) <= slack).all():
                 continue
-            near = np.stack([expected, *_nearby(plain, given, NEARBY[dtype], rng)])
+            near = np.stack([expected, *_nearby(plain, arguments, NEARBY[dtype], rng)])
             low, high = near.min(axis=0), near.max(axis=0)
             spread = slack + (high - low)
             bad = ~((got >= low - spread) & (got <= high + spread))
             for k in np.flatnonzero(bad)[:1]:
-                told = ", ".join(str(plain_value(part)) for part in given if part != ())
+                call = ", ".join(str(plain_value(part)) for part in arguments if part != ())
                 self.note(
                     "error",
-                    f"{name}({told}) gives {names[k]}={got[k]} in a kernel of {kernel} and "
+                    f"{name}({call}) gives {names[k]}={got[k]} in a kernel of {kernel} and "
                     f"{expected[k]} in plain Python",
                     (name, names[k], dtype),
                 )
@@ -558,7 +561,9 @@ def _sample(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> A
     return tuple((low + share * (high - low)).astype(np.float32).tolist())
 
 
-def _nearby(plain: Any, given: Any, distance: float, rng: np.random.Generator) -> Iterable[Array]:
+def _nearby(
+    plain: Any, arguments: Any, distance: float, rng: np.random.Generator
+) -> Iterable[Array]:
     """Results of a plain function at inputs close to the given ones."""
 
     def move(part: Any, scale: float) -> Any:
@@ -576,6 +581,6 @@ def _nearby(plain: Any, given: Any, distance: float, rng: np.random.Generator) -
 
     for _ in range(TRIES):
         try:
-            yield plain(*(move(part, np.abs(_reals(part)).max(initial=0.0)) for part in given))
+            yield plain(*(move(part, np.abs(_reals(part)).max(initial=0.0)) for part in arguments))
         except Exception:
             continue

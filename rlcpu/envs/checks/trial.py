@@ -419,9 +419,9 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]
     results, has_whole = 0, False
     is_large = dynamics.has_arrays and dynamics.state_size > _LARGE
     uniforms = _TRIAL_UNIFORMS[1:2] if is_large else _TRIAL_UNIFORMS
-    for uniform, given in itertools.product(uniforms, _trial_params(dynamics)):
+    for uniform, env_params in itertools.product(uniforms, _trial_params(dynamics)):
         draws = trial_draws(dynamics, "reset", uniform)
-        params = dynamics.draw_params(TrialRng(uniform), given)
+        params = dynamics.draw_params(TrialRng(uniform), env_params)
         start = _call(dynamics, "reset", draws, params)
         if layout == floats(0):
             layout = layout_of(start, dynamics.id)
@@ -491,8 +491,8 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
     for name, part in spaces.items():
         if slack is None and isinstance(part, Box) and part.dtype == np.float32:
             continue
-        seen = getattr(observation, name or LONE, observation)
-        fault = fault_of_value(part, seen, slack or 0)
+        value = getattr(observation, name or LONE, observation)
+        fault = fault_of_value(part, value, slack or 0)
         if fault:
             return f"{name or 'observation'}{fault}"
     return ""
@@ -565,8 +565,8 @@ def call_function(
         space: Any = dynamics.observation_space
         is_record = isinstance(space, Dict) or is_lone(space)
         out = written_layout(space).made() if is_record else np.zeros(space.shape, np.float32)
-        given = getattr(out, LONE) if is_lone(space) else out
-        _refuse_result(dynamics, name, "out", function(*inputs, given))
+        target = getattr(out, LONE) if is_lone(space) else out
+        _refuse_result(dynamics, name, "out", function(*inputs, target))
         result: Any = out
     else:
         result = function(*inputs)
@@ -648,16 +648,16 @@ def _holds_none(value: Any) -> bool:
 
 def _check_step(dynamics: Dynamics, result: Any, layout: Any, results: int) -> None:
     start = f"{dynamics.id}: step has to return"
-    own = 1 if dynamics.has_arrays else 0  # the state, which `call_function` added
-    is_old = own and isinstance(result, tuple) and isinstance(result[1], State)
+    skipped = 1 if dynamics.has_arrays else 0  # the state, which `call_function` added
+    is_old = skipped and isinstance(result, tuple) and isinstance(result[1], State)
     if not isinstance(result, tuple) or len(result) not in (3, 4) or is_old:
-        wanted = "(reward, terminated)" if own else "(new_state, reward, terminated)"
-        shown = result[own:] if isinstance(result, tuple) else result
+        wanted = "(reward, terminated)" if skipped else "(new_state, reward, terminated)"
+        shown = result[skipped:] if isinstance(result, tuple) else result
         raise TypeError(f"{start} {wanted}; returned {shown!r}")
     if len(result) != results:
         raise TypeError(
-            f"{start} as many values each time; returned {len(result) - own} after "
-            f"{results - own}: {result[own:]!r}"
+            f"{start} as many values each time; returned {len(result) - skipped} after "
+            f"{results - skipped}: {result[skipped:]!r}"
         )
     new_state, reward, *flags = result
     _check_value(dynamics, "step", "new_state", new_state, layout)

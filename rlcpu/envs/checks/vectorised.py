@@ -184,6 +184,8 @@ def _users_functions(step: Any, look: Callable[[Any, Any, str], Iterator[str]]) 
 def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
     """Yield the loops of a function that keep loops over lanes from vectors, and what to write.
 
+    `in` is one: numba looks at the items of a tuple one after the other.
+
     `tests/envs/test_vectorised.py` follows each piece of advice.
     """
     node: Any
@@ -202,6 +204,8 @@ def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
                 )
             elif turns > most:
                 what = f"a loop of {turns} turns: write two of at most {most}, one in the other"
+        elif isinstance(node, ast.Compare) and any(isinstance(op, ast.In) for op in node.ops):
+            what = "`in`: compare with each item, and join the comparisons by `and` or `or`"
         elif isinstance(node, ast.Break):
             what = "a `break`: choose by a ternary in each turn"
         if what:

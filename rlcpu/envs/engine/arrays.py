@@ -183,6 +183,10 @@ class ArrayLayout(NamedTuple):
 
 @functools.cache
 def _record(layout: ArrayLayout, real: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of one state: fields aligned, of a size that floats of `real` divide.
+
+    So a row of such floats can show the memory of all states.
+    """
     fields = [(f.name, real if f.dtype == "float" else f.dtype, f.shape) for f in layout.fields]
     packed = np.dtype(fields, align=True)
     names = [field.name for field in layout.fields]

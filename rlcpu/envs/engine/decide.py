@@ -193,9 +193,11 @@ def _make_column(outputs: int) -> Callable[..., Any]:
 def _make_prepare(
     env: Structure, dtype: type, is_separate: bool, outputs: int, mask_size: int
 ) -> Callable[..., Any]:
-    """Function `prepare` of `Decide`: its layout is (lanes, first output, value row).
+    """Make the function `prepare` of `Decide`; its layout is (lanes, first output, value row).
 
-    The last `mask_size` numbers of scratch belong to `choose`.
+    It runs a block of environments, number `number` of the batch, through the networks. Scratch has
+    the inputs first, then the networks' units; in front of its end, for networks with memory, which
+    lanes are at their first step. The last `mask_size` numbers belong to `choose`.
     """
     write_inputs = _make_write_inputs(env, dtype, is_separate, mask_size)
     rows_of, get_word = _make_rows(is_separate), row_access("words")[0]

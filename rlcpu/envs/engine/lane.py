@@ -264,16 +264,16 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     advance = act if noisy else act_alone
 
     plain = env.state.is_plain
-    settle = make_floats(env.state, dtype, env.has_whole)
+    to_floats = make_floats(env.state, dtype, env.has_whole)
 
     @merge
     def step(state, action, params, a, b):
         result = advance(state, action, params, a, b)
-        return settle(result[0]), result[1], result[2], result[3] if truncates else False
+        return to_floats(result[0]), result[1], result[2], result[3] if truncates else False
 
     @inline
     def reset(params, a, b):
-        return settle(user_reset(reset_draws(a, b), params))
+        return to_floats(user_reset(reset_draws(a, b), params))
 
     @pack_many
     def mask_of(state, params):

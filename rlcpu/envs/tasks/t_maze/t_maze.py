@@ -19,16 +19,16 @@ FORWARD, LEFT, RIGHT, BACK = range(4)
 
 
 class State(NamedTuple):
-    """Where the corridor is walked, and where it leads."""
+    """Holds the cell of the corridor, and the way that is right at its end."""
 
     place: float  # cells from the beginning
     left: float  # 1 if the right way is to the left, else 0
 
 
 class Params(NamedTuple):
-    """The length can be another one."""
+    """Holds the length, which can be another one."""
 
-    length: float = 10.0  # cells from the beginning to the end
+    length: int = 10  # cells from the beginning to the end
 
 
 def reset(rng: Rng, params: Params) -> State:
@@ -46,9 +46,9 @@ def step(s: State, action: int, params: Params) -> tuple[State, float, bool]:
     """
     way = 1.0 if action == FORWARD else -1.0 if action == BACK else 0.0
     place = min(max(s.place + way, 0.0), params.length)
-    turned = s.place >= params.length and action in (LEFT, RIGHT)
-    is_right_way = (action == LEFT) == (s.left == 1.0)
-    reward = 4.0 if turned and is_right_way else -0.1 if place == s.place else 0.0
+    turned = s.place >= params.length and action != FORWARD and action != BACK
+    right_way = LEFT if s.left == 1.0 else RIGHT
+    reward = 4.0 if turned and action == right_way else -0.1 if place == s.place else 0.0
     return State(place, s.left), reward, turned
 
 
