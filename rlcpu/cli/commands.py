@@ -216,7 +216,7 @@ def info(args: argparse.Namespace) -> int:
 
 def explain(env_id: str) -> int:
     """Print how an environment runs, and why."""
-    from numba.core.errors import NumbaError
+    from numba import errors
 
     from rlcpu.envs.checks.checker import how_it_runs
 
@@ -225,7 +225,7 @@ def explain(env_id: str) -> int:
         raise CommandError(f"--env: {env_id} is stepped by another engine, not by our kernels")
     try:
         messages = [message for _, message in how_it_runs(dynamics)]
-    except (TypeError, ValueError, NumbaError) as error:  # the last line names the user's
+    except (TypeError, ValueError, errors.NumbaError) as error:  # the last line names the user's
         raise CommandError(f"--env: {str(error).strip().splitlines()[-1]}") from None
     for message in messages:
         print(f"{env_id}: {message}")

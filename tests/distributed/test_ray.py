@@ -23,7 +23,7 @@ from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import TransitionStructure
 from rlcpu.train import DQN, PPO, PQN, SAC
-from tests.distributed.soak import actors, remains
+from tests.distributed.soak import actors
 from tests.distributed.test_shard import EXAMPLE, block_of
 from tests.kernels.processes import run_python
 
@@ -355,26 +355,28 @@ def _say_bad_request(server):
 
 
 def test_nothing_is_left_behind():
-    """A cluster that was started here ends with its context: processes, shared memory and files.
+    """A cluster that was started here ends with its context: its processes and its files.
 
     One that nobody closes ends with its process. It is started whatever cluster RAY_ADDRESS names.
     """
     script = """if True:
         import rlcpu.distributed as d
         from tests.distributed.soak import remains
-        before = remains()
         with d.Cluster(1):
-            assert remains()[0]
-        after = remains()
-        assert not after[0] and after[1] <= before[1] and after[2] <= before[2], (before, after)
+            assert len(remains()) > 1, remains()
+        assert not remains(), remains()
         d.Cluster(1)
     """
-    before = remains()
-    command = [sys.executable, "-c", script]
-    root = Path(__file__).parents[2]
-    elsewhere = {**os.environ, "RAY_ADDRESS": "127.0.0.1:9"}
-    ended = subprocess.run(
-        command, cwd=root, env=elsewhere, capture_output=True, text=True, timeout=120
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert remains()[1] <= before[1]
+    with tempfile.TemporaryDirectory(
+        ignore_cleanup_errors=True
+    ) as folder:  # other tests have clusters at the same time
+        ended = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "RAY_ADDRESS": "127.0.0.1:9", "TMPDIR": folder},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert not [each for each in os.listdir(folder) if "rlcpu-ray" in each]
