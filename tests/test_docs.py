@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 #: Packages that are extras, and the modules that need them.
 EXTRAS = {
-    "rlcpu.adapters.rllib": "ray",
     "rlcpu.adapters.sb3.vec_env": "stable_baselines3",
     "rlcpu.adapters.torch": "torch",
     "rlcpu.scan.torch": "torch",

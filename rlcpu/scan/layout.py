@@ -1,8 +1,8 @@
 """How arrays with a time axis anywhere are seen by kernels: (outer, num_steps, inner), by strides.
 
-Kernels take the address of the first number and three strides. Nothing is copied if that describes
-an array and its *runs*, the numbers that a kernel reads in vectors, lie side by side: the lanes of
-a step or, where there is one lane, its steps.
+Nothing is copied if three strides describe an array and its *runs*, the numbers that a kernel reads
+in vectors, lie side by side: the lanes of a step or, where there is one lane, its steps. Systems of
+equations have their unknowns in the place of steps.
 """
 
 from __future__ import annotations
@@ -63,23 +63,38 @@ class AxesOrder(NamedTuple):
     inner: int
     is_plain: bool
 
+    @property
+    def _run(self) -> int:
+        """Return the axis of runs in (outer, num_steps, inner)."""
+        return 1 if self.inner == 1 else 2
+
+    def _has_runs(self, whole: Array) -> bool:
+        """Tell whether runs of an array (outer, num_steps, inner) have no gaps."""
+        size, strides = whole.itemsize, whole.strides
+        is_run = whole.shape[self._run] == 1 or strides[self._run] == size
+        return is_run and whole.flags.aligned and not any(stride % size for stride in strides)
+
     def place(self, array: Array) -> Place:
         """Return an array of numbers or flags broadcast to the shape, copied if it has to be."""
         if array.ndim == 0:
             return repeated(array.tobytes(), array.dtype)
-        placed = self.target(array)
-        if placed is not None:
-            return placed
-        whole = self.flat(array)
-        run = 1 if self.inner == 1 else 2
-        if whole.strides[run] != 0:
-            return place_of(np.ascontiguousarray(whole))
+        return self.target(array) or place_of(self.arranged(array, REPEATED // array.itemsize))
+
+    def arranged(self, array: Array, repeats: int) -> Array:
+        """Return the array as (outer, num_steps, inner), copied if its runs have gaps.
+
+        What is repeated, stride 0, stays so; along a run, `repeats` numbers at most stand for all.
+        """
+        whole, run = self.flat(array), self._run
+        if self._has_runs(whole):
+            return whole
         once = whole[tuple(slice(None if stride else 1) for stride in whole.strides)]
-        count = min(whole.shape[run], REPEATED // whole.itemsize)
-        numbers = np.repeat(once, count, axis=run)
-        moves = [stride != 0 for stride in whole.strides]
-        _, address, *strides = place_of(numbers)
-        return Place(numbers, address, *(s * m for s, m in zip(strides, moves, strict=True)))
+        if once.shape[run] < whole.shape[run]:
+            once = np.repeat(once, min(whole.shape[run], repeats), run)
+        once = np.ascontiguousarray(once)
+        sizes = zip(once.strides, once.shape, whole.shape, strict=True)
+        strides = [stride if size == full else 0 for stride, size, full in sizes]
+        return np.lib.stride_tricks.as_strided(once, whole.shape, strides, writeable=False)
 
     def place_ends(self, array: Array) -> Place:
         """Return an array that lacks the time axis."""
@@ -92,15 +107,12 @@ class AxesOrder(NamedTuple):
 
     def target(self, array: Array) -> Place | None:
         """Return the array; None if three strides cannot describe it, or its runs have gaps."""
-        if self.is_plain and array.flags.c_contiguous and array.shape == self.shape:
+        flags = array.flags
+        if self.is_plain and array.shape == self.shape and flags.c_contiguous and flags.aligned:
             return Place(array, address_of(array), self.num_steps * self.inner, self.inner, 1)
         whole = self.flat(array)
-        run, size = 1 if self.inner == 1 else 2, whole.itemsize
-        is_run = whole.shape[run] == 1 or whole.strides[run] == size
-        odd = any(stride % size for stride in whole.strides)
-        if not is_run or odd or not np.may_share_memory(whole, array):
-            return None
-        return place_of(whole)
+        is_view = self._has_runs(whole) and np.may_share_memory(whole, array)
+        return place_of(whole) if is_view else None
 
     def empty(self, dtype: Any) -> Array:
         """Return a new array of the shape as the caller has it, in memory in the common order.
@@ -114,10 +126,17 @@ class AxesOrder(NamedTuple):
 
     def flat(self, array: Array) -> Array:
         """Return the array as (outer, num_steps, inner), a view of it where NumPy can make one."""
-        if array.shape != self.shape or not self.is_plain:
+        if not self.is_plain or array.shape != self.shape:
             shape = tuple(self.shape[i] for i in np.argsort(self.order))
-            array = np.broadcast_to(array, shape).transpose(self.order)
+            array = array if array.shape == shape else np.broadcast_to(array, shape)
+            array = array.transpose(self.order)
         return array.reshape(self.outer, self.num_steps, self.inner)
+
+    def without_steps(self, numbers: Array) -> Array:
+        """Return numbers of lanes, in the common order, with the axes of the arrays but time's."""
+        axes = [i for i in self.order if i != len(self.order) - 1]
+        sizes = [size for i, size in enumerate(self.shape) if i != self.axis]
+        return numbers.reshape(sizes).transpose(np.argsort(axes))
 
 
 def layout_of(array: Array, axis: int, backend: Any = None) -> Any:

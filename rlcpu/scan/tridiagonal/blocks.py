@@ -21,6 +21,23 @@ ONE = 1  # register of a vector
 SOON = 2  # rows between one that is asked for and one that is read, of long lanes
 
 
+class LaneInput(NamedTuple):
+    """An input of a lane function.
+
+    Attributes:
+        array: (outer, n, inner).
+        other: 0 or 1, in the place of numbers that are not there.
+        reach: -1 if equation k is about unknown k - 1, so that the first one means nothing and is
+            never read; 1 if it is about k + 1, and the last one is never read; else 0.
+        shift: equation k is number k + shift of the array; -1 and 1 want a reach of the same sign.
+    """
+
+    array: Any
+    other: int = 0
+    reach: int = 0
+    shift: int = 0
+
+
 class Lanes(NamedTuple):
     """A lane function, which `run` calls on blocks."""
 

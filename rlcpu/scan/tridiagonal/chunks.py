@@ -17,15 +17,10 @@ from rlcpu.kernels.memory import VECTOR_BYTES
 from rlcpu.kernels.threads import launch
 from rlcpu.scan.arguments import Array, is_same
 from rlcpu.scan.device import for_cores
+from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.tridiagonal import lanes
+from rlcpu.scan.tridiagonal.blocks import LaneInput
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
-from rlcpu.scan.tridiagonal.layouts import (
-    LaneInput,
-    arranged,
-    by_system,
-    layout_of_systems,
-    target_of,
-)
 from rlcpu.scan.tridiagonal.panels import GRAIN, parts_of
 from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments, even, run
 from rlcpu.scan.tridiagonal.status import REFINED
@@ -45,7 +40,7 @@ STEPS = 3  # of refinement at most; one leaves 1e-14
 
 
 class Arrays(NamedTuple):
-    """Arrays of one dtype: (batch..., n) where they come from, (outer, n, inner) in `layouts`."""
+    """Arrays of one dtype: (batch..., n) where they come from, (outer, n, inner) of a layout."""
 
     lower: Array
     diagonal: Array
@@ -82,11 +77,12 @@ def solve_arrays(
     if result.size == 0:
         return True, np.zeros(result.shape[:-1], result.dtype)
     layout = layout_of_systems(result, in_rows=lengths is not None)
-    target, out = target_of(layout, result)
-    inputs = [arranged(layout, array) for array in arrays[:4]]
-    systems = Arrays._make([*inputs, out])
+    target = result if layout.target(result) else layout.empty(result.dtype)
+    repeats = repeats_of(layout, result.dtype)
+    inputs = [layout.arranged(array, repeats) for array in arrays[:4]]
+    systems = Arrays._make([*inputs, layout.flat(target)])
     ends = None if lengths is None else np.ravel(lengths)
-    cut = _cut(out)
+    cut = _cut(systems.out)
     may_refine = check or (mode.pivoting and (cut is not None or mode.periodic))
     if may_refine and is_same(systems.out, systems.rhs):
         systems = systems._replace(rhs=systems.rhs.copy("K"))
@@ -97,7 +93,24 @@ def solve_arrays(
         refine(systems, ends, mode, errors)
     if target is not result:
         result[...] = target
-    return is_finite, by_system(layout, errors) if check and errors is not None else None
+    return is_finite, layout.without_steps(errors) if check and errors is not None else None
+
+
+def layout_of_systems(out: Array, in_rows: bool = False) -> AxesOrder:
+    """Return how systems (batch..., n) are computed that are written to `out`.
+
+    Columns where systems are side by side there, and fill a register; else, or if they have to be
+    `in_rows`, rows.
+    """
+    layout: AxesOrder = layout_of(out, out.ndim - 1)
+    if in_rows or 1 < layout.inner < VECTOR_BYTES // out.itemsize:
+        layout = layout_of(np.empty(out.shape, out.dtype), out.ndim - 1)  # never written
+    return layout
+
+
+def repeats_of(layout: AxesOrder, dtype: Any) -> int:
+    """Return how many numbers stand for a row that repeats one: all, of columns a register."""
+    return layout.num_steps if layout.inner == 1 else VECTOR_BYTES // dtype.itemsize
 
 
 def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -> tuple[bool, bool]:

@@ -25,9 +25,16 @@ from rlcpu.scan.arguments import (
     repeated,
 )
 from rlcpu.scan.device import check_on_host
-from rlcpu.scan.tridiagonal.chunks import SHORT, Arrays, Mode, solve_arrays
+from rlcpu.scan.tridiagonal.blocks import LaneInput
+from rlcpu.scan.tridiagonal.chunks import (
+    SHORT,
+    Arrays,
+    Mode,
+    layout_of_systems,
+    repeats_of,
+    solve_arrays,
+)
 from rlcpu.scan.tridiagonal.lanes import FACTORED, FACTORS, factor_matrix
-from rlcpu.scan.tridiagonal.layouts import LaneInput, arranged, layout_of_systems, target_of
 from rlcpu.scan.tridiagonal.plans import LaneArguments, even, run
 from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of
 
@@ -191,10 +198,11 @@ def _factor(matrix: Sequence[Array]) -> Array | None:
 
 def _solve_factored(factors: Array, rhs: Array, out: Array, num_threads: int | None) -> bool:
     """Overwrite `out` (batch..., n); whether all of it is finite."""
-    layout = layout_of_systems(out, in_rows=False)
-    target, systems = target_of(layout, out)
+    layout = layout_of_systems(out)
+    target = out if layout.target(out) else layout.empty(out.dtype)
+    inputs = [LaneInput(layout.arranged(rhs, repeats_of(layout, out.dtype)))]
     call = LaneArguments(shared=factors, num_threads=num_threads)
-    is_finite = run(FACTORED, [LaneInput(arranged(layout, rhs))], systems, call)
+    is_finite = run(FACTORED, inputs, layout.flat(target), call)
     if target is not out:
         out[...] = target
     return is_finite

@@ -15,6 +15,7 @@ from rlcpu.kernels.vectors import fill, maximum, where
 from rlcpu.scan.tridiagonal.blocks import (
     ONE,
     SOON,
+    LaneInput,
     Lanes,
     get,
     given,
@@ -50,7 +51,6 @@ from rlcpu.scan.tridiagonal.equations import (
     scaled,
     substitute,
 )
-from rlcpu.scan.tridiagonal.layouts import LaneInput
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes of inputs
 #: Planes of a pivot, which takes the place of an equation; the unknown that of its right-hand side.

@@ -1,6 +1,6 @@
 """Panels of lanes: which numbers of arrays make a lane, and how they get to blocks and back.
 
-Arrays are (outer, n, inner), in one of two layouts, into which `layouts` copies others:
+Arrays are (outer, n, inner), in one of two layouts, into which `scan/layout.py` copies others:
 
 * rows, where `inner` is 1: the numbers of a system are side by side. Squares of them are transposed
   in registers, into planes of scratch with a row for each equation and a number for each lane, and
@@ -28,8 +28,6 @@ from rlcpu.kernels.memory import (
     shifted,
     store,
     store_tile,
-    stream,
-    to_line,
 )
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 from rlcpu.scan.device import for_cores
@@ -109,27 +107,6 @@ def scatter_rows(plane, target, starts, ends):
     for lane in range(lanes):
         for k in range(least, ends[lane]):
             target[starts[lane] + k] = plane[k * lanes + lane]
-
-
-@called
-def stream_rows(plane, target, start, ends, linear, inside):
-    """Write a plane past the caches to rows of equal length that follow each other.
-
-    They are transposed to `linear`, whose lines are lines of the target, and written in one run.
-    """
-    lanes, head, count = width(plane, ONE), to_line(target, start), ends[0] * width(plane, ONE)
-    for lane in range(lanes):
-        inside[lane] = lane * ends[0]
-    linear = shifted(linear, lanes - head)
-    scatter_rows(plane, linear, inside, ends)
-    head = min(head, count)
-    for i in range(head):
-        target[start + i] = linear[i]
-    end = head + (count - head) // lanes * lanes
-    for i in range(head, end, lanes):
-        stream(load(linear, i, ONE), target, start + i)
-    for i in range(end, count):
-        target[start + i] = linear[i]
 
 
 # ---------------------------------------------------------------- columns
@@ -220,10 +197,8 @@ class PanelScratch(NamedTuple):
 
     trace: Any  # a row: NaN in lanes that failed
     beside: Any  # stops of lanes, and numbers that go into them and come out
-    linear: Any  # rows of the output, see `stream_rows`
     here: Any  # `Lists` of the panel
     there: Any  # those of the next one, which is prefetched meanwhile
-    inside: Any  # where rows begin in `linear`
     sources: Any  # addresses of row 0 of each input
     steps: Any  # numbers between their rows
 
@@ -233,18 +208,16 @@ def scratch_at(plan, memory, lists):
     """Return the scratch memory of a thread, whose lanes have not failed yet."""
     lanes, arrays = width(memory, ONE), plan.inputs + 1
     trace, size = shifted(memory, plan.planes), (arrays + LISTS) * lanes
-    beside, inside = shifted(trace, lanes), shifted(lists, 2 * size)
+    sources = shifted(lists, 2 * size)
     for lane in range(lanes):
         trace[lane] = 0.0
     return PanelScratch(
         trace=trace,
-        beside=beside,
-        linear=shifted(beside, (1 + max(plan.reads, plan.writes)) * lanes),
+        beside=shifted(trace, lanes),
         here=lists_at(lists, arrays, lanes),
         there=lists_at(shifted(lists, size), arrays, lanes),
-        inside=inside,
-        sources=shifted(inside, lanes),
-        steps=shifted(inside, lanes + INPUTS),
+        sources=sources,
+        steps=shifted(sources, INPUTS),
     )
 
 
@@ -276,15 +249,12 @@ def gather_inputs(plan, places, memory, scratch, here, columns, rows):
 
 
 @inlined
-def scatter_output(plan, target, plane, scratch, here, columns, rows):
+def scatter_output(plan, target, plane, here, columns, rows):
     """Write the plane of a block's output, unless its columns have been written already."""
     (by, count, _, _), lanes = columns, width(plane, ONE)
     memory, starts = pointer_to(target.address, plane[0]), shifted(here.starts, plan.inputs * lanes)
     if plan.inner == 1:
-        if plan.stream != 0 and count == lanes:
-            stream_rows(plane, memory, starts[0] + by, here.stop, scratch.linear, scratch.inside)
-        else:
-            scatter_rows(plane, memory, starts, here.stop)
+        scatter_rows(plane, memory, starts, here.stop)
     elif count < lanes:
         scatter_columns(plane, memory, starts[0] + by, target.step, count, rows)
 
@@ -373,7 +343,7 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
             call_at(plan.function, (view(block),))
             report_beside(plan, scratch, units)
             if plan.output >= 0:
-                scatter_output(plan, output, plane, scratch, here, columns, most)
+                scatter_output(plan, output, plane, here, columns, most)
         here, there = there, here
         present, number = following
     fence()

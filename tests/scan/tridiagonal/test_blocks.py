@@ -10,15 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcpu.scan.tridiagonal import blocks, plans
-from rlcpu.scan.tridiagonal.blocks import Lanes
+from rlcpu.scan.tridiagonal.blocks import LaneInput, Lanes
+from rlcpu.scan.tridiagonal.chunks import layout_of_systems, repeats_of
 from rlcpu.scan.tridiagonal.equations import inlined
-from rlcpu.scan.tridiagonal.layouts import (
-    LaneInput,
-    arranged,
-    by_system,
-    layout_of_systems,
-    target_of,
-)
 from rlcpu.scan.tridiagonal.panels import parts_of
 from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments
 
@@ -43,17 +37,23 @@ def run(x: Any, y: Any, out: Any, starts: Any, reach: int = 0, **options: Any) -
     """Sums of arrays (batch..., n), and what lanes report (batch..., chunks, 2)."""
     call = LaneArguments(**options)
     layout = layout_of_systems(out, in_rows=call.lengths is not None)
-    target, systems = target_of(layout, out)
+    target = out if layout.target(out) else layout.empty(out.dtype)
+    repeats = repeats_of(layout, out.dtype)
     chunks = call.cut.chunks if call.cut else 1
-    inputs = [LaneInput(arranged(layout, x), 0, reach), LaneInput(arranged(layout, y), 1)]
+    inputs = [
+        LaneInput(layout.arranged(x, repeats), 0, reach),
+        LaneInput(layout.arranged(y, repeats), 1),
+    ]
     axes = [i for i in layout.order if i != out.ndim - 1]
     numbers = np.repeat(starts.transpose(axes).reshape(-1, 1), chunks, 1)
     reported = np.full((starts.size, chunks, 2), 7.0)
-    assert plans.run(SUMS, inputs, systems, call._replace(given=numbers, reported=reported))
+    call = call._replace(given=numbers, reported=reported)
+    assert plans.run(SUMS, inputs, layout.flat(target), call)
     if target is not out:
         out[...] = target
     return np.stack(
-        [np.stack([by_system(layout, n) for n in c.T], -1) for c in reported.swapaxes(0, 1)], -2
+        [np.stack([layout.without_steps(n) for n in c.T], -1) for c in reported.swapaxes(0, 1)],
+        -2,
     )
 
 
