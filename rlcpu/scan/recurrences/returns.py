@@ -29,6 +29,7 @@ from rlcpu.scan.layout import layout_of
 from rlcpu.scan.recurrences.driver import UNUSED, Array, RecurrenceProblem, run
 from rlcpu.scan.recurrences.rules import (
     ADVANTAGES,
+    FLAGS,
     LAMBDA_RETURNS,
     RETRACE,
     RETURNS,
@@ -131,9 +132,7 @@ def discounted_returns(
         >>> discounted_returns(np.ones((3, 1)), ended, ended, np.ones(1), gamma=0.5).ravel()
         array([1.5, 1. , 1.5])
     """
-    ends = terminated, truncated, last_values, final_values
-    call = axis, out, num_threads
-    return _estimate(RETURNS, {"reward": rewards}, ends, {"gamma": gamma}, *call, starts=True)
+    return _estimate(RETURNS, locals(), starts=True)
 
 
 def gae(
@@ -170,10 +169,7 @@ def gae(
         >>> gae(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).advantages.ravel()
         array([1.5, 1. ])
     """
-    arrays = {"reward": rewards, "value": values}
-    ends = terminated, truncated, last_values, final_values
-    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
-    return _estimate(ADVANTAGES, arrays, ends, factors, *call, result=Advantages)
+    return _estimate(ADVANTAGES, locals(), result=Advantages)
 
 
 def lambda_returns(
@@ -210,10 +206,7 @@ def lambda_returns(
         >>> lambda_returns(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).ravel()
         array([2.5, 2. ])
     """
-    arrays = {"reward": rewards, "value": values}
-    ends = terminated, truncated, last_values, final_values
-    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
-    return _estimate(LAMBDA_RETURNS, arrays, ends, factors, *call, starts=True)
+    return _estimate(LAMBDA_RETURNS, locals(), starts=True)
 
 
 def nstep_returns(
@@ -252,11 +245,8 @@ def nstep_returns(
         >>> nstep_returns(ones, ones, going, going, np.ones(1), n=2, gamma=0.5).ravel()
         array([1.75, 1.75, 1.5 ])
     """
-    arrays = {"reward": rewards, "value": values}
-    ends = terminated, truncated, last_values, final_values
-    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
-    n = check_count("n", n, limit=2**63)
-    return _estimate(LAMBDA_RETURNS, arrays, ends, factors, *call, starts=True, window=n)
+    window = check_count("n", n, limit=2**63)
+    return _estimate(LAMBDA_RETURNS, locals(), starts=True, window=window)
 
 
 def vtrace(
@@ -301,16 +291,14 @@ def vtrace(
         >>> vtrace(ones, ones, 2 * ones, going, going, 1.0, gamma=0.5).targets.ravel()
         array([1.75, 1.5 ])
     """
+    arguments = locals()
     if not isinstance(clips, tuple) or len(clips) != len(Clips._fields):
         raise TypeError(f"clips: expected Clips, got {clips!r}")
     for name, clip in zip(Clips._fields, clips, strict=True):
         bound = check_real(f"clips.{name}", clip, np.dtype(np.float64))
         if bound.ndim or not bound >= 0.0:
             raise ValueError(f"clips.{name}={clip}: expected a number that is not negative")
-    arrays = {"reward": rewards, "value": values, "ratio": ratios}
-    ends = terminated, truncated, last_values, final_values
-    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
-    return _estimate(VTRACE, arrays, ends, factors, *call, result=VTrace, options=clips)
+    return _estimate(VTRACE, arguments, result=VTrace, options=clips)
 
 
 def retrace(
@@ -351,23 +339,19 @@ def retrace(
         >>> retrace(ones, ones, ones, ones, going, going, 1.0, gamma=0.5).ravel()
         array([1.75, 1.5 ])
     """
-    arrays = {"reward": rewards, "value": values, "action_value": action_values, "ratio": ratios}
-    ends = terminated, truncated, last_values, final_values
-    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
-    return _estimate(RETRACE, arrays, ends, factors, *call)
+    return _estimate(RETRACE, locals())
 
 
 # ---------------------------------------------------------------- what they share
 
+#: Arguments of the rewards' shape. `Step` has a field for each, whose name lacks the s.
+LIKE_REWARDS = ("rewards", "values", "action_values", "ratios", "final_values")
+FACTORS = ("gamma", "lambda_")
+
 
 def _estimate(
     rule: Rule,
-    arrays: dict[str, npt.ArrayLike],
-    ends: tuple[Any, ...],
-    factors: dict[str, npt.ArrayLike],
-    axis: int,
-    out: Any,
-    num_threads: int | None,
+    arguments: dict[str, Any],
     *,
     result: Any = None,
     starts: bool = False,
@@ -378,49 +362,45 @@ def _estimate(
 
     Args:
         rule: of the recurrence.
-        arrays: the rewards and what is like them, by the fields of `Step`, the arguments' singular.
-        ends: terminated, truncated, last_values and final_values.
-        factors: gamma and lambda_.
-        axis: as given.
-        out: as given.
-        num_threads: as given.
+        arguments: by name.
         result: type of several results; None for one array.
         starts: whether the last values are also y after the last step, which is else 0.
         options: of the rule.
         window: number of steps that count; 0 for all.
     """
-    backend = backend_of("recurrences", arrays["reward"])
-    rewards = check_real("rewards", arrays["reward"], None, "", backend)
-    axis = check_axis(axis, rewards.shape, "rewards")
-    shape, dtype, (terminated, truncated, last, final) = rewards.shape, rewards.dtype, ends
-    terminated = check_flags("terminated", terminated, shape, backend)
-    truncated = check_flags("truncated", truncated, shape, backend)
-    last = check_real("last_values", last, dtype, "", backend)
+    backend = backend_of("recurrences", arguments["rewards"])
+    rewards = check_real("rewards", arguments["rewards"], None, "", backend)
+    axis = check_axis(arguments["axis"], rewards.shape, "rewards")
+    shape, dtype = rewards.shape, rewards.dtype
+    flags = {name: check_flags(name, arguments[name], shape, backend) for name in FLAGS}
+    last = check_real("last_values", arguments["last_values"], dtype, "", backend)
     if last.ndim:
         check_shape("last_values", last, shape[:axis] + shape[axis + 1 :])
-    if final is not None:
-        arrays["final_value"] = final
-    elif truncated.any() and (truncated > terminated).any():
-        raise ValueError("final_values: needed where an episode was truncated and not terminated")
-    by_field: dict[str, Array] = {
-        name: check_shape(f"{name}s", check_real(f"{name}s", array, dtype, "", backend), shape)
-        for name, array in arrays.items()
-    }
-    for name, factor in factors.items():
-        by_field[name] = check_factor(name, factor, shape, dtype, backend)
-    by_field |= {"terminated": terminated.view(np.uint8), "truncated": truncated.view(np.uint8)}
-    layout = layout_of(rewards, axis, backend)
-    names = [f"out.{field}" for field in result._fields] if result else ["out"]
-    buffers = out if result and out is not None else [out] * len(names)
-    outs = _outputs(buffers, names, [*by_field.values(), last], rewards, backend)
+    names = [name for name in LIKE_REWARDS if name in arguments]
+    if arguments["final_values"] is None:
+        names.remove("final_values")
+        if flags["truncated"].any() and (flags["truncated"] > flags["terminated"]).any():
+            text = "needed where an episode was truncated and not terminated"
+            raise ValueError(f"final_values: {text}")
+    fields = {name: flag.view(np.uint8) for name, flag in flags.items()}
+    for name in names:
+        array = check_real(name, arguments[name], dtype, "", backend)
+        fields[name.removesuffix("s")] = check_shape(name, array, shape)
+    for name in FACTORS:
+        if name in arguments:
+            fields[name] = check_factor(name, arguments[name], shape, dtype, backend)
+    layout, out = layout_of(rewards, axis, backend), arguments["out"]
+    targets = [f"out.{field}" for field in result._fields] if result else ["out"]
+    buffers = out if result and out is not None else [out] * len(targets)
+    outs = _outputs(buffers, targets, [*fields.values(), last], rewards, backend)
     outs = [layout.empty(dtype) if array is None else array for array in outs]
     window = window if window < layout.num_steps else 0
     initial = last if starts else np.zeros(())
-    problem = RecurrenceProblem(UNUSED._replace(**by_field), last, initial, options, window=window)
+    problem = RecurrenceProblem(UNUSED._replace(**fields), last, initial, options, window=window)
     compute = run if backend is None else backend.run
-    compute(rule, layout, problem, tuple(outs), num_threads)
-    made = [new if out is None else out for out, new in zip(buffers, outs, strict=True)]
-    return result(*made) if result else made[0]
+    compute(rule, layout, problem, tuple(outs), arguments["num_threads"])
+    results = [new if out is None else out for out, new in zip(buffers, outs, strict=True)]
+    return result(*results) if result else results[0]
 
 
 def _outputs(
