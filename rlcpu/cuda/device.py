@@ -309,17 +309,12 @@ def _argument(value: Any) -> Any:
         items = tuple(map(_argument, value))
         return type(value)(*items) if hasattr(value, "_fields") else items
     if SIMULATED:
-        return _simulated(value) if isinstance(value, np.ndarray) else value
+        from numba.cuda.simulator.cudadrv import devicearray as simulated
+
+        if not isinstance(value, np.ndarray):
+            return value
+        # Of a NumPy array it would make a new one, and copy it back: arguments could not overlap.
+        return simulated.FakeWithinKernelCUDAArray(simulated.FakeCUDAArray(value))
     if hasattr(value, "__cuda_array_interface__"):
         return cuda.as_cuda_array(value, sync=False)  # the stream is CuPy's already
     return value
-
-
-def _simulated(array: np.ndarray) -> Any:
-    """Return an array as the simulator's kernels take it, over the same memory.
-
-    It would copy a NumPy array to a new one and back, so that two arguments could not overlap.
-    """
-    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeWithinKernelCUDAArray
-
-    return FakeWithinKernelCUDAArray(FakeCUDAArray(array))

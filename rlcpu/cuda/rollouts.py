@@ -8,6 +8,7 @@ by one loop.
 from __future__ import annotations
 
 import functools
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.cuda.envs import make_turn, read, write
 from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
+from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.lane import Structure, compile_lane
 from rlcpu.envs.engine.rollout import make_clip
 from rlcpu.envs.policies import PolicyCode
@@ -34,26 +36,10 @@ FLUSH = 1024
 SHARED_WEIGHTS = 48 * 1024 // 4
 
 
-class DeviceRecords(NamedTuple):
-    """Arrays that `collect` writes: `rlcpu.envs.engine.rollout.Records`, and values.
-
-    Attributes:
-        final_values: (T * N,) float32, of the final observation where an episode was cut, else 0.
-        last_values: (N,) float32, of the last observations; 0 without a value head.
-    """
-
-    observations: Any
-    actions: Any
-    log_probs: Any
-    values: Any
-    rewards: Any
-    flags: Any
-    finals: Any
-    totals: Any
-    lengths: Any
-    last: Any
-    final_values: Any
-    last_values: Any
+#: Arrays that `collect` writes: `Records`, and float32 values of final observations (T * N,) where
+#: an episode was cut, else 0, and of the last observations (N,); 0 without a value head.
+_FIELDS: Any = (*Records._fields, "final_values", "last_values")
+DeviceRecords: Any = namedtuple("DeviceRecords", _FIELDS)  # type: ignore[misc]
 
 
 class Sums(NamedTuple):

@@ -253,22 +253,14 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
     return status
 
 
-@functools.cache
-def _multiprocessors() -> int:
-    """Return the number of multiprocessors; one in the simulator, so that threads take turns."""
-    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
-
-
-@functools.cache
-def _cache_bytes() -> int:
-    """Return the size of the second cache; in the simulator so small that threads loop."""
-    return 2**11 if SIMULATED else int(cuda.get_current_device().L2_CACHE_SIZE)
-
-
 def _threads(systems: int, each: int) -> int:
     """Return the threads of the grid, whole warps: as many as 3/4 of the second cache hold."""
-    fitting = max(3 * _cache_bytes() // 4 // each, LEAST * _multiprocessors())
-    most = min(fitting, MOST * _multiprocessors(), systems)
+    multiprocessors, cache = 1, 2**11  # in the simulator so few that threads take turns
+    if not SIMULATED:
+        device = cuda.get_current_device()
+        multiprocessors, cache = device.MULTIPROCESSOR_COUNT, device.L2_CACHE_SIZE
+    fitting = max(3 * cache // 4 // each, LEAST * multiprocessors)
+    most = int(min(fitting, MOST * multiprocessors, systems))
     return -(-most // WARP) * WARP
 
 

@@ -211,11 +211,11 @@ class Buffer(Locked, Shown):
     def _gather(self, indices: Array, batch: Batch) -> None:
         # Item i of an environment begins at its step i * period, and so it is for all of them.
         rows = indices if self._items.period == 1 else indices * self._items.period
-        if self._n_step is None:
+        if self._n_step is not None and self._n_step.n > 1:
+            self._n_step.gather(self._storage, self._ring, rows, batch, self.num_threads)
+        else:
             steps = self._items.steps or 1
             self._storage.gather(rows, batch.rows, steps, self.num_threads)
-        else:
-            self._n_step.gather(self._storage, self._ring, rows, batch, self.num_threads)
 
     # ------------------------------------------------------------ copies
 

@@ -89,8 +89,7 @@ def pick_item(u, num_envs, first, count, length):
     return env * length + (slot - length if slot >= length else slot)
 
 
-@inline_exact
-def pick_items(stream, num_envs, first, count, length, out):
+def _pick_items(stream, num_envs, first, count, length, out):
     """Fill `out`, (n,) int64, see `pick_item`; `stream` is (2,) uint64, and moved on."""
     for j in range(out.size):
         u = uniform53(stream[0], u64(stream[1] + u64(j)))
@@ -98,10 +97,8 @@ def pick_items(stream, num_envs, first, count, length, out):
     stream[1] += u64(out.size)
 
 
-@kernel(fastmath=EXACT)
-def draw_items(stream, num_envs, first, count, length, out):
-    """Call `pick_items`."""
-    pick_items(stream, num_envs, first, count, length, out)
+#: For kernels, and for Python.
+pick_items, draw_items = inline_exact(_pick_items), kernel(_pick_items, fastmath=EXACT)
 
 
 def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
@@ -188,8 +185,7 @@ def sum_ahead(rewards, terminated, truncated, row, ring, settings):
     return total, discount, row
 
 
-@inline_exact
-def sums_ahead(rewards, terminated, truncated, rows, ring, settings, out):
+def _sums_ahead(rewards, terminated, truncated, rows, ring, settings, out):
     """Write `sum_ahead` of each of `rows` to three arrays: sums, discounts and last rows."""
     returns, discounts, last = out
     for b in range(rows.size):
@@ -197,10 +193,8 @@ def sums_ahead(rewards, terminated, truncated, rows, ring, settings, out):
         returns[b], discounts[b], last[b] = ahead
 
 
-@kernel(fastmath=EXACT)
-def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):
-    """Call `sums_ahead`."""
-    sums_ahead(rewards, terminated, truncated, rows, ring, settings, out)
+#: For kernels, and for Python.
+sums_ahead, look_ahead = inline_exact(_sums_ahead), kernel(_sums_ahead, fastmath=EXACT)
 
 
 class NStep:
@@ -247,11 +241,8 @@ class NStep:
     def gather(
         self, storage: Any, ring: Ring, indices: Array, batch: Batch, num_threads: int | None
     ) -> None:
-        """Fill a batch with the transitions at indices that were drawn."""
+        """Fill a batch with the n-step transitions at indices that were drawn; n is above 1."""
         rows = batch.rows
-        if self.n == 1:
-            storage.gather(indices, rows, 1, num_threads)
-            return
         storage.gather(indices, rows, 1, num_threads, self.first)
         place, settings = (ring.length, (ring.added - 1) % ring.length), (self.n, self.gamma)
         ahead = storage.look_ahead(self.wanted, indices, place, settings)

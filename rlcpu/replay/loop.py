@@ -22,8 +22,8 @@ from rlcpu.replay.storage import Storage, copy_row, gather_field
 from rlcpu.replay.structure import TransitionStructure
 from rlcpu.replay.tree_cpu import (
     draw_leaves,
+    importance_weights,
     leaf_of,
-    make_importance_weights,
     write_leaves,
     write_new,
 )
@@ -195,7 +195,7 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
 
 def _make_draw(is_weighted: bool) -> Callable[..., None]:
     """Make `draw_rows(loop)`: it overwrites the batch with drawn items."""
-    write_weights: Any = make_importance_weights() if is_weighted else None
+    write_weights: Any = importance_weights()[0] if is_weighted else None
 
     def draw_rows(loop):
         """Draw items, and copy their rows, n-step sums and weights to the batch."""

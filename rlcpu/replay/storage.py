@@ -63,12 +63,12 @@ def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
     return np.array([splitmix64(stream_seeds(whole, 1))[0], 0], np.uint64)
 
 
-def lay_out(fields: Iterable[TransitionField], num_rows: int) -> tuple[list[int], int]:
+def lay_out(row_bytes: Iterable[int], num_rows: int) -> tuple[list[int], int]:
     """Return the first byte of each field in a block of so many rows, and the block's end."""
     begins, end = [], 0
-    for field in fields:
+    for size in row_bytes:
         begins.append(end)
-        end += -(-field.row_bytes * num_rows // _ALIGN) * _ALIGN
+        end += -(-size * num_rows // _ALIGN) * _ALIGN
     if end > np.iinfo(np.intp).max:
         raise MemoryError(f"no room for {end:,} bytes")
     return begins, end
@@ -222,7 +222,7 @@ class Storage:
     Attributes:
         block: uint8, of all rows.
         stored: positions of the fields that are stored.
-        begins: first byte of each field.
+        row_bytes, begins: bytes of a row of each field, and its first byte.
         fields: one array per field, (num_envs, length, *field.shape), in the block.
         in_file: whether the block is a file.
         check: see `TransitionStructure.check`.
@@ -241,11 +241,12 @@ class Storage:
         twins, fields = twins or {}, structure.fields
         self.stored = [number for number in range(len(fields)) if number not in twins]
         # Twins read one row beyond the last.
-        stored = [fields[number] for number in self.stored]
+        self.row_bytes = [field.row_bytes for field in fields]
+        stored = [self.row_bytes[number] for number in self.stored]
         begins, size = lay_out(stored, num_envs * length + bool(twins))
         self.block: Array = allocate(size) if memmap is None else _map_new_file(memmap, size)
         of = dict(zip(self.stored, begins, strict=True))
-        of |= {number: of[twin] + fields[number].row_bytes for number, twin in twins.items()}
+        of |= {number: of[twin] + self.row_bytes[number] for number, twin in twins.items()}
         self.begins = [of[number] for number in range(len(fields))]
         self.fields = _views(fields, self.block, self.begins, num_envs, length)
         self.in_file = memmap is not None
@@ -277,7 +278,7 @@ class Storage:
     def _put(self, number: int, array: Array, slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) to slots of one field that do not go round."""
         if self.num_envs > 1 and array.nbytes >= _WORTHWHILE and array.flags.c_contiguous:
-            row_bytes = self.structure.fields[number].row_bytes
+            row_bytes = self.row_bytes[number]
             begin = self.begins[number] + slot * row_bytes
             data, shape = array.reshape(-1).view(np.uint8), array.shape[:2]
             scatter(data, self.block, begin, row_bytes, shape, self.length)
@@ -290,14 +291,11 @@ class Storage:
         """Return room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
         fields = self.structure.fields
-        begins, size = lay_out(fields, batch_size * (steps or 1))
+        begins, size = lay_out(self.row_bytes, batch_size * (steps or 1))
         block = np.empty(size + _ALIGN, np.uint8)
         block = block[-block.ctypes.data % _ALIGN :][:size]
-        table = [
-            (begin, field.row_bytes, to)
-            for begin, field, to in zip(self.begins, fields, begins, strict=True)
-        ]
-        return Rows(block, np.array(table, np.int64), _views(fields, block, begins, *lead))
+        table = np.array([self.begins, self.row_bytes, begins], np.int64).T.copy()
+        return Rows(block, table, _views(fields, block, begins, *lead))
 
     def gather(
         self,
@@ -337,7 +335,7 @@ class Storage:
     def sections(self, added: int, ring: Ring) -> list[Section]:
         """Return the bytes of rows; the first `added` steps are in an earlier checkpoint."""
         rows = [spans(first, ring.added, self.length, self.num_envs) for first in (added, 0)]
-        columns = [(self.begins[n], self.structure.fields[n].row_bytes) for n in self.stored]
+        columns = [(self.begins[n], self.row_bytes[n]) for n in self.stored]
         ranges = [
             np.concatenate([begin + each * row_bytes for begin, row_bytes in columns])
             for each in rows

@@ -84,8 +84,7 @@ def _propagate_range(levels, begin, end):
                 _refresh(levels, level, node)
 
 
-@inline_exact
-def write_leaves(numbers, capacity, filled, indices, leaves):
+def _write_leaves(numbers, capacity, filled, indices, leaves):
     """Write leaves, and return the largest, at least 0.0; of equal indices the last one counts.
 
     `indices`, (n,) int64, are overwritten.
@@ -99,14 +98,7 @@ def write_leaves(numbers, capacity, filled, indices, leaves):
     return largest
 
 
-@kernel(fastmath=EXACT)
-def update(numbers, capacity, filled, indices, leaves):
-    """Call `write_leaves`."""
-    return write_leaves(numbers, capacity, filled, indices, leaves)
-
-
-@inline_exact
-def write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
+def _write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
     """Write the leaves of the items numbered `begin` to `end`; the last ones of them count.
 
     Numbers go on for ever: number i is at `env * items + i % items` of every environment.
@@ -125,10 +117,9 @@ def write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
         _propagate_range(levels, base, base + start + count - items)
 
 
-@kernel(fastmath=EXACT)
-def write_runs(numbers, capacity, filled, num_envs, begin, end, leaves):
-    """Call `write_new`."""
-    write_new(numbers, capacity, filled, num_envs, begin, end, leaves)
+#: For kernels, and for Python.
+write_leaves, update = inline_exact(_write_leaves), kernel(_write_leaves, fastmath=EXACT)
+write_new, write_runs = inline_exact(_write_new), kernel(_write_new, fastmath=EXACT)
 
 
 @kernel(fastmath=EXACT)
@@ -156,12 +147,6 @@ def _fill(levels, key, counter, weight, width, first, out):
 
 
 @inline_exact
-def _total_of(numbers, capacity, filled):
-    """Return the sum of all weights."""
-    return _weight_of_all(unpack(numbers, capacity, filled))
-
-
-@inline_exact
 def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
     """Call `_fill`, and draw again by `scan` where the leaf has no weight."""
     levels, key, counter = unpack(numbers, capacity, filled), stream[0], stream[1]
@@ -185,7 +170,7 @@ def draw(numbers, capacity, filled, stream, stratified, out):
     Returns:
         The sum of all weights.
     """
-    weight, count = _total_of(numbers, capacity, filled), out.size
+    weight, count = _weight_of_all(unpack(numbers, capacity, filled)), out.size
     width = weight / count if stratified else 0.0
     for block in prange((count + _BLOCK - 1) // _BLOCK):
         begin, end = block * _BLOCK, min((block + 1) * _BLOCK, count)
@@ -195,11 +180,8 @@ def draw(numbers, capacity, filled, stream, stratified, out):
     return weight
 
 
-#: `draw` on one thread, in other kernels.
+#: `draw` on one thread in other kernels, and on one or several for Python.
 draw_leaves = inline_exact(draw)
-
-
-#: `draw` on one thread and on several.
 DRAW = Kernels(kernel(draw, fastmath=EXACT), kernel(draw, fastmath=EXACT, parallel=True), _GRAIN)
 
 
@@ -299,8 +281,8 @@ def importance_weight(ratio: float, beta: float) -> float:
 
 
 @functools.cache
-def make_importance_weights() -> Any:
-    """Make a function (tree, indices, total, beta, probabilities, weights) that writes both arrays.
+def importance_weights() -> tuple[Any, Any]:
+    """Return a function that writes probabilities and importance weights, and the kernel of it.
 
     By NumPy, in the midst of other work, they would add a quarter to the time of drawing a batch.
     """
@@ -312,7 +294,6 @@ def make_importance_weights() -> Any:
         for k in range(weights.size):
             weights[k] = scalar(weights[k], beta)
 
-    @inline_exact
     def write_importance_weights(tree, indices, total, beta, probabilities, weights):
         """Write probabilities and importance weights of the items at `indices`."""
         least = np.inf
@@ -324,19 +305,8 @@ def make_importance_weights() -> Any:
             weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
         to_importance_weights(weights, beta)
 
-    return write_importance_weights
-
-
-@functools.cache
-def weights_kernel() -> Any:
-    """Make the kernel of `make_importance_weights`."""
-    write = make_importance_weights()
-
-    @kernel(fastmath=EXACT)
-    def make_weights(tree, indices, total, beta, probabilities, weights):
-        write(tree, indices, total, beta, probabilities, weights)
-
-    return make_weights
+    write = write_importance_weights
+    return inline_exact(write), kernel(write, fastmath=EXACT)
 
 
 # ---------------------------------------------------------------- priorities
@@ -457,5 +427,5 @@ class Tree:
     def weights(self, indices: Array, total: float, beta: float) -> tuple[Array, Array]:
         """Return probabilities, float64, and importance weights, float32, of drawn items."""
         out = np.empty(indices.size), np.empty(indices.size, np.float32)
-        weights_kernel()(self.numbers, indices, total, np.float32(beta), *out)
+        importance_weights()[1](self.numbers, indices, total, np.float32(beta), *out)
         return out

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from rlcpu.replay.tree_cpu import importance_weight, weights_kernel
+from rlcpu.replay.tree_cpu import importance_weight, importance_weights
 
 
 def weights_of(leaves, indices, beta, total=10.0):
     indices = np.asarray(indices)
     probabilities, weights = np.empty(indices.size), np.empty(indices.size, np.float32)
     arguments = (np.asarray(leaves, float), indices, total, np.float32(beta))
-    weights_kernel()(*arguments, probabilities, weights)
+    importance_weights()[1](*arguments, probabilities, weights)
     return probabilities, weights
 
 
