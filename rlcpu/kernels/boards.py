@@ -28,6 +28,7 @@ from numba.extending import (
 from rlcpu.kernels import hooks
 from rlcpu.kernels.compile import INLINE, inline
 from rlcpu.kernels.memory import pointer_at
+from rlcpu.kernels.vectors import lowest_bit
 
 #: Cells of a board.
 CELLS = 128
@@ -289,8 +290,8 @@ def _lowest(self):
     """Teach numba `Board.lowest`: the lowest cell that is set, -1 if none is."""
 
     def lowest(self):
-        low = np.int64(_lowest_bit(self.low))
-        high = np.int64(64) + _lowest_bit(self.high) if self.high != _ZERO else np.int64(-1)
+        low = np.int64(lowest_bit(self.low))
+        high = np.int64(64) + lowest_bit(self.high) if self.high != _ZERO else np.int64(-1)
         return low if self.low != _ZERO else high
 
     return lowest
@@ -327,13 +328,6 @@ def _nth(self, k):
 # ---------------------------------------------------------------- cells as numbers
 
 
-@intrinsic
-def _lowest_bit(typing, word):
-    """Return the position of the lowest bit of a uint64; 64 of 0."""
-    of_zero = ir.Constant(ir.IntType(1), 0)
-    return types.int64(types.uint64), lambda _, builder, __, args: builder.cttz(args[0], of_zero)
-
-
 @inline
 def append_cells(words, at, stride, planes, cells, columns, count):
     """Append to `columns` the numbers of the cells that are set, plane after plane.
@@ -357,7 +351,7 @@ def append_cells(words, at, stride, planes, cells, columns, count):
             size = min(cells - 64 * part, 64)
             word &= every >> _u64(64 - size) if size > 0 else _ZERO
             while word != _ZERO:
-                columns[count] = p * cells + 64 * part + _lowest_bit(word)
+                columns[count] = p * cells + 64 * part + lowest_bit(word)
                 word &= word - _ONE
                 count += 1
             at += 2 * stride

@@ -28,6 +28,7 @@ from rlcpu.kernels.vectors import (
     Vector,
     call,
     fill,
+    fma,
     lanes_of,
     maximum,
     splat,
@@ -41,7 +42,7 @@ TILE_ROWS = 4 if VECTOR_BYTES == 32 else 8
 FEW_ROWS = 4
 #: Columns up to which `product_of_few` is faster than `product`.
 FEW_COLUMNS = 4
-#: Share of ones among zeros up to which `sum_of_rows` is faster than a product.
+#: Share of numbers among zeros up to which `sum_of_rows` is faster than a product.
 MANY_ONES = 0.2
 
 
@@ -370,15 +371,16 @@ def product_of_few(left, right, start, out, shape, floor):
             _dots(inputs, weights, first, target, depth, rows - row - 1, floor)
 
 
-# ---------------------------------------------------------------- ones among zeros
+# ---------------------------------------------------------------- few numbers among zeros
 
 
 @inline
-def sum_of_rows(columns, bounds, right, start, out, size, floor):
-    """Return one row of a product whose left factor is zeros but for a few ones.
+def sum_of_rows(columns, bounds, left, right, start, out, size, floor):
+    """Return one row of a product whose left factor is zeros but for a few numbers.
 
-    out = max(start + sum of the rows columns[bounds[0]:bounds[1]] of `right`, floor), of `size`
-    numbers; start and out are matrices of one row.
+    out = max(start + sum of left[c] * right[c] for c in columns[bounds[0]:bounds[1]], floor), of
+    `size` numbers; start and out are matrices of one row, and left is a pointer, or None for ones.
+    In the order of the columns, each is added as `product` adds it: the sum has the same bits.
     """
     first, last = bounds
     one = width(out.values, 1)
@@ -386,21 +388,22 @@ def sum_of_rows(columns, bounds, right, start, out, size, floor):
     for at in range(0, whole, 4 * one):
         total = load(start.values, start.begin + at, 4)
         for k in range(first, last):
-            row = right.begin + columns[k] * right.row_stride
-            total = total + load(right.values, row + at, 4)
+            row = load(right.values, right.begin + columns[k] * right.row_stride + at, 4)
+            total = total + row if left is None else fma(fill(left[columns[k]], 4), row, total)
         store(maximum(fill(floor, 4), total), out.values, out.begin + at)
     for at in range(whole, size, one):
         count = min(one, size - at)
         total = load(start.values, start.begin + at, 1, count, 0.0)
         for k in range(first, last):
-            row = right.begin + columns[k] * right.row_stride
-            total = total + load(right.values, row + at, 1, count, 0.0)
+            place = right.begin + columns[k] * right.row_stride + at
+            row = load(right.values, place, 1, count, 0.0)
+            total = total + row if left is None else fma(fill(left[columns[k]], 1), row, total)
         store(maximum(fill(floor, 1), total), out.values, out.begin + at, count)
 
 
 @inline
-def add_to_rows(columns, bounds, row, out, size):
-    """Return the way back: add one row to the rows columns[bounds[0]:bounds[1]] of `out`.
+def add_to_rows(columns, bounds, left, row, out, size):
+    """Return the way back: add left[c] times a row to each out[c], as `sum_of_rows` has them.
 
     Rows are of `size` numbers, whole vectors.
     """
@@ -411,9 +414,13 @@ def add_to_rows(columns, bounds, row, out, size):
         added = load(row.values, row.begin + at, 4)
         for k in range(first, last):
             place = out.begin + columns[k] * out.row_stride + at
-            store(load(out.values, place, 4) + added, out.values, place)
+            total = load(out.values, place, 4)
+            total = total + added if left is None else fma(fill(left[columns[k]], 4), added, total)
+            store(total, out.values, place)
     for at in range(whole, size, one):
         added = load(row.values, row.begin + at, 1)
         for k in range(first, last):
             place = out.begin + columns[k] * out.row_stride + at
-            store(load(out.values, place, 1) + added, out.values, place)
+            total = load(out.values, place, 1)
+            total = total + added if left is None else fma(fill(left[columns[k]], 1), added, total)
+            store(total, out.values, place)

@@ -319,6 +319,23 @@ lowest = _reduction(_smaller)
 highest = _reduction(_larger)
 
 
+@intrinsic
+def nonzero_bits(typing, vector):
+    """Return 64 bits: whether each of at most 64 numbers is not 0, as NaN is not."""
+
+    def generate(context, builder, signature, args):
+        found = builder.fcmp_unordered("!=", args[0], ir.Constant(args[0].type, None))
+        return builder.zext(builder.bitcast(found, ir.IntType(vector.count)), I64)
+
+    return types.uint64(vector), generate
+
+
+@intrinsic
+def lowest_bit(typing, word):
+    """Return the position of the lowest bit of a uint64; 64 of 0."""
+    return types.int64(types.uint64), lambda _, builder, __, args: builder.cttz(args[0], I1(0))
+
+
 def _moved_up(builder: Any, vector: Any, by: int) -> Any:
     """Emit the vector whose lane k has the number of lane k - `by`; 0 where there is none."""
     count = vector.type.count

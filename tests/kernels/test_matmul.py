@@ -111,9 +111,15 @@ def test_the_product_stays_in_registers() -> None:
 
 
 @kernel
-def add_rows_of(columns, first, last, row, out, size):
-    target = Matrix(address(out), 0, size, 1)
-    add_to_rows(address(columns), (first, last), Matrix(address(row), 0, size, 1), target, size)
+def add_rows_of(columns, first, last, left, row, out, size):
+    """Once as the row is, and once times numbers on the left."""
+    row, target, bounds = (
+        Matrix(address(row), 0, size, 1),
+        Matrix(address(out), 0, size, 1),
+        (first, last),
+    )
+    add_to_rows(address(columns), bounds, None, row, target, size)
+    add_to_rows(address(columns), bounds, address(left), row, target, size)
 
 
 @pytest.mark.parametrize("vectors", [1, 3, 4, 5, 9])
@@ -122,9 +128,11 @@ def test_a_row_is_added_to_some_rows(vectors: int) -> None:
     size = vectors * lanes(np.float32)
     row, out = numbers((size,), np.float32, 1), numbers((6, size), np.float32, 2)
     columns, expected = np.array([0, 4, 1, 4, 5], np.int32), out.copy()
+    left = np.array([0, 3, 5, 5, -2, 5], np.float32)
     np.add.at(expected, columns[1:4], row)
-    add_rows_of(columns, 1, 4, row, out.ravel(), size)
-    np.testing.assert_array_equal(out, expected)
+    np.add.at(expected, columns[1:4], left[columns[1:4], None] * row)
+    add_rows_of(columns, 1, 4, left, row, out.ravel(), size)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
 
 
 @kernel

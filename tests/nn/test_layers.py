@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlcpu import nn
 
@@ -164,6 +166,14 @@ def through_board(w: Weights, cells: Any, numbers: Any) -> Any:
     return w.dense(torch.relu(embedded + w.dense(numbers)))
 
 
+def mostly_zeros(*shape: int) -> Any:
+    """Numbers, of which at most a tenth is not 0, and those of the last input all."""
+    rng = np.random.default_rng(4)
+    numbers = normal(*shape) * (rng.random(shape) < 0.1) * (rng.random(shape) < 0.9)
+    numbers[:, -1] = 1.5
+    return numbers
+
+
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "dense": (nn.Dense(3), lambda w, input: w.dense(input), {"input": normal(COUNT, 5)}),
     "wide": (
@@ -175,6 +185,11 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         nn.Dense(20) >> nn.Relu() >> nn.Dense(1),
         lambda w, input: w.dense(torch.relu(w.dense(input))),
         {"input": normal(COUNT, 1)},
+    ),
+    "mostly zeros": (
+        nn.Dense(83) >> nn.Relu() >> nn.Dense(2),
+        lambda w, input: w.dense(torch.relu(w.dense(input))),
+        {"input": mostly_zeros(COUNT, 141)},
     ),
     "tanh": (
         nn.Dense(20) >> nn.Tanh() >> nn.Dense(2),
@@ -239,6 +254,32 @@ def test_equals_torch(case: str, dtype: Any) -> None:
     has_norm = any(name.startswith("layer_norm") for name in network.arrays())
     tolerance = 1e-10 if dtype is np.float64 else 1e-4 if has_norm else 1e-5
     compare(network, expected, inputs, tolerance)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_few_numbers_among_zeros_change_no_bit(data: st.DataObject) -> None:
+    """A row without zeros behind others makes all of them pass the product of all inputs."""
+    width, outputs = data.draw(st.integers(60, 150)), data.draw(st.integers(1, 90))
+    counts = data.draw(st.lists(st.integers(0, width // 3), min_size=1, max_size=20))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    few = np.zeros((len(counts), width), np.float32)
+    for row, count in zip(few, counts, strict=True):
+        row[rng.permutation(width)[:count]] = rng.normal(size=count)
+    if data.draw(st.booleans()):
+        few[-1, rng.integers(width)] = np.nan
+    slopes = rng.normal(size=(len(few), 3)).astype(np.float32)
+    network = nn.Network(width, nn.Dense(outputs) >> nn.Relu() >> nn.Dense(3), seed=3)
+    with_all = np.concatenate([few, np.ones((1, width), np.float32)])
+    expected = network.outputs(with_all)[:-1]
+    np.testing.assert_array_equal(network.outputs(few), expected)
+    assert np.isnan(expected).any() == np.isnan(few).any()
+    few, with_all = np.nan_to_num(few), np.nan_to_num(with_all)
+    by_parameters, by_inputs = network.gradients(few, slopes)
+    all_slopes = np.concatenate([slopes, np.zeros((1, 3), np.float32)])
+    expected_by_parameters, expected_by_inputs = network.gradients(with_all, all_slopes)
+    np.testing.assert_array_equal(by_parameters, expected_by_parameters)
+    np.testing.assert_array_equal(by_inputs, expected_by_inputs[:-1])
 
 
 def softplus(x: float) -> float:

@@ -174,19 +174,31 @@ def write_column(units: Any, place: int, width: int, chunk: Any, column: Any) ->
     """Write numbers of a column to units, normalised and clipped if it has a mean."""
     samples, size = chunk.samples, column.width
     values = floats_at(column.values, chunk.frame.batch.size * size)
-    if column.mean == 0:
-        for i in range(samples.size):
-            begin, out = samples[i] * size, i * width + place
-            for k in range(size):
-                units[out + k] = values[begin + k]
-        return
-    mean, scale = floats_at(column.mean, size), floats_at(column.scale, size)
+    mean, scale = values, values
+    if column.mean != 0:
+        mean, scale = floats_at(column.mean, size), floats_at(column.scale, size)
     for i in range(samples.size):
         begin, out = samples[i] * size, i * width + place
-        for k in range(size):
-            x = (values[begin + k] - mean[k]) * scale[k]
-            x = -CLIP if x < -CLIP else x
-            units[out + k] = CLIP if x > CLIP else x
+        if column.mean == 0:
+            copy_row(units[out : out + size], values[begin : begin + size])
+        else:
+            normalise_row(units[out : out + size], values[begin : begin + size], mean, scale)
+
+
+@inline
+def copy_row(out, row):
+    """Write a row: slices need no care for negative positions, which would keep it from vectors."""
+    for k in range(out.size):
+        out[k] = row[k]
+
+
+@inline
+def normalise_row(out, row, mean, scale):
+    """Write a row, normalised and clipped."""
+    for k in range(out.size):
+        x = (row[k] - mean[k]) * scale[k]
+        x = -CLIP if x < -CLIP else x
+        out[k] = CLIP if x > CLIP else x
 
 
 def to_units(units: Any, width: int, place: int, row: Any) -> None:

@@ -5,6 +5,10 @@ network's own. A last layer, of few outputs, is stored transposed, (outputs, pad
 only its forward pass, which multiplies by the copy, pays for padding some units to 16, and of
 `FEW_COLUMNS` none does. All three products of a step (outputs, gradients of weights, derivatives by
 inputs) then read rows as they lie: only the weights need a transposed copy, once per gradient step.
+
+Wide inputs are searched for zeros, of which symbols as zeros and ones mostly consist. Where all
+samples of a chunk have few other numbers, both products with the inputs go over these alone, and
+the results have the same bits.
 """
 
 from __future__ import annotations
@@ -13,15 +17,25 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, merge, outline
-from rlcpu.kernels.matmul import FEW_COLUMNS, Matrix, product, product_of_few
-from rlcpu.kernels.memory import address
+from rlcpu.kernels.matmul import (
+    FEW_COLUMNS,
+    Matrix,
+    add_to_rows,
+    product,
+    product_of_few,
+    sum_of_rows,
+)
+from rlcpu.kernels.memory import address, load, shifted
+from rlcpu.kernels.vectors import lowest_bit, nonzero_bits, width
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
+    UNIT,
     Array,
     Kind,
     Layer,
@@ -34,11 +48,71 @@ from rlcpu.nn.layers.kind import (
     outputs_of,
     padded,
     parameters_of,
+    saved_of,
     vector,
     wants_inputs,
     wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_rows, fill
+
+# ---------------------------------------------------------------- few numbers among zeros
+
+#: Numbers of an input from which on zeros are looked for.
+WIDE = 64
+_NONE, _ONE = np.uint64(0), np.uint64(1)
+
+
+@inline
+def room_for(inputs):
+    """Return the room for the places of a sample's numbers that are not 0, and their count.
+
+    It is a quarter of the inputs: a product takes as long as sums over so many.
+    """
+    return inputs // (4 * UNIT) * UNIT if inputs >= WIDE else 0
+
+
+@inline
+def find_numbers(row, size, places, room):
+    """Write how many of the numbers of a row are not 0, then which; tell whether there is room."""
+    count, step = 1, width(row, 4)
+    for begin in range(0, size, step):
+        bits = nonzero_bits(load(row, begin, 4, min(step, size - begin), 0.0))
+        while bits != _NONE:
+            if count == room:
+                return False
+            places[count] = begin + lowest_bit(bits)
+            bits &= bits - _ONE
+            count += 1
+    places[0] = count - 1
+    return True
+
+
+@functools.cache
+def make_places(dtype: type) -> Callable[..., Any]:
+    """Make `places(step, work)`: places of all samples, and the room for those of each.
+
+    The first place is negative where a sample has too many.
+    """
+    whole = np.int32 if dtype == np.float32 else np.int64
+
+    @inline
+    def places(step, work):
+        room = 0 if step.turned != 0 else room_for(step.width_in)
+        return saved_of(step, work)[: room * work.samples].view(whole), room
+
+    return places
+
+
+@inline
+def find_all(step, work, places, room):
+    """Find the inputs that are not 0, and tell whether every sample has few of them."""
+    inputs = address(inputs_of(step, work))
+    for i in range(work.samples if room > 0 else 0):
+        row = shifted(inputs, i * step.width_in)
+        if not find_numbers(row, step.width_in, shifted(address(places), i * room), room):
+            places[0] = -1
+            return False
+    return room > 0
 
 
 @functools.cache
@@ -48,7 +122,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
     Outputs are max(biases + inputs @ weights, floor). Weights of few columns lie transposed, and a
     copy of them, which `product` reads, does not.
     """
-    zero, no_floor = dtype(0), dtype(-np.inf)
+    zero, no_floor, places_of = dtype(0), dtype(-np.inf), make_places(dtype)
 
     @outline
     def forward(step, work):
@@ -59,7 +133,15 @@ def make_forward(dtype: type) -> Callable[..., None]:
         biases = Matrix(parameters, step.rows * step.columns, 0, 1)
         outputs = Matrix(address(outputs_of(step, work)), 0, width, 1)
         floor = zero if step.floor != 0 else no_floor
-        if is_turned and step.size_out <= FEW_COLUMNS:
+        places, room = places_of(step, work)
+        if find_all(step, work, places, room):
+            weights = Matrix(parameters, 0, width, 1)
+            for i in range(work.samples):
+                bounds = i * room + 1, i * room + 1 + places[i * room]
+                row = shifted(inputs.values, i * step.width_in)
+                out = Matrix(outputs.values, i * width, width, 1)
+                sum_of_rows(address(places), bounds, row, weights, biases, out, width, floor)
+        elif is_turned and step.size_out <= FEW_COLUMNS:
             fill(outputs_of(step, work), zero)  # the padding
             weights = Matrix(parameters, 0, step.columns, 1)
             shape = work.samples, step.width_in, step.size_out
@@ -77,7 +159,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
     """Make `backward(step, work)` of a dense layer, see `Kind`."""
-    zero, no_floor = dtype(0), dtype(-np.inf)
+    zero, no_floor, places_of = dtype(0), dtype(-np.inf), make_places(dtype)
 
     @inline
     def dot(row, other):
@@ -104,6 +186,16 @@ def make_backward(dtype: type) -> Callable[..., None]:
         inputs, slopes = address(inputs_of(step, work)), address(slopes)
         width_in, width_out, is_turned = step.width_in, step.width_out, step.turned != 0
         total = Matrix(address(gradients_of(step, work)), 0, step.columns, 1)
+        places, room = places_of(step, work)
+        if room > 0 and places[0] >= 0:
+            if work.mode & OVERWRITTEN:
+                fill(gradients_of(step, work)[: step.rows * step.columns], zero)
+            for i in range(work.samples):
+                bounds = i * room + 1, i * room + 1 + places[i * room]
+                slope = Matrix(slopes, i * width_out, width_out, 1)
+                row = shifted(inputs, i * width_in)
+                add_to_rows(address(places), bounds, row, slope, total, width_out)
+            return
         product(
             Matrix(slopes, 0, 1, width_out) if is_turned else Matrix(inputs, 0, 1, width_in),
             Matrix(inputs, 0, width_in, 1) if is_turned else Matrix(slopes, 0, width_out, 1),
@@ -185,6 +277,10 @@ class Dense(Layer):
     def output_size(self, inputs: int) -> int:
         """Return the number of outputs; see `Layer`."""
         return self.size
+
+    def saved_of(self, sizes: Sizes) -> int:
+        """Return how many further units a sample has; see `Layer`."""
+        return 0 if sizes.is_last else room_for.py_func(padded(sizes.inputs))
 
     def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""

@@ -207,6 +207,7 @@ def sum_ones(units, network, samples, i, bounds, columns):
     sum_of_rows(
         address(columns),
         bounds,
+        None,
         Matrix(weights, step.parameters, size, 1),
         Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),
         Matrix(address(units), samples * step.outputs + i * size, size, 1),
@@ -223,6 +224,7 @@ def add_slopes(gradients, units, network, samples, i, bounds, columns):
     add_to_rows(
         address(columns),
         bounds,
+        None,
         Matrix(address(units), samples * step.outputs + i * size, size, 1),
         Matrix(address(gradients), step.parameters, size, 1),
         size,
