@@ -172,8 +172,12 @@ def check(args: argparse.Namespace) -> int:
 
     try:
         env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
-        report = check(env, args.steps, args.seed) if args.against is None else compare(env, args)
-    except (TypeError, ValueError) as error:  # of MuJoCo, and of parameters
+        if args.against is not None:
+            report = compare(env, args)
+        else:
+            policy, states = find_named(args, "policy"), find_named(args, "states") or ()
+            report = check(env, args.steps, args.seed, policy=policy, states=states)
+    except (TypeError, ValueError, ImportError) as error:  # of MuJoCo, and of parameters
         raise CommandError(error) from None
     print(report)
     return 0 if report.ok else EXIT_FAILED
@@ -184,19 +188,32 @@ def compare(env: Any, args: argparse.Namespace) -> Any:
     from gymnasium.error import Error
 
     from rlcpu.envs import compare
-    from rlcpu.envs.checks.against import find_object
 
     try:
-        for text in filter(None, (args.against, args.set_state)):
-            if module := text.rpartition(":")[0]:
-                import_user_module(module)
-        set_state = args.set_state and find_object("--set-state", args.set_state)
+        if module := args.against.rpartition(":")[0]:
+            import_user_module(module)
+        set_state = find_named(args, "set_state")
         episodes = {} if args.episodes is None else {"episodes": args.episodes}
         return compare(env, args.against, set_state, steps=args.steps, seed=args.seed, **episodes)
     except argparse.ArgumentTypeError as error:
         raise CommandError(f"--against: {error}") from None
     except (TypeError, ValueError, ImportError, Error) as error:
         raise CommandError(error) from None
+
+
+def find_named(args: argparse.Namespace, name: str) -> Any:
+    """Return what the argument "module:name" means; None if it is not given."""
+    from rlcpu.envs.checks.against import find_object
+
+    text, flag = getattr(args, name), "--" + name.replace("_", "-")
+    if text is None:
+        return None
+    try:
+        if module := text.rpartition(":")[0]:
+            import_user_module(module)
+    except argparse.ArgumentTypeError as error:
+        raise CommandError(f"{flag}: {error}") from None
+    return find_object(flag, text)
 
 
 def info(args: argparse.Namespace) -> int:
@@ -455,6 +472,10 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--against", metavar="ENV", help=words)
     words = "module:function, (env, state), that brings the other one into one of our states"
     add("--set-state", metavar="FUNCTION", help=words)
+    words = "module:function, of what observe returns, that chooses actions (default: random)"
+    add("--policy", metavar="FUNCTION", help=words)
+    words = "module:list of states in which episodes begin, in turn (default: those of reset)"
+    add("--states", metavar="LIST", help=words)
     words = "random episodes of each whose returns and lengths are compared (default: 200)"
     add("--episodes", metavar="N", type=whole(2), help=words)
     steps = "single steps to compare with plain Python, or with the other (default: 1,000)"

@@ -20,6 +20,7 @@ from rlcpu.envs.tasks import classic_control
 
 TABLE = np.arange(7.0)
 PAIRS = ((1.0, 2.0), (3.0, 4.0))
+STATES = [(1.0, 0.0)]
 calls = itertools.count()
 
 
@@ -123,7 +124,7 @@ def test_an_environment_of_ones_own_passes(capsys: pytest.CaptureFixture[str]) -
     first, second = (check(make(drift), steps=200, seed=3) for _ in range(2))
     assert first.ok, first
     assert {level for level, _ in first.findings} == {"note"}
-    assert "step, simulate and collect run in vectors" in str(first)
+    assert "step and collect run in vectors" in str(first)
     assert str(first) == str(second)
     assert capsys.readouterr().out == ""
 
@@ -162,7 +163,7 @@ def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[st
             looped,
             "warning",
             [
-                "step, simulate and collect run",
+                "step and collect run",
                 "tanf of the C library",
                 "a loop whose number of turns is known at run time only",
                 __file__,
@@ -200,7 +201,8 @@ def test_the_command(
     step: Any, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(registry.made, "Tried-v0", make(step, "Tried-v0"))
-    assert cli.main(["check", "Tried-v0", "--steps", "100"]) == code
+    states = f"{__name__}:STATES"
+    assert cli.main(["check", "Tried-v0", "--steps", "100", "--states", states]) == code
     printed = capsys.readouterr().out
     assert printed.startswith("Tried-v0: ")
     assert ("error    step((" in printed) == bool(code)
@@ -241,6 +243,50 @@ def test_a_number_that_is_drawn_twice_is_found(step: Any, level: str) -> None:
     )
 
 
+def far(place: float) -> float:
+    return 2.0 * place
+
+
+def branching(state: Any, action: Any, params: Any, rng: Rng) -> Any:
+    speed = 1.0 if action == 2 else 0.5 if action < 3 else 0.25
+    if state[0] > 50.0:
+        speed = far(speed)
+        speed -= 0.1
+    return (state[0], speed), 0.0, False
+
+
+def test_what_random_play_never_reaches_is_named() -> None:
+    environment, first = make(branching, draws=0), branching.__code__.co_firstlineno
+    trial = Trial(environment)
+    trial.play(130, np.random.default_rng(0))
+    told = [message for _, message in trial.found.sorted()]
+    assert told[0].startswith("130 steps of 3 episodes were played, with actions drawn uniformly")
+    never = [message for message in told if message.startswith("never ran: ")]
+    assert never == [
+        f"never ran: `0.25` in {__file__}:{first + 1}: "
+        "`speed = 1.0 if action == 2 else 0.5 if action < 3 else 0.25`",
+        f"never ran: {__file__}:{first + 3}: `speed = far(speed)`, to line {first + 4}",
+        f"never ran: {__file__}:{first - 4}: `def far(place: float) -> float:`, all of it",
+    ]
+    trial = Trial(environment, policy=lambda seen: int(seen[1] > 0.7), states=[(55.0, 0.0)])
+    trial.play(130, np.random.default_rng(0))
+    told = [message for _, message in trial.found.sorted()]
+    assert told[0].startswith("130 steps of 3 episodes were played, with actions of the policy")
+    assert [m for m in told if m.startswith("never ran: ")] == [
+        never[0].replace("`0.25` in", "`1.0` in"), never[0]
+    ]  # fmt: skip
+
+
+def test_a_policy_or_a_state_that_does_not_fit_is_refused() -> None:
+    environment = make(branching, draws=0)
+    with pytest.raises(TypeError, match=r"states\[1\]=.*reset has to return state as a tuple of 2"):
+        check(environment, states=[(1.0, 0.0), [1.0, 0.0]])
+    with pytest.raises(TypeError, match="policy=7: expected a function of an observation"):
+        check(environment, policy=7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"returned 3: expected an action of Discrete\(3\)"):
+        check(environment, policy=lambda seen: 3)
+
+
 def costly(state: Any, action: Any, params: Any) -> Any:
     return (state[0], state[1] + 1.0), -2000.0 * state[1], False
 
@@ -260,4 +306,4 @@ def test_the_share_of_masked_actions_is_told() -> None:
     masked = dataclasses.replace(make(drift), action_mask=lambda s, p: (True, s[0] > 100.0, False))
     trial = Trial(masked)
     trial.play(50, np.random.default_rng(0))
-    assert_found(trial.found.sorted(), "note", ["67% of actions were masked at random play"])
+    assert_found(trial.found.sorted(), "note", ["67% of actions were masked"])

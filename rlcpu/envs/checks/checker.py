@@ -12,7 +12,7 @@ import copy
 import math
 import traceback
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from rlcpu.envs.checks import watched
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
+from rlcpu.envs.checks.reached import Reached
 from rlcpu.envs.checks.trial import call_function, check_result, outside, params_of, with_numbers
 from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_drivers, find_driver
 from rlcpu.envs.dynamics import Dynamics
@@ -59,11 +60,20 @@ _OWN_FILES = (watched.__file__, arrays.__file__)
 #: Rewards and observations above which learning wants them divided: default networks and steps of
 #: learning are for numbers around 1, and the largest reward of Gymnasium's is 100 (landers).
 LARGE = 100.0
+#: Places that never ran, of which the report names so many.
+MOST_PLACES = 6
 #: Environments and steps of the test that a batch may be split.
 SPLIT_ENVS, SPLIT_STEPS = 70, 5
 
 
-def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
+def check(
+    dynamics: str | Dynamics,
+    steps: int = 1000,
+    seed: int = 0,
+    *,
+    policy: Callable[[Any], Any] | None = None,
+    states: Sequence[Any] = (),
+) -> Report:
     """Try an environment: its plain functions, its kernels, and one beside the other.
 
     It finds exceptions, NaN and infinity, observations outside their space, results of a wrong
@@ -72,10 +82,15 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
     compile, kernels that do not compute in vectors, with probable reasons, and what learning will
     meet: large rewards and observations, episodes that do not end, actions that are masked.
 
+    It checks the states that its steps come to, and names the lines of which none ran: those that
+    random actions seldom reach take a policy, or states to begin from.
+
     Args:
         dynamics: the environment, or the id of a registered one.
-        steps: single steps, from states that random actions lead to.
+        steps: single steps, from states that the actions lead to.
         seed: of these states and actions.
+        policy: plain function of what `observe` returns, of an action; None draws them uniformly.
+        states: episodes begin in these in turn, each as `reset` makes one; () takes `reset`.
 
     Returns:
         What was seen, to print, or to ask whether it is `ok`.
@@ -95,18 +110,20 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
             "plain step to compare kernels with"
         )
     steps, seed = check_count("steps", steps), check_seed(seed)
-    trial = Trial(dynamics)
+    trial = Trial(dynamics, policy, states)
     cases = trial.play(steps, np.random.default_rng(seed))
     compiled = [trial.compare(cases, dtype, seed) for dtype in TOLERANCES]
     if all(compiled):
         trial.split(seed)
-        for finding in how_it_runs(dynamics):
+        for finding in how_it_runs(dynamics, ("step", "collect")):
             trial.note(*finding)
     return Report(dynamics.id, len(cases), trial.found.sorted())
 
 
-def how_it_runs(dynamics: Dynamics) -> Iterable[tuple[str, str]]:
-    """Yield level and message of how `step`, `simulate` and `collect` run, from their machine code.
+def how_it_runs(
+    dynamics: Dynamics, names: Sequence[str] = ("step", "simulate", "collect")
+) -> Iterable[tuple[str, str]]:
+    """Yield level and message of how an environment runs in these, from their machine code.
 
     They are compiled for float32 and actions drawn at random, if they are not yet.
     """
@@ -114,13 +131,13 @@ def how_it_runs(dynamics: Dynamics) -> Iterable[tuple[str, str]]:
         yield "note", f"step runs {ONE_AT_A_TIME}"
         return
     code, policy = structure(dynamics), Uniform().code(dynamics)
-    kernels: dict[str, Any] = {
-        "step": step_kernels(code, np.float32, False),
-        "simulate": simulate_kernels(code, np.float32, policy),
-        "collect": collect_kernels(code, np.float32, policy),
-    }
     drivers: dict[str, Any] = {}
-    for name, made in kernels.items():
+    for name in names:
+        if name == "step":
+            made: Any = step_kernels(code, np.float32, False)
+        else:
+            compiled = collect_kernels if name == "collect" else simulate_kernels
+            made = compiled(code, np.float32, policy)
         known = () if name == "step" else reasons_of_policies(code)
         drivers[name] = find_driver(made.function, dynamics.step, known)
     yield from describe_drivers(drivers)
@@ -138,9 +155,21 @@ class Case(NamedTuple):
 class Trial:
     """One environment under test, and what was found so far."""
 
-    def __init__(self, dynamics: Dynamics) -> None:
-        self.dynamics = dynamics
-        self.found = Findings()
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        policy: Callable[[Any], Any] | None = None,
+        states: Sequence[Any] = (),
+    ) -> None:
+        if policy is not None and not callable(policy):
+            raise TypeError(f"policy={policy!r}: expected a function of an observation, or None")
+        for i, state in enumerate(states):
+            try:
+                check_result(dynamics, "reset", state)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"states[{i}]={state!r}: {error}") from None
+        self.dynamics, self._policy, self._states = dynamics, policy, states
+        self.found, self._reached = Findings(), Reached(dynamics)
         self._varies = bool(dynamics.varied) or dynamics.randomize is not None
         self._tell: watched.Tell = lambda message: self.note("warning", message)
         self._watched = watched.watch(dynamics, self._tell)
@@ -152,14 +181,17 @@ class Trial:
     # ------------------------------------------------------------ plain Python
 
     def play(self, steps: int, rng: np.random.Generator) -> list[Case]:
-        """Random episodes; returns the steps that had results."""
-        dynamics, cases, ends = self.dynamics, [], 0
+        """Play episodes, with random actions or a policy's; return the steps that had results."""
+        dynamics, cases, ends, episodes = self.dynamics, [], 0, 0
         limit, state, age, params = dynamics.max_episode_steps or steps, None, 0, ()
         rewards, observations, shares = [0.0], [], []
         for _ in range(steps):
             if state is None:
                 params = self._draw_params(rng)
                 state, age = self._call("reset", self._draws("reset", rng), params), 0
+                if self._states:
+                    state = self._states[episodes % len(self._states)]
+                episodes += 1
             observation = None if state is None else self._call("observe", state, params)
             if observation is None:
                 state = None
@@ -171,7 +203,10 @@ class Trial:
             if dynamics.action_mask and not any(mask or ()):
                 state = None
                 continue
-            case = Case(state, _sample(dynamics, rng, mask), self._draws("step", rng), params)
+            action = _sample(dynamics, rng, mask)
+            if self._policy is not None:
+                action = _chosen(dynamics, self._policy, observation, mask)
+            case = Case(state, action, self._draws("step", rng), params)
             result = self._call("step", *case)
             if result is None:
                 state = None
@@ -186,8 +221,15 @@ class Trial:
                 if dynamics.action_mask:
                     self._call("action_mask", state, params)
                 state = None
+        whose = "drawn uniformly at random" if self._policy is None else "of the policy"
+        self.note(
+            "note",
+            f"{len(cases)} steps of {episodes} episodes were played, with actions {whose}: what "
+            "they do not reach is not checked",
+        )
+        self._tell_unreached()
         if cases and ends in (0, len(cases)):
-            self.note("note", f"terminated was {'always' if ends else 'never'} True at random play")
+            self.note("note", f"terminated was {'always' if ends else 'never'} True")
             if not ends and dynamics.max_episode_steps is None and not dynamics.truncates:
                 self.note(
                     "warning",
@@ -196,6 +238,14 @@ class Trial:
                 )
         self._foresee(rewards, observations, shares)
         return cases
+
+    def _tell_unreached(self) -> None:
+        """Name lines that never ran, the first few of them."""
+        places = list(self._reached.describe())
+        for place in places[:MOST_PLACES]:
+            self.note("note", f"never ran: {place}")
+        if len(places) > MOST_PLACES:
+            self.note("note", f"never ran: {len(places) - MOST_PLACES} more places")
 
     def _foresee(self, rewards: list[float], observations: list[Any], shares: list[float]) -> None:
         """Tell what learning will meet: large rewards and observations, actions that are masked."""
@@ -218,7 +268,7 @@ class Trial:
                     "with normalize_observations=True",
                 )
         if any(shares):
-            self.note("note", f"{np.mean(shares):.0%} of actions were masked at random play")
+            self.note("note", f"{np.mean(shares):.0%} of actions were masked")
 
     def _call(self, name: str, *inputs: Any) -> Any:
         """Result of a plain function, or None where it is not what it has to be."""
@@ -226,7 +276,9 @@ class Trial:
         try:
             watched_inputs = [self._watch_draws(value) for value in inputs]
             result = self.plain(self._watched, name, *watched_inputs, tell=self._tell)
-            again = self.plain(self._watched, name, *inputs)
+            plain = {name: getattr(self.dynamics, name)}
+            with self._reached.watch():
+                again = self.plain(plain, name, *inputs)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             frame = [frame for frame in frames if frame.filename not in _OWN_FILES][-1]
@@ -339,15 +391,15 @@ class Trial:
         n = len(cases)
         try:
             env = VectorEnv(dynamics.resized(n), n, dtype=name, num_threads=1)
-            env.reset(seed=seed)
             engine: Any = env.engine
+            _start(engine, seed)
             fresh = columns_of(layout, engine.get_state().T)
             drawn = engine.params_of_each() or [()] * n
             varying = {key: [getattr(c.params, key) for c in cases] for key in engine.code.varied}
             engine.set_params(varying)
             engine.set_state(rows_of(layout, [case.state for case in cases], dtype).T)
             actions = np.array([case.action for case in cases], env.action_space.dtype)
-            _, rewards, terminated, truncated, _ = env.step(actions)
+            stepped = engine.step(actions)
         except Exception as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             self.note("error", f"kernels of {name}: {type(error).__name__}: {' '.join(lines[:4])}")
@@ -356,15 +408,16 @@ class Trial:
         draws = self._kernel_draws("reset", seed, n, dtype)
         noise = self._kernel_draws("step", seed, n, dtype)
         plain = self._plain_functions()
-        shown, reached = dynamics.observation, engine.get_state().T
-        rows = engine.observe()
+        shown, reached, rows = dynamics.observation, engine.get_state().T, stepped.observations
         masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
         shown_numbers = np.column_stack([columns_of(shown, rows[: shown.rows(np.float32)]), masks])
-        flags = [terminated, truncated][: 1 + dynamics.truncates]
+        flags = [stepped.terminated, stepped.truncated][: 1 + dynamics.truncates]
         names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
         names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
         names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
-        results = np.column_stack([columns_of(layout, reached), rewards, *flags, shown_numbers])
+        results = np.column_stack(
+            [columns_of(layout, reached), stepped.rewards, *flags, shown_numbers]
+        )
         params_of_lanes = engine.params_of_each() or [()] * n
         taken = [
             Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
@@ -462,7 +515,7 @@ class Trial:
             varied = {name: values[begin:end] for name, values in resized.varied.items()}
             dynamics = resized.with_params(**varied) if varied else resized
             env = VectorEnv(dynamics, end - begin, num_threads=1)
-            results = [_flat(env.reset(seed=seeds[begin:end])[0])]
+            results = [_start(env.engine, seeds[begin:end]).T]
             for chosen in actions[:, begin:end]:
                 if self.dynamics.action_mask:
                     chosen = _allow(chosen, env.action_masks())
@@ -475,6 +528,17 @@ class Trial:
             if not np.array_equal(whole, other, equal_nan=True):
                 i = int(np.argmax((whole != other).any(axis=1)))
                 self.note("error", f"environment {i} of {n} differs when the seed is run {kind}")
+
+
+def _start(engine: Any, seed: Any) -> Array:
+    """Start the first episodes, and return the rows of observations.
+
+    The first step of an environment is its reset: no kernels more than those of steps are compiled.
+    """
+    engine.seed(seed, np.ones(engine.num_envs, np.bool_))
+    rows: Array = engine.step(np.zeros(engine.action_shape, engine.action_dtype)).observations
+    engine.mark_ready()
+    return rows
 
 
 def _flat(observations: Any) -> Array:
@@ -559,6 +623,22 @@ def _sample(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> A
     low, high = np.clip(space.low, -1e3, 1e3), np.clip(space.high, -1e3, 1e3)
     share = rng.uniform(-0.05, 1.05, low.shape).clip(0.0, 1.0)
     return tuple((low + share * (high - low)).astype(np.float32).tolist())
+
+
+def _chosen(dynamics: Dynamics, policy: Callable[[Any], Any], observation: Any, mask: Any) -> Any:
+    """Return the action that a user's policy chooses."""
+    space, action = dynamics.action_space, policy(observation)
+    array = np.asarray(action)
+    fits = array.dtype.kind in ("iu" if space.dtype.kind in "iu" else "iuf")
+    fits = fits and space.contains(array.astype(space.dtype))
+    if not fits or (mask is not None and not mask[int(array)]):
+        allowed = "" if mask is None else f" that action_mask allows, {mask}"
+        raise ValueError(
+            f"policy({observation!r}) returned {action!r}: expected an action of {space}{allowed}"
+        )
+    if isinstance(space, Discrete):
+        return int(array)
+    return tuple(array.tolist() if isinstance(space, MultiDiscrete) else map(float, array))
 
 
 def _nearby(

@@ -148,10 +148,10 @@ def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[A
 
 def is_written_by_users(step: Any) -> bool:
     """Tell whether a step, or a function that it reaches, is none of this package's."""
-    return any(package_of(function) != "rlcpu" for function in _reached(step))
+    return any(package_of(function) != "rlcpu" for function in reached_functions(step))
 
 
-def _reached(step: Any) -> Iterator[Any]:
+def reached_functions(step: Any) -> Iterator[Any]:
     """Yield a function, and those it calls; each once."""
     pending, visited = [step], set()
     for function in pending:  # grows on the way
@@ -171,7 +171,7 @@ def _users_functions(step: Any, look: Callable[[Any, Any, str], Iterator[str]]) 
 
     `look` takes the function, its source as a tree whose lines are those of the file, and the file.
     """
-    for function in _reached(step):
+    for function in reached_functions(step):
         try:
             lines, first = inspect.getsourcelines(function)
             tree = ast.parse(textwrap.dedent("".join(lines)))
