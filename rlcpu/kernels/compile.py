@@ -24,7 +24,8 @@ import numba
 import numpy as np
 from numba import from_dtype
 from numba import types as nbtypes
-from numba.extending import is_jitted, lower_builtin, type_callable
+from numba.core import cgutils
+from numba.extending import intrinsic, is_jitted, lower_builtin, overload, type_callable
 
 from rlcpu.kernels import announce, guard, hooks, maths
 from rlcpu.kernels.cache import KernelCache
@@ -194,6 +195,30 @@ def _is_fixed(module: types.ModuleType) -> bool:
 # ---------------------------------------------------------------- specialisation
 
 
+def plain_tuple(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the items of a NamedTuple as a plain tuple: `tuple` of users' functions in kernels."""
+    return tuple(items)
+
+
+@intrinsic
+def _items_of(typing, items):
+    made = nbtypes.BaseTuple.from_types(items.types)
+
+    def generate(context, builder, signature, values):
+        parts = cgutils.unpack_tuple(builder, values[0])
+        return hooks.borrowed(context, builder, made, context.make_tuple(builder, made, parts))
+
+    return made(items), generate
+
+
+@overload(plain_tuple, jit_options=INLINE)
+def _plain_tuple(items):
+    if isinstance(items, nbtypes.BaseNamedTuple):
+        return lambda items: _items_of(items)
+    return lambda items: tuple(items)
+
+
+maths.OVERLOADED.add(plain_tuple)
 _in_progress: set[Callable[..., Any]] = set()
 
 
@@ -250,8 +275,10 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
             lambda module: in_maths or _is_known(module),
             code=_convert_code(function.__code__, dtype),
         )
-        if "float" not in function.__globals__:
-            twin.__globals__["float"] = dtype  # Python's own would give a float64
+        # Python's own would give a float64, and numba's a NamedTuple of one.
+        for name, kernels_own in (("float", dtype), ("tuple", plain_tuple)):
+            if name not in function.__globals__:
+                twin.__globals__[name] = kernels_own
         if package_of(function) != "rlcpu":
             # Cached code imports its functions' modules. A user's may not be importable under that
             # name in another process, or is a script that would run again: the symbol has the name.
@@ -458,10 +485,10 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
     for scalar in functions:
         if scalar.py_func.__module__ == maths.__name__:
             continue  # it computes in what its caller gives it
-        for overload in scalar.overloads.values():
-            for line, name, kind, operands in hooks.assigned_types(overload):
+        for compiled in scalar.overloads.values():
+            for line, name, kind, operands in hooks.assigned_types(compiled):
                 if guard.holds_double(kind):
-                    inputs = (*operands, *overload.signature.args)
+                    inputs = (*operands, *compiled.signature.args)
                     is_passed = any(map(guard.holds_double, inputs)) or called & {*operands}
                     (passed if is_passed else made)[scalar.py_func, line, name] = None
     if made or passed:

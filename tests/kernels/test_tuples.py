@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
 from rlcpu.envs import replace
-from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.compile import kernel, specialise
 
 
 @kernel
@@ -80,3 +80,28 @@ def test_fields_that_are_not_there_are_named() -> None:
         kernel(lambda pair: pair._replace(z=1.0))(Pair(0.5, 3))
     with pytest.raises(TypingError, match="a value without the name of its field"):
         kernel(lambda pair: pair._replace(1.0))(Pair(0.5, 3))
+
+
+def unnamed(point: Any, turns: int) -> Any:
+    """Items that change places: as a `Point` their loop would not compile, nor the sum."""
+    items = tuple(point)
+    for _ in range(turns):
+        items = (items[1], items[0])
+    return (*items, 1.0), tuple(point) + (2.0,)
+
+
+@kernel
+def unname(numbers, turns, results):
+    turned, joined = unnamed_twin(Point(numbers[0], numbers[1]), turns)
+    for k in range(3):
+        results[0, k], results[1, k] = turned[k], joined[k]
+
+
+unnamed_twin = specialise(unnamed, np.float32)
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_tuple_of_a_named_one_has_no_names(turns: int) -> None:
+    results = np.zeros((2, 3), np.float32)
+    unname(np.array([3.0, 4.0], np.float32), turns, results)
+    assert results.tolist() == [list(items) for items in unnamed(Point(3.0, 4.0), turns)]

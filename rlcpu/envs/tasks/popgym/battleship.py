@@ -1,7 +1,7 @@
 """POPGym/Battleship: sink four ships on a board of which nothing is seen but hits and misses.
 
 Source: see `rlcpu.envs.tasks.popgym`. Ships lie as there, each with the same probability wherever
-it fits: the package draws places until one fits, we count them and draw one.
+it fits: places are drawn until one does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from rlcpu.kernels.random import Rng
 SHIPS = (2, 3, 3, 4)  # cells of each
 NEEDED = sum(SHIPS)
 HIT = 1.0 / NEEDED  # reward
+#: Places that are drawn for a ship, of which none fits once in 10^12; the next one is taken then.
+TRIES = 64
 
 
 class Fleet(State):
@@ -43,19 +45,13 @@ def reset(s: Any, rng: Rng, params: NoParams) -> None:
     """Place the ships, one after the other."""
     n = len(s.ships)
     for cells in SHIPS:
-        count = 0
-        for place in range(2 * n * n):
-            count += fits(s.ships, place, cells)
-        left = rng.integers(count)
-        chosen = 0
-        for place in range(2 * n * n):
-            if fits(s.ships, place, cells):
-                if left == 0:
-                    chosen = place
-                left -= 1
-        down = chosen % 2
+        place, tries = rng.integers(2 * n * n), 1
+        while not fits(s.ships, place, cells):
+            place = rng.integers(2 * n * n) if tries < TRIES else (place + 1) % (2 * n * n)
+            tries += 1
+        down = place % 2
         for k in range(cells):
-            s.ships[chosen // 2 // n + k * down, chosen // 2 % n + k * (1 - down)] = 1
+            s.ships[place // 2 // n + k * down, place // 2 % n + k * (1 - down)] = 1
 
 
 def step(s: Any, action: tuple[int, int], params: NoParams) -> tuple[float, bool]:

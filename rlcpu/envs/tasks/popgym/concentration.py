@@ -59,8 +59,11 @@ def concentration(id: str, cards: int, kinds: int) -> Dynamics:
     def observe(s: Any, params: NoParams, out: Any) -> None:
         """Write the kinds of the cards that are face up; another kind for each that is not."""
         for i in range(cards):
-            is_shown = s.face_up[i] == 1 or i == s.first or i == s.second
-            out[i * (kinds + 1) + (s.deck[i] if is_shown else kinds)] = 1.0
+            out[i * (kinds + 1) + (s.deck[i] if s.face_up[i] == 1 else kinds)] = 1.0
+        for card in (s.first, s.second):
+            if card >= 0:
+                out[card * (kinds + 1) + kinds] = 0.0
+                out[card * (kinds + 1) + s.deck[card]] = 1.0
 
     return Dynamics(
         id=id,
