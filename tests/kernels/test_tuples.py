@@ -87,13 +87,13 @@ def unnamed(point: Any, turns: int) -> Any:
     items = tuple(point)
     for _ in range(turns):
         items = (items[1], items[0])
-    return (*items, 1.0), tuple(point) + (2.0,)
+    return (*items, 1.0, 2.0), tuple(point) + items
 
 
 @kernel
 def unname(numbers, turns, results):
     turned, joined = unnamed_twin(Point(numbers[0], numbers[1]), turns)
-    for k in range(3):
+    for k in range(4):
         results[0, k], results[1, k] = turned[k], joined[k]
 
 
@@ -102,6 +102,6 @@ unnamed_twin = specialise(unnamed, np.float32)
 
 @pytest.mark.parametrize("turns", [0, 1])
 def test_a_tuple_of_a_named_one_has_no_names(turns: int) -> None:
-    results = np.zeros((2, 3), np.float32)
+    results = np.zeros((2, 4), np.float32)
     unname(np.array([3.0, 4.0], np.float32), turns, results)
     assert results.tolist() == [list(items) for items in unnamed(Point(3.0, 4.0), turns)]
