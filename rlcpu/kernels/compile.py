@@ -30,6 +30,7 @@ from numba.extending import intrinsic, is_jitted, lower_builtin, overload, type_
 from rlcpu.kernels import announce, guard, hooks, maths
 from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.functions import callees, convert_items, fingerprint, package_of, rebuild
+from rlcpu.kernels.quick import quickly
 
 njit = numba.njit
 
@@ -410,7 +411,7 @@ def kernel(
         @announced
         @explained
         def compiled(*kinds: Any) -> Any:
-            with contextlib.nullcontext() if parallel else linked(dispatcher):
+            with quickly(), contextlib.nullcontext() if parallel else linked(dispatcher):
                 return compile(*kinds)
 
         return compiled

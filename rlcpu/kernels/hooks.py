@@ -386,6 +386,11 @@ class _Linked(codegen.JITCodeLibrary):
         self._finalized = True
 
 
+def makes_no_code(library: Any) -> bool:
+    """Tell whether a function is LLVM's code alone, which others link into theirs."""
+    return isinstance(library, _Linked)
+
+
 class _Branching(codegen.JITCodeLibrary):
     """A kernel of branches, all of whose callees are its own.
 
