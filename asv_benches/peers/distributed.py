@@ -108,7 +108,7 @@ def our_blocks() -> Job:
         block, _, made = waiting.pop(0)
         waiting.append(collector.call("collect", numbers, NUM_STEPS))
         replay.add(block, collector.result(made).size)
-        while replay.num_on_the_way > 4 * NUM_ENVS * NUM_STEPS:
+        while replay.ledger.on_the_way > 4 * NUM_ENVS * NUM_STEPS:
             replay.settle()
 
     store()

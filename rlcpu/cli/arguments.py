@@ -48,7 +48,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def seed(text: str) -> int:
-    """Return a parser of seeds, which are whole numbers below 2**128."""
+    """Return a seed, a whole number below 2**128, or ArgumentTypeError."""
     value = int(text) if text.isdecimal() else whole(0)(text)
     if value >= 2**128:
         raise argparse.ArgumentTypeError(f"expected less than 2**128, got {text!r}")
@@ -56,7 +56,7 @@ def seed(text: str) -> int:
 
 
 def finite(text: str) -> float:
-    """Return a parser of finite numbers."""
+    """Return a finite number, or ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -67,7 +67,7 @@ def finite(text: str) -> float:
 
 
 def span(text: str) -> tuple[int, int]:
-    """Return a parser of two whole numbers, such as 0:500000."""
+    """Return two whole numbers of a text such as 0:500000, or ArgumentTypeError."""
     first, _, last = text.partition(":")
     try:
         bounds = whole(0)(first), whole(1)(last)
@@ -79,7 +79,7 @@ def span(text: str) -> tuple[int, int]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Return a parser of name=value; the value is a number, true, false, none, 64,64 or a word."""
+    """Return name and value of name=value: a number, true, false, none, 64,64 or a word."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
         raise argparse.ArgumentTypeError(f"expected name=value, got {text!r}")
@@ -105,7 +105,7 @@ class Environment(NamedTuple):
 
 
 def environment(text: str) -> Environment:
-    """Return a parser of environments; `module:id` imports the module first, as Gymnasium does.
+    """Return an environment; `module:id` imports the module first, as Gymnasium does.
 
     An id that is not ours is one of Gymnasium's registry.
     """
@@ -183,7 +183,7 @@ def last_line_of_user(module: str, error: BaseException) -> tuple[str, int] | No
 
 
 def output_file(text: str) -> Path:
-    """Return a parser of files to write: refused before the training, not after it."""
+    """Return the path of a file that can be written, or ArgumentTypeError before any training."""
     from rlcpu.train.files import check_writable
 
     try:
@@ -195,7 +195,7 @@ def output_file(text: str) -> Path:
 
 
 def policy_file(text: str) -> Path:
-    """Return a parser of files that policies can be exported to."""
+    """Return the path of a file that a policy can be exported to."""
     from rlcpu.train.checkpoint import FORMATS
 
     path = output_file(text)
@@ -205,7 +205,7 @@ def policy_file(text: str) -> Path:
 
 
 def picture_file(text: str) -> Path:
-    """Return a parser of picture files that matplotlib can write."""
+    """Return the path of a picture that matplotlib can write."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -220,7 +220,7 @@ def picture_file(text: str) -> Path:
 
 
 def video_file(text: str) -> Path:
-    """Return a parser of video files: .gif by Pillow, .mp4 by moviepy, as Gymnasium's recorder."""
+    """Return the path of a film: .gif by Pillow, .mp4 by moviepy, as Gymnasium's recorder."""
     needed = {".gif": ("PIL", "pillow"), ".mp4": ("moviepy", "moviepy")}
     suffix = Path(text).suffix.lower()
     if suffix not in needed:

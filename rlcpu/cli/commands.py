@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
 import rlcpu
-from rlcpu.cli import listing as cli_list
 from rlcpu.cli.arguments import (
     DTYPES,
     CommandError,
@@ -249,6 +248,18 @@ def explain(env_id: str) -> int:
     return 0
 
 
+def show(args: argparse.Namespace) -> int:
+    """Print the catalogue of environments, or the entry of one."""
+    from rlcpu import catalogue
+
+    try:
+        text = catalogue.page(catalogue.entry(args.env.id)) if args.env else catalogue.table()
+    except (ImportError, TypeError, ValueError) as error:
+        raise CommandError(error) from None
+    print(text)
+    return 0
+
+
 def export(args: argparse.Namespace) -> int:
     """Write the policy of a saved agent to a file that acts without this library."""
     args.threads = 1
@@ -366,12 +377,7 @@ def build_parser() -> Parser:
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
         ("export", export, add_export_arguments, "write the policy of a saved agent to one file"),
         ("plot", plot, add_plot_arguments, "draw learning curves of several runs"),
-        (
-            "list",
-            cli_list.show,
-            cli_list.add_list_arguments,
-            "list the environments, or describe one",
-        ),
+        ("list", show, add_list_arguments, "list the environments, or describe one"),
         ("info", info, add_info_arguments, "print versions, threads, cache folder and GPU"),
         ("warmup", warmup, add_warmup_arguments, "compile the kernels into the cache"),
     ):
@@ -382,7 +388,7 @@ def build_parser() -> Parser:
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the arguments of `rlcpu train`."""
+    """Add the arguments of `rlcpu train`."""
     parser.usage = "rlcpu train ENV [options]\n       rlcpu train [ENV] --load FILE [options]"
     add = parser.add_argument_group("the run").add_argument
     add("env", metavar="ENV", nargs="?", type=environment, help=HELP_ENV)
@@ -434,7 +440,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the arguments of `rlcpu eval`."""
+    """Add the arguments of `rlcpu eval`."""
     add = parser.add_argument
     add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
     add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
@@ -447,7 +453,7 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the arguments of `rlcpu export`."""
+    """Add the arguments of `rlcpu export`."""
     add = parser.add_argument
     add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
     of_policy = "the file: .c, .json, .npz or .onnx; what reads each says the page on deployment"
@@ -456,7 +462,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the arguments of `rlcpu plot`."""
+    """Add the arguments of `rlcpu plot`."""
     add = parser.add_argument
     add("tables", metavar="CSV", nargs="+", help="tables that `rlcpu train --csv` wrote")
     add("--out", metavar="FILE.png", type=picture_file, required=True, help="the picture")
@@ -464,7 +470,7 @@ def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the arguments of `rlcpu check`."""
+    """Add the arguments of `rlcpu check`."""
     add = parser.add_argument
     add("env", metavar="ENV", type=environment, help=HELP_ENV)
     add("--param", **REPEATED, help=HELP_PARAM)
@@ -484,14 +490,20 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", metavar="N", type=seed, default=0, help=words)
 
 
+def add_list_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rlcpu list`."""
+    words = "print all about this one: spaces, parameters, limits, settings"
+    parser.add_argument("env", metavar="ENV", nargs="?", type=environment, help=words)
+
+
 def add_info_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the arguments of `rlcpu info`."""
+    """Add the arguments of `rlcpu info`."""
     vectors = "tell whether its step runs in vectors or one lane at a time, and why"
     parser.add_argument("--env", metavar="ENV", type=environment, help=vectors)
 
 
 def add_warmup_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the arguments of `rlcpu warmup`."""
+    """Add the arguments of `rlcpu warmup`."""
     add = parser.add_argument
     some = "environments (default: all that are registered)"
     add("envs", metavar="ENV", nargs="*", type=environment, help=some)

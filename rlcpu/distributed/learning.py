@@ -218,9 +218,13 @@ class Session:
         The limiter counts what was stored, also what a shard has lost since: if nothing is left to
         be drawn, more is made in any case.
         """
-        while self._idle and (self.limiter.can_insert(self._block) or self._has_nothing()):
-            if self.replay.num_on_the_way > self._most_on_the_way:
-                self.ledger.waits += 1
+        ledger = self.ledger
+        while self._idle and (
+            self.limiter.can_insert(self._block)
+            or not (len(self.replay) or ledger.on_the_way or ledger.being_made)
+        ):
+            if ledger.on_the_way > self._most_on_the_way:
+                ledger.waits += 1
                 self.replay.settle()
                 return
             self._publish()
@@ -229,12 +233,8 @@ class Session:
             request = Request(collector, self._block, *calls)
             self._requests[request.made] = request
             self.limiter.insert(self._block)
-            self.ledger.requested += self._block
-            self.ledger.being_made += self._block
-
-    def _has_nothing(self) -> bool:
-        """Tell whether nothing can be drawn, or will be."""
-        return not (len(self.replay) or self.ledger.on_the_way or self.ledger.being_made)
+            ledger.requested += self._block
+            ledger.being_made += self._block
 
     def _publish(self) -> None:
         """Put the policy's numbers where collectors read them, if they have changed."""

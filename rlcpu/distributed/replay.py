@@ -227,13 +227,11 @@ class ShardedReplay:
                 self._read(request)
             self._send_priorities()
         for shard in range(len(self._shards)):
-            while not self._settle_one(shard, wait) or (wait and self._has_died(shard)):
+            while not self._settle_one(shard, wait) or (
+                wait and self._shards[shard].revive().life != self._statuses[shard].life
+            ):  # it died, or did so while nobody asked it and is back
                 self._recover(shard)
         self._count()
-
-    def _has_died(self, shard: int) -> bool:
-        """Tell whether a shard died while nobody asked it, and is back."""
-        return bool(self._shards[shard].revive().life != self._statuses[shard].life)
 
     def _settle_one(self, shard: int, wait: bool) -> bool:
         """Take note of a shard's answers; whether it lives."""
@@ -314,11 +312,6 @@ class ShardedReplay:
         held = len(self)
         self.ledger.held = held
         self.ledger.overwritten = self.ledger.stored - self.ledger.lost_with_shards - held
-
-    @property
-    def num_on_the_way(self) -> int:
-        """Return how many transitions were sent and are not known to be stored."""
-        return self.ledger.on_the_way
 
     # ------------------------------------------------------------ sampling
 

@@ -29,57 +29,48 @@ from rlcpu.kernels import hooks, maths
 # ---------------------------------------------------------------- reads
 
 
-@intrinsic
-def read(typing_context, table, index):
-    """Return `table[index]` of an array or a tuple of equal types, the index kept inside."""
-    if isinstance(table, types.BaseTuple):
+def _make_read(keep_inside: Callable[..., Any], widens: bool) -> Any:
+    """Return an intrinsic (table, index) -> `table[index]`, an array's index kept inside.
+
+    Args:
+        keep_inside: emits the index, `clamp` or `clamp_by_branch`.
+        widens: whether whole numbers of arrays become int64.
+    """
+
+    @intrinsic(prefer_literal=True)
+    def read(typing_context, table, index):
+        if isinstance(table, types.BaseTuple):
+            return _read_of_tuple(table, index)
+        inside, move_inside = _index_inside(table, index, keep_inside)
+        kind, get = hooks.generator_of(typing_context, operator.getitem, (table, inside))
+        is_narrow = widens and isinstance(kind, types.Integer) and kind != types.uint64
+
+        def generate(context, builder, signature, values):
+            item = get(context, builder, (values[0], move_inside(context, builder, *values)))
+            return context.cast(builder, item, kind, types.int64) if is_narrow else item
+
+        return (types.int64 if is_narrow else kind)(table, index), generate
+
+    return read
+
+
+def _read_of_tuple(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
+    """Return signature and generator of `table[index]` of a tuple."""
+    if not isinstance(index, types.IntegerLiteral):
+        if not isinstance(index, _INDICES):
+            given = types.unliteral(index)
+            raise errors.TypingError(f"it reads a tuple by {given}: tuples take whole numbers")
         return table.dtype(table, index), _pick
-    several = isinstance(index, types.BaseTuple)
-    kinds = index.types if several else (index,)
-    whole = types.UniTuple(types.intp, len(kinds)) if several else types.intp
-    kind, get = hooks.generator_of(typing_context, operator.getitem, (table, whole))
+    place = index.literal_value
+    if not -len(table) <= place < len(table):
+        raise errors.TypingError(f"it reads item {place} of a tuple of {len(table)}")
+    kind = table.types[place]
 
     def generate(context, builder, signature, values):
-        array, position = values
-        sizes = cgutils.unpack_tuple(
-            builder, cgutils.create_struct_proxy(table)(context, builder, array).shape
-        )
-        numbers = cgutils.unpack_tuple(builder, position) if several else [position]
-        inside = [
-            clamp(builder, context.cast(builder, number, given, types.intp), size)
-            for number, given, size in zip(numbers, kinds, sizes, strict=False)
-        ]
-        position = context.make_tuple(builder, whole, inside) if several else inside[0]
-        return get(context, builder, (array, position))
+        item = builder.extract_value(values[0], place % len(table))
+        return hooks.borrowed(context, builder, kind, item)
 
     return kind(table, index), generate
-
-
-@intrinsic(prefer_literal=True)
-def read_item(typing_context, table, index):
-    """Return `table[index]` of anything, an array's index kept inside; whole numbers are int64."""
-    if isinstance(table, types.BaseTuple):
-        if not isinstance(index, types.IntegerLiteral):
-            return table.dtype(table, index), _pick
-        place = index.literal_value
-        if not -len(table) <= place < len(table):
-            raise errors.TypingError(f"it reads item {place} of a tuple of {len(table)}")
-        kind = table.types[place]
-
-        def pick(context, builder, signature, values):
-            item = builder.extract_value(values[0], place % len(table))
-            return hooks.borrowed(context, builder, kind, item)
-
-        return kind(table, index), pick
-    inside, keep_inside = _index_inside(table, index)
-    kind, get = hooks.generator_of(typing_context, operator.getitem, (table, inside))
-    is_narrow = isinstance(kind, types.Integer) and kind != types.uint64
-
-    def generate(context, builder, signature, values):
-        item = get(context, builder, (values[0], keep_inside(context, builder, *values)))
-        return context.cast(builder, item, kind, types.int64) if is_narrow else item
-
-    return (types.int64 if is_narrow else kind)(table, index), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -92,7 +83,7 @@ def write_item(typing_context, table, index, value):
     if not isinstance(table, types.Array) or not table.mutable:
         raise errors.TypingError("it writes into something else than an array of the state")
     _check_written("an array", table.dtype, value)
-    inside, keep_inside = _index_inside(table, index)
+    inside, keep_inside = _index_inside(table, index, clamp_by_branch)
     value_kind = types.unliteral(value)
     _, put = hooks.generator_of(typing_context, operator.setitem, (table, inside, value_kind))
 
@@ -205,12 +196,15 @@ def _copy_row(context: Any, builder: Any, target: Any, source: Any) -> None:
         context.pack_value(builder, target[0].dtype, item, to)
 
 
-def _index_inside(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
+def _index_inside(
+    table: Any, index: Any, clamp_one: Callable[..., Any]
+) -> tuple[Any, Callable[..., Any]]:
     """Type the index of an array as one that stays inside of the array.
 
     Args:
         table: type of the array.
         index: type of the index: a whole number, a slice, or a tuple of these.
+        clamp_one: emits a whole number that stays inside, `clamp` or `clamp_by_branch`.
 
     Returns:
         The type of the index that stays inside, and `keep_inside(context, builder, array, index)`,
@@ -236,7 +230,7 @@ def _index_inside(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
         sizes = cgutils.unpack_tuple(builder, shape)
         numbers = cgutils.unpack_tuple(builder, position) if is_tuple else [position]
         inside = [
-            clamp_by_branch(builder, context.cast(builder, number, kind, types.intp), size)
+            clamp_one(builder, context.cast(builder, number, kind, types.intp), size)
             if isinstance(kind, _INDICES)
             else number
             for number, kind, size in zip(numbers, kinds, sizes, strict=False)
@@ -253,22 +247,22 @@ def _check_written(what: str, kind: Any, value: Any, loc: Any = None) -> None:
         raise errors.TypingError(f"it writes a float into {what} of {kind}: use int()", loc)
 
 
-def _accessed(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
-    """Return the statement, or those that do the same with `read_item` or `write_item`."""
-    variables = hooks.item_access(statement)
-    if variables is None:
-        fitted = hooks.fit_operand(fit, statement, scope)
-        yield from fitted or (hooks.named_constant(statement),)
-    else:
-        function = read_item if len(variables) == 2 else write_item
-        yield from hooks.call_before(function, variables, statement, scope)
+def _prepared(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
+    """Return the statement, or those that do the same with functions of this module.
 
-
-def _multiplied(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
-    """Return the statement, or those that multiply in the place of `x ** 2`, up to `x ** 8`.
-
-    Numba's power of a whole number is a loop, which keeps the loop over lanes from vectors.
+    They read and write items; without `arrays` in the state they multiply in the place of `x ** 2`,
+    up to `x ** 8`: numba's power of a whole number is a loop, which keeps the loop over lanes from
+    vectors.
     """
+    variables = hooks.item_access(statement)
+    if variables is not None:
+        read = read_item if arrays else read_table
+        function = read if len(variables) == 2 else write_item
+        yield from hooks.call_before(function, variables, statement, scope)
+        return
+    if arrays:
+        yield from hooks.fit_operand(fit, statement, scope) or (hooks.named_constant(statement),)
+        return
     power = hooks.constant_power(statement, state)
     if power is None or power[1] not in _POWERS:
         yield statement
@@ -343,14 +337,17 @@ def clamp_by_branch(builder: Any, index: Any, size: Any) -> Any:
     return inside
 
 
+#: Of the state's arrays, and of tables of constants in functions whose lanes are a register's.
+read_item, read_table = _make_read(clamp_by_branch, True), _make_read(clamp, False)
+
 _ALLOCATED = (types.List, types.Set, types.DictType, types.Generator)
 _INDICES = (types.Integer, types.IntEnumMember)
 
 
-def _guarded(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
-    """Return the statement, or several that do the same with `read`.
+def _checked(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
+    """Return the statement; TypingError if it allocates, or writes what a field cannot hold.
 
-    With `arrays` the function has arrays that are not constants: see `_accessed`.
+    With `arrays` the function has arrays that are not constants.
     """
     made = hooks.assigned(statement, state)
     is_array = isinstance(made, types.Array) and made.mutable and not arrays
@@ -365,17 +362,7 @@ def _guarded(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[A
                 statement.loc,
             )
         _check_written(f"the field {field[0]}", *field[1:], statement.loc)
-    table, index, is_constant = hooks.table_read(statement, state) or (None, None, False)
-    if arrays or table is None or (isinstance(table, types.BaseTuple) and is_constant):
-        yield statement
-        return
-    kinds = index.types if isinstance(index, types.BaseTuple) else (index,)
-    is_table = isinstance(table, types.Array | types.BaseTuple)
-    if not is_table or not all(isinstance(kind, _INDICES) for kind in kinds):
-        raise errors.TypingError(
-            f"{_named(table)} is read by {_named(index)}: tables take whole numbers", statement.loc
-        )
-    yield from hooks.call_instead(read, statement, scope, state)
+    yield statement
 
 
 def _named(kind: Any) -> str:
@@ -460,10 +447,8 @@ def user_compiler(arrays: bool, real: Any) -> type:
 
     It remembers in one sentence what is wrong with a function. `real` is the type of its floats.
     """
-    guarded = functools.partial(_guarded, arrays=arrays)
-    base = hooks.linked_compiler(
-        guarded, _accessed if arrays else _multiplied, unroll=not arrays, rules=type_rules(real)
-    )
+    check, prepare = (functools.partial(f, arrays=arrays) for f in (_checked, _prepared))
+    base = hooks.linked_compiler(check, prepare, unroll=not arrays, rules=type_rules(real))
 
     class GuardedCompiler(base):  # type: ignore[misc,valid-type]
         def compile_extra(self, function: Any) -> Any:

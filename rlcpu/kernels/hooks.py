@@ -412,10 +412,10 @@ class _Branching(codegen.JITCodeLibrary):
 
 @contextlib.contextmanager
 def linked_callees(dispatcher: Any, branching: bool = False) -> Iterator[None]:
-    """Make no machine code, in a block, of numba's own functions that a compiled one calls.
+    """Let numba's own functions, such as `np.zeros`, have no machine code in a block of `with`.
 
-    Such as its `np.zeros` or `min`: as those of `linked_compiler`, they are optimised with their
-    callers. There is no option for it.
+    Those that the compiled function calls are optimised as a part of it, like functions of
+    `linked_compiler`, and not alone before that. Numba has no option for it.
 
     Args:
         dispatcher: the compiled function.
@@ -585,35 +585,8 @@ def assigned(statement: Any, state: Any) -> Any:
     return state.typemap[statement.target.name] if is_new else None
 
 
-def table_read(statement: Any, state: Any) -> tuple[Any, Any, bool] | None:
-    """Types of table and index of `x = table[index]`, and whether the index is a constant.
-
-    A constant index of a tuple has no type.
-    """
-    expression = getattr(statement, "value", None)
-    if not isinstance(expression, ir.Expr) or expression.op not in ("getitem", "static_getitem"):
-        return None
-    index = _index(expression)
-    kind = state.typemap[index.name] if index else None
-    return state.typemap[expression.value.name], kind, expression.op == "static_getitem"
-
-
 def _index(expression: Any) -> Any:
     return expression.index_var if expression.op == "static_getitem" else expression.index
-
-
-def call_instead(function: Any, statement: Any, scope: Any, state: Any) -> Iterator[Any]:
-    """Statements that call an intrinsic with table and index in the place of a `table_read`."""
-    loc, expression = statement.loc, statement.value
-    variables = [expression.value, _index(expression)]
-    kind = state.typingctx.resolve_value_type(function)
-    target = scope.redefine("$read", loc)
-    state.typemap[target.name] = kind
-    call = ir.Expr.call(target, variables, (), loc)
-    kinds = tuple(state.typemap[variable.name] for variable in variables)
-    state.calltypes[call] = kind.get_call_type(state.typingctx, kinds, {})
-    yield ir.Assign(ir.Global("read", function, loc), target, loc)
-    yield ir.Assign(call, statement.target, loc)
 
 
 def item_access(statement: Any) -> tuple[Any, ...] | None:

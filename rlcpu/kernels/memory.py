@@ -395,6 +395,7 @@ def load_tile(typing, source, starts, position, tile, registers, span=None, othe
     def generate(context, builder, signature, args):
         mask = rest = None
         if span is not None:
+            # A number of row i is read if its position is from `begin` on and below `stops[i]`.
             begin, stops = cgutils.unpack_tuple(builder, args[5])
             place, first, rest = (splat(builder, x, one.count) for x in (args[2], begin, args[6]))
             numbers = builder.add(place, indices(range(one.count), I64))

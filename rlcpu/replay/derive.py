@@ -219,7 +219,10 @@ class DerivingStorage(Storage):
         num_steps, num_envs = len(arrays[0]), self.num_envs
         if not num_steps:
             return
-        pairs = [[_bytes(arrays[number]) for number in pair] for pair in self._pairs]
+        pairs = [
+            [np.ascontiguousarray(arrays[number]).reshape(-1).view(np.uint8) for number in pair]
+            for pair in self._pairs
+        ]
         aside, rows = self.aside.reshape(-1), np.empty((1 + num_steps) * num_envs, np.int64)
         number_rows(slot, self.length, num_envs, rows)
         unequal = np.zeros(rows.size, np.bool_)
@@ -307,11 +310,6 @@ class DerivingStorage(Storage):
         free[0] = unused.size
         free[1 : 1 + unused.size] = unused
         self.kept, self.free = rows, free
-
-
-def _bytes(array: Array) -> Array:
-    """Return an array's bytes; contiguous ones are not copied."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _check_aside(aside: Array, num_slots: int, ring: Ring) -> Array:

@@ -109,10 +109,10 @@ class ReplayBuffer(buffers.ReplayBuffer):
         row_bytes = self._buffer.num_bytes // self._capacity * n_envs
         self._wait_for = max(min(self._wait_for, _WAITING_BYTES // max(row_bytes, 1)), 1)
         self._waiting = 0
-        self._steps = _map(self._example(), lambda x: self._room(np.asarray(x)))
-
-    def _room(self, example: Array) -> Array:
-        return np.zeros((self._wait_for, self.n_envs, *example.shape), example.dtype)
+        lead = self._wait_for, n_envs
+        self._steps = _map(
+            self._example(), lambda x: np.zeros((*lead, *np.shape(x)), np.asarray(x).dtype)
+        )
 
     @property
     def buffer(self) -> Any:

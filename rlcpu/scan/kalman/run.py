@@ -81,9 +81,9 @@ def run(problem: KalmanProblem, outputs: str) -> tuple[Array, list[Array]]:
         joseph=problem.joseph,
         tolerance=max(CONVERGED, m) * float(np.finfo(dtype).eps),
     )
-    addresses = [address_of(forward, dtype.name, lanes), 0]
+    addresses = [address_of(forward, task, lanes), 0]
     if is_two_way:
-        addresses[1] = address_of(backward, dtype.name, lanes)
+        addresses[1] = address_of(backward, task, lanes)
     size = LINE + count_cells(m, p, length, task.chunks) * lanes * dtype.itemsize
     work = models * steps * m * m if blocks > 1 else 0
     launch(drivers(), work, problem.num_threads, *addresses, task, size, blocks)
@@ -134,22 +134,32 @@ def drivers() -> Kernels:
 
     def run_blocks(forward, backward, task, size, blocks):
         """Filter each block of series, and smooth it if `backward` is an address."""
-        here = place_of_view(view(task))
+        task_address = place_of_view(view(task))
         for block in prange(blocks):
             memory = np.zeros(size + LINE, np.uint8)
             begin = (memory.ctypes.data + LINE - 1) & -LINE
-            call_at(forward, (here, block, begin))
+            call_at(forward, (task_address, block, begin))
             if backward != 0:
-                call_at(backward, (here, block, begin))
+                call_at(backward, (task_address, block, begin))
             memory[0] = 0  # keeps it alive until now: an address does not
 
     return for_cores(run_blocks, GRAIN)
 
 
-@functools.cache
-def address_of(function: Any, dtype: str, lanes: int) -> int:
-    """Return the address of `forward` or `backward` for blocks of so many models."""
-    number, whole, run_all = np.dtype(dtype).type(0.0), np.int64(0), inlined(function)
+#: Addresses of compiled functions by function, dtype and lanes.
+_addresses: dict[tuple[Any, str, int], int] = {}
+
+
+def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
+    """Return the address of `forward` or `backward` for blocks of so many models.
+
+    `task` is one of the calls: types of all others of its dtype are the same.
+    """
+    dtype = task.inputs.observations.dtype
+    key = function, dtype.name, lanes
+    if key in _addresses:
+        return _addresses[key]
+    number, whole, run_all = dtype.type(0.0), np.int64(0), inlined(function)
     cells_at = vectors_at if lanes > 1 else pointer_to
     # Small code compiles in 40 % of the time, and is as fast; but one model forward takes 1.6x.
     make_small = compact if lanes > 1 or function is backward else do_nothing
@@ -161,23 +171,9 @@ def address_of(function: Any, dtype: str, lanes: int) -> int:
         arena = Arena(cells_at(memory + LINE, number), used)
         run_all(task, block * lanes, lay_out(arena, task.m, task.p, task.length, task.chunks))
 
-    rows = types.Array(getattr(types, dtype), 3, "C")
-    kind = KalmanTask(
-        inputs=ModelArrays._make([rows] * 7),
-        parts=types.Array(types.int64, 2, "C"),
-        loglik=types.Array(types.float64, 1, "C"),
-        states=StateArrays._make([rows] * 4),
-        gradients=ModelArrays._make([rows] * 7),
-        m=types.int64,
-        p=types.int64,
-        length=types.int64,
-        chunks=types.int64,
-        wants_states=types.boolean,
-        varies=types.boolean,
-        joseph=types.boolean,
-        tolerance=types.float64,
-    )
-    return c_function(run_block, (View(kind_of(kind)), types.int64, types.int64))
+    kinds = View(kind_of(task)), types.int64, types.int64
+    _addresses[key] = c_function(run_block, kinds)
+    return _addresses[key]
 
 
 @inlined

@@ -18,7 +18,7 @@ from rlcpu.kernels.vectors import width
 from rlcpu.scan.tridiagonal.equations import inlined
 
 ONE = 1  # register of a vector
-SOON = 2  # rows between one that is asked for and one that is read, of long lanes
+ROWS_AHEAD = 2  # rows between one that is asked for and one that is read, of long lanes
 
 
 class LaneInput(NamedTuple):
@@ -46,8 +46,8 @@ class Lanes(NamedTuple):
     function: Callable[..., Any]
     planes: int  # that it uses; the inputs are the first ones
     output: int = -1  # plane of the plan's output; -1 if nothing is written
-    reads: int = 0  # numbers that go into each lane besides, see `given`
-    writes: int = 0  # numbers that come out besides, see `report`
+    num_extra_inputs: int = 0  # numbers that go into each lane besides, see `extra_input`
+    num_extra_outputs: int = 0  # numbers that come out besides, see `set_extra_output`
 
 
 # ---------------------------------------------------------------- in memory
@@ -63,8 +63,8 @@ class SolvePlan(NamedTuple):
     function: Any  # address of the lane function
     inputs: Any  # number of inputs, whose places come first
     output: Any  # plane of the output, whose place is the last; -1 if nothing is written
-    reads: Any  # numbers that go into each lane besides
-    writes: Any  # numbers that come out of it besides
+    num_extra_inputs: Any  # numbers that go into each lane besides
+    num_extra_outputs: Any  # numbers that come out of it besides
     outer: Any  # sizes of the arrays
     length: Any
     inner: Any
@@ -85,8 +85,8 @@ class SolvePlan(NamedTuple):
     stream: Any  # whether to write past the caches
     lengths: Any  # address of the length of each system, or 0
     shared: Any  # address of an array that all lanes read, or 0
-    given: Any  # address of what goes into lanes besides, float64 (systems, chunks, reads)
-    reported: Any  # address of what comes out, float64 (systems, chunks, writes)
+    extra_inputs: Any  # address of what goes into lanes besides, float64 (systems, chunks, reads)
+    extra_outputs: Any  # address of what comes out, float64 (systems, chunks, writes)
 
 
 class StridedPointer(NamedTuple):
@@ -121,7 +121,7 @@ class LaneBlock(NamedTuple):
 
     memory: Any  # pointer to the planes, the inputs' first; rows of lanes
     plane: Any  # numbers of a plane
-    beside: Any  # pointer to the lanes' stops, and what goes in and out besides
+    extras: Any  # pointer to the lanes' stops, and what goes in and out besides
     trace: Any  # pointer to a row: NaN in lanes that failed
     sources: Any  # addresses of row 0 of each input, where `begin` and `end` say
     steps: Any  # numbers between their rows
@@ -173,19 +173,19 @@ def write(value, block, k):
 @inlined
 def stops(block):
     """Return the number of rows of each lane, as a vector."""
-    return load(block.beside, 0, ONE)
+    return load(block.extras, 0, ONE)
 
 
 @inlined
-def given(block, i):
+def extra_input(block, i):
     """Return number i of those that go into each lane besides."""
-    return load(block.beside, (1 + i) * width(block.beside, ONE), ONE)
+    return load(block.extras, (1 + i) * width(block.extras, ONE), ONE)
 
 
 @inlined
-def report(value, block, i):
+def set_extra_output(value, block, i):
     """Set number i of those that come out of each lane besides."""
-    store(value, block.beside, (1 + i) * width(block.beside, ONE))
+    store(value, block.extras, (1 + i) * width(block.extras, ONE))
 
 
 @inlined

@@ -125,11 +125,11 @@ def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -
         is_finite = run(lanes.SOLVE, inputs, out, call)
     else:
         rests = np.empty((outer * inner, cut.chunks, 2 * REST + 1))
-        run(lanes.REDUCE, inputs, out, call._replace(reported=rests))
+        run(lanes.REDUCE, inputs, out, call._replace(extra_outputs=rests))
         parts = np.maximum(parts_of(_lengths(lengths, out).ravel(), cut.rows), 1)
         ends = np.zeros((outer * inner, cut.chunks, 4))
         launch(JOIN, out.size, mode.num_threads, rests, parts, ends)
-        is_finite = run(lanes.EXPAND, inputs, out, call._replace(given=ends))
+        is_finite = run(lanes.EXPAND, inputs, out, call._replace(extra_inputs=ends))
         is_doubtful = bool(np.fmax.reduce(rests[..., -1], None) > DOUBTFUL)
     if lengths is not None:
         out[np.arange(n) >= lengths[:, None]] = 0
@@ -202,8 +202,8 @@ def backward_errors(
         ends = _lengths(lengths, out)
         _look_around(np.moveaxis(out, 1, 2), ends, mode.periodic, cut or Cut(1, n), around)
     kind, target = (lanes.ERRORS, out) if residuals is None else (lanes.RESIDUALS, residuals)
-    call = LaneArguments(cut, mode.periodic, lengths=lengths, given=around, reported=errors)
-    run(kind, inputs, target, call._replace(num_threads=mode.num_threads))
+    call = LaneArguments(cut, mode.periodic, lengths=lengths, num_threads=mode.num_threads)
+    run(kind, inputs, target, call._replace(extra_inputs=around, extra_outputs=errors))
     worst: Array = errors.max(-1).astype(out.dtype)
     return worst
 

@@ -14,15 +14,15 @@ from rlcpu.kernels.memory import address, pointer_to, store
 from rlcpu.kernels.vectors import fill, maximum, where
 from rlcpu.scan.tridiagonal.blocks import (
     ONE,
-    SOON,
+    ROWS_AHEAD,
     LaneInput,
     Lanes,
+    extra_input,
     get,
-    given,
     prefetch_row,
     put,
     read,
-    report,
+    set_extra_output,
     stops,
     write,
 )
@@ -110,13 +110,13 @@ def solve(block, pivoting):
     top, bottom = equation(block, 0), mirrored(equation(block, last))
     falling = Pending(top.diagonal, top.upper, top.rhs)
     rising = Pending(bottom.diagonal, bottom.upper, bottom.rhs)
-    prefetch_row(block, 4, 0, SOON)
-    prefetch_row(block, 4, 1, last - SOON)
+    prefetch_row(block, 4, 0, ROWS_AHEAD)
+    prefetch_row(block, 4, 1, last - ROWS_AHEAD)
     for i in range(1, half):
-        prefetch_row(block, 4, 2 * i, i + SOON)
+        prefetch_row(block, 4, 2 * i, i + ROWS_AHEAD)
         pivot, falling = eliminate(falling, equation(block, i), pivoting)
         put_pivot(pivot, block, i - 1)
-        prefetch_row(block, 4, 2 * i + 1, last - i - SOON)
+        prefetch_row(block, 4, 2 * i + 1, last - i - ROWS_AHEAD)
         pivot, rising = eliminate(rising, mirrored(equation(block, last - i)), pivoting)
         put_pivot(pivot, block, last - i + 1)
     above, below = meet(falling, rising, pivoting)
@@ -229,9 +229,9 @@ def solve_factored(block, parameter):
     half, last, zero = block.rows // 2, block.rows - 1, fill(parameter, ONE)
     falling = rising = zero
     for i in range(half):
-        prefetch_row(block, 1, 2 * i, i + SOON)
+        prefetch_row(block, 1, 2 * i, i + ROWS_AHEAD)
         above, falling = descend(falling, block, i)
-        prefetch_row(block, 1, 2 * i + 1, last - i - SOON)
+        prefetch_row(block, 1, 2 * i + 1, last - i - ROWS_AHEAD)
         below, rising = descend(rising, block, last - i)
         if i > 0:
             put(above, block, 0, i - 1)
@@ -292,10 +292,10 @@ def reduce_rows(block, pivoting):
     """
     one, two = open_block(block)
     largest = nan_or_zero(one.before)
-    prefetch_row(block, 4, 0, SOON)
-    prefetch_row(block, 4, 1, SOON + 1)
+    prefetch_row(block, 4, 0, ROWS_AHEAD)
+    prefetch_row(block, 4, 1, ROWS_AHEAD + 1)
     for k in range(2, block.rows):
-        prefetch_row(block, 4, k, k + SOON)
+        prefetch_row(block, 4, k, k + ROWS_AHEAD)
         inverse, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
         if k >= block.least:  # some lanes have stopped
             goes_on = stops(block) > k
@@ -312,7 +312,7 @@ def eliminate_rows(block, before, first, pivoting):
     top, following = open_block(block)
     one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
     for k in range(2, block.rows):
-        prefetch_row(block, 4, k, k + SOON)
+        prefetch_row(block, 4, k, k + ROWS_AHEAD)
         _, pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
         put_pivot(pivot, block, k - 1)
         if k >= block.least:
@@ -348,22 +348,22 @@ def reduce(block, pivoting):
     one, two, largest = reduce_rows(block, pivoting)
     place = 0
     for rest in (one, two):
-        report(rest.before, block, place)
-        report(rest.first, block, place + 1)
+        set_extra_output(rest.before, block, place)
+        set_extra_output(rest.first, block, place + 1)
         place += 2
         for number in rest.left:
-            report(number, block, place)
+            set_extra_output(number, block, place)
             place += 1
-    report(largest, block, 2 * REST)
+    set_extra_output(largest, block, 2 * REST)
     return nan_or_zero(one.left.rhs)
 
 
 @inlined
 def expand(block, pivoting):
     """Write the unknowns of chunks, whose outer ones are known: the second pass."""
-    before, first = given(block, 0), given(block, 1)
+    before, first = extra_input(block, 0), extra_input(block, 1)
     eliminate_rows(block, before, first, pivoting)
-    return substitute_rows(block, first, given(block, 2), given(block, 3))
+    return substitute_rows(block, first, extra_input(block, 2), extra_input(block, 3))
 
 
 # ---------------------------------------------------------------- residuals
@@ -372,7 +372,7 @@ def expand(block, pivoting):
 @inlined
 def check(block, zero):
     """Write residuals if they are an output; report the largest backward error."""
-    before, after, x = given(block, 0), given(block, 1), read(block, X, 0)
+    before, after, x = extra_input(block, 0), extra_input(block, 1), read(block, X, 0)
     worst = trace = nan_or_zero(before)
     for k in range(block.rows):
         row = following = after
@@ -380,7 +380,7 @@ def check(block, zero):
             row = following = read(block, X, k + 1)
             if k + 1 >= block.least:
                 following = where(stops(block) > k + 1, row, after)
-        prefetch_row(block, 5, k, k + SOON)
+        prefetch_row(block, 5, k, k + ROWS_AHEAD)
         lower, diagonal, upper, rhs = numbers(block, k)
         around = before, x, following
         write(residual(lower, diagonal, upper, rhs, around), block, k)
@@ -388,13 +388,13 @@ def check(block, zero):
         worst, trace = maximum(error, worst), trace + nan_or_zero(error)
         before = x
         x = row  # 0 beyond the lane's stop, unlike the unknown that follows the last row
-    report(worst + trace, block, 0)
+    set_extra_output(worst + trace, block, 0)
     return nan_or_zero(worst + trace)
 
 
 FACTORED = Lanes(solve_factored, planes=1, output=0)
 SOLVE = Lanes(solve, planes=4, output=SOLUTION)
-REDUCE = Lanes(reduce, planes=4, writes=2 * REST + 1)
-EXPAND = Lanes(expand, planes=4, output=SOLUTION, reads=4)
-ERRORS = Lanes(check, planes=5, reads=2, writes=1)
-RESIDUALS = Lanes(check, planes=5, output=RHS, reads=2, writes=1)
+REDUCE = Lanes(reduce, planes=4, num_extra_outputs=2 * REST + 1)
+EXPAND = Lanes(expand, planes=4, output=SOLUTION, num_extra_inputs=4)
+ERRORS = Lanes(check, planes=5, num_extra_inputs=2, num_extra_outputs=1)
+RESIDUALS = Lanes(check, planes=5, output=RHS, num_extra_inputs=2, num_extra_outputs=1)

@@ -130,14 +130,6 @@ def gather_columns(place, start, lists, count, inside, plane, rows):
             store(fill(other, ONE), plane, k * lanes)
 
 
-@called
-def scatter_columns(plane, target, start, step, count, rows):
-    """Write rows of a plane to the first lanes of rows in memory."""
-    lanes = width(plane, ONE)
-    for k in range(rows):
-        store(load(plane, k * lanes, ONE), target, start + k * step, count)
-
-
 # ---------------------------------------------------------------- panels
 
 
@@ -196,7 +188,7 @@ class PanelScratch(NamedTuple):
     """Pointers into the scratch memory of a thread, besides that of planes."""
 
     trace: Any  # a row: NaN in lanes that failed
-    beside: Any  # stops of lanes, and numbers that go into them and come out
+    extras: Any  # stops of lanes, and numbers that go into them and come out
     here: Any  # `Lists` of the panel
     there: Any  # those of the next one, which is prefetched meanwhile
     sources: Any  # addresses of row 0 of each input
@@ -213,7 +205,7 @@ def scratch_at(plan, memory, lists):
         trace[lane] = 0.0
     return PanelScratch(
         trace=trace,
-        beside=shifted(trace, lanes),
+        extras=shifted(trace, lanes),
         here=lists_at(lists, arrays, lanes),
         there=lists_at(shifted(lists, size), arrays, lanes),
         sources=sources,
@@ -256,35 +248,37 @@ def scatter_output(plan, target, plane, here, columns, rows):
     if plan.inner == 1:
         scatter_rows(plane, memory, starts, here.stop)
     elif count < lanes:
-        scatter_columns(plane, memory, starts[0] + by, target.step, count, rows)
+        for k in range(rows):
+            row = load(plane, k * lanes, ONE)
+            store(row, memory, starts[0] + by + k * target.step, count)
 
 
 @inlined
-def take_beside(plan, scratch, stops, units):
+def load_extras(plan, scratch, stops, units):
     """Set the stops of a block's lanes and the numbers that go into them besides.
 
     `units` are the number of the first lane among all chunks of all systems, the distance to the
     next one, and how many there are; other lanes repeat the last one.
     """
     first, step, count = units
-    beside, given = scratch.beside, pointer_to(plan.given, np.float64(0.0))
-    lanes = width(beside, ONE)
+    extras, inputs = scratch.extras, pointer_to(plan.extra_inputs, np.float64(0.0))
+    lanes = width(extras, ONE)
     for k in range(lanes):
-        beside[k] = stops[k]
-        for i in range(plan.reads):
+        extras[k] = stops[k]
+        for i in range(plan.num_extra_inputs):
             unit = first + min(k, count - 1) * step
-            beside[(1 + i) * lanes + k] = given[unit * plan.reads + i]
+            extras[(1 + i) * lanes + k] = inputs[unit * plan.num_extra_inputs + i]
 
 
 @inlined
-def report_beside(plan, scratch, units):
-    """Write the numbers that come out of a block's lanes besides; see `take_beside`."""
+def store_extras(plan, scratch, units):
+    """Write the numbers that come out of a block's lanes besides; see `load_extras`."""
     first, step, count = units
-    beside, reported = scratch.beside, pointer_to(plan.reported, np.float64(0.0))
-    lanes = width(beside, ONE)
+    extras, reported = scratch.extras, pointer_to(plan.extra_outputs, np.float64(0.0))
+    lanes = width(extras, ONE)
     for k in range(count):
-        for i in range(plan.writes):
-            reported[(first + k * step) * plan.writes + i] = beside[(1 + i) * lanes + k]
+        for i in range(plan.num_extra_outputs):
+            reported[(first + k * step) * plan.num_extra_outputs + i] = extras[(1 + i) * lanes + k]
 
 
 def run_panels(plan, places, memory, lists, start, stop, failed):
@@ -318,11 +312,11 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
             columns, step = (by, count, begin, end), 1 if is_rows else plan.chunks
             units = number + by * step, step, count
             gather_inputs(plan, places, memory, scratch, here, columns, rows)
-            take_beside(plan, scratch, here.stop, units)
+            load_extras(plan, scratch, here.stop, units)
             block = LaneBlock(
                 memory,
                 plan.plane,
-                scratch.beside,
+                scratch.extras,
                 scratch.trace,
                 (sources[0], sources[1], sources[2], sources[3], sources[4]),
                 (steps[0], steps[1], steps[2], steps[3], steps[4]),
@@ -341,7 +335,7 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
                 by,
             )
             call_at(plan.function, (view(block),))
-            report_beside(plan, scratch, units)
+            store_extras(plan, scratch, units)
             if plan.output >= 0:
                 scatter_output(plan, output, plane, here, columns, most)
         here, there = there, here

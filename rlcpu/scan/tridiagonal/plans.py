@@ -53,8 +53,8 @@ class LaneArguments(NamedTuple):
     pivoting: bool = False
     lengths: Array | None = None
     shared: Array | None = None
-    given: Array | None = None
-    reported: Array | None = None
+    extra_inputs: Array | None = None
+    extra_outputs: Array | None = None
     num_threads: int | None = None
 
 
@@ -68,11 +68,11 @@ def run(lanes: Lanes, inputs: Sequence[LaneInput], out: Array, call: LaneArgumen
         call: `cut`: how to cut systems, None for whole ones. `periodic`: whether the last equation
             is next to the first. `pivoting`: for the function. `lengths`: int64 (outer,) equations
             of each system, in rows alone; None for n. `shared`: contiguous, for all lanes.
-            `given` and `reported`: float64 (systems, chunks, numbers), see `Lanes`; the latter is
-            overwritten. `num_threads`: at most so many; None for all.
+            `extra_inputs` and `extra_outputs`: float64 (systems, chunks, numbers), see `Lanes`; the
+            latter are overwritten. `num_threads`: at most so many; None for all.
     """
     plan, arrays = plan_of(lanes, inputs, out, call).copy(), [*(i.array for i in inputs), out]
-    for name in ("lengths", "shared", "given", "reported"):
+    for name in ("lengths", "shared", "extra_inputs", "extra_outputs"):
         array = getattr(call, name)
         if array is not None:
             plan[SolvePlan._fields.index(name)] = address_of(array)
@@ -139,14 +139,14 @@ def _template(
         slices = -(-(inner - first) // room) + (first > 0)
         panels = slices * outer * chunks
     planes = lanes.planes * plane
-    scratch = size * (planes + (2 + max(lanes.reads, lanes.writes)) * full)
+    scratch = size * (planes + (2 + max(lanes.num_extra_inputs, lanes.num_extra_outputs)) * full)
     plan = SolvePlan(
         run=_panels_address(dtype.name),
         function=_block_address(lanes.function, dtype.name),
         inputs=inputs,
         output=lanes.output,
-        reads=lanes.reads,
-        writes=lanes.writes,
+        num_extra_inputs=lanes.num_extra_inputs,
+        num_extra_outputs=lanes.num_extra_outputs,
         outer=outer,
         length=n,
         inner=inner,
@@ -167,8 +167,8 @@ def _template(
         stream=streamed,
         lengths=0,
         shared=0,
-        given=0,
-        reported=0,
+        extra_inputs=0,
+        extra_outputs=0,
     )
     return np.concatenate([np.array(plan, np.int64), places.reshape(-1)])
 
@@ -180,7 +180,7 @@ def _template(
 def _block_kind(dtype: str) -> Any:
     """Return numba's type of a `LaneBlock`."""
     number, whole = types.CPointer(getattr(types, dtype)), types.int64
-    pointers = {"memory", "beside", "trace", "target"}
+    pointers = {"memory", "extras", "trace", "target"}
     fields = {name: number if name in pointers else whole for name in LaneBlock._fields}
     fields |= {"sources": types.UniTuple(whole, INPUTS), "steps": types.UniTuple(whole, INPUTS)}
     fields |= {"places": types.CPointer(whole), "starts": types.CPointer(whole)}

@@ -20,17 +20,17 @@ from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments
 @inlined
 def sums(block, start):
     """Running sums of products, from a number on; the end besides."""
-    total = blocks.given(block, 0) + start
+    total = blocks.extra_input(block, 0) + start
     for k in range(block.rows):
         blocks.prefetch_row(block, 2, k, k + 3)
         total = total + blocks.read(block, 0, k) * blocks.read(block, 1, k)
         blocks.write(total, block, k)
-    blocks.report(total, block, 0)
-    blocks.report(-total, block, 1)
+    blocks.set_extra_output(total, block, 0)
+    blocks.set_extra_output(-total, block, 1)
     return total * 0.0
 
 
-SUMS = Lanes(sums, planes=3, output=2, reads=1, writes=2)
+SUMS = Lanes(sums, planes=3, output=2, num_extra_inputs=1, num_extra_outputs=2)
 
 
 def run(x: Any, y: Any, out: Any, starts: Any, reach: int = 0, **options: Any) -> Any:
@@ -47,7 +47,7 @@ def run(x: Any, y: Any, out: Any, starts: Any, reach: int = 0, **options: Any) -
     axes = [i for i in layout.order if i != out.ndim - 1]
     numbers = np.repeat(starts.transpose(axes).reshape(-1, 1), chunks, 1)
     reported = np.full((starts.size, chunks, 2), 7.0)
-    call = call._replace(given=numbers, reported=reported)
+    call = call._replace(extra_inputs=numbers, extra_outputs=reported)
     assert plans.run(SUMS, inputs, layout.flat(target), call)
     if target is not out:
         out[...] = target
@@ -149,5 +149,5 @@ def test_large_results_are_written_past_the_caches(
 def test_lanes_that_fail() -> None:
     x = np.ones((30, 4, 1))
     x[17, 2] = np.nan
-    call = LaneArguments(given=np.zeros((30, 1)), reported=np.zeros((30, 2)))
+    call = LaneArguments(extra_inputs=np.zeros((30, 1)), extra_outputs=np.zeros((30, 2)))
     assert not plans.run(SUMS, [LaneInput(x), LaneInput(x)], np.empty_like(x), call)
