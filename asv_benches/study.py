@@ -68,7 +68,7 @@ PAIRS: dict[str, dict[str, float | None]] = {
 def make(env_id: str, algorithm: str, seed: int) -> tuple[Any, int]:
     """An agent as `rlcpu train` makes it, and how many steps it learns."""
     from rlcpu.cli.train import algorithms
-    from rlcpu.train.choice import default_steps
+    from rlcpu.train.tuned import default_steps
 
     agent = algorithms()[algorithm](env_id, seed=seed)
     return agent, default_steps(agent)
@@ -184,7 +184,7 @@ class Line(NamedTuple):
 
     def cells(self) -> tuple[str, ...]:
         """What the tables show, under `HEAD`; default is what `rlcpu train` takes."""
-        from rlcpu.train.choice import fitting
+        from rlcpu.train.tuned import fitting
 
         goals = (self.published, self.threshold)
         shown = ["-" if goal is None else f"{goal:g} {self.reaches(goal)}" for goal in goals]

@@ -28,7 +28,7 @@ import rlcpu
 from rlcpu.cli.pictures import film
 from rlcpu.cli.train import algorithms
 from rlcpu.envs.registration import registered
-from rlcpu.train.choice import default_steps, fitting
+from rlcpu.train.tuned import default_steps, fitting
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"

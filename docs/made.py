@@ -20,7 +20,7 @@ from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
 from rlcpu.envs import find  # noqa: E402
 from rlcpu.train import actor_critic, dqn, objective, pqn, sac, td3  # noqa: E402
-from rlcpu.train.config import GENERAL, GENERAL_SYMBOLS  # noqa: E402
+from rlcpu.train.tuned import GENERAL, GENERAL_SYMBOLS  # noqa: E402
 
 FILMS = "pictures"
 #: Text and background of pictures, on light and on dark pages.

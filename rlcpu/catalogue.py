@@ -20,8 +20,17 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from rlcpu.envs.dynamics import Dynamics, identity
 from rlcpu.envs.registration import find, registered
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
-from rlcpu.train.choice import REPLAY_STEPS, USUAL_STEPS, entry_of, fitting, steps_of
-from rlcpu.train.config import DEFAULTS, MUJOCO_HORIZONS, default_config, for_space
+from rlcpu.train.config import for_space
+from rlcpu.train.tuned import (
+    DEFAULTS,
+    MUJOCO_HORIZONS,
+    REPLAY_STEPS,
+    USUAL_STEPS,
+    default_config,
+    entry_of,
+    fitting,
+    steps_of,
+)
 
 AGENTS: dict[str, Any] = {
     agent.__name__.lower(): agent for agent in (PPO, PQN, DQN, SAC, TD3, DDPG)

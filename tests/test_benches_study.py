@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed pac
 from asv_benches import study  # noqa: E402
 from rlcpu.envs.registration import find, registered  # noqa: E402
 from rlcpu.train import DQN, PPO, PQN  # noqa: E402
-from rlcpu.train.choice import (  # noqa: E402
+from rlcpu.train.tuned import (  # noqa: E402
     REPLAY_STEPS,
     STEPS,
     USUAL_STEPS,

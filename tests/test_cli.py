@@ -18,7 +18,7 @@ from rlcpu import cli
 from rlcpu.cli import train as cli_train
 from rlcpu.cli.train import estimate
 from rlcpu.train import PPO, History
-from rlcpu.train.choice import STEPS
+from rlcpu.train.tuned import STEPS
 
 
 class FakeAgent:

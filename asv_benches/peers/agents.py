@@ -82,8 +82,8 @@ def learning(agent: Any, before: int, steps: int, work: float = 1.0, **options: 
 
 
 def our_ppo(env_id: str, steps: int) -> Job:
+    from asv_benches.peers.mujoco_zoo import ppo_config
     from rlcpu.train import PPO
-    from rlcpu.train.zoo import ppo_config
 
     return learning(PPO(env_id, seed=0, config=ppo_config(env_id)), steps, steps)
 
@@ -161,7 +161,7 @@ def stable_ppo(env_id: str, steps: int, kind: str) -> Job:
     """Its PPO in vector environments of one kind, with normalised rewards too."""
     from stable_baselines3.common import env_util, vec_env
 
-    from rlcpu.train.zoo import ppo_config
+    from asv_benches.peers.mujoco_zoo import ppo_config
 
     config = ppo_config(env_id)
     options = {"start_method": "fork"} if kind == "SubprocVecEnv" else {}
@@ -176,7 +176,7 @@ def stable_game_ppo() -> Job:
     from stable_baselines3.common import env_util
 
     from rlcpu.envs.registration import find
-    from rlcpu.train.config import default_config
+    from rlcpu.train.tuned import default_config
 
     register_envs()
     config = default_config(find(GAME))

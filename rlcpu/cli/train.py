@@ -47,8 +47,8 @@ def train(args: argparse.Namespace) -> int:
     """Train an agent, evaluate it greedily and report; returns the exit code."""
     from rlcpu.envs.gymnasium.env import GymnasiumEnv
     from rlcpu.envs.gymnasium.task import EnvironmentFailure
-    from rlcpu.train.choice import default_steps
     from rlcpu.train.evaluate import EndlessEpisodeError
+    from rlcpu.train.tuned import default_steps
 
     agent = make_agent(args)
     if args.steps is None:
@@ -215,7 +215,7 @@ def make_agent(args: argparse.Namespace) -> Agent:
         CommandError: the trainer refuses one of them.
     """
     from rlcpu.envs.registration import find
-    from rlcpu.train.choice import fitting
+    from rlcpu.train.tuned import fitting
 
     if args.load:
         for name in _OF_NEW_AGENTS:

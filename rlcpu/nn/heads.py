@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,49 +56,43 @@ def act_categorical(size: int, masked: bool = False, loops: bool = False) -> Cal
 
     It inverts the cumulative distribution with one uniform number; greedy takes the largest logit,
     the first of equals. `masked` makes the logits of actions that are not allowed -inf: their
-    probability is 0. Loops over actions are unrolled unless `loops`: outputs and mask may be arrays
-    then.
+    probability is 0; sums may be reordered and differ in the last bit, so that each choice checks
+    the mask. Loops over actions are unrolled unless `loops`: outputs and mask may be arrays then.
     """
     if loops:
         return _loop_masked_categorical(size) if masked else _loop_categorical(size)
-    if masked:
-        return _act_masked_categorical(size)
-    lines = ["top = logits[0]", "best = zero"]
-    for k in range(1, size):
-        lines += [f"best = i32({k}) if logits[{k}] > top else best", f"top = max(top, logits[{k}])"]
-    lines += [f"e{k} = exp(logits[{k}] - top)" for k in range(size)]
+    lines = lines_of_largest(size, masked)
+    zero = " if mask[{}] else 0.0" * masked
+    lines += [f"e{k} = exp(x{k} - top){zero.format(k)}" for k in range(size)]
     lines += ["c0 = e0"] + [f"c{k} = c{k - 1} + e{k}" for k in range(1, size)]
-    lines += [f"mass = uniforms[0] * c{size - 1}", "action = zero"]
-    lines += [f"action = i32({k + 1}) if mass >= c{k} else action" for k in range(size - 1)]
-    lines += ["action = best if greedy else action", "logit = logits[0]"]
-    lines += [f"logit = logits[{k}] if action == i32({k}) else logit" for k in range(1, size)]
+    lines += [f"mass = uniforms[0] * c{size - 1}", f"action = {'best' if masked else 'zero'}"]
+    for k in range(0 if masked else 1, size):
+        allowed, before = f"mask[{k}] and " * masked, f"c{k - 1}" if k else "0.0"
+        lines += [f"action = i32({k}) if {allowed}mass >= {before} else action"]
+    lines += ["action = best if greedy else action", "logit = x0"]
+    lines += [f"logit = x{k} if action == i32({k}) else logit" for k in range(1, size)]
     lines += [f"return action, logit - top - log(c{size - 1})"]
-    source = "def act(logits, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
-    return define(source, i32=np.int32, zero=np.int32(0), exp=math.exp, log=math.log)
+    return define_act(lines, masked, exp=math.exp, log=math.log)
 
 
-def _act_masked_categorical(size: int) -> Callable[..., Any]:
-    """Return `act_categorical` among allowed actions.
+def lines_of_largest(size: int, masked: bool) -> list[str]:
+    """Return lines that name outputs x0, x1, ..., the largest `top` and its index `best`.
 
-    Sums may be reordered and differ in the last bit, so that each choice checks the mask.
+    Those that are not allowed are `lowest`; of equals the first counts.
     """
-    lines = [f"m{k} = logits[{k}] if mask[{k}] else lowest" for k in range(size)]
-    lines += ["top = lowest", "best = zero"]
-    for k in range(size):
-        lines += [f"best = i32({k}) if m{k} > top else best", f"top = max(top, m{k})"]
-    lines += [f"e{k} = exp(m{k} - top) if mask[{k}] else 0.0" for k in range(size)]
-    lines += ["c0 = e0"] + [f"c{k} = c{k - 1} + e{k}" for k in range(1, size)]
-    lines += [f"mass = uniforms[0] * c{size - 1}", "action = best", "before = 0.0"]
-    for k in range(size):
-        lines += [f"action = i32({k}) if mask[{k}] and mass >= before else action"]
-        lines += [f"before = c{k}"]
-    lines += ["action = best if greedy else action", "logit = m0"]
-    lines += [f"logit = m{k} if action == i32({k}) else logit" for k in range(1, size)]
-    lines += [f"return action, logit - top - log(c{size - 1})"]
-    source = "def act(logits, uniforms, params, greedy, mask):"
-    source += "".join(f"\n    {line}" for line in lines)
+    other = " if mask[{}] else lowest" * masked
+    lines = [f"x{k} = outputs[{k}]{other.format(k)}" for k in range(size)]
+    lines += [f"top = {'lowest' if masked else 'x0'}", "best = zero"]
+    for k in range(0 if masked else 1, size):
+        lines += [f"best = i32({k}) if x{k} > top else best", f"top = max(top, x{k})"]
+    return lines
+
+
+def define_act(lines: Iterable[str], masked: bool = False, **namespace: Any) -> Callable[..., Any]:
+    """Return the scalar function of these lines, which acts; see above for its arguments."""
+    source = f"def act(outputs, uniforms, params, greedy{', mask' * masked}):"
     names = {"i32": np.int32, "zero": np.int32(0), "lowest": FORBIDDEN}
-    return define(source, exp=math.exp, log=math.log, **names)
+    return define("\n    ".join([source, *lines]), **names, **namespace)
 
 
 def _loop_categorical(size: int) -> Callable[..., Any]:
@@ -184,16 +178,12 @@ def _act_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
     """
     lines, first = [], 0
     for j, count in enumerate(choices):
-        logits = "".join(f"logits[{first + k}], " for k in range(count))
+        logits = "".join(f"outputs[{first + k}], " for k in range(count))
         lines.append(f"a{j}, l{j} = act{j}(({logits}), (uniforms[{j}],), params, greedy)")
         first += count
-    actions, total = (sep.join(f"{x}{j}" for j in range(len(choices))) for x, sep in _JOINED)
-    lines.append(f"return ({actions},), {total}")
-    source = "def act(logits, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
-    return define(source, **{f"act{j}": act_categorical(n) for j, n in enumerate(choices)})
-
-
-_JOINED = (("a", ", "), ("l", " + "))
+    lines.append(return_vector(len(choices)))
+    acts: dict[str, Any] = {f"act{j}": act_categorical(n) for j, n in enumerate(choices)}
+    return define_act(lines, **acts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,13 +221,17 @@ def act_gaussian(size: int) -> Callable[..., Any]:
         lines += [
             f"drawn = normal(uniforms[{2 * k}], uniforms[{2 * k + 1}])",
             f"z{k} = 0.0 if greedy else drawn",
-            f"a{k} = means[{k}] + exp(log_stds[{k}]) * z{k}",
+            f"a{k} = outputs[{k}] + exp(params[{k}]) * z{k}",
         ]
-    lines += [f"l{k} = density(z{k}, log_stds[{k}])" for k in range(size)]
+    lines += [f"l{k} = density(z{k}, params[{k}])" for k in range(size)]
+    lines += [return_vector(size)]
+    return define_act(lines, normal=standard_normal, density=log_density, exp=math.exp)
+
+
+def return_vector(size: int) -> str:
+    """Return the line that returns the action a0, a1, ... and the sum of l0, l1, ..."""
     actions = "".join(f"a{k}, " for k in range(size))
-    lines += [f"return ({actions}), {' + '.join(f'l{k}' for k in range(size))}"]
-    source = "def act(means, uniforms, log_stds, greedy):" + "".join(f"\n    {x}" for x in lines)
-    return define(source, normal=standard_normal, density=log_density, exp=math.exp)
+    return f"return ({actions}), {' + '.join(f'l{k}' for k in range(size))}"
 
 
 # ---------------------------------------------------------------- the most likely action

@@ -23,9 +23,16 @@ from rlcpu.envs.networks import check_network, shape_of, view_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.running import RunsNetworks, as_inputs
-from rlcpu.kernels.compile import define
 from rlcpu.nn.acting import Actings
-from rlcpu.nn.heads import FORBIDDEN, Head, log_density, loop_largest, standard_normal
+from rlcpu.nn.heads import (
+    Head,
+    define_act,
+    lines_of_largest,
+    log_density,
+    loop_largest,
+    return_vector,
+    standard_normal,
+)
 from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.network import Network, orthogonal
 from rlcpu.train.presets import network_of_values
@@ -90,33 +97,14 @@ def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> 
     """
     if loops:
         return _loop_epsilon_greedy(size, masked)
-    if masked:
-        return _act_masked_epsilon_greedy(size)
-    lines = ["top = values[0]", "best = zero"]
-    for k in range(1, size):
-        lines += [f"best = i32({k}) if values[{k}] > top else best", f"top = max(top, values[{k}])"]
-    lines += [
-        f"drawn = i32(uniforms[1] * {float(size)})",
+    drawn = f"drawn = i32(uniforms[1] * {float(size)})"
+    lines = [
+        *lines_of_largest(size, masked),
+        "drawn, _, _ = draw((), (), (uniforms[1],), mask)" if masked else drawn,
         "explores = (uniforms[0] < params[0]) and not greedy",
         "return (drawn if explores else best), 0.0",
     ]
-    source = "def act(values, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
-    return define(source, i32=np.int32, zero=np.int32(0))
-
-
-def _act_masked_epsilon_greedy(size: int) -> Callable[..., Any]:
-    """Act among allowed actions; draws one as `rlcpu.envs.policies.uniform_allowed`."""
-    lines = [f"v{k} = values[{k}] if mask[{k}] else lowest" for k in range(size)]
-    lines += ["top, best = lowest, zero"]
-    for k in range(size):
-        lines += [f"best = i32({k}) if v{k} > top else best", f"top = max(top, v{k})"]
-    lines += ["drawn, _, _ = draw((), (), (uniforms[1],), mask)"]
-    lines += ["explores = (uniforms[0] < params[0]) and not greedy"]
-    lines += ["return (drawn if explores else best), 0.0"]
-    source = "def act(values, uniforms, params, greedy, mask):"
-    source += "".join(f"\n    {line}" for line in lines)
-    names = {"i32": np.int32, "zero": np.int32(0), "lowest": FORBIDDEN}
-    return define(source, draw=uniform_allowed(size), **names)
+    return define_act(lines, masked, draw=uniform_allowed(size))
 
 
 def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
@@ -153,8 +141,8 @@ def act_squashed(size: int) -> Callable[..., Any]:
             f"a = 2.0 * uniforms[{2 * k}] - 1.0 if explores else a",
             f"a{k} = params[{1 + k}] + params[{1 + count + k}] * a",
         ]
-    return _define_vector(lines, count, normal=standard_normal, squashed=squashed_gaussian,
-                          bounded=bounded_log_std)  # fmt: skip
+    names: dict[str, Any] = {"squashed": squashed_gaussian, "bounded": bounded_log_std}
+    return define_act([*lines, return_vector(count)], normal=standard_normal, **names)
 
 
 @functools.cache
@@ -173,15 +161,7 @@ def act_noisy(size: int) -> Callable[..., Any]:
             f"l{k} = 0.0",
             f"a{k} = params[{2 + k}] + params[{2 + size + k}] * a",
         ]
-    return _define_vector(lines, size, normal=standard_normal, tanh=math.tanh)
-
-
-def _define_vector(lines: list[str], count: int, **namespace: Any) -> Callable[..., Any]:
-    """Return the function of these lines, which returns a0, a1, ... and the sum of l0, l1, ..."""
-    actions = "".join(f"a{k}, " for k in range(count))
-    total = " + ".join(f"l{k}" for k in range(count))
-    source = "def act(outputs, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
-    return define(f"{source}\n    return ({actions}), {total}", **namespace)
+    return define_act([*lines, return_vector(size)], normal=standard_normal, tanh=math.tanh)
 
 
 # ---------------------------------------------------------------- policies

@@ -7,41 +7,32 @@ loaded agent goes on bit for bit as the saved one would have.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import os
 import warnings
 import zipfile
 from collections.abc import Mapping
-from typing import IO, Any, ClassVar, NamedTuple, Self
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.lane import LANES, NUM_WORDS
 from rlcpu.envs.gymnasium.task import GymnasiumTask
 from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
-from rlcpu.envs.running import is_one
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.nn.export import FORMATS as FORMATS
-from rlcpu.nn.export import ExportedPolicy
 from rlcpu.nn.network import num_parameters
-from rlcpu.train.actors import check_masks
-from rlcpu.train.config import check_config, check_env, describe_unknown, signature_of
-from rlcpu.train.files import replacing
-from rlcpu.train.history import losses_type
-from rlcpu.train.normalise import RewardNormalizer
+from rlcpu.train.config import check_env
 
 Array = npt.NDArray[Any]
 #: Stands in a file for a schedule that is a function.
 _FUNCTION = "<function>"
-#: What follows from the learner's parameters while an agent learns.
 #: Parameters that settings of a file may ask for where a subclass brings other networks.
 _MOST_PARAMETERS = 2**22
+#: Arrays that follow from the learner's parameters while an agent learns.
 _OF_LEARNER = {"policy_parameters", "policy_value_parameters", "policy_log_std", "learner_copies"}
 
 
@@ -61,273 +52,7 @@ class Snapshot(NamedTuple):
     num_updates: int
 
 
-class Agent:
-    """Base of all agents: how they act, and how they get to files and back.
-
-    A class brings what it learns and acts with, `_parts`, and numbers of its own.
-    """
-
-    algorithm: ClassVar[str]
-    Config: ClassVar[Any]
-    #: Statistics of its algorithm that `history.losses` holds.
-    reported: ClassVar[tuple[str, ...]]
-    policy: Any
-    networks: Any
-    env: VectorEnv
-    config: Any
-    seed: int
-    steps: int
-    history: Any
-    returns: Any
-    rewards: RewardNormalizer
-    rng: np.random.Generator
-
-    def __init_subclass__(cls) -> None:
-        """Show the fields of the config where the class is shown, as by `help`."""
-        super().__init_subclass__()
-        if hasattr(cls, "Config"):
-            made: Any = cls
-            made.__signature__ = signature_of(cls)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of an agent that is made, where somebody will read it.
-
-        Settings are fields of `config`, which may be replaced; what follows from others when an
-        agent is made, such as networks of `hidden` layers, may not.
-        """
-        is_made = "history" in self.__dict__  # the last that a constructor sets
-        if is_made and not name.startswith("_"):
-            self._check_attribute(name, value)
-        super().__setattr__(name, value)
-
-    def _check_attribute(self, name: str, value: Any) -> None:
-        """Raise AttributeError for an attribute that an agent lacks or that nobody may set."""
-        made: Any = type(self)
-        kind, settings = made.__name__, self.Config.names()
-        if name in settings:
-            self._check_attribute("config", self.config.replace({name: value}))
-            change = f"agent.config = agent.config.replace({{{name!r}: {value!r}}})"
-            raise AttributeError(f"{name} is a field of {kind}'s config: {change}")
-        if name in ("policy", "seed"):
-            raise AttributeError(f"{name}: {kind} is made with it, make another one")
-        if name == "config":
-            check_config(self.config, value)
-        is_ours = made.__module__.startswith("rlcpu.")  # others may have more attributes
-        if is_ours and name not in _attributes(made):
-            reason = describe_unknown(name, settings, kind)
-            raise AttributeError(f"{reason}; settings are fields of its config")
-
-    def predict(
-        self,
-        observations: npt.ArrayLike | Mapping[str, npt.ArrayLike],
-        deterministic: bool = True,
-        action_masks: npt.ArrayLike | None = None,
-        *,
-        state: npt.ArrayLike | None = None,
-        starts: npt.ArrayLike | None = None,
-    ) -> Any:
-        """Return actions for observations.
-
-        Args:
-            observations: (n, observation_size), or (observation_size,) of one environment; of a
-                `Dict` a mapping of its parts.
-            deterministic: take the most likely action, or the best, in place of drawing one.
-            action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
-                actions are allowed, as `infos["action_mask"]` says; None where all are.
-            state: of an agent with memory what it remembers, (n, state_size) or (state_size,), from
-                `initial_state` or the last call.
-            starts: (n,) bools, where an episode has begun since, and nothing is remembered; None
-                for nowhere.
-
-        Returns:
-            Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
-            bounds; without the first axis for one observation. Of an agent with memory these, and
-            the state for the next call.
-
-        Raises:
-            TypeError: the environment has action masks and none are given.
-            ValueError: observations, masks or a state have another shape, a mask allows nothing,
-                or an agent with memory is given no state.
-            FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
-        """
-        masks = check_masks(self.env.dynamics, action_masks)
-        single = is_one(observations, self.policy.view)
-        if not self.state_size:
-            if state is not None or starts is not None:
-                raise ValueError(f"state, starts: {type(self).__name__} has no memory")
-            actions = self._actions_of(observations, deterministic, masks)
-            return actions[0] if single else actions
-        if state is not None and np.ndim(state) == 1 and single:
-            state = np.asarray(state)[None]
-        if starts is not None and single:
-            starts = np.atleast_1d(starts)
-        memory = state, starts
-        actions, after = self._actions_of(observations, deterministic, masks, memory)
-        return (actions[0], after[0]) if single else (actions, after)
-
-    def _actions_of(
-        self, observations: Any, greedy: bool, masks: Array | None, memory: Any = None
-    ) -> Any:
-        """Return actions for observations.
-
-        Masks (n, num_actions) are those of `check_masks`, memory the state and starts of an agent
-        that has one, whose state afterwards is returned too.
-        """
-        raise NotImplementedError
-
-    @property
-    def state_size(self) -> int:
-        """Return how many numbers it remembers of an environment to act; 0 without memory."""
-        sizes: dict[str, int] = getattr(self.policy, "state_sizes", {})
-        return sizes.get("policy", 0)
-
-    def initial_state(self, num_envs: int = 1) -> npt.NDArray[np.float32]:
-        """Return the state of an agent before episodes, zeros (num_envs, state_size)."""
-        return np.zeros((check_count("num_envs", num_envs), self.state_size), np.float32)
-
-    @functools.cached_property
-    def _no_losses(self) -> Any:
-        """Return the losses of an agent that has learnt nothing yet."""
-        kind = losses_type((*self.reported, "gradient_norm", "num_gradients"))
-        return kind._make([math.nan] * (len(kind._fields) - 1) + [0])
-
-    def _losses_of(self, report: Mapping[str, float]) -> Any:
-        """Return the losses for `history` of an update whose learner returned `report`."""
-        return self._no_losses._make(report[name] for name in self._no_losses._fields)
-
-    def _check_reported(self, learner: Any) -> None:
-        """Raise ValueError where the algorithm has no statistic of a name in `reported`."""
-        known = [name for names in learner.tape.statistics for name in names]
-        for name in self.reported:
-            if name not in known:
-                raise ValueError(
-                    f"{type(self).__name__}.reported has {name!r}: its updates have the statistics "
-                    f"{', '.join(known)}"
-                )
-
-    @classmethod
-    def _usual(cls, config: Any) -> Any:
-        """Return the tuned settings of a base class as those of a class with its own `Config`."""
-        if type(config) is cls.Config:
-            return config
-        names = cls.Config.names()
-        return cls.Config().replace({k: v for k, v in vars(config).items() if k in names})
-
-    def _rewards_of(self, rollout: Rollout) -> Array:
-        """Return the rewards (T, N) of a rollout as they are learnt, float32."""
-        if self.config.normalize_rewards:
-            self.rewards.add(rollout, self.config.gamma)
-        return self._learnt_rewards(rollout.rewards)
-
-    def _learnt_rewards(self, rewards: Array, n_step: int = 1) -> Array:
-        """Return rewards, or sums of `n_step`, as they are learnt from, float32."""
-        if self.config.normalize_rewards:
-            rewards = self.rewards.divide(rewards, n_step)
-        scale = np.float32(getattr(self.config, "reward_scale", 1.0))
-        learnt: Array = rewards.astype(np.float32, copy=False)
-        return learnt if scale == 1.0 else learnt * scale
-
-    def _parts(self) -> dict[str, Any]:
-        """Return the parts with a `state()` by name: "policy", "env", "learner" with networks."""
-        raise NotImplementedError
-
-    def _numbers(self) -> dict[str, Any]:
-        """Return further numbers of this class for files, as JSON takes them."""
-        return {}
-
-    def _take_numbers(self, numbers: dict[str, Any]) -> None:
-        """Restore the numbers of `_numbers`, which stand among others."""
-
-    def _more_arrays(self) -> dict[str, Array]:
-        """Return the arrays that a file keeps and `_arguments_of` reads."""
-        return {}
-
-    @classmethod
-    def _arguments_of(
-        cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
-    ) -> dict[str, Any]:
-        """Return the arguments for the agent of a file; takes `_more_arrays` out of its arrays."""
-        return {}
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything that the agent is to one file, a buffer too.
-
-        An older file stays whole until the new one is.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        arrays = {**state_of(self), **self._more_arrays()}
-        parts = {"format": _format(type(self)), "description": json.dumps(describe(self))}
-        with replacing(path) as file:
-            write_parts(file, {**parts, **{f"state {name}": x for name, x in arrays.items()}})
-
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy to one file that acts without this library.
-
-        It takes the actions of `predict` without drawing, from the same observations: they are
-        normalised in the file.
-
-        Args:
-            path: the ending chooses the format. ".c" is a file of C99 that includes `math.h` alone;
-                ".onnx" a model for ONNX's runtimes; ".npz" and ".json" hold arrays and a list of
-                what to compute with them, for a short reader in any language.
-
-        Raises:
-            ValueError: there is no format of this ending, or the format has no such layer.
-            OSError: it cannot be written.
-        """
-        stem, ending = os.path.splitext(os.path.basename(os.fspath(path)))
-        if ending not in FORMATS:
-            *others, last = FORMATS
-            raise ValueError(f"path={path!r}: expected a name with {', '.join(others)} or {last}")
-        dynamics = self.env.dynamics
-        title = f"A policy for {dynamics.id}, learnt by {self.algorithm} in rlcpu"
-        program = ExportedPolicy.of(title, self.policy, dynamics.num_masked > 0)
-        content = FORMATS[ending](program, stem)
-        with replacing(path) as file:
-            file.write(content)
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        env: VectorEnv | None = None,
-        num_threads: int | None = None,
-        network: Any = None,
-    ) -> Self:
-        """Return the agent of a file; it goes on exactly as the saved one would have.
-
-        Args:
-            path: what `save` wrote.
-            env: environments to go on in, for an environment that is not registered; they take
-                over the saved state.
-            num_threads: threads at most; None takes all of numba's.
-            network: the function that made the layers, if the saved agent was given one.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file is damaged or something else, or env does not fit.
-        """
-        name = os.fspath(path)
-        description, arrays = read(path, _format(cls))
-        try:
-            options = cls._arguments_of(description, arrays, num_threads)
-            config = cls.Config(**_without_functions(description["config"], name, network))
-            is_ours = cls.networks.__module__.startswith("rlcpu.")
-            is_ours &= getattr(config, "network", "mlp") == "mlp"
-            _check_sizes(find_env(description, env), config, arrays, is_ours)
-            made = make_env(description, config.num_envs, env, num_threads)
-            seed = description["seed"]
-            agent = cls(made, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
-            _restore(agent, description, arrays)
-        except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{name}: does not fit: {error}") from error
-        return agent
-
-
-def _without_functions(config: dict[str, Any], file: str, network: Any) -> dict[str, Any]:
+def without_functions(config: dict[str, Any], file: str, network: Any) -> dict[str, Any]:
     """Return the settings of a file; schedules that were functions are constant, with a warning.
 
     Raises:
@@ -349,14 +74,8 @@ def _without_functions(config: dict[str, Any], file: str, network: Any) -> dict[
     return {**config, **dict.fromkeys(functions, "constant")}
 
 
-@functools.cache
-def _attributes(kind: Any) -> set[str]:
-    """Return the names of attributes of a class, and of those that it says its objects have."""
-    declared = [vars(each).get("__annotations__", {}) for each in kind.__mro__]
-    return {*dir(kind), *(name for names in declared for name in names)}
-
-
-def _format(kind: type[Agent]) -> str:
+def format_of_class(kind: Any) -> str:
+    """Return the format of the files of a class of agents."""
     return f"rlcpu {kind.algorithm} 1"
 
 
@@ -377,13 +96,13 @@ def write_parts(file: IO[bytes], parts: Mapping[str, Any]) -> None:
         raise
 
 
-def state_of(agent: Agent) -> dict[str, Array]:
+def state_of(agent: Any) -> dict[str, Array]:
     """Return all arrays of an agent that a checkpoint keeps, to read or to write."""
     parts = {name: part.state() for name, part in agent._parts().items()}
     return {f"{part}_{name}": array for part in parts for name, array in parts[part].items()}
 
 
-def _restore(agent: Agent, description: dict[str, Any], arrays: dict[str, Array]) -> None:
+def restore(agent: Any, description: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Make a new agent the described one."""
     state = state_of(agent)
     check_fit(state, arrays)
@@ -413,13 +132,13 @@ def take_snapshot(agent: Any, arrays: dict[str, Array]) -> Snapshot:
 
 def go_back(agent: Any, snapshot: Snapshot) -> None:
     """Restore the agent from a snapshot. Interrupted, it can be called again."""
-    agent.updater.discard()
+    agent.learner.discard()
     state = state_of(agent)
     for name, source in snapshot.arrays.items():
         state[name][...] = source
     if not snapshot.arrays.keys() >= _OF_LEARNER:
-        agent.updater.write_copies()
-        agent.updater.write_networks()
+        agent.learner.write_copies()
+        agent.learner.write_networks()
     agent.steps = snapshot.steps
     agent.returns.clear()
     agent.returns.extend(snapshot.returns)
@@ -521,7 +240,7 @@ def _check_description(description: Any, arrays: dict[str, Array]) -> None:
     np.random.default_rng(0).bit_generator.state = description["rng"]
 
 
-def _check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array], is_ours: bool) -> None:
+def check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array], is_ours: bool) -> None:
     """Raise ValueError where settings would make more than the file's arrays have room for.
 
     `is_ours` tells whether the networks are those of the settings.
@@ -605,7 +324,7 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
     }
 
 
-def describe(agent: Agent) -> dict[str, Any]:
+def describe(agent: Any) -> dict[str, Any]:
     """Return an agent's description, all that is no array, as JSON takes it."""
     config = agent.config
     functions = [name for name in config.names() if callable(getattr(config, name))]

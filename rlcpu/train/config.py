@@ -1,4 +1,4 @@
-"""Hyper-parameters, checked: what all agents have in common, and PPO's with the tuned ones."""
+"""Hyper-parameters, checked: what all agents have in common, and PPO's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rlcpu.envs.dynamics import Dynamics
@@ -22,7 +21,6 @@ from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.train.choice import entry_of
 from rlcpu.train.presets import Layers, check_network_setting, fitting_network
 
 _Arguments = ParamSpec("_Arguments")
@@ -339,19 +337,10 @@ def choose_config(
 
 #: Settings that an agent is made with.
 _MADE_WITH = {
-    *(
-        "num_envs",
-        "network",
-        "hidden",
-        "activation",
-        "value",
-        "log_std_init",
-        "layer_norm",
-        "dueling",
-    ),
-    *("scale_observations", "temperature", "capacity", "replay", "n_step", "policy_delay"),
-    "learn_temperature",
-}
+    "num_envs", "network", "hidden", "activation", "value", "log_std_init", "layer_norm", "dueling",
+    "scale_observations", "temperature", "learn_temperature", "capacity", "replay", "n_step",
+    "policy_delay",
+}  # fmt: skip
 #: The same for agents with replay: their buffer holds sequences of these.
 _MADE_WITH_REPLAY = {"sequence_length", "burn_in"}
 
@@ -478,251 +467,8 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name}={value!r}: expected {' or '.join(map(repr, choices))}")
 
 
-# ---------------------------------------------------------------- by environment
-
-#: Settings by an environment's id or its family, such as "MinAtar/*": tuned on this library, or of
-#: the source that is named; `asv_benches/study.py` says what they reach, seed by seed.
-DEFAULTS: dict[str, PPOConfig] = {
-    "CartPole-v1": PPOConfig(
-        num_envs=64,
-        num_steps=32,
-        num_epochs=4,
-        minibatch_size=256,
-        learning_rate=1.5e-3,
-        gamma=0.98,
-        lambda_=0.8,
-    ),
-    "Acrobot-v1": PPOConfig(
-        num_envs=64,
-        num_steps=64,
-        num_epochs=8,
-        minibatch_size=512,
-        learning_rate=1.5e-3,
-        learning_rate_schedule="linear",
-        gamma=0.995,
-        lambda_=0.94,
-        normalize_observations=True,
-    ),
-    "Pendulum-v1": PPOConfig(
-        num_envs=16,
-        num_steps=128,
-        minibatch_size=512,
-        learning_rate=1e-3,
-        learning_rate_schedule="linear",
-        gamma=0.97,
-        reward_scale=0.1,
-    ),
-    "MountainCar-v0": PPOConfig(
-        num_envs=32,
-        num_steps=128,
-        num_epochs=8,
-        minibatch_size=1024,
-        learning_rate=2e-3,
-        lambda_=0.98,
-        normalize_observations=True,
-    ),
-    # Wide noise at first, and hardly any discounting: the reward comes only at the end.
-    "MountainCarContinuous-v0": PPOConfig(
-        num_envs=64,
-        num_steps=128,
-        num_epochs=4,
-        minibatch_size=1024,
-        learning_rate=1e-3,
-        gamma=0.9999,
-        lambda_=0.99,
-        log_std_init=1.0,
-        reward_scale=0.1,
-        normalize_observations=True,
-    ),
-}
-
-LANDER = PPOConfig(
-    num_envs=64,
-    num_steps=512,
-    num_epochs=8,
-    minibatch_size=512,
-    learning_rate=5e-4,
-    learning_rate_schedule="linear",
-    gamma=0.999,
-    lambda_=0.98,
-    entropy_coefficient=0.01,
-    reward_scale=0.02,
-    normalize_observations=True,
-)
-DEFAULTS["LunarLander-v3"] = DEFAULTS["LunarLanderContinuous-v3"] = LANDER
-
-#: gamma and lambda of MuJoCo's tasks, as rl-baselines3-zoo found them; Pusher's are the usual ones.
-MUJOCO_HORIZONS: dict[str, tuple[float, float]] = {
-    "Ant-v5": (0.99, 0.95),
-    "HalfCheetah-v5": (0.98, 0.92),
-    "Hopper-v5": (0.999, 0.99),
-    "Humanoid-v5": (0.95, 0.9),
-    "HumanoidStandup-v5": (0.99, 0.9),
-    "InvertedDoublePendulum-v5": (0.98, 0.8),
-    "InvertedPendulum-v5": (0.999, 0.9),
-    "Pusher-v5": (0.99, 0.95),
-    "Reacher-v5": (0.9, 1.0),
-    "Swimmer-v5": (0.9999, 0.95),
-    "Walker2d-v5": (0.99, 0.95),
-}
-#: All else of MuJoCo's tasks, tuned on HalfCheetah-v5.
-MUJOCO = PPOConfig(
-    num_envs=16,
-    num_steps=256,
-    minibatch_size=256,
-    learning_rate_schedule="linear",
-    log_std_init=-1.0,
-    reward_scale=0.1,
-    normalize_observations=True,
-)
-#: rl-baselines3-zoo's settings of CartPole-v1, for comparisons; learn 100,000 steps.
-ZOO_CARTPOLE = PPOConfig(
-    num_envs=8,
-    num_steps=32,
-    num_epochs=20,
-    minibatch_size=256,
-    learning_rate=1e-3,
-    learning_rate_schedule="linear",
-    clip_range=0.2,
-    clip_schedule="linear",
-    gamma=0.98,
-    lambda_=0.8,
-)
-# Angles differ by hundredths from step to step: speeds are learnt from observations that are
-# normalised, over sequences of 128 steps. With the zoo's gamma of 0.98, lambda of 0.8 and sequences
-# of 32, one seed of three stays below 200.
-DEFAULTS["CartPoleNoVel-v1"] = PPOConfig(
-    network="mingru",
-    num_envs=8,
-    num_steps=128,
-    minibatch_size=256,
-    num_epochs=10,
-    learning_rate=1e-3,
-    learning_rate_schedule="linear",
-    clip_schedule="linear",
-    normalize_observations=True,
-)
-DEFAULTS["MountainCarContinuousNoVel-v0"] = DEFAULTS["MountainCarContinuous-v0"].replace(
-    {"network": "mingru"}
-)
-# gamma and lambda are the zoo's, and so are many small steps. A layer of "mingru" adds up what it
-# sees without regard to what it remembers, and its outputs are sums of that: torques are products
-# of angles and speeds, and it stays below -700 where "gru" and "lstm" reach -220.
-DEFAULTS["PendulumNoVel-v1"] = PPOConfig(
-    network="gru",
-    num_envs=8,
-    num_steps=256,
-    sequence_length=32,
-    minibatch_size=128,
-    learning_rate=1e-3,
-    learning_rate_schedule="linear",
-    gamma=0.9,
-    normalize_observations=True,
-    normalize_rewards=True,
-)
-#: For environments that nobody has tuned.
-GENERAL = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, normalize_observations=True)
-#: The same where an observation is a choice or planes of cells. Divided by its deviation, the input
-#: of a rarely seen cell would be so large that every update of others disturbs it. Rewards are rare
-#: in such tasks: without the entropy a policy settles on one action before it has seen any.
-GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False, "entropy_coefficient": 0.01})
-# Episodes have no limit: without the entropy a policy that has fallen a few times walks into walls
-# for good. As its steps stay random, the safe way round is the better one (Sutton & Barto, 6.6).
-# Small steps at the end: after a large one the best actions of two cells may point at each other.
-DEFAULTS["CliffWalking-v1"] = GENERAL_SYMBOLS.replace(
-    {
-        "entropy_coefficient": 0.05,
-        "reward_scale": 0.1,
-        "learning_rate_schedule": "linear",
-    }
-)
-#: Of tables with many states or much chance, and of an empty room.
-TABLE = GENERAL_SYMBOLS.replace(
-    {
-        "num_epochs": 4,
-        "learning_rate": 1e-3,
-        "learning_rate_schedule": "linear",
-    }
-)
-DEFAULTS["Taxi-v4"] = TABLE.replace({"reward_scale": 0.1})
-# Until the goal is found for the first time, advantages are errors of values that nothing has been
-# learnt from. Brought to a deviation of 1, they are larger than the bonus for entropy, and some
-# seeds stop exploring before they have found it.
-UNREWARDED = TABLE.replace({"normalize_advantages": False})
-DEFAULTS["MiniGrid-Empty-8x8-v0"] = UNREWARDED
-DEFAULTS["Blackjack-v1"] = TABLE.replace({"entropy_coefficient": 0.002})
-# The best policy under gamma = 0.99 arrives less often than that under 0.995: it is in a hurry.
-DEFAULTS["FrozenLake8x8-v1"] = UNREWARDED.replace({"gamma": 0.995, "entropy_coefficient": 0.002})
-# Those of PQN's authors (purejaxql's `ppo_minatar.yaml`), but for their rate of 5e-3 and entropy of
-# 1e-4, whose values they leave to a sweep.
-DEFAULTS["MinAtar/*"] = GENERAL_SYMBOLS.replace(
-    {
-        "num_epochs": 4,
-        "minibatch_size": 1024,
-        "learning_rate": 1e-3,
-        "learning_rate_schedule": "linear",
-        "network": "conv",
-        "hidden": (128,),
-        "activation": "relu",
-    }
-)
-# The horizon is that of Craftax's authors (Craftax_Baselines, `ppo.py`). One network for policy and
-# value, and half of their epochs, learn less of a step and more of a second: after 17 seconds of a
-# CPU the return is 5.3, with their separate networks and epochs 4.0.
-DEFAULTS["Craftax-Classic-Symbolic-v1"] = GENERAL_SYMBOLS.replace(
-    {
-        "num_epochs": 2,
-        "lambda_": 0.8,
-        "learning_rate": 1e-3,
-        "learning_rate_schedule": "linear",
-        "hidden": (128, 128),
-        "value": "shared",
-    }
-)
-#: Of tasks that ask for what was seen many steps ago. A layer of "mingru" is three times as fast,
-#: but keeps no order: on POPGym/RepeatPreviousEasy-v0 it stays below 0, where "gru" reaches 1.
-MEMORY = PPOConfig(
-    num_envs=64,
-    num_steps=128,
-    num_epochs=4,
-    minibatch_size=1024,
-    learning_rate=1e-3,
-    learning_rate_schedule="linear",
-    entropy_coefficient=0.01,
-    network="gru",
-)
-DEFAULTS["POPGym/*"] = MEMORY
-# Over a corridor of 50 cells derivatives fade in a "gru": one seed of two stayed at 1.7, after a
-# million steps, where "mingru" reached 4 with five of five.
-DEFAULTS["TMaze-v0"] = MEMORY.replace({"network": "mingru", "learning_rate_schedule": "constant"})
-# Without memory the return is 0.55 after 50 seconds of a CPU and 1.9 million steps; with a "gru" of
-# 128 units it was 0.50 after 100 seconds and a million.
-DEFAULTS["MiniGrid-FourRooms-v0"] = GENERAL_SYMBOLS
-# The key, the door and the goal are far apart, and only the goal is rewarded.
-DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = GENERAL_SYMBOLS.replace(
-    {
-        "num_steps": 256,
-        "num_epochs": 4,
-        "minibatch_size": 1024,
-        "learning_rate": 1e-3,
-        "gamma": 0.995,
-        "entropy_coefficient": 0.03,
-    }
-)
-
-
 def for_space(config: Any, space: Any) -> Any:
     """Return general settings with the network that fits observations of a space."""
     network = fitting_network(space)
     has_default = getattr(config, "network", None) == "mlp"
     return config.replace({"network": network}) if has_default and network != "mlp" else config
-
-
-def default_config(dynamics: Dynamics) -> PPOConfig:
-    """Return the settings of an environment, or general ones."""
-    if dynamics.id in MUJOCO_HORIZONS:
-        gamma, lambda_ = MUJOCO_HORIZONS[dynamics.id]
-        return MUJOCO.replace({"gamma": gamma, "lambda_": lambda_})
-    space = dynamics.observation_space
-    general = GENERAL if isinstance(space, Box | Dict) else GENERAL_SYMBOLS
-    return entry_of(dynamics.id, DEFAULTS) or for_space(general, space)

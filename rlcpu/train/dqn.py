@@ -110,38 +110,21 @@ class DQNConfig(OffPolicyConfig):
     scale_observations: bool = True
 
 
+# fmt: off
 #: rl-baselines3-zoo's settings of CartPole-v1, for comparisons; learn 50,000 steps. There the
 #: target moves every 10 environment steps: it has moved whenever a round of 128 updates begins.
 #: The update equals stable-baselines3's; with these settings single seeds end far apart.
 ZOO_CARTPOLE = DQNConfig(
-    num_envs=1,
-    num_steps=256,
-    num_updates=128,
-    learning_starts=1000,
-    capacity=100_000,
-    batch_size=64,
-    learning_rate=2.3e-3,
-    tau=1.0,
-    target_period=128,
-    max_gradient_norm=10.0,
-    hidden=(256, 256),
-    double=False,
-    exploration_steps=8000,
-    exploration_final=0.04,
+    num_envs=1, num_steps=256, num_updates=128, learning_starts=1000, capacity=100_000,
+    batch_size=64, learning_rate=2.3e-3, tau=1.0, target_period=128, max_gradient_norm=10.0,
+    hidden=(256, 256), double=False, exploration_steps=8000, exploration_final=0.04,
 )
 
 
 #: What the settings tuned on this library, on two or three seeds each, have in common.
 TUNED = DQNConfig(
-    num_envs=16,
-    num_steps=8,
-    num_updates=64,
-    capacity=50_000,
-    batch_size=128,
-    learning_rate=1e-3,
-    tau=0.005,
-    max_gradient_norm=10.0,
-    hidden=(64, 64),
+    num_envs=16, num_steps=8, num_updates=64, capacity=50_000, batch_size=128, learning_rate=1e-3,
+    tau=0.005, max_gradient_norm=10.0, hidden=(64, 64),
 )
 #: Of a small table, whose observation is one of a few choices.
 TABLE = TUNED.replace({"num_updates": 32, "tau": 0.01, "exploration_steps": 10_000})
@@ -150,9 +133,7 @@ DEFAULTS: dict[str, DQNConfig] = {
     # stays there.
     "CartPole-v1": TUNED.replace(
         {
-            "n_step": 5,
-            "exploration_steps": 12_000,
-            "exploration_final": 0.02,
+            "n_step": 5, "exploration_steps": 12_000, "exploration_final": 0.02,
             "reward_scale": 0.1,
         }
     ),
@@ -162,12 +143,8 @@ DEFAULTS: dict[str, DQNConfig] = {
     # scale.
     "Acrobot-v1": TUNED.replace(
         {
-            "tau": 0.01,
-            "exploration_steps": 15_000,
-            "exploration_final": 0.11,
-            "reward_scale": 0.05,
-            "learning_rate_schedule": "linear",
-            "scale_observations": False,
+            "tau": 0.01, "exploration_steps": 15_000, "exploration_final": 0.11,
+            "reward_scale": 0.05, "learning_rate_schedule": "linear", "scale_observations": False,
         }
     ),
     # The reward comes at the end: ten steps of it at a time. A slow target keeps values of what was
@@ -179,6 +156,7 @@ DEFAULTS: dict[str, DQNConfig] = {
     # The greedy way is the shortest one, along the cliff: only exploring falls.
     "CliffWalking-v1": TABLE.replace({"reward_scale": 0.1}),
 }
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rlcpu import nn
 from rlcpu.envs.networks import MLP, NetworkPolicy
@@ -22,9 +21,6 @@ from rlcpu.nn.network import hidden_layers
 from rlcpu.nn.program import STARTS
 from rlcpu.train.config import PPOConfig
 from rlcpu.train.sequences import SampleSequences
-
-Array = npt.NDArray[Any]
-
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -126,27 +122,6 @@ class Losses(NamedTuple):
     num_gradients: int = 0
 
 
-class RolloutBatch(NamedTuple):
-    """S samples of a rollout.
-
-    Attributes:
-        observations: (S, observation_size) float32, or the ones among zeros.
-        actions: (S,) whole numbers of `Discrete`, (S, choices) of `MultiDiscrete`, or
-            (S, action_size) float32 of `Box`.
-        log_probs, advantages, targets: (S,) float32; targets are returns to learn the value from.
-        masks: (S, num_actions) bools, which actions were allowed; None where all are.
-        sequences: how they are sequences, for networks with memory; None without.
-    """
-
-    observations: Array | nn.Ones
-    actions: Array
-    log_probs: Array
-    advantages: Array
-    targets: Array
-    masks: Array | None = None
-    sequences: SampleSequences | None = None
-
-
 class Updater(nn.Learner):
     """Improves a policy and its value from batches of samples.
 
@@ -213,49 +188,38 @@ class Updater(nn.Learner):
 
     def improve(
         self,
-        batch: RolloutBatch,
+        columns: Mapping[str, Any],
         learning_rate: float,
         clip: float,
-        columns: Mapping[str, Any] | None = None,
+        sequences: SampleSequences | None = None,
     ) -> Any:
-        """Learn from a batch, and write the policy.
+        """Learn from S samples of a rollout, and write the policy.
 
         Args:
-            batch: S samples.
+            columns: "observation" (S, observation_size), or the ones among zeros; "action" (S,) of
+                a `Discrete`, (S, choices) of a `MultiDiscrete` or (S, action_size) of a `Box`;
+                "old_log_prob", "advantage" and "target", the return to learn the value from, (S,);
+                with masks "action_mask" (S, num_actions); and further ones.
             learning_rate: of this update.
             clip: half-width of the clip range in this update.
-            columns: further columns of the batch.
+            sequences: how the samples are sequences, for networks with memory.
 
         Raises:
-            FloatingPointError: see `Learner.update`.
+            KeyError, ValueError, FloatingPointError: see `Learner.update`.
         """
         config = self.config
-        arrays = {
-            **(columns or {}),
-            "observation": batch.observations,
-            "action": batch.actions,
-            "old_log_prob": batch.log_probs,
-            "advantage": batch.advantages,
-            "target": batch.targets,
-        }
-        if self.settings["choices"]:
-            _check_choices(batch.actions, self.settings["choices"])
-        if batch.masks is not None:
-            _check_allowed(batch.actions, batch.masks, self.columns["action_mask"])
-            arrays["action_mask"] = batch.masks
         options: dict[str, Any] = {"minibatch_size": config.minibatch_size}
-        if batch.sequences is not None:
-            arrays[STARTS] = batch.sequences.starts
-            options = batch.sequences.options(config.minibatch_size)
+        if sequences is not None:
+            columns = {**columns, STARTS: sequences.starts}
+            options = sequences.options(config.minibatch_size)
         changed = {} if config is self._read else vars(config)
         self._read = config
+        seen = self.policy.observation_mean, self.policy.observation_scale
         report: dict[str, Any] = self.update(
-            arrays,
+            columns,
             learning_rate=learning_rate,
             settings={**changed, "clip": clip},
-            normalise={
-                "observation": (self.policy.observation_mean, self.policy.observation_scale)
-            },
+            normalise={"observation": seen},
             shuffle=True,
             epochs=config.num_epochs,
             **options,
@@ -288,27 +252,3 @@ def networks_of(policy: Any, hidden: bool = False) -> dict[str, Any]:
         graphs = {"outputs": units >> nn.Dense(sizes[-1]), "hidden": units}
         learnt["policy"] = nn.Network(size, graphs, parameters=policy.parameters)
     return {**learnt, "log_std": policy.log_std} if policy.log_std.size else learnt
-
-
-def _check_choices(actions: Array, choices: tuple[int, ...]) -> None:
-    """Raise ValueError unless actions (S, choices) are numbers of choices."""
-    taken, counts = np.asarray(actions), np.array(choices)
-    if taken.ndim != 2 or taken.shape[1] != len(choices):
-        raise ValueError(f"actions have shape {taken.shape}: expected (S, {len(choices)})")
-    wrong = np.argwhere((taken < 0) | (taken >= counts))
-    if len(wrong):
-        i, k = wrong[0]
-        raise ValueError(f"actions[{i}, {k}]={taken[i, k]}: expected 0 to {counts[k] - 1}")
-
-
-def _check_allowed(actions: Array, masks: Array, count: int) -> None:
-    """Raise ValueError unless masks of so many actions allow those that were taken."""
-    taken, masks = np.asarray(actions).reshape(-1), np.asarray(masks)
-    if masks.shape != (len(taken), count):
-        raise ValueError(f"masks have shape {masks.shape}: expected ({len(taken)}, {count})")
-    beyond = taken[(taken < 0) | (taken >= count)]
-    if beyond.size:
-        raise ValueError(f"actions: expected 0 to {count - 1}, got {beyond[0]}")
-    forbidden = np.flatnonzero(np.take_along_axis(masks, taken[:, None].astype(int), 1)[:, 0] == 0)
-    if forbidden.size:
-        raise ValueError(f"actions[{forbidden[0]}]={taken[forbidden[0]]} is not allowed")

@@ -7,13 +7,8 @@ makes `num_updates` updates from minibatches of the buffer. An agent of its own 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import math
-import os
-from collections import deque
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
@@ -21,35 +16,27 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import replay
-from rlcpu.envs.collect import Rollout, collect
+from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.observations import each_part
-from rlcpu.envs.registration import find, make_vec
+from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
-from rlcpu.kernels.checks import check_count, check_seed
+from rlcpu.kernels.checks import check_count
 from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.program import STARTS
-from rlcpu.train import buffers, checkpoint, replayed
+from rlcpu.train import buffers, replayed
 from rlcpu.train.actors import Actor, Squashed, memory_for
-from rlcpu.train.choice import entry_of
+from rlcpu.train.agent import WINDOW, Agent, Call
 from rlcpu.train.config import (
     Schedule,
     Settings,
     at,
-    check_env,
-    check_learning,
-    check_schedule,
-    choose_config,
     for_space,
     left_of,
 )
-from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
-from rlcpu.train.history import History, LearningBar, Progress
-from rlcpu.train.interrupts import WholeRounds
-from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.precompile import describe, precompiled
+from rlcpu.train.evaluate import EndlessEpisodeError
+from rlcpu.train.history import History
 from rlcpu.train.presets import Layers
 from rlcpu.train.rounds import (
     AT_ONCE,
@@ -63,11 +50,11 @@ from rlcpu.train.rounds import (
     play,
 )
 from rlcpu.train.sequences import SampleSequences, sequences_in
+from rlcpu.train.tuned import entry_of
 
 Array = npt.NDArray[Any]
-#: Training episodes that a mean return is taken over, and episodes of a greedy evaluation; and
-#: those that are played first.
-WINDOW, FEW = 100, 10
+#: Episodes of a greedy evaluation that are played first.
+FEW = 10
 #: Environment steps between two entries of the history, and between two looks at the target.
 REPORT_STEPS, LOOK_STEPS = 500, 2000
 #: An environment with actions of each kind.
@@ -164,7 +151,7 @@ class Arguments:
     config: Settings | None = None
 
 
-class OffPolicy(checkpoint.Agent):
+class OffPolicy(Agent):
     """An agent that learns from a replay buffer; base of `DQN`, `SAC`, `TD3` and `DDPG`.
 
     `PQN` shares its methods, and learns from each rollout at once.
@@ -192,8 +179,6 @@ class OffPolicy(checkpoint.Agent):
         TypeError, ValueError: a bad argument, with its name and value.
     """
 
-    algorithm: ClassVar[str]
-    #: Kernels that an agent of usual settings needs.
     num_kernels: ClassVar[int] = 29
     Config: ClassVar[type[OffPolicyConfig]]
     #: Settings by the environment's id, or its family, such as "MinAtar/*".
@@ -201,9 +186,6 @@ class OffPolicy(checkpoint.Agent):
     config: Any
     policy: Any
     buffer: Any
-    learner: Any
-    history: History
-    ledger: Any = None
 
     def __init__(
         self,
@@ -216,35 +198,27 @@ class OffPolicy(checkpoint.Agent):
         config: Settings | None = None,
         **settings: Any,
     ) -> None:
-        seed = check_seed(seed)
-        env = check_env(env)
-        dynamics = env if isinstance(env, Dynamics) else env.dynamics
-        general = for_space(self.Config(), dynamics.observation_space)
-        usual = entry_of(dynamics.id, self.defaults) or general
-        self.config = choose_config(type(self), env, config, self._usual(usual), settings)
-        self.policy = self._make_policy(dynamics, 0)  # refuses an environment that does not fit
-        announce.expect(dynamics.id, self.num_kernels)
-        if isinstance(env, Dynamics):
-            env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
-        self.env, self.seed, self.steps = env, seed, 0
-        streams = np.random.SeedSequence(seed).generate_state(4 + env.num_envs, np.uint64)
-        env.reset(seed=streams[4:].tolist())
-        self.policy = self._make_policy(dynamics, int(streams[0]))
-        self.learner = self._make_learner(int(streams[1]), num_threads or env.num_threads)
+        weights, shuffles, _, draws = self._begin(
+            env, seed, num_threads, dtype, config, settings, 4
+        )
+        self.policy = self._make_policy(self.env.dynamics, weights)
+        self.learner = self._make_learner(shuffles, num_threads or self.env.num_threads)
         self._check_reported(self.learner)
-        self.rng = np.random.default_rng(int(streams[2]))
-        self._memories = replayed.Memories(self.learner, env.num_envs)
-        self.buffer = self._take_buffer(buffer, int(streams[3]))
-        self.normalizer = Normalizer(dynamics.observation_size)
-        self.rewards = RewardNormalizer(env.num_envs)
-        self.returns: deque[float] = deque(maxlen=WINDOW)
-        self._rollout: Rollout | None = None
+        self._memories = replayed.Memories(self.learner, self.env.num_envs)
+        self.buffer = self._take_buffer(buffer, draws)
         self._batches: dict[Any, Any] = {}
         self._is_learnt = np.zeros((0, 0), np.float32)  # of the sequences that were drawn last
         self._looked = 0
         self._remaining = 1.0
         self._read = self.config
         self.history = History()
+
+    def _default_config(self, dynamics: Dynamics) -> Any:
+        general = for_space(self.Config(), dynamics.observation_space)
+        return entry_of(dynamics.id, self.defaults) or general
+
+    def _check_fit(self, dynamics: Dynamics) -> None:
+        self.policy = self._make_policy(dynamics, 0)
 
     def __repr__(self) -> str:
         return (
@@ -370,100 +344,28 @@ class OffPolicy(checkpoint.Agent):
 
     # ------------------------------------------------------------ learning
 
-    def learn(
-        self,
-        total_steps: int | float,
-        *,
-        callback: Callable[[Progress], bool | None] | None = None,
-        target_return: float | None = None,
-        progress: bool = False,
-        num_collectors: int | None = None,
-        num_shards: int | None = None,
-        address: str | None = None,
-        replay_folder: str | os.PathLike[str] | None = None,
-        schedule: tuple[int, int] | None = None,
-    ) -> History:
-        """Collect and update until the steps are used up, the target is reached, or told to stop.
+    @property
+    def _kind(self) -> str:  # type: ignore[override]
+        return "discrete" if self.env.dynamics.is_discrete else "continuous"
 
-        Args:
-            total_steps: environment steps, rounded up to whole rounds.
-            callback: called after every 500 steps; learning stops when it returns False.
-            target_return: stop once the mean return of 100 greedy episodes reaches it, and that of
-                100 others as well. They are simulated every 2,000 steps.
-            progress: show a bar on standard error, or a line now and then where it is a file.
-            num_collectors: processes that act in environments of their own, on Ray; None acts here.
-                Each has `num_envs` environments.
-            num_shards: processes that hold the transitions then, in the place of `buffer`; None
-                for one.
-            address: of a Ray cluster; None for this machine.
-            replay_folder: where shards save what they hold, every 30 seconds, and what they go on
-                from; seen by all machines. None for nowhere.
-            schedule: total steps of the agent, over all calls, between which schedules run; None
-                for those of this call.
+    def _make_progress(self, history: History, call: Call) -> None:
+        """Run rounds for `REPORT_STEPS`, and look whether the target is reached."""
+        last = min(call.total_steps, history.steps + REPORT_STEPS)
+        advance = getattr(call.session, "advance", self._advance)
+        while history.steps < last:
+            self._remaining = left_of(call.schedule, self.steps)
+            call.rounds.run(advance, history)
+            if call.session is None and history.steps < last:
+                left = call.total_steps - history.steps
+                call.rounds.run(self._repeat, history, last, left, call.schedule)
+        history.solved = self._is_solved(call.target, history.steps >= call.total_steps)
+        self._note(history, call)
 
-        Returns:
-            What was reached; `agent.history` is the same, also while learning goes on.
-
-        Raises:
-            TypeError, ValueError: a bad argument.
-            FloatingPointError: a reward, observation or gradient is NaN or infinite; the message
-                says which. It was not learnt from.
-
-        After these, and after Ctrl-C and an exception in the callback, what was learnt is kept: the
-        agent can be evaluated and saved, and the next `learn` goes on with it. Ctrl-C waits for the
-        end of the round: what then goes on is bit for bit the run that was not interrupted. A
-        second one does not wait.
-        """
-        total_steps = check_count("total_steps", total_steps)
-        of_collectors: dict[str, Any] = {
-            "num_shards": num_shards,
-            "address": address,
-            "replay_folder": replay_folder,
-        }
-        check_learning(callback, target_return, num_collectors, **of_collectors)
-        bounds = check_schedule(schedule, self.steps, total_steps)
-        session: Any = contextlib.nullcontext()
-        if num_collectors is not None:
-            session = self._open_session(total_steps, num_collectors, **of_collectors)
-        self._read_policy()
-        self._batches.clear()  # another buffer's, if the last call had collectors, or this one has
-        history = self.history = History(losses=self._no_losses, steps_before=self.steps)
-        self._remaining = 1.0
-        start, compiled, before = clock(), announce.seconds(), self.steps
-        bar = LearningBar(self.env.dynamics.id, total_steps, target_return) if progress else None
-        kind = "discrete" if self.env.dynamics.is_discrete else "continuous"
-        ahead = precompiled(self.learner, describe(self, kind))
-        try:
-            with session as others, ahead, bar or contextlib.nullcontext(), WholeRounds() as rounds:
-                advance = getattr(others, "advance", self._advance)
-                while not history.stopped:
-                    last = min(total_steps, history.steps + REPORT_STEPS)
-                    while history.steps < last:
-                        self._remaining = left_of(bounds, self.steps)
-                        rounds.run(advance, history)
-                        if others is None and history.steps < last:
-                            left = total_steps - history.steps
-                            rounds.run(self._repeat, history, last, left, bounds)
-                    history.solved = self._is_solved(target_return, history.steps >= total_steps)
-                    history.time_total = clock() - start
-                    history.time_compile = announce.seconds() - compiled
-                    if history.solved:
-                        history.stopped = "solved"
-                    elif history.steps >= total_steps:
-                        history.stopped = "steps"
-                    history.add()
-                    if bar is not None:
-                        bar.tell(history, history.time_total)
-                    if callback is not None and callback(history) is False and not history.stopped:
-                        history.stopped = "callback"
-        except BaseException as error:
-            self.learner.discard()
-            self.learner.write_networks((0,))  # of the updates that were made
-            self._batches.clear()
-            history.steps = self.steps - before
-            history.stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
-            raise
-        return history
+    def _give_up(self, history: History) -> None:
+        self.learner.discard()
+        self.learner.write_networks((0,))  # of the updates that were made
+        self._batches.clear()
+        history.steps = self.steps - history.steps_before
 
     def _open_session(
         self,
@@ -491,8 +393,9 @@ class OffPolicy(checkpoint.Agent):
         )
 
     def _read_policy(self) -> None:
-        """Learn from the policy's present parameters: the user may have written to them."""
         self.learner.read_networks((0,))
+        self._batches.clear()  # another buffer's, if the last call had collectors, or this one has
+        self._remaining = 1.0
 
     def _advance(self, history: History) -> None:
         """Run one round: collect, store, update."""
@@ -577,10 +480,6 @@ class OffPolicy(checkpoint.Agent):
             self.steps = before
         return explorations, rates
 
-    def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
-        """Call `rlcpu.collect`; collectors in other processes take its place."""
-        return collect(*args, out=out)
-
     def _can_improve(self) -> bool:
         """Tell whether there is enough to learn from."""
         config = self.config
@@ -595,15 +494,6 @@ class OffPolicy(checkpoint.Agent):
             size: int = config.batch_size
             return size
         return sequences_in(config.batch_size, config.sequence_length)
-
-    def count(self, steps: int, returns: Array, history: History) -> None:
-        """Count steps that were made, and the returns (num_episodes,) of episodes that ended."""
-        self.returns.extend(returns.tolist())
-        self.steps += steps
-        history.steps += steps
-        history.episodes += len(returns)
-        if len(returns) or not history.episodes:
-            history.episode_return = float(np.mean(self.returns)) if self.returns else math.nan
 
     def improve(self) -> Any:
         """Make the updates of a round; returns the losses of the last ones."""
@@ -738,28 +628,13 @@ class OffPolicy(checkpoint.Agent):
 
     # ------------------------------------------------------------ acting
 
-    def _actions_of(
-        self, observations: npt.ArrayLike, greedy: bool, masks: Array | None, memory: Any = None
-    ) -> Any:
-        more, rng = () if masks is None else (masks,), None if greedy else self.rng
-        if memory is None:
-            return self.policy.actions(observations, rng, *more)
-        outputs, after = self.policy.outputs(observations, *memory)
-        return self.policy.choose(outputs, rng, *more), after
+    def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
+        return self.policy.choose(outputs, rng, *(() if masks is None else (masks,)))
 
-    def evaluate(
-        self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
-    ) -> npt.NDArray[np.float64]:
-        """Play whole new episodes; returns (num_episodes,) returns, see `rlcpu.train.evaluate`."""
-        return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
-
-    # ------------------------------------------------------------ files, see `checkpoint.Agent`
+    # ------------------------------------------------------------ files, see `Agent`
 
     def _parts(self) -> dict[str, Any]:
-        self.env.engine.carry(self.policy.mark, self.state_size)
-        parts = {"policy": self.policy, "learner": self.learner, "env": self.env.engine}
-        parts |= {"memories": self._memories} if self._memories.carried else {}
-        return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
+        return super()._parts() | ({"memories": self._memories} if self._memories.carried else {})
 
     def _numbers(self) -> dict[str, Any]:
         kind = None if self.buffer is None else type(self.buffer).__name__

@@ -6,11 +6,7 @@ leaves open (normalised advantages, no clipped values, Adam's epsilon) stable-ba
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-from collections import deque
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,39 +14,24 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from rlcpu import nn
-from rlcpu.envs.collect import Rollout, collect
+from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import MLP, NetworkPolicy, pixel_scales
-from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
-from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
 from rlcpu.train.actors import forbid, inputs_of, memory_for
-from rlcpu.train.config import (
-    PPOConfig,
-    at,
-    check_env,
-    check_learning,
-    check_schedule,
-    choose_config,
-    default_config,
-    left_of,
-    typed_by,
-)
+from rlcpu.train.agent import WINDOW, Agent, Call
+from rlcpu.train.config import PPOConfig, at, left_of, typed_by
 from rlcpu.train.evaluate import evaluate
-from rlcpu.train.history import History, LearningBar, Progress
-from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.objective import RolloutBatch, Updater, networks_of, ppo
-from rlcpu.train.precompile import describe, precompiled
+from rlcpu.train.history import History
+from rlcpu.train.objective import Updater, networks_of, ppo
 from rlcpu.train.presets import layers_of
-from rlcpu.train.sequences import SampleSequences, check_length, sequences_of
+from rlcpu.train.sequences import check_length, sequences_of
+from rlcpu.train.tuned import default_config
 
 Array = npt.NDArray[Any]
-#: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
-WINDOW = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +45,7 @@ class _Arguments(PPOConfig):
     config: PPOConfig | None = None
 
 
-class PPO(checkpoint.Agent):
+class PPO(Agent):
     """An agent that learns by proximal policy optimisation.
 
     Every field of `PPOConfig`, such as `learning_rate`, is a keyword argument too.
@@ -95,19 +76,13 @@ class PPO(checkpoint.Agent):
         2048
     """
 
-    ledger: Any = None
-
     algorithm = "PPO"
     reported: ClassVar[tuple[str, ...]] = ("policy", "value", "entropy", "kl", "clip_fraction")
-    #: Kernels that an agent of usual settings needs.
     num_kernels = 35
     Config = PPOConfig
     config: PPOConfig
     policy: NetworkPolicy
-    updater: Updater
-    normalizer: Normalizer
-    rewards: RewardNormalizer
-    history: History
+    learner: Updater
 
     @typed_by(_Arguments)
     def __init__(
@@ -121,47 +96,33 @@ class PPO(checkpoint.Agent):
         config: PPOConfig | None = None,
         **settings: Any,
     ) -> None:
-        seed = check_seed(seed)
-        env = check_env(env)
-        dynamics = env if isinstance(env, Dynamics) else env.dynamics
-        usual = self._usual(default_config(dynamics))
-        config = choose_config(type(self), env, config, usual, settings)
-        announce.expect(dynamics.id, self.num_kernels)
-        if isinstance(env, Dynamics):
-            env = make_vec(env, config.num_envs, dtype=dtype, num_threads=num_threads)
-        self.env, self.config, self.seed, self.steps = env, config, seed, 0
-        streams = np.random.SeedSequence(self.seed).generate_state(3 + env.num_envs, np.uint64)
-        env.reset(seed=streams[3:].tolist())
-        self.policy = policy = self._take_policy(policy, int(streams[0]))
+        weights, shuffles, _ = self._begin(env, seed, num_threads, dtype, config, settings, 3)
+        self.policy = policy = self._take_policy(policy, weights)
         if isinstance(policy, MLP):
             shape = {"hidden": policy.hidden, "activation": policy.activation}
             self.config = self.config.replace({**shape, "value": policy.value})
-        networks = self._act_by(self.networks(int(streams[0])))
+        networks = self._act_by(self.networks(weights))
         check_length(self.config, sum(self.policy.state_sizes.values()))
-        threads = num_threads or env.num_threads
-        masked, choices = env.dynamics.num_masked > 0, env.dynamics.choices
-        self.updater = Updater(
+        dynamics = self.env.dynamics
+        self.learner = Updater(
             self.policy,
             self.config,
-            int(streams[1]),
-            threads,
-            masked=masked,
-            choices=choices,
+            shuffles,
+            num_threads or self.env.num_threads,
+            masked=dynamics.num_masked > 0,
+            choices=dynamics.choices,
             networks=networks,
             algorithm=self.updates(),
             columns=self.column_sizes(),
             losses=type(self._no_losses),
         )
-        self._check_reported(self.updater)
-        self.normalizer = Normalizer(env.dynamics.observation_size)
-        self.rewards = RewardNormalizer(env.num_envs)
-        self.rng = np.random.default_rng(int(streams[2]))
-        self.returns: deque[float] = deque(maxlen=WINDOW)
-        self._schedule = (0, 1)
-        self._rollout: Rollout | None = None
+        self._check_reported(self.learner)
         self._before: checkpoint.Snapshot | None = None
         self._snapshot_arrays: dict[str, Array] = {}
         self.history = History()
+
+    def _default_config(self, dynamics: Dynamics) -> PPOConfig:
+        return default_config(dynamics)
 
     def __repr__(self) -> str:
         shape = repr(self.policy)
@@ -235,96 +196,26 @@ class PPO(checkpoint.Agent):
 
     # ------------------------------------------------------------ learning
 
-    def learn(
-        self,
-        total_steps: int | float,
-        *,
-        callback: Callable[[Progress], bool | None] | None = None,
-        target_return: float | None = None,
-        progress: bool = False,
-        num_collectors: int | None = None,
-        address: str | None = None,
-        schedule: tuple[int, int] | None = None,
-    ) -> History:
-        """Collect and update until the steps are used up, the target is reached, or told to stop.
+    @property
+    def _kind(self) -> str:  # type: ignore[override]
+        return self.learner.kind
 
-        Args:
-            total_steps: environment steps, rounded up to whole rollouts; schedules run over them.
-            callback: called after every rollout and its update; learning stops when it returns
-                False.
-            target_return: stop once the mean return of the last 100 training episodes has reached
-                it and that of 100 greedy episodes is above it by three standard errors.
-            progress: show a bar on standard error, or a line now and then where it is a file.
-            num_collectors: processes that act, on Ray, each with a part of the environments; None
-                acts here. The result is the same.
-            address: of a Ray cluster; None for this machine.
-            schedule: total steps of the agent, over all calls, between which schedules run; None
-                for those of this call.
+    def _read_policy(self) -> None:
+        self.policy.arrays(self.env.dynamics)  # raises where an array has another size
+        self.learner.read_policy()
 
-        Returns:
-            What was reached; `agent.history` is the same, also while learning goes on.
-
-        Raises:
-            TypeError, ValueError: a bad argument.
-            FloatingPointError: a reward, observation, loss or parameter became NaN or infinite.
-
-        After these, and after Ctrl-C and an exception in the callback, the agent is what it was
-        after its last whole update, environments included: `history` holds the curve so far, `save`
-        saves it, and the next `learn` goes on from there. Where an environment showed NaN it would
-        do so again: `agent.env.reset()` starts other episodes.
-        """
-        total_steps = check_count("total_steps", total_steps)
-        check_learning(callback, target_return, num_collectors, address=address)
-        self._schedule = check_schedule(schedule, self.steps, total_steps)
-        self._finish_going_back()
-        history = self.history = History(losses=self._no_losses, steps_before=self.steps)
-        start, compiled = clock(), announce.seconds()
-        rollout_steps = self.config.num_steps * self.env.num_envs
-        expected = -(-total_steps // rollout_steps) * rollout_steps
-        bar = LearningBar(self.env.dynamics.id, expected, target_return) if progress else None
-        others: Any = contextlib.nullcontext()
-        if num_collectors is not None:
-            from rlcpu.distributed.rollouts import RolloutSession
-
-            others = RolloutSession(self, num_collectors=num_collectors, address=address)
-        ahead = precompiled(self.updater, describe(self, self.updater.kind))
-        try:
-            with others, ahead, bar or contextlib.nullcontext():
-                # Whoever has written to the policy meanwhile goes on from there.
-                self.policy.arrays(self.env.dynamics)
-                self.updater.read_policy()
-                while not history.stopped:
-                    self._advance(history, start, total_steps, target_return)
-                    history.time_compile = announce.seconds() - compiled
-                    if bar is not None:
-                        bar.tell(history, history.time_total)
-                    if callback is not None and callback(history) is False and not history.stopped:
-                        history.stopped = "callback"
-        except BaseException as error:
-            self._finish_going_back()
-            history.stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
-            raise
-        return history
-
-    def _advance(
-        self, history: History, start: float, total_steps: int, target: float | None
-    ) -> None:
+    def _make_progress(self, history: History, call: Call) -> None:
         """Collect a rollout and learn from it: wholly, or an exception leaves what is to be undone.
 
         The snapshot takes 8 us, two thousandths of CartPole's rollout and update.
         """
         self._before = checkpoint.take_snapshot(self, self._snapshot_arrays)
         rollout = self._collect(history)
-        history.solved = self._is_solved(target)
+        history.solved = self._is_solved(call.target)
         if not history.solved:
-            self._update(rollout, left_of(self._schedule, self.steps), history)
-        history.time_total = clock() - start
-        history.add()
+            self._update(rollout, left_of(call.schedule, self.steps), history)
+        self._note(history, call)
         self._before = None
-        if history.solved:
-            history.stopped = "solved"
-        elif history.steps >= total_steps:
-            history.stopped = "steps"
 
     def _finish_going_back(self) -> None:
         """Undo an update that did not come to its end.
@@ -343,17 +234,9 @@ class PPO(checkpoint.Agent):
         rollout = self._rollout = self.collect_rollout(
             self.env, self.policy, num_steps, out=memory_for(self._rollout, num_steps)
         )
-        self.returns.extend(rollout.episode_returns.tolist())
-        self.steps += rollout.rewards.size
-        history.steps += rollout.rewards.size
-        history.episodes += len(rollout.episode_returns)
-        history.episode_return = float(np.mean(self.returns)) if self.returns else float("nan")
+        self.count(rollout.rewards.size, rollout.episode_returns, history)
         history.time_collect += clock() - start
         return rollout
-
-    def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
-        """Call `rlcpu.collect`; collectors in other processes take its place."""
-        return collect(*args, out=out)
 
     def _is_solved(self, target: float | None) -> bool:
         """Tell whether training episodes and a greedy evaluation reach the target.
@@ -370,7 +253,7 @@ class PPO(checkpoint.Agent):
     def _update(self, rollout: Rollout, remaining: float, history: History) -> None:
         """Learn from one rollout, with `remaining` of the schedules left, and note the losses."""
         start = clock()
-        config = self.config
+        config, size = self.config, rollout.rewards.size
         estimates = gae(
             self._rewards_of(rollout),
             rollout.values,
@@ -381,63 +264,31 @@ class PPO(checkpoint.Agent):
             lambda_=config.lambda_,
             final_values=rollout.final_values,
         )
-        masks = rollout.action_masks
-        batch = RolloutBatch(
-            inputs_of(rollout),
-            rollout.actions.reshape(rollout.rewards.size, *rollout.actions.shape[2:]),
-            rollout.log_probs.ravel(),
-            estimates.advantages.ravel(),
-            estimates.returns.ravel(),
-            None if masks is None else masks.reshape(rollout.rewards.size, -1),
-            None if rollout.states is None else self._sequences(rollout),
-        )
+        columns = {
+            **self.columns(rollout),
+            "observation": inputs_of(rollout),
+            "action": rollout.actions.reshape(size, *rollout.actions.shape[2:]),
+            "old_log_prob": rollout.log_probs.ravel(),
+            "advantage": estimates.advantages.ravel(),
+            "target": estimates.returns.ravel(),
+        }
+        if rollout.action_masks is not None:
+            columns["action_mask"] = rollout.action_masks.reshape(size, -1)
+        sequences = None
+        if rollout.states is not None:
+            sequences = sequences_of(rollout, self.policy, config.sequence_length)
         learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
         clip = at(config.clip_range, config.clip_schedule, remaining)
-        self.updater.config = config
-        history.losses = self.updater.improve(batch, learning_rate, clip, self.columns(rollout))
+        self.learner.config = config
+        history.losses = self.learner.improve(columns, learning_rate, clip, sequences)
         if config.normalize_observations:
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - start
 
-    def _sequences(self, rollout: Rollout) -> SampleSequences:
-        return sequences_of(rollout, self.policy, self.config.sequence_length)
-
-    def _actions_of(
-        self, observations: npt.ArrayLike, greedy: bool, masks: Array | None, memory: Any = None
-    ) -> Any:
-        self._finish_going_back()
-        if memory is None:
-            return self._draw(self.policy.outputs(observations), greedy, masks)
-        outputs, after = self.policy.outputs(observations, *memory)
-        return self._draw(outputs, greedy, masks), after
-
-    def _draw(self, outputs: Array, greedy: bool, masks: Array | None) -> Array:
-        """Return actions for outputs of the policy's network."""
+    def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
         outputs = forbid(outputs, masks)
-        if not greedy:
+        if rng is not None:
             stds = np.exp(self.policy.log_std)
-            is_choice = stds.size == 0
-            outputs = outputs + (
-                self.rng.gumbel(size=outputs.shape)
-                if is_choice
-                else self.rng.standard_normal(outputs.shape) * stds
-            )
+            noise = rng.standard_normal(outputs.shape) * stds if stds.size else None
+            outputs = outputs + (rng.gumbel(size=outputs.shape) if noise is None else noise)
         return self.policy.head.actions(outputs)
-
-    def evaluate(
-        self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
-    ) -> npt.NDArray[np.float64]:
-        """Return the returns (num_episodes,) of new episodes; see `rlcpu.train.evaluate`."""
-        self._finish_going_back()
-        return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the agent; see `rlcpu.train.checkpoint.Agent.save`."""
-        self._finish_going_back()
-        super().save(path)
-
-    def _parts(self) -> dict[str, Any]:
-        policy = self.policy
-        self.env.engine.carry(policy.mark, sum(policy.state_sizes.values()))
-        parts = {"policy": self.policy, "learner": self.updater, "env": self.env.engine}
-        return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}

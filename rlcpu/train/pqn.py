@@ -29,6 +29,7 @@ from rlcpu.envs.running import run_sequences
 from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
+from rlcpu.train.agent import Agent
 from rlcpu.train.config import Env, Schedule, Settings, check_divides, typed_by
 from rlcpu.train.off_policy import Arguments, Array, OffPolicy
 from rlcpu.train.presets import Layers
@@ -107,6 +108,7 @@ class PQNConfig(Settings):
             raise ValueError("hidden=(): expected one hidden layer at least")
 
 
+# fmt: off
 #: CleanRL's settings of CartPole-v1, for comparisons; learn 500,000 steps.
 CLEANRL_CARTPOLE = PQNConfig()
 
@@ -117,15 +119,11 @@ DEFAULTS: dict[str, PQNConfig] = {
     # Of the paper's authors (purejaxql's `pqn_minatar.yaml`), who learn for 10 million steps and
     # explore less and less for a tenth of them.
     "MinAtar/*": PQNConfig(
-        num_envs=128,
-        num_steps=32,
-        num_epochs=2,
-        learning_rate=5e-4,
-        exploration_steps=500_000,
-        network="conv",
-        hidden=(128,),
+        num_envs=128, num_steps=32, num_epochs=2, learning_rate=5e-4, exploration_steps=500_000,
+        network="conv", hidden=(128,),
     ),
 }
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,21 +185,7 @@ class PQN(OffPolicy):
         if buffer is not None:
             raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
 
-    def _open_session(
-        self,
-        total_steps: int,
-        num_collectors: int,
-        num_shards: int | None,
-        address: str | None,
-        replay_folder: Any,
-    ) -> Any:
-        """Return a session of collectors in other processes; PQN has no replay to share."""
-        from rlcpu.distributed.rollouts import RolloutSession
-
-        if num_shards is not None or replay_folder is not None:
-            options = f"num_shards={num_shards}, replay_folder={replay_folder!r}"
-            raise ValueError(f"{options}: PQN has no replay, expected num_collectors alone")
-        return RolloutSession(self, num_collectors=num_collectors, address=address)
+    _open_session = Agent._open_session  # PQN has no replay to share
 
     def _read_policy(self) -> None:
         self.learner.read_networks()

@@ -109,35 +109,22 @@ ZOO_MUJOCO = SACConfig(
     num_envs=1, num_steps=1, num_updates=1, learning_starts=10_000, capacity=1_000_000
 )  # fmt: skip
 
+# fmt: off
 #: Settings tuned on this library.
 DEFAULTS: dict[str, SACConfig] = {
     "Pendulum-v1": SACConfig(
-        num_envs=4,
-        num_updates=4,
-        learning_starts=500,
-        capacity=50_000,
-        batch_size=128,
-        learning_rate=2e-3,
-        gamma=0.95,
-        tau=0.01,
-        hidden=(64, 64),
+        num_envs=4, num_updates=4, learning_starts=500, capacity=50_000, batch_size=128,
+        learning_rate=2e-3, gamma=0.95, tau=0.01, hidden=(64, 64),
     ),
     # Few updates, of sixteen sequences each: six of them learnt less from twice as many.
     "PendulumNoVel-v1": SACConfig(
-        num_envs=4,
-        num_updates=2,
-        learning_starts=500,
-        capacity=50_000,
-        batch_size=320,
-        learning_rate=1e-3,
-        gamma=0.95,
-        tau=0.01,
-        network="gru",
-        hidden=(64, 64),
+        num_envs=4, num_updates=2, learning_starts=500, capacity=50_000, batch_size=320,
+        learning_rate=1e-3, gamma=0.95, tau=0.01, network="gru", hidden=(64, 64),
     ),
     **dict.fromkeys(MUJOCO_TASKS, ZOO_MUJOCO),
     "Swimmer-v5": ZOO_MUJOCO.replace({"gamma": 0.9999}),
 }
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True)

@@ -107,18 +107,13 @@ ZOO_PENDULUM = TD3Config(
     learning_rate=1e-3,
 )  # fmt: skip
 
+# fmt: off
 #: Settings tuned on this library.
 PENDULUM = {
-    "num_envs": 4,
-    "num_updates": 4,
-    "learning_starts": 500,
-    "capacity": 50_000,
-    "batch_size": 128,
-    "learning_rate": 2e-3,
-    "gamma": 0.95,
-    "tau": 0.01,
-    "hidden": (64, 64),
+    "num_envs": 4, "num_updates": 4, "learning_starts": 500, "capacity": 50_000, "batch_size": 128,
+    "learning_rate": 2e-3, "gamma": 0.95, "tau": 0.01, "hidden": (64, 64),
 }
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from rlcpu.policies import MLP
-from rlcpu.train.objective import RolloutBatch
+
+
+class Batch(NamedTuple):
+    """S samples of a rollout."""
+
+    observations: Any
+    actions: Any
+    log_probs: Any
+    advantages: Any
+    targets: Any
+    masks: Any = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        names = "observation", "action", "old_log_prob", "advantage", "target", "action_mask"
+        pairs = zip(names, self, strict=True)
+        return {name: array for name, array in pairs if array is not None}
 
 
 def make_policy(
@@ -39,7 +55,7 @@ def make_batch(
     seed: int = 0,
     masked: bool = False,
     choices: tuple[int, ...] = (),
-) -> RolloutBatch:
+) -> Batch:
     """Samples of which some ratios are within the clip range and some are not.
 
     With masks, some allow one action alone, the one that was taken.
@@ -60,7 +76,7 @@ def make_batch(
         actions = rng.integers(0, choices, (samples, len(choices)))
     spread = 0.2 if discrete else 0.5
     center = -np.log(choices or outputs).sum() if discrete else -1.3 * outputs
-    return RolloutBatch(
+    return Batch(
         rng.normal(0.0, 1.0, (samples, inputs)).astype(np.float32),
         actions,
         rng.normal(center, spread, samples).astype(np.float32),

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.policies import MLP
-from rlcpu.train.objective import RolloutBatch
+
+from .cases import Batch
 
 Array = npt.NDArray[Any]
 
@@ -52,7 +53,7 @@ def run_network(
 
 
 def log_prob_and_entropy(
-    heads: Array, log_std: Array, batch: RolloutBatch, choices: tuple[int, ...] = ()
+    heads: Array, log_std: Array, batch: Batch, choices: tuple[int, ...] = ()
 ) -> tuple[Array, Array]:
     actions = batch.actions
     if choices:
@@ -79,7 +80,7 @@ def normalised(advantages: Array) -> Array:
     return (values - values.mean()) / (values.std(ddof=1) + 1e-8)
 
 
-def loss(case: Case, arrays: list[Array], batch: RolloutBatch) -> float:
+def loss(case: Case, arrays: list[Array], batch: Batch) -> float:
     """The loss of a whole batch as one minibatch with normalised advantages."""
     policy = case.policy
     inputs = (batch.observations - policy.observation_mean) * policy.observation_scale
@@ -99,7 +100,7 @@ def loss(case: Case, arrays: list[Array], batch: RolloutBatch) -> float:
     return surrogate - case.entropy_coefficient * entropy.mean() + case.value_coefficient * error
 
 
-def gradient(case: Case, batch: RolloutBatch, step: float = 1e-6) -> list[Array]:
+def gradient(case: Case, batch: Batch, step: float = 1e-6) -> list[Array]:
     """Central finite differences of the loss by every parameter."""
     arrays = parameter_arrays(case.policy)
     slopes = [np.zeros_like(array) for array in arrays]

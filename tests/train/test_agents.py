@@ -334,7 +334,7 @@ def test_an_update_that_is_undone_leaves_statistics_as_they_were(
     def fail(*_: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(agent.updater, "improve", fail)
+    monkeypatch.setattr(agent.learner, "improve", fail)
     with pytest.raises(RuntimeError):
         agent.learn(128)
     monkeypatch.undo()

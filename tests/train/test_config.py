@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rlcpu.envs.registration import find
-from rlcpu.train.config import DEFAULTS, GENERAL, ZOO_CARTPOLE, PPOConfig, at, default_config
+from rlcpu.train.config import PPOConfig, at
+from rlcpu.train.tuned import DEFAULTS, GENERAL, ZOO_CARTPOLE, default_config
 
 
 @pytest.mark.parametrize(

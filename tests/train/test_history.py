@@ -16,7 +16,7 @@ import pytest
 from rlcpu.cli import main
 from rlcpu.kernels import announce
 from rlcpu.terminal import short
-from rlcpu.train import PPO, History, TensorBoard, ppo
+from rlcpu.train import PPO, History, TensorBoard
 from rlcpu.train.history import LearningBar, rounded
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
@@ -81,14 +81,14 @@ def test_returns_are_shown_with_four_significant_rounded(number: float, text: st
 
 
 def test_compiling_is_in_no_time_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = ppo.collect
+    original = PPO.collect_rollout
 
     def collect(*args: Any, **options: Any) -> Any:
         with announce.counted():
             time.sleep(0.25)
         return original(*args, **options)
 
-    monkeypatch.setattr(ppo, "collect", collect)
+    monkeypatch.setattr(PPO, "collect_rollout", collect)
     agent = PPO("CartPole-v1", **SMALL)
     start = time.perf_counter()
     history = agent.learn(256)

@@ -47,7 +47,7 @@ def everything(agent: PPO) -> dict[str, Any]:
 def assert_whole(agent: PPO) -> None:
     """The learner's parameters are the policy's, and the history tells of as many steps."""
     present = agent.policy.parameters.copy(), agent.policy.value_parameters.copy()
-    agent.updater.write_networks()
+    agent.learner.write_networks()
     np.testing.assert_array_equal(present[0], agent.policy.parameters)
     np.testing.assert_array_equal(present[1], agent.policy.value_parameters)
     assert agent.history.steps == agent.steps == 128 * len(agent.history.updates)

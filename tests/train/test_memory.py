@@ -69,7 +69,7 @@ def own_layers(space: Any) -> nn.Graph:
 
 
 def arrays_of(agent: Any) -> dict[str, np.ndarray]:
-    learner = agent.updater if isinstance(agent, PPO) else agent.learner
+    learner = agent.learner
     parts = {**agent.policy.state(), **learner.state(), **agent.env.engine.state()}
     if getattr(agent, "buffer", None) is not None and agent.buffer.can_sample():
         parts |= {

@@ -46,13 +46,13 @@ def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
     agent = rlcpu.train.PPO(env_id, num_envs=2, num_steps=8)
-    kernel = make_update(np.float32, agent.updater._kind())
-    discrete = agent.updater.policy.log_std.size == 0
+    kernel = make_update(np.float32, agent.learner._kind())
+    discrete = agent.learner.policy.log_std.size == 0
     make_updater(discrete=discrete, hidden=(1,)).compile()
     before = list(kernel.signatures)
     agent.learn(1)
     assert kernel.signatures == before
-    assert not agent.updater.is_uncompiled()
+    assert not agent.learner.is_uncompiled()
 
 
 @pytest.mark.usefixtures("nothing_cached")
@@ -62,10 +62,12 @@ def test_the_first_update_shares_the_work_with_it(discrete: bool) -> None:
     with precompile.precompiled(updater, described(updater)):
         process = updater.awaited
         assert process is not None
-        losses = updater.improve(make_batch(updater.policy, 64), 1e-3, 0.2)
+        losses = updater.improve(make_batch(updater.policy, 64).columns, 1e-3, 0.2)
         assert not updater.awaited
     assert process.returncode is not None
-    expected = make_updater(discrete=discrete).improve(make_batch(updater.policy, 64), 1e-3, 0.2)
+    expected = make_updater(discrete=discrete).improve(
+        make_batch(updater.policy, 64).columns, 1e-3, 0.2
+    )
     assert losses == expected
 
 
@@ -79,7 +81,7 @@ def test_one_that_fails_or_is_not_needed_leaves_nothing(monkeypatch: pytest.Monk
     assert updater.awaited is None
     monkeypatch.setattr(precompile, "_PROGRAM", "raise SystemExit(3)")
     with precompile.precompiled(updater, described(updater)):
-        assert updater.improve(make_batch(updater.policy, 64), 1e-3, 0.2).num_gradients > 0
+        assert updater.improve(make_batch(updater.policy, 64).columns, 1e-3, 0.2).num_gradients > 0
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with precompile.precompiled(updater, described(updater)):
         assert updater.awaited is None

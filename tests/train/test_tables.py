@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlcpu.train.config import DEFAULTS
+from rlcpu.train.tuned import DEFAULTS
 
 DOCS = Path(__file__).parents[2] / "docs" / "train.md"
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rlcpu.train.config import MUJOCO_HORIZONS, PPOConfig
+from rlcpu.train.config import PPOConfig
+from rlcpu.train.tuned import MUJOCO_HORIZONS
 
 
 class ZooSettings(NamedTuple):

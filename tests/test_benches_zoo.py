@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from asv_benches.peers.mujoco_zoo import ppo_config
 from rlcpu.envs import find
 from rlcpu.envs.tasks.mujoco import IDS
-from rlcpu.train.config import MUJOCO_HORIZONS, default_config
 from rlcpu.train.sac import DEFAULTS
-from rlcpu.train.zoo import ppo_config
+from rlcpu.train.tuned import MUJOCO_HORIZONS, default_config
 
 
 @pytest.mark.parametrize("name", IDS)

@@ -1,0 +1,557 @@
+"""Base of all agents: how they are made, learn and act, and how they get to files and back."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.collect import Rollout, collect
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.registration import make_vec
+from rlcpu.envs.running import is_one
+from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels import announce
+from rlcpu.kernels.announce import clock
+from rlcpu.kernels.checks import check_count, check_seed
+from rlcpu.nn.export import FORMATS, ExportedPolicy
+from rlcpu.train import checkpoint, precompile
+from rlcpu.train.actors import check_masks
+from rlcpu.train.config import (
+    check_config,
+    check_env,
+    check_learning,
+    check_schedule,
+    choose_config,
+    describe_unknown,
+    signature_of,
+)
+from rlcpu.train.evaluate import evaluate
+from rlcpu.train.files import replacing
+from rlcpu.train.history import History, LearningBar, Progress, losses_type
+from rlcpu.train.interrupts import WholeRounds
+from rlcpu.train.normalise import Normalizer, RewardNormalizer
+
+Array = npt.NDArray[Any]
+#: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
+WINDOW = 100
+
+
+class Call(NamedTuple):
+    """One call of `learn`.
+
+    Attributes:
+        total_steps: environment steps at most.
+        target: mean return that ends it, or None.
+        schedule: total steps of the agent between which schedules run.
+        session: processes that collect, or None.
+        rounds: runs functions that Ctrl-C does not interrupt.
+        start, compiled: the clock, and seconds of compiling, when it began.
+    """
+
+    total_steps: int
+    target: float | None
+    schedule: tuple[int, int]
+    session: Any
+    rounds: WholeRounds
+    start: float
+    compiled: float
+
+
+class Agent:
+    """Base of all agents: how they act, and how they get to files and back.
+
+    A class brings what it learns and acts with, `_parts`, and numbers of its own.
+    """
+
+    algorithm: ClassVar[str]
+    Config: ClassVar[Any]
+    #: Statistics of its algorithm that `history.losses` holds.
+    reported: ClassVar[tuple[str, ...]]
+    #: Kernels that an agent of usual settings needs.
+    num_kernels: ClassVar[int]
+    policy: Any
+    learner: Any
+    networks: Any
+    env: VectorEnv
+    config: Any
+    seed: int
+    steps: int
+    returns: deque[float]
+    rng: np.random.Generator
+    normalizer: Normalizer
+    rewards: RewardNormalizer
+    history: History
+    ledger: Any = None
+    #: Kind of its actions, see `learner_of`.
+    _kind: str
+
+    def __init_subclass__(cls) -> None:
+        """Show the fields of the config where the class is shown, as by `help`."""
+        super().__init_subclass__()
+        if hasattr(cls, "Config"):
+            made: Any = cls
+            made.__signature__ = signature_of(cls)
+
+    # ------------------------------------------------------------ a new agent
+
+    def _begin(
+        self,
+        env: Any,
+        seed: int,
+        num_threads: int | None,
+        dtype: str,
+        config: Any,
+        settings: Mapping[str, Any],
+        num_streams: int,
+    ) -> list[int]:
+        """Set environments, settings and statistics; returns the seeds of all other parts."""
+        self.seed, env = check_seed(seed), check_env(env)
+        dynamics = env if isinstance(env, Dynamics) else env.dynamics
+        usual = self._usual(self._default_config(dynamics))
+        self.config = choose_config(type(self), env, config, usual, settings)
+        self._check_fit(dynamics)
+        announce.expect(dynamics.id, self.num_kernels)
+        if isinstance(env, Dynamics):
+            env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
+        self.env, self.steps = env, 0
+        seeds = np.random.SeedSequence(self.seed).generate_state(
+            num_streams + env.num_envs, np.uint64
+        )
+        env.reset(seed=seeds[num_streams:].tolist())
+        self.rng = np.random.default_rng(int(seeds[2]))
+        self.normalizer = Normalizer(dynamics.observation_size)
+        self.rewards = RewardNormalizer(env.num_envs)
+        self.returns = deque(maxlen=WINDOW)
+        self._rollout: Rollout | None = None
+        return [int(each) for each in seeds[:num_streams]]
+
+    def _default_config(self, dynamics: Dynamics) -> Any:
+        """Return the settings of an environment, or general ones."""
+        raise NotImplementedError
+
+    def _check_fit(self, dynamics: Dynamics) -> None:
+        """Raise TypeError or ValueError where an environment does not fit the agent."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of an agent that is made, where somebody will read it.
+
+        Settings are fields of `config`, which may be replaced; what follows from others when an
+        agent is made, such as networks of `hidden` layers, may not.
+        """
+        is_made = "history" in self.__dict__  # the last that a constructor sets
+        if is_made and not name.startswith("_"):
+            self._check_attribute(name, value)
+        super().__setattr__(name, value)
+
+    def _check_attribute(self, name: str, value: Any) -> None:
+        """Raise AttributeError for an attribute that an agent lacks or that nobody may set."""
+        made: Any = type(self)
+        kind, settings = made.__name__, self.Config.names()
+        if name in settings:
+            self._check_attribute("config", self.config.replace({name: value}))
+            change = f"agent.config = agent.config.replace({{{name!r}: {value!r}}})"
+            raise AttributeError(f"{name} is a field of {kind}'s config: {change}")
+        if name in ("policy", "seed"):
+            raise AttributeError(f"{name}: {kind} is made with it, make another one")
+        if name == "config":
+            check_config(self.config, value)
+        is_ours = made.__module__.startswith("rlcpu.")  # others may have more attributes
+        if is_ours and name not in _attributes(made):
+            reason = describe_unknown(name, settings, kind)
+            raise AttributeError(f"{reason}; settings are fields of its config")
+
+    # ------------------------------------------------------------ learning
+
+    def learn(
+        self,
+        total_steps: int | float,
+        *,
+        callback: Callable[[Progress], bool | None] | None = None,
+        target_return: float | None = None,
+        progress: bool = False,
+        num_collectors: int | None = None,
+        num_shards: int | None = None,
+        address: str | None = None,
+        replay_folder: str | os.PathLike[str] | None = None,
+        schedule: tuple[int, int] | None = None,
+    ) -> History:
+        """Collect and update until the steps are used up, the target is reached, or told to stop.
+
+        Args:
+            total_steps: environment steps, rounded up to whole rollouts; schedules run over them.
+            callback: called after every rollout of `PPO` and its update, and after every 500 steps
+                of other agents; learning stops when it returns False.
+            target_return: stop once greedy episodes reach it on average. `PPO` plays 100 where the
+                last 100 training episodes have reached it, and their mean has to be above it by
+                three standard errors; others play 100, and 100 more, every 2,000 steps.
+            progress: show a bar on standard error, or a line now and then where it is a file.
+            num_collectors: processes that act, on Ray; None acts here. Those of `PPO` and `PQN`
+                share the environments, and the result is the same; those of agents with replay
+                have `num_envs` environments each.
+            num_shards: processes that hold the transitions then, in the place of `buffer`; None
+                for one.
+            address: of a Ray cluster; None for this machine.
+            replay_folder: where shards save what they hold, every 30 seconds, and what they go on
+                from; seen by all machines. None for nowhere.
+            schedule: total steps of the agent, over all calls, between which schedules run; None
+                for those of this call.
+
+        Returns:
+            What was reached; `agent.history` is the same, also while learning goes on.
+
+        Raises:
+            TypeError, ValueError: a bad argument.
+            FloatingPointError: a reward, observation, loss or gradient became NaN or infinite; the
+                message says which. It was not learnt from.
+
+        After these, and after Ctrl-C and an exception in the callback, `history` holds the curve so
+        far, the agent can be evaluated and saved, and the next `learn` goes on with it. `PPO` is
+        what it was after its last whole update, environments included: where one of them showed NaN
+        it would do so again, and `agent.env.reset()` starts other episodes. All other agents keep
+        what was learnt, and Ctrl-C waits for the end of their round, a second one does not wait.
+        What goes on is bit for bit the run that was not interrupted.
+        """
+        total_steps = check_count("total_steps", total_steps)
+        of_collectors: dict[str, Any] = {
+            "num_shards": num_shards,
+            "address": address,
+            "replay_folder": replay_folder,
+        }
+        check_learning(callback, target_return, num_collectors, **of_collectors)
+        bounds = check_schedule(schedule, self.steps, total_steps)
+        self._finish_going_back()
+        self._read_policy()
+        opened: Any = contextlib.nullcontext()
+        if num_collectors is not None:
+            opened = self._open_session(total_steps, num_collectors, **of_collectors)
+        history = self.history = History(losses=self._no_losses, steps_before=self.steps)
+        start, compiled = clock(), announce.seconds()
+        size = self.config.num_steps * self.env.num_envs
+        whole, bar = -(-total_steps // size) * size, None
+        if progress:
+            bar = LearningBar(self.env.dynamics.id, whole, target_return)
+        ahead = precompile.precompiled(self.learner, precompile.describe(self, self._kind))
+        shown: Any = bar or contextlib.nullcontext()
+        try:
+            with opened as session, ahead, shown, WholeRounds() as rounds:
+                call = Call(total_steps, target_return, bounds, session, rounds, start, compiled)
+                while not history.stopped:
+                    self._make_progress(history, call)
+                    if bar is not None:
+                        bar.tell(history, history.time_total)
+                    if callback is not None and callback(history) is False and not history.stopped:
+                        history.stopped = "callback"
+        except BaseException as error:
+            self._give_up(history)
+            history.stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+            raise
+        return history
+
+    def _open_session(
+        self,
+        total_steps: int,
+        num_collectors: int,
+        num_shards: int | None,
+        address: str | None,
+        replay_folder: Any,
+    ) -> Any:
+        """Open a context of collectors in other processes, which make the agent's rollouts."""
+        from rlcpu.distributed.rollouts import RolloutSession
+
+        if num_shards is not None or replay_folder is not None:
+            options = f"num_shards={num_shards}, replay_folder={replay_folder!r}"
+            reason = f"{self.algorithm} has no replay, expected num_collectors alone"
+            raise ValueError(f"{options}: {reason}")
+        return RolloutSession(self, num_collectors=num_collectors, address=address)
+
+    def _read_policy(self) -> None:
+        """Learn from the policy's present parameters: the user may have written to them."""
+        raise NotImplementedError
+
+    def _make_progress(self, history: History, call: Call) -> None:
+        """Collect and learn until there is something to be told, and `_note` it."""
+        raise NotImplementedError
+
+    def _note(self, history: History, call: Call) -> None:
+        """Add what was reached to the history, and say there whether learning has ended."""
+        history.time_total = clock() - call.start
+        history.time_compile = announce.seconds() - call.compiled
+        history.add()
+        if history.solved:
+            history.stopped = "solved"
+        elif history.steps >= call.total_steps:
+            history.stopped = "steps"
+
+    def _give_up(self, history: History) -> None:
+        """Leave an agent that can go on, after an exception in `learn`."""
+        self._finish_going_back()
+
+    def _finish_going_back(self) -> None:
+        """Undo what was interrupted, where an agent does so."""
+
+    def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
+        """Call `rlcpu.collect`; collectors in other processes take its place."""
+        return collect(*args, out=out)
+
+    def count(self, steps: int, returns: Array, history: History) -> None:
+        """Count steps that were made, and the returns (num_episodes,) of episodes that ended."""
+        self.returns.extend(returns.tolist())
+        self.steps += steps
+        history.steps += steps
+        history.episodes += len(returns)
+        if len(returns) or not history.episodes:
+            history.episode_return = float(np.mean(self.returns)) if self.returns else math.nan
+
+    # ------------------------------------------------------------ acting
+
+    def evaluate(
+        self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
+    ) -> npt.NDArray[np.float64]:
+        """Return the returns (num_episodes,) of new episodes; see `rlcpu.train.evaluate`."""
+        self._finish_going_back()
+        return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
+
+    def predict(
+        self,
+        observations: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+        deterministic: bool = True,
+        action_masks: npt.ArrayLike | None = None,
+        *,
+        state: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
+    ) -> Any:
+        """Return actions for observations.
+
+        Args:
+            observations: (n, observation_size), or (observation_size,) of one environment; of a
+                `Dict` a mapping of its parts.
+            deterministic: take the most likely action, or the best, in place of drawing one.
+            action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
+                actions are allowed, as `infos["action_mask"]` says; None where all are.
+            state: of an agent with memory what it remembers, (n, state_size) or (state_size,), from
+                `initial_state` or the last call.
+            starts: (n,) bools, where an episode has begun since, and nothing is remembered; None
+                for nowhere.
+
+        Returns:
+            Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
+            bounds; without the first axis for one observation. Of an agent with memory these, and
+            the state for the next call.
+
+        Raises:
+            TypeError: the environment has action masks and none are given.
+            ValueError: observations, masks or a state have another shape, a mask allows nothing,
+                or an agent with memory is given no state.
+            FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
+        """
+        masks = check_masks(self.env.dynamics, action_masks)
+        single = is_one(observations, self.policy.view)
+        if not self.state_size:
+            if state is not None or starts is not None:
+                raise ValueError(f"state, starts: {type(self).__name__} has no memory")
+            actions = self._actions_of(observations, deterministic, masks)
+            return actions[0] if single else actions
+        if state is not None and np.ndim(state) == 1 and single:
+            state = np.asarray(state)[None]
+        if starts is not None and single:
+            starts = np.atleast_1d(starts)
+        memory = state, starts
+        actions, after = self._actions_of(observations, deterministic, masks, memory)
+        return (actions[0], after[0]) if single else (actions, after)
+
+    def _actions_of(
+        self, observations: Any, greedy: bool, masks: Array | None, memory: Any = None
+    ) -> Any:
+        """Return actions for observations.
+
+        Masks (n, num_actions) are those of `check_masks`, memory the state and starts of an agent
+        that has one, whose state afterwards is returned too.
+        """
+        self._finish_going_back()
+        rng = None if greedy else self.rng
+        if memory is None:
+            return self._choose(self.policy.outputs(observations), rng, masks)
+        outputs, after = self.policy.outputs(observations, *memory)
+        return self._choose(outputs, rng, masks), after
+
+    def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
+        """Return actions for outputs of the policy's network, greedy ones without `rng`."""
+        raise NotImplementedError
+
+    @property
+    def state_size(self) -> int:
+        """Return how many numbers it remembers of an environment to act; 0 without memory."""
+        sizes: dict[str, int] = getattr(self.policy, "state_sizes", {})
+        return sizes.get("policy", 0)
+
+    def initial_state(self, num_envs: int = 1) -> npt.NDArray[np.float32]:
+        """Return the state of an agent before episodes, zeros (num_envs, state_size)."""
+        return np.zeros((check_count("num_envs", num_envs), self.state_size), np.float32)
+
+    @functools.cached_property
+    def _no_losses(self) -> Any:
+        """Return the losses of an agent that has learnt nothing yet."""
+        kind = losses_type((*self.reported, "gradient_norm", "num_gradients"))
+        return kind._make([math.nan] * (len(kind._fields) - 1) + [0])
+
+    def _losses_of(self, report: Mapping[str, float]) -> Any:
+        """Return the losses for `history` of an update whose learner returned `report`."""
+        return self._no_losses._make(report[name] for name in self._no_losses._fields)
+
+    def _check_reported(self, learner: Any) -> None:
+        """Raise ValueError where the algorithm has no statistic of a name in `reported`."""
+        known = [name for names in learner.tape.statistics for name in names]
+        for name in self.reported:
+            if name not in known:
+                raise ValueError(
+                    f"{type(self).__name__}.reported has {name!r}: its updates have the statistics "
+                    f"{', '.join(known)}"
+                )
+
+    @classmethod
+    def _usual(cls, config: Any) -> Any:
+        """Return the tuned settings of a base class as those of a class with its own `Config`."""
+        if type(config) is cls.Config:
+            return config
+        names = cls.Config.names()
+        return cls.Config().replace({k: v for k, v in vars(config).items() if k in names})
+
+    def _rewards_of(self, rollout: Rollout) -> Array:
+        """Return the rewards (T, N) of a rollout as they are learnt, float32."""
+        if self.config.normalize_rewards:
+            self.rewards.add(rollout, self.config.gamma)
+        return self._learnt_rewards(rollout.rewards)
+
+    def _learnt_rewards(self, rewards: Array, n_step: int = 1) -> Array:
+        """Return rewards, or sums of `n_step`, as they are learnt from, float32."""
+        if self.config.normalize_rewards:
+            rewards = self.rewards.divide(rewards, n_step)
+        scale = np.float32(getattr(self.config, "reward_scale", 1.0))
+        learnt: Array = rewards.astype(np.float32, copy=False)
+        return learnt if scale == 1.0 else learnt * scale
+
+    # ------------------------------------------------------------ files
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the parts with a `state()` by name, as files keep them."""
+        self.env.engine.carry(self.policy.mark, sum(self.policy.state_sizes.values()))
+        parts = {"policy": self.policy, "learner": self.learner, "env": self.env.engine}
+        return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
+
+    def _numbers(self) -> dict[str, Any]:
+        """Return further numbers of this class for files, as JSON takes them."""
+        return {}
+
+    def _take_numbers(self, numbers: dict[str, Any]) -> None:
+        """Restore the numbers of `_numbers`, which stand among others."""
+
+    def _more_arrays(self) -> dict[str, Array]:
+        """Return the arrays that a file keeps and `_arguments_of` reads."""
+        return {}
+
+    @classmethod
+    def _arguments_of(
+        cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
+    ) -> dict[str, Any]:
+        """Return the arguments for the agent of a file; takes `_more_arrays` out of its arrays."""
+        return {}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that the agent is to one file, a buffer too.
+
+        An older file stays whole until the new one is.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._finish_going_back()
+        arrays = {**checkpoint.state_of(self), **self._more_arrays()}
+        description = json.dumps(checkpoint.describe(self))
+        parts = {"format": checkpoint.format_of_class(type(self)), "description": description}
+        with replacing(path) as file:
+            checkpoint.write_parts(
+                file, {**parts, **{f"state {name}": x for name, x in arrays.items()}}
+            )
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy to one file that acts without this library.
+
+        It takes the actions of `predict` without drawing, from the same observations: they are
+        normalised in the file.
+
+        Args:
+            path: the ending chooses the format. ".c" is a file of C99 that includes `math.h` alone;
+                ".onnx" a model for ONNX's runtimes; ".npz" and ".json" hold arrays and a list of
+                what to compute with them, for a short reader in any language.
+
+        Raises:
+            ValueError: there is no format of this ending, or the format has no such layer.
+            OSError: it cannot be written.
+        """
+        stem, ending = os.path.splitext(os.path.basename(os.fspath(path)))
+        if ending not in FORMATS:
+            *others, last = FORMATS
+            raise ValueError(f"path={path!r}: expected a name with {', '.join(others)} or {last}")
+        dynamics = self.env.dynamics
+        title = f"A policy for {dynamics.id}, learnt by {self.algorithm} in rlcpu"
+        program = ExportedPolicy.of(title, self.policy, dynamics.num_masked > 0)
+        content = FORMATS[ending](program, stem)
+        with replacing(path) as file:
+            file.write(content)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        env: VectorEnv | None = None,
+        num_threads: int | None = None,
+        network: Any = None,
+    ) -> Self:
+        """Return the agent of a file; it goes on exactly as the saved one would have.
+
+        Args:
+            path: what `save` wrote.
+            env: environments to go on in, for an environment that is not registered; they take
+                over the saved state.
+            num_threads: threads at most; None takes all of numba's.
+            network: the function that made the layers, if the saved agent was given one.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is damaged or something else, or env does not fit.
+        """
+        name = os.fspath(path)
+        description, arrays = checkpoint.read(path, checkpoint.format_of_class(cls))
+        try:
+            options = cls._arguments_of(description, arrays, num_threads)
+            config = cls.Config(
+                **checkpoint.without_functions(description["config"], name, network)
+            )
+            is_ours = cls.networks.__module__.startswith("rlcpu.")
+            is_ours &= getattr(config, "network", "mlp") == "mlp"
+            dynamics = checkpoint.find_env(description, env)
+            checkpoint.check_sizes(dynamics, config, arrays, is_ours)
+            made = checkpoint.make_env(description, config.num_envs, env, num_threads)
+            seed = description["seed"]
+            agent = cls(made, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
+            checkpoint.restore(agent, description, arrays)
+        except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{name}: does not fit: {error}") from error
+        return agent
+
+
+@functools.cache
+def _attributes(kind: Any) -> set[str]:
+    """Return the names of attributes of a class, and of those that it says its objects have."""
+    declared = [vars(each).get("__annotations__", {}) for each in kind.__mro__]
+    return {*dir(kind), *(name for names in declared for name in names)}
