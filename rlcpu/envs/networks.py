@@ -16,7 +16,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import inputs_by_part, num_inputs
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
-from rlcpu.envs.running import ARRAYS, RunsNetworks, refuse_policy, run_sequences
+from rlcpu.envs.running import ARRAYS, RunsNetworks, run_sequences
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import ActCategoricals, Head
@@ -273,31 +273,10 @@ class NetworkPolicy(RunsNetworks):
             return self._run("policy", observations)[0][:, -1].copy()
         return self._run("value", observations)[0][:, 0]
 
-    def outputs(
-        self,
-        observations: npt.ArrayLike,
-        state: npt.ArrayLike | None = None,
-        starts: npt.ArrayLike | None = None,
-    ) -> Any:
-        """Return logits (n, num_actions) or means (n, action_size) for (n, observation_size).
-
-        Args:
-            observations: of n environments.
-            state: (n, state_size) of a policy with memory, from `initial_state` or the last call.
-            starts: (n,) bools, where an episode begins and nothing is remembered; None for nowhere.
-
-        Returns:
-            The outputs; of a policy with memory these, and the state afterwards.
-
-        Raises:
-            ValueError: observations or a state have another shape, or the state is missing.
-            FloatingPointError: observations, parameters or outputs are NaN or infinite.
-        """
-        if not np.isfinite(self.log_std).all():
-            refuse_policy(self, "actions that are not finite")
-        count = self.num_outputs - (self.value == "shared")
-        outputs, after = self._run("policy", observations, state, starts)
-        return (outputs[:, :count], after) if self.state_sizes["policy"] else outputs[:, :count]
+    @property
+    def _num_read(self) -> int:
+        """Return how many outputs are the head's, all but a shared value."""
+        return self.num_outputs - (self.value == "shared")
 
 
 class MLP(NetworkPolicy):

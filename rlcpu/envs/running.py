@@ -58,12 +58,47 @@ class RunsNetworks:
         """
         return np.zeros((num_envs, self.state_sizes["policy"]), np.float32)
 
+    @property
+    def _num_read(self) -> int:
+        """Return how many outputs of the network "policy" the head reads, the first ones."""
+        raise NotImplementedError
+
+    def outputs(
+        self,
+        observations: npt.ArrayLike,
+        state: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
+    ) -> Any:
+        """Return what the head reads, such as logits (n, num_actions) or means (n, action_size).
+
+        Args:
+            observations: (n, observation_size), of n environments.
+            state: (n, state_size) of a policy with memory, from `initial_state` or the last call.
+            starts: (n,) bools, where an episode begins and nothing is remembered; None for nowhere.
+
+        Returns:
+            The outputs; of a policy with memory these, and the state afterwards.
+
+        Raises:
+            ValueError: observations or a state have another shape, or the state is missing.
+            FloatingPointError: observations, parameters or outputs are NaN or infinite.
+        """
+        if not np.isfinite(getattr(self, "log_std", 0.0)).all():
+            refuse_policy(self, "actions that are not finite")
+        outputs, after = self._run("policy", observations, state, starts)
+        outputs = outputs[:, : self._num_read]
+        return (outputs, after) if self.state_sizes["policy"] else outputs
+
     def _run(
         self, name: str, observations: npt.ArrayLike, state: Any = None, starts: Any = None
     ) -> tuple[Array, Array]:
         """Return all outputs (n, any) of one of the networks, and its state (n, any) afterwards."""
         size = self.view.num_inputs
         inputs = as_inputs(observations, self.view)
+        if not np.isfinite(inputs).all():
+            place = np.argwhere(~np.isfinite(inputs))[0].tolist()
+            number = inputs[tuple(place)]
+            raise FloatingPointError(f"observations{place}={number}: expected finite numbers")
         acting = self._acting(name)
         mean, scale = self.observation_mean, self.observation_scale
         if not mean.size == scale.size == size:
@@ -75,9 +110,6 @@ class RunsNetworks:
         after, begins = check_state(state, starts, len(inputs), self.state_sizes[name])
         outputs = acting.outputs(scaled, after, begins)
         if not np.isfinite(outputs).all():
-            if np.isnan(inputs).any():
-                place = np.argwhere(np.isnan(inputs))[0].tolist()
-                raise FloatingPointError(f"observations{place}=nan: expected finite numbers")
             refuse_policy(self, "outputs that are not finite")
         return outputs, after
 

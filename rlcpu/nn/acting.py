@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numba import carray, from_dtype, types
-from numba.extending import intrinsic
 
-from rlcpu.kernels.calls import View, function_of, kind_of, make_call
+from rlcpu.kernels.calls import function_of, kind_of, make_call, make_view
 from rlcpu.kernels.compile import inline, kernel
 from rlcpu.kernels.matmul import Matrix, transpose
 from rlcpu.kernels.memory import address, aligned_zeros
@@ -116,17 +115,8 @@ _TILE = kind_of(
 )
 
 
-@intrinsic
-def job_at(typing, place):
-    """View of the `Job` at an address."""
-    view = View(_JOB)
-
-    def generate(context, builder, signature, args):
-        return builder.inttoptr(args[0], context.get_value_type(view))
-
-    return view(types.int64), generate
-
-
+#: (address) -> the view of the `Job` there, in kernels.
+job_at = make_view(_JOB)
 _call = make_call(_TILE)
 
 
@@ -327,10 +317,10 @@ class Acting:
             lanes = 1 if count == 1 else padded(count)
             tile = np.zeros((padded(inputs.shape[1]), lanes), np.float32)
             tile[: inputs.shape[1], :count] = part.T
-            made = np.empty((padded(self.made) + UNIT, lanes), np.float32)
+            rows_of_outputs = np.empty((padded(self.made) + UNIT, lanes), np.float32)
             rows = slice(begin, begin + count)
-            _run_lone(self.place, tile, made, lanes, count, memory[rows], flags[rows])
-            outputs[begin : begin + BATCH] = made[: self.made, :count].T
+            _run_lone(self.place, tile, rows_of_outputs, lanes, count, memory[rows], flags[rows])
+            outputs[begin : begin + BATCH] = rows_of_outputs[: self.made, :count].T
         return outputs
 
 
@@ -345,9 +335,9 @@ class Actings:
 
     def of(self, name: str, plan: NetworkPlan, parameters: npt.NDArray[np.float32]) -> Acting:
         """Return the network of a name, with the present parameters."""
-        made = self._made.get(name)
-        if made is None or made.plan is not plan or made.parameters is not parameters:
-            made = self._made[name] = Acting(plan, parameters)
+        acting = self._made.get(name)
+        if acting is None or acting.plan is not plan or acting.parameters is not parameters:
+            acting = self._made[name] = Acting(plan, parameters)
         else:
-            made.refresh()
-        return made
+            acting.refresh()
+        return acting

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import inline, kernel, specialise
+from rlcpu.kernels.compile import inline, kernel, outline, specialise
 
 Array = npt.NDArray[Any]
 
@@ -56,18 +56,6 @@ def adam(
 
 @functools.cache
 def make_rates(dtype: type) -> Callable[..., Rates]:
-    """Make `rates(number, learning_rate, epsilon)` of step `number`, from 1 on, in one dtype."""
-    rates_of, zero = make_rectified_rates(dtype), dtype(0)
-
-    @inline
-    def rates(number, learning_rate, epsilon):
-        return rates_of(number, learning_rate, epsilon, False, zero)
-
-    return rates
-
-
-@functools.cache
-def make_rectified_rates(dtype: type) -> Callable[..., Rates]:
     """Make `rates(number, learning_rate, epsilon, rectified, decay)`, of RAdam if rectified.
 
     AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2) has a
@@ -107,7 +95,7 @@ def make_adam(dtype: type) -> Callable[..., None]:
     """
     update = specialise(adam, dtype)
 
-    @inline
+    @outline
     def apply(parameters, gradients, first, second, factor, rates):
         for i in range(parameters.size):
             parameters[i], first[i], second[i] = update(
@@ -117,35 +105,24 @@ def make_adam(dtype: type) -> Callable[..., None]:
     return apply
 
 
-@functools.cache
-def make_sums(dtype: type) -> tuple[Callable[..., None], Callable[..., Any]]:
-    """Make `add_to(total, part)` and `square_sum(values)`, whose root is the norm of a gradient."""
-    zero = dtype(0)
-
-    @inline
-    def add_to(total, part):
-        for i in range(total.size):
-            total[i] += part[i]
-
-    @inline
-    def square_sum(values):
-        total = zero
-        for i in range(values.size):
-            total += values[i] * values[i]
-        return total
-
-    return add_to, square_sum
+@outline
+def square_sum(values):
+    """Return the sum of squares, whose root is the norm of a gradient."""
+    total = values.dtype.type(0)
+    for i in range(values.size):
+        total += values[i] * values[i]
+    return total
 
 
 @functools.cache
 def _make_kernel(dtype: type) -> Callable[..., None]:
     """Make the kernel of one step; `numbers` are its number, learning rate, epsilon and factor."""
-    apply, rates_of = make_adam(dtype), make_rates(dtype)
+    apply, rates_of, zero = make_adam(dtype), make_rates(dtype), dtype(0)
 
     @kernel
     def adam_step(parameters, gradients, first, second, numbers):
         number, learning_rate, epsilon, factor = numbers
-        rates = rates_of(number, learning_rate, epsilon)
+        rates = rates_of(number, learning_rate, epsilon, False, zero)
         apply(parameters, gradients, first, second, factor, rates)
 
     return adam_step

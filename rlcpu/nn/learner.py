@@ -16,39 +16,34 @@ from rlcpu.kernels import hooks
 from rlcpu.kernels.calls import View, kind_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.memory import aligned_zeros
+from rlcpu.kernels.random import keys, stream_seeds
+from rlcpu.kernels.threads import default_num_threads
 from rlcpu.nn import flat, instructions, passes
 from rlcpu.nn.columns import Columns, address_of, as_writable
-from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.instructions.chunk import COLUMN_RECORD, Chunk
-from rlcpu.nn.layers.kind import LayerStep, padded
 from rlcpu.nn.network import Network
 from rlcpu.nn.program import FROM_COLUMN, STARTS, NetworkSizes
+from rlcpu.nn.settings import LearnerSettings, UpdateSettings
 from rlcpu.nn.tape import Tape
 from rlcpu.nn.update import (
-    CHUNK,
     FAULT,
-    MOST_PARTS,
     NORM,
-    SLICE,
-    SLICE_RECORD,
     STEPS,
     Frame,
-    LearntLayout,
     SampleColumns,
     Space,
-    UpdateSettings,
     make_kernel,
     make_update,
     share_kind,
 )
-from rlcpu.nn.workers import LINE
+from rlcpu.nn.workers import LINE, Helpers
 
 Array = npt.NDArray[Any]
 #: Products of parameters and samples from which a second thread pays: of a minibatch, for what
 #: threads wait for each other, and of a call, for its start.
 LEAST, SHARED = 1_000_000, 4_000_000
-#: Sequences that pass networks together at least: rows of the products of a time step.
-TOGETHER = 16
+#: Updates that one thread makes alone after another process has kept it waiting for its helpers.
+ALONE = 8
 
 
 class Update(NamedTuple):
@@ -65,46 +60,7 @@ class Update(NamedTuple):
     every: int = 1
 
 
-class LearnerSettings(NamedTuple):
-    """Settings of a call of `Learner.update`.
-
-    Attributes:
-        learning_rate: of Adam; or one for each update.
-        minibatch_size: samples of a gradient step.
-        epochs: how often it goes through all samples.
-        shuffle: whether each epoch shuffles the samples; else minibatches take them as they lie.
-        max_gradient_norm: gradients of an update are scaled down to it, all networks' together.
-        epsilon: of Adam.
-        weight_decay: of AdamW (Loshchilov & Hutter 2019): parameters shrink by this times the
-            learning rate in each step.
-        rectified: step by RAdam (Liu et al. 2020), whose first thousand steps are shorter.
-        stop_above: the name of a statistic of the first update, and the mean over a minibatch above
-            which the call ends before that step.
-        target_period, tau: every so many minibatches, targets go this part of the way.
-        sequence_length: T, where samples are sequences for networks with memory: a batch has all
-            sequences of the first time step, then those of the second, and so on. Minibatches are
-            of whole sequences, and derivatives go through all time steps.
-        abreast: N, sequences that lie side by side: a batch of more than T * N samples has T time
-            steps of N sequences, then T of the next N, as a long rollout of N environments that is
-            cut into shorter sequences. None for all sequences.
-    """
-
-    learning_rate: float | Sequence[float]
-    minibatch_size: int = 256
-    epochs: int = 1
-    shuffle: bool = False
-    max_gradient_norm: float = math.inf
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    rectified: bool = False
-    stop_above: tuple[str, float] | None = None
-    target_period: int = 1
-    tau: float = 1.0
-    sequence_length: int = 1
-    abreast: int | None = None
-
-
-class Learner(FlatLearner):
+class Learner:
     """Learns by an algorithm that is plain Python, wholly in kernels.
 
     Args:
@@ -124,7 +80,6 @@ class Learner(FlatLearner):
         dtype: in which gradients and moments are computed.
 
     Attributes:
-        learnt: parameters and moments of Adam.
         counters: (2,) int64, minibatches and epochs so far.
         per_sample: by name, (S,) numbers of the last batch.
         awaited: a process that compiles the same, or None; see `rlcpu.train.precompile`.
@@ -135,6 +90,11 @@ class Learner(FlatLearner):
         arrays: float32 vectors that belong to no network, by name.
         tape: the algorithm as it was traced last.
         last_call: arguments of the last update, or None.
+        networks: in the order of `names`.
+        layout, learnt: places of all that is learnt, and the vectors; see `rlcpu.nn.flat`.
+        key: (2,) uint32 of the random stream.
+        num_workers: threads at most.
+        space: scratch memory of the last update, or None.
 
     Raises:
         TypeError, ValueError: a bad argument, or an algorithm that cannot be traced.
@@ -155,6 +115,8 @@ class Learner(FlatLearner):
     """
 
     awaited: subprocess.Popen[bytes] | None = None
+    space: Any = None
+    _made_for: tuple[int, ...] = ()
     last_call: UpdateArguments | None = None
     _compiled: Any = None
 
@@ -187,18 +149,20 @@ class Learner(FlatLearner):
         ]
         self._check_names()
         copies = {name: _copy_of(self._named[source]) for name, source in self.targets.items()}
-        self.names = [*self._named, *copies]
+        named = {**self._named, **copies}
+        self.names, self.networks, self.dtype = list(named), list(named.values()), dtype
         self._wanted = tuple(per_sample)
         self.per_sample: dict[str, Array] = {}
-        layout = self._lay_out([*self._named.values(), *copies.values()])
-        super().__init__(
-            [*self._named.values(), *copies.values()],
-            layout,
-            counters=2,
-            seed=seed,
-            num_threads=num_threads,
-            dtype=dtype,
-        )
+        learns = [each.learns or () for each in self.updates]
+        self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
+        size, copied = int(self.layout.begins[-1]), int(self.layout.copies_begins[-1])
+        sizes = size, size, size, copied
+        self.learnt: Any = flat.Learnt(*(aligned_zeros((each,), dtype) for each in sizes))
+        self.counters = np.zeros(2, np.int64)
+        self.key = keys(stream_seeds(seed, 1))[:, 0]
+        self.num_workers = num_threads or default_num_threads()
+        self._helpers, self._alone = Helpers(), 0
+        self.read_networks()
         self._trace()
 
     def _check_names(self) -> None:
@@ -225,52 +189,40 @@ class Learner(FlatLearner):
 
     # ------------------------------------------------------------ what is learnt
 
-    def _lay_out(self, networks: Sequence[Network]) -> LearntLayout:
-        """Lay out networks, targets, then arrays, and cut what updates learn into slices."""
-        plain = flat.FlatLayout.of(networks)
-        count, end = len(networks), int(plain.begins[-1])
-        self._places: dict[str, tuple[int, int]] = {}
-        for name, array in self.arrays.items():
-            self._places[name] = end, array.size
-            end += padded(array.size)
-        begins = np.append(plain.begins[:-1], [plain.begins[-1], end])
-        numbers = np.full(count, -1)
-        for name, source in self.targets.items():
-            numbers[self.names.index(source)] = self.names.index(name)
-        slices: list[tuple[int, ...]] = []
-        bounds = [0]
-        for each in self.updates:
-            for name in each.learns or ():
-                if name in self._places:
-                    place, size = self._places[name]
-                    slices.append((-1, 0, 0, 0, place, place + size))
-                else:
-                    slices += _slices_of(plain, self.names.index(name))
-            bounds.append(len(slices))
-        return LearntLayout(
-            **{**plain._asdict(), "begins": begins},
-            targets=numbers,
-            parameters=int(plain.begins[-1]),
-            slices=np.array(slices, SLICE_RECORD),
-            updates=np.array(bounds),
-        )
-
     def _pair_views(self) -> list[list[tuple[Array, Array]]]:
-        views = super()._pair_views()
-        for name, (place, size) in self._places.items():
-            ours = self.learnt.parameters[place : place + size]
-            views.append([(ours, self.arrays[name])])
+        """Pair parts of the flat vector with the arrays of networks, then with all other arrays."""
+        views = flat.pair_views(self.networks, self.learnt, self.layout)
+        views += [[(self.value_of(name), array)] for name, array in self.arrays.items()]
         return views
 
     def read_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Read the parameters of networks and arrays, be they new arrays."""
-        chosen = range(len(self.networks) + len(self.arrays)) if numbers is None else numbers
-        super().read_networks(chosen)
+        """Read the parameters of networks and arrays of these numbers, be they new arrays."""
+        self._views = self._pair_views()
+        for k in range(len(self._views)) if numbers is None else numbers:
+            for part, array in self._views[k]:
+                part[...] = array
+        self.write_copies()
 
     def write_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Write learnt parameters to networks and arrays."""
-        chosen = range(len(self.networks) + len(self.arrays)) if numbers is None else numbers
-        super().write_networks(chosen)
+        """Write learnt parameters to the networks and arrays of these numbers; None for all."""
+        for k in range(len(self._views)) if numbers is None else numbers:
+            for part, array in self._views[k]:
+                array[...] = part
+
+    def write_copies(self) -> None:
+        """Make the transposed weights of all networks anew."""
+        flat.write_copies(self.networks, self.learnt, self.layout)
+
+    def state(self) -> dict[str, Array]:
+        """Return every array that an update changes, by name, for checkpoints."""
+        return {**self.learnt._asdict(), "counters": self.counters, "key": self.key}
+
+    def discard(self) -> None:
+        """Make new arrays after an interrupted update: its threads may still write to the old."""
+        self.learnt = self.learnt._make(array.copy() for array in self.learnt)
+        self.counters = self.counters.copy()
+        self._views = self._pair_views()
+        self.space = None
 
     def value_of(self, name: str) -> Array:
         """Return the present numbers of an array that is learnt."""
@@ -372,7 +324,7 @@ class Learner(FlatLearner):
                 (sequences, state_size); targets have those of their networks. Such networks read
                 the column `starts` too: above 0 where an episode begins and nothing is remembered,
                 below 0 where no derivative goes further back, for what is there to be remembered.
-            **steps: fields of `rlcpu.nn.learner.LearnerSettings`, `learning_rate` at least.
+            **steps: fields of `rlcpu.nn.settings.LearnerSettings`, `learning_rate` at least.
 
         Returns:
             Means over the gradient steps: of each update's loss, by the name of its function, of
@@ -385,73 +337,65 @@ class Learner(FlatLearner):
             FloatingPointError: a loss or a gradient was NaN or infinite: that step was not taken,
                 earlier steps stay.
         """
-        chosen = self._check_steps(steps)
-        rates = self._rates_of(chosen.learning_rate)
-        epochs, minibatch = chosen.epochs, chosen.minibatch_size
+        chosen = LearnerSettings.of(steps)
+        rates = chosen.rates(len(self.updates), self.dtype)
         self._read_settings(settings)
         ones = self._columns.ones
         columns, references, count = self._columns.read(batch, normalise or {})
         self._is_ready &= ones == self._columns.ones
-        watched, most = self._find_watched(chosen.stop_above)
-        length = chosen.sequence_length
-        abreast = _find_abreast(count, length, chosen.abreast)
-        remembered = self._make_states(states or {}, count, length)
+        values = self._settings_of(chosen, rates, count)
+        remembered = self._make_states(states or {}, count, chosen.sequence_length)
         self._prepare()
-        minibatch = min(minibatch, count)
-        part, chunk = parts_of(minibatch, length)
-        space = self._space_for(self._make_space, count, minibatch, part, chunk)
-        real = self.dtype
-        values = UpdateSettings(
-            epochs=epochs,
-            minibatch=minibatch,
-            part=part,
-            chunk=chunk,
-            steps=length,
-            abreast=abreast,
-            is_shuffled=bool(chosen.shuffle),
+        space = self._space_for(count, values.minibatch, values.part, values.chunk)
+        outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), self.dtype)
+        self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
+        places = np.array([0 if array is None else address_of(array) for array in remembered])
+        samples = SampleColumns(count, columns, outputs, places)
+        frame = Frame(self.learnt, self.layout, self._program, samples, space, values)
+        workers, compiled = self._workers_for(values, count), self._compiled
+        self.last_call = UpdateArguments(workers, references, compiled.update, frame)
+        crew = 1 if self._alone else workers
+
+        def run(worker: int, alive: Any = (references, remembered)) -> None:
+            """Hold arrays whose addresses the kernel has, also where nobody waits for its end."""
+            compiled.kernel(compiled.update, worker, crew, *frame)
+
+        try:
+            self._helpers.run(crew, run)
+        finally:
+            self.counters[0] += int(space.report[0, self.num_sums + STEPS])
+            self.counters[1] += values.epochs
+        self._alone = ALONE if space.done[2] else max(0, self._alone - 1)
+        return self.finish(write)
+
+    def _settings_of(self, chosen: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
+        """Return the settings of a call for kernels."""
+        watched, most = chosen.watched(self.tape.statistics[0])
+        values = chosen.for_kernels(
+            count,
+            self.dtype,
             standardised=self._standardised,
             counters=self.counters,
             every=self._every,
-            period=chosen.target_period,
-            tau=real(chosen.tau),
             learning_rates=rates,
-            epsilon=real(chosen.epsilon),
-            decay=real(chosen.weight_decay),
-            is_rectified=bool(chosen.rectified),
-            max_norm=real(chosen.max_gradient_norm),
             watched=watched,
             most=most,
             key_low=self.key[0],
             key_high=self.key[1],
-            patience=self._patience(part),
+            patience=0,
         )
-        outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), real)
-        self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
-        places = np.array([0 if array is None else address_of(array) for array in remembered])
-        samples, kernel = SampleColumns(count, columns, outputs, places), self._compiled.kernel
-        update = self._compiled.update
-        alive = references, remembered
-        workers = self._workers_for(minibatch, part, epochs * -(-count // minibatch))
+        # A look at a worker takes 1.3 ns: about four times as long as the longest item, and a
+        # millisecond. A virtual machine often takes a core away for less: without it, half of
+        # PPO's updates were made by one thread.
+        return values._replace(patience=800_000 + values.part * self.learnt.parameters.size // 16)
 
-        def run(*arguments: Any, alive: Any = alive) -> None:
-            """Hold arrays whose addresses the kernel has, also where nobody waits for its end."""
-            kernel(update, *arguments)
-
-        frame = Frame(self.learnt, self.layout, self._program, samples, space, values)
-        self.last_call = UpdateArguments(workers, references, update, frame)
-        try:
-            self._run(run, workers, space, self._program, samples, space, values)
-        finally:
-            self.counters[0] += int(space.report[0, self.num_sums + STEPS])
-            self.counters[1] += epochs
-        return self.finish(write)
-
-    def _workers_for(self, minibatch: int, part: int, steps: int) -> int:
+    def _workers_for(self, values: UpdateSettings, count: int) -> int:
         """Return how many threads are worth their start, and the waiting in each step."""
-        work = minibatch * self.learnt.parameters.size
+        work = values.minibatch * self.learnt.parameters.size
+        steps = values.epochs * -(-count // values.minibatch)
         if work < LEAST or work * steps < SHARED:
             return 1
-        return min(self.num_workers, -(-minibatch // part))
+        return min(self.num_workers, -(-values.minibatch // values.part))
 
     def finish(self, write: Sequence[str] | None) -> dict[str, float]:
         """Write learnt parameters to networks and arrays; returns the report of `update`.
@@ -488,39 +432,6 @@ class Learner(FlatLearner):
             "help"
         )
 
-    def _check_steps(self, steps: dict[str, Any]) -> LearnerSettings:
-        """Return the settings of a call, after checks."""
-        if "learning_rate" not in steps:
-            raise TypeError("learning_rate: expected a number")
-        chosen = LearnerSettings(**steps)
-        for name in ("epochs", "minibatch_size", "target_period", "sequence_length"):
-            check_count(name, getattr(chosen, name))
-        if chosen.minibatch_size % chosen.sequence_length:
-            length = chosen.sequence_length
-            whole = f"expected a multiple of sequence_length={length}, for whole sequences"
-            raise ValueError(f"minibatch_size={chosen.minibatch_size}: {whole}")
-        if not 0.0 <= chosen.tau <= 1.0:
-            raise ValueError(f"tau={chosen.tau!r}: expected a number from 0 to 1")
-        return chosen
-
-    def _rates_of(self, learning_rate: float | Sequence[float]) -> Array:
-        """Return the learning rate of each update, after a check."""
-        count = len(self.updates)
-        if isinstance(learning_rate, float):
-            return np.array([learning_rate] * count, self.dtype)
-        if np.shape(learning_rate) not in ((), (count,)):
-            expected = f"a number, or {count} for as many updates"
-            raise ValueError(f"learning_rate={learning_rate!r}: expected {expected}")
-        return np.full(count, learning_rate, self.dtype)
-
-    def _find_watched(self, stop_above: tuple[str, float] | None) -> tuple[int, float]:
-        if stop_above is None:
-            return -1, math.inf
-        known = self.tape.statistics[0]
-        if stop_above[0] not in known:
-            raise ValueError(f"stop_above={stop_above!r}: expected one of {', '.join(known)}")
-        return known.index(stop_above[0]), float(stop_above[1])
-
     def _read_settings(self, settings: Mapping[str, Any] | None) -> None:
         """Take new settings, and trace the algorithm again if one that is no float changed."""
         changed = False
@@ -543,11 +454,11 @@ class Learner(FlatLearner):
         for name in states:
             if name not in self._named:
                 raise ValueError(f"states has {name!r}: expected {', '.join(self._named)}")
-        made: list[Any] = []
+        arrays: list[Any] = []
         for name, network in zip(self.names, self.networks, strict=True):
             source, size = self.targets.get(name, name), network.state_size
             if size == 0:
-                made.append(None)
+                arrays.append(None)
                 continue
             shape = count // length, size
             if source not in states:
@@ -555,8 +466,8 @@ class Learner(FlatLearner):
             array = as_writable(states[source], np.float32)
             if array.shape != shape:
                 raise ValueError(f"states[{source!r}] has shape {array.shape}: expected {shape}")
-            made.append(array)
-        return made
+            arrays.append(array)
+        return arrays
 
     def takes_ones(self, name: str) -> bool:
         """Tell whether networks add up rows of weights for the ones of a column.
@@ -579,6 +490,15 @@ class Learner(FlatLearner):
             if reads and not (len(operands) == 1 and plan.takes_ones):
                 return False
         return True
+
+    def _space_for(self, *sizes: int) -> Space:
+        """Return the scratch memory of a call, the same from call to call, with counters at 0."""
+        if self.space is None or self._made_for != sizes:
+            self.space, self._made_for = self._make_space(*sizes), sizes
+        space: Space = self.space
+        for counted in (space.claims, space.done, space.report):
+            counted[...] = 0
+        return space
 
     def _make_space(self, count: int, minibatch: int, part: int, chunk: int) -> Space:
         """Return the scratch memory of a call for so many samples."""
@@ -628,13 +548,11 @@ class Learner(FlatLearner):
     def _examples(self) -> tuple[Any, ...]:
         """Return values of the types of the kernel's last arguments."""
         real, numbers = self.dtype, np.zeros(1, np.int64)
-        reals: Any = np.zeros(1, real)
         batch = SampleColumns(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), numbers)
-        settings = UpdateSettings(
-            *(1, 1, 1, 1, 1, 1, False, numbers, numbers, numbers, 1, real(0), reals, real(0)),
-            *(real(0), False, real(0), -1, 0.0, self.key[0], self.key[1], 0),
-        )
-        return self._program, batch, self._make_space(1, 1, 32, CHUNK), settings
+        chosen = LearnerSettings(0.0)
+        settings = self._settings_of(chosen, chosen.rates(len(self.updates), real), 1)
+        space = self._make_space(1, 1, settings.part, settings.chunk)
+        return self._program, batch, space, settings
 
     def _types(self) -> tuple[Any, ...]:
         """Return numba's types of the kernel's arguments."""
@@ -642,14 +560,13 @@ class Learner(FlatLearner):
         return tuple(map(typeof, (0, 0, 1, self.learnt, self.layout, *self._examples())))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the process that compiles, and addresses, which no other process has."""
-        return {
-            **super().__getstate__(),
-            "awaited": None,
-            "_is_ready": False,
-            "_compiled": None,
-            "last_call": None,
-        }
+        """Leave out the process that compiles, scratch memory, and addresses, which are its own."""
+        left_out = "awaited", "_compiled", "last_call", "space"
+        return {**self.__dict__, **dict.fromkeys(left_out), "_views": [], "_is_ready": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._views = self._pair_views()
 
 
 class UpdateArguments(NamedTuple):
@@ -675,31 +592,6 @@ class _Compiled(NamedTuple):
     update: int
 
 
-def parts_of(minibatch: int, steps: int = 1) -> tuple[int, int]:
-    """Return the samples of a part and of a chunk, whole sequences of so many steps.
-
-    Parts are few enough to keep two cores busy, and few in all.
-    """
-    if steps == 1:
-        if minibatch <= CHUNK:
-            return max(32, -(-minibatch // 32) * 16), CHUNK
-        return CHUNK * max(1, -(-minibatch // (CHUNK * MOST_PARTS))), CHUNK
-    sequences = minibatch // steps
-    together = min(max(TOGETHER, 4 * CHUNK // steps), -(-sequences // 2))
-    chunks = -(-sequences // together)
-    return together * steps * -(-chunks // MOST_PARTS), together * steps
-
-
-def _find_abreast(count: int, length: int, abreast: Any) -> int:
-    """Return how many sequences lie side by side in a batch of so many samples, after checks."""
-    if count % length:
-        raise ValueError(f"sequence_length={length}: the batch has {count} samples")
-    sequences = count // length
-    if abreast is not None and sequences % check_count("abreast", abreast):
-        raise ValueError(f"abreast={abreast}: the batch has {sequences} sequences of {length}")
-    return abreast or sequences
-
-
 def _copy_of(each: Network) -> Network:
     other = copy.copy(each)
     other.parameters, other.free = each.parameters.copy(), np.zeros(0, np.float32)
@@ -709,19 +601,3 @@ def _copy_of(each: Network) -> Network:
 def _check_array(name: str, array: Any) -> None:
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
         raise TypeError(f"networks[{name!r}]={array!r}: expected a Network or a float32 vector")
-
-
-def _slices_of(layout: Any, k: int) -> list[tuple[int, ...]]:
-    """Return the slices of one network, see `LearntLayout`."""
-    slices: list[tuple[int, ...]] = []
-    shift = int(layout.begins[k] + layout.free[k])
-    for number, row in enumerate(layout.tables[k, : layout.steps[k]].tolist()):
-        step = LayerStep(*row)
-        if step.end == step.parameters:
-            continue
-        for first in range(0, max(step.rows, 1), SLICE):
-            last = min(first + SLICE, step.rows)
-            begin = step.parameters + first * step.columns
-            end = step.end if last == step.rows else step.parameters + last * step.columns
-            slices.append((k, number, first, last, shift + begin, shift + end))
-    return slices

@@ -165,8 +165,8 @@ class Network:
             ValueError: inputs have other names or shapes, or the state is missing or of another.
         """
         outputs, after = self._run(inputs, state, starts, 1)
-        given = self._outputs.give(outputs if self.state_size else [each[0] for each in outputs])
-        return (given, after[0]) if self.state_size else given
+        named = self._outputs.give(outputs if self.state_size else [each[0] for each in outputs])
+        return (named, after[0]) if self.state_size else named
 
     def states_along(
         self,
@@ -199,11 +199,11 @@ class Network:
         states = np.empty((last or steps + 1, count, self.state_size), self._dtype)
         packed = self.packed(is_learnt=False)
         for part, units in self._parts(steps, count):
-            made = np.empty_like(states[:, part])
+            part_states = np.empty_like(states[:, part])
             self._inputs.write(units, part, rows)
-            _run_forward(packed, units, *memory.of(part), made)
+            _run_forward(packed, units, *memory.of(part), part_states)
             self._outputs.read(units, part, outputs)
-            states[:, part] = made
+            states[:, part] = part_states
         return outputs, states
 
     def gradients(

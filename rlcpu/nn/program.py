@@ -14,7 +14,8 @@ import numpy as np
 #: the first; of "take", "argmax", "entropy" and "sum" `a_step` counts the rows they read.
 #: `a_gradient` and `b_gradient` say whether derivatives by a and b are wanted. `index` is the
 #: number of a column, constant, application, function, sum or stream of random numbers, or place
-#: of a parameter. "each" reads its operands: `a` is the first, `b` counts arguments, `c` results.
+#: of a parameter. "each" reads its operands: `a` is the first, `b` counts arguments, `c` results;
+#: of "add" `c` is 1, or -1 for a difference.
 INSTRUCTION = np.dtype(
     [
         (name, np.int64)

@@ -392,15 +392,15 @@ class Tape:
         number = list(self.columns).index(STARTS)
         return self.read_column(Column(self, STARTS, number, 1)).place
 
-    def combine(self, kind: str, left: Any, right: Any) -> Tensor:
-        """Return a sum, difference or product, number by number."""
+    def combine(self, kind: str, left: Any, right: Any, sign: int = 1) -> Tensor:
+        """Return a sum, difference (of sign -1) or product, number by number."""
         a, b = self.tensor(left), self.tensor(right)
         width = self._common_width(a, b)
         common = a.is_common and b.is_common
         out = self.new(width, a.has_gradient or b.has_gradient, is_common=common)
         self.write(
             kind, out, arguments=(a, b), a=a.place, a_step=a.width > 1, a_gradient=a.has_gradient,
-            b=b.place, b_step=b.width > 1, b_gradient=b.has_gradient,
+            b=b.place, b_step=b.width > 1, b_gradient=b.has_gradient, c=sign,
         )  # fmt: skip
         return out
 
@@ -424,9 +424,9 @@ class Tape:
         tensors = [self.tensor(value) for value in arguments]
         width = self._common_width(*tensors)
         gradients = tuple(tensor.has_gradient for tensor in tensors)
-        made = Function(function, gradients, results)
-        if made not in self.functions:
-            self.functions.append(made)
+        scalar = Function(function, gradients, results)
+        if scalar not in self.functions:
+            self.functions.append(scalar)
         common = all(tensor.is_common for tensor in tensors)
         outs = [self.new(width, any(gradients), is_common=common) for _ in range(max(results, 1))]
         slopes = [[self.new(width, False) for _ in range(sum(gradients))] for _ in outs]
@@ -437,7 +437,7 @@ class Tape:
             self.operands += out.place, *(each.place for each in by)
         self.write(
             "each", *outs, arguments=tensors, a=first, b=len(tensors), c=len(outs),
-            a_gradient=any(gradients), index=self.functions.index(made),
+            a_gradient=any(gradients), index=self.functions.index(scalar),
         )  # fmt: skip
         return tuple(outs) if results else outs[0]
 
@@ -480,9 +480,9 @@ class _Applier:
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         names = list(self._tape.networks[self._name].inputs)[len(inputs) :]
         if named and set(named) != set(names):
-            given, wanted = (", ".join(each) or "none" for each in (named, names))
+            actual, wanted = (", ".join(each) or "none" for each in (named, names))
             raise TypeError(
-                at_user(f"gives network {self._name!r} inputs {given} by name: expected {wanted}")
+                at_user(f"gives network {self._name!r} inputs {actual} by name: expected {wanted}")
             )
         return self._tape.apply(self._name, (*inputs, *(named[name] for name in names if named)))
 

@@ -43,10 +43,10 @@ class Tensor:
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return _either("subtract", self, other)
+        return _either("add", self, other, -1)
 
     def __rsub__(self, other: Any) -> Tensor:
-        return self.tape.combine("subtract", other, self)
+        return self.tape.combine("add", other, self, -1)
 
     def __mul__(self, other: Any) -> Any:
         return _either("multiply", self, other)
@@ -93,9 +93,9 @@ class Tensor:
         return f"Tensor(width={self.width})"
 
 
-def _either(kind: str, left: Tensor, right: Any) -> Any:
+def _either(kind: str, left: Tensor, right: Any, sign: int = 1) -> Any:
     """Return the result of an operator, or leave it to `Mean`, which takes common tensors."""
-    return NotImplemented if isinstance(right, Mean) else left.tape.combine(kind, left, right)
+    return NotImplemented if isinstance(right, Mean) else left.tape.combine(kind, left, right, sign)
 
 
 def _quotient(dividend: float, divisor: float) -> float:

@@ -22,55 +22,20 @@ import numpy as np
 
 from rlcpu.kernels.calls import kind_of, make_call, make_numbered_call, view
 from rlcpu.kernels.compile import inline, inline_exact, kernel, merge, outline
-from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import mix
-from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
-from rlcpu.nn.instructions.chunk import Chunk
-from rlcpu.nn.layers.rows import fill
+from rlcpu.nn.adam import make_adam, make_rates, square_sum
+from rlcpu.nn.flat import LearntLayout
+from rlcpu.nn.instructions.chunk import Chunk, floats_at
+from rlcpu.nn.layers.rows import add_to, fill
 from rlcpu.nn.order import bits_of, shuffled
 from rlcpu.nn.packed import copy_rows, network_of
 from rlcpu.nn.program import Program
-from rlcpu.nn.workers import WorkersMemory, claim, finish, item_of, stop, wait
+from rlcpu.nn.settings import UpdateSettings
+from rlcpu.nn.workers import claim, finish, item_of, stop, wait
 
 u32 = np.uint32
-#: Samples that pass the networks together, and at most so many parts has a minibatch.
-CHUNK, MOST_PARTS = 128, 32
-#: Rows of a layer's weights that one worker steps.
-SLICE = 64
-
-
-#: A slice of what is learnt: its network (-1 for an array), a row of the network's table, the first
-#: row of the matrix and the one behind the last, and bounds in the flat vector; the last slice of a
-#: step has its other parameters too.
-SLICE_RECORD = np.dtype(
-    [(name, np.int64) for name in ("network", "step", "first", "last", "begin", "end")]
-)
 #: Columns of a report, behind its sums: of the gradient's norms, of steps, and 1 after a fault.
 NORM, STEPS, FAULT = 0, 1, 2
-
-
-class LearntLayout(NamedTuple):
-    """Places of all that is learnt; the first fields are those of `rlcpu.nn.flat.FlatLayout`.
-
-    Attributes:
-        targets: (num_networks,) int64, the network that follows each slowly, or -1.
-        parameters: where arrays that belong to no network begin.
-        slices: (num_slices,) of dtype `SLICE_RECORD`, what is learnt, cut for the workers.
-        updates: (num_updates + 1,) int64, bounds of the slices of each update.
-    """
-
-    tables: Any
-    inputs: Any
-    outputs: Any
-    states: Any
-    steps: Any
-    begins: Any
-    copies_begins: Any
-    free: Any
-    targets: Any
-    parameters: int
-    slices: Any
-    updates: Any
 
 
 class SampleColumns(NamedTuple):
@@ -117,52 +82,6 @@ class Space(NamedTuple):
     claims: Any
     done: Any
     report: Any
-
-
-class UpdateSettings(NamedTuple):
-    """Settings of a call; reals are of the learner's dtype.
-
-    Attributes:
-        epochs, minibatch: how often a call goes through all samples, and how many at a time.
-        part, chunk: samples of a part, and at most so many pass the networks together.
-        steps: time steps of a sequence; all sizes above are of whole sequences.
-        abreast: sequences that lie side by side in the batch; behind their steps those of as many
-            others lie.
-        is_shuffled: whether each epoch shuffles the samples.
-        standardised: (any,) int64, columns that minibatches standardise.
-        counters: (2,) int64, minibatches and epochs before this call.
-        every: (num_updates,) int64: an update follows every so many minibatches.
-        period, tau: every so many minibatches, targets go this part of the way.
-        learning_rates: (num_updates,).
-        epsilon, decay, is_rectified: of Adam; see `rlcpu.nn.adam`.
-        max_norm: gradients of an update are scaled down to the norm.
-        watched, most: the call ends at a minibatch whose mean of this sum is above `most`.
-        key_low, key_high: uint32, of the random stream.
-        patience: see `rlcpu.nn.workers.wait`.
-    """
-
-    epochs: int
-    minibatch: int
-    part: int
-    chunk: int
-    steps: int
-    abreast: int
-    is_shuffled: bool
-    standardised: Any
-    counters: Any
-    every: Any
-    period: int
-    tau: Any
-    learning_rates: Any
-    epsilon: Any
-    decay: Any
-    is_rectified: bool
-    max_norm: Any
-    watched: int
-    most: float
-    key_low: Any
-    key_high: Any
-    patience: int
 
 
 class Frame(NamedTuple):
@@ -220,24 +139,18 @@ class WorkerTurn(NamedTuple):
 # ---------------------------------------------------------------- minibatches
 
 
-@functools.cache
-def make_order(dtype: type) -> Callable[..., None]:
-    """Make `order(frame, epoch, minibatch)`, which chooses the samples of a minibatch.
+@outline
+def choose_samples(frame, epoch, minibatch):
+    """Choose the samples of a minibatch.
 
-    It writes their numbers to the minibatch's part of `space.indices`, and mean and inverse
+    Their numbers are written to the minibatch's part of `space.indices`, and mean and inverse
     deviation of the columns that minibatches standardise to `space.moments`.
     """
-    write_moments = make_write_moments(dtype)
-
-    @outline
-    def order(frame, epoch, minibatch):
-        settings, count = frame.settings, frame.space.indices.size
-        begin = minibatch * settings.minibatch
-        samples = frame.space.indices[begin : min(begin + settings.minibatch, count)]
-        choose_sequences(settings, epoch, count, begin // settings.steps, samples)
-        write_moments(frame, minibatch, samples, count)
-
-    return order
+    settings, count = frame.settings, frame.space.indices.size
+    begin = minibatch * settings.minibatch
+    samples = frame.space.indices[begin : min(begin + settings.minibatch, count)]
+    choose_sequences(settings, epoch, count, begin // settings.steps, samples)
+    write_moments(frame, minibatch, samples)
 
 
 @merge
@@ -265,67 +178,66 @@ def choose_sequences(settings, epoch, count, first, samples):
             samples[place + t * stride] = (row + t) * abreast + column
 
 
+@inline
+def mean_of(column, samples):
+    """Return the mean of a column over samples."""
+    total = 0.0
+    for i in range(samples.size):
+        total += column[samples[i]]
+    return total / samples.size
+
+
+@inline
+def deviation_of(column, samples, mean):
+    """Return the standard deviation of a column over samples, a little above 0."""
+    total = 0.0
+    for i in range(samples.size):
+        total += (column[samples[i]] - mean) ** 2
+    return np.sqrt(total / max(samples.size - 1, 1)) + 1e-8
+
+
+@merge
+def write_moments(frame, minibatch, samples):
+    """Write mean and inverse deviation of columns over a minibatch; 0 and 1 for one sample."""
+    settings = frame.settings
+    for k in range(settings.standardised.size):
+        moments = frame.space.moments[minibatch, k]
+        moments[0], moments[1] = 0.0, 1.0
+        if samples.size > 1:
+            values = frame.batch.columns[settings.standardised[k]].values
+            column = floats_at(values, frame.space.indices.size)
+            mean = mean_of(column, samples)
+            moments[0], moments[1] = mean, 1.0 / deviation_of(column, samples, mean)
+
+
+@inline
+def num_samples(minibatch, frame):
+    """Return how many samples a minibatch has; the last may have fewer."""
+    first = minibatch * frame.settings.minibatch
+    return min(frame.settings.minibatch, frame.space.indices.size - first)
+
+
+# ---------------------------------------------------------------- a part, and a slice
+
+
 @functools.cache
-def make_write_moments(dtype: type) -> Callable[..., None]:
-    """Make `write_moments(frame, minibatch, samples, count)`, of the columns to standardise.
-
-    It writes mean and inverse deviation over the samples of a minibatch; 0 and 1 for one sample.
-    """
-    zero, one, like = dtype(0), dtype(1), np.float32(0)
-
-    @inline
-    def mean_of(column, samples):
-        """Return the mean of a column over samples."""
-        total = 0.0
-        for i in range(samples.size):
-            total += column[samples[i]]
-        return total / samples.size
-
-    @inline
-    def deviation_of(column, samples, mean):
-        """Return the standard deviation of a column over samples, a little above 0."""
-        total = 0.0
-        for i in range(samples.size):
-            total += (column[samples[i]] - mean) ** 2
-        return np.sqrt(total / max(samples.size - 1, 1)) + 1e-8
-
-    @merge
-    def write_moments(frame, minibatch, samples, count):
-        space, settings = frame.space, frame.settings
-        for k in range(settings.standardised.size):
-            moments = space.moments[minibatch, k]
-            moments[0], moments[1] = zero, one
-            if samples.size > 1:
-                values = frame.batch.columns[settings.standardised[k]].values
-                column = array_at(values, (count,), like)
-                mean = mean_of(column, samples)
-                moments[0] = dtype(mean)
-                moments[1] = dtype(1.0 / deviation_of(column, samples, mean))
-
-    return write_moments
-
-
-# ---------------------------------------------------------------- gradients
-
-
-@functools.cache
-def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
+def make_gradient(kind: Any) -> Callable[..., None]:
     """Make `gradient(turn, part, frame)`: overwrites gradient and sums of a part of a minibatch.
 
     `kind` is numba's type of a `Chunk`.
     """
-    call, zero, one = make_numbered_call(kind), dtype(0), dtype(1)
+    call = make_numbered_call(kind)
 
     @outline
     def gradient(turn, part, frame):
         """Run the program forward and backward, chunk by chunk; see `make_gradient`."""
         space, settings, worker = frame.space, frame.settings, turn.worker
+        real, samples_of_all = space.gradients.dtype.type, num_samples(turn.minibatch, frame)
         first_sample = turn.minibatch * settings.minibatch
-        stop_sample = min(first_sample + settings.minibatch, space.indices.size)
         begin = first_sample + part * settings.part
-        end = min(begin + settings.part, stop_sample)
+        end = min(begin + settings.part, first_sample + samples_of_all)
         program, height = frame.program, frame.program.heights[turn.update]
-        fill(space.gradients[part, frame.layout.parameters :], zero)
+        fill(space.gradients[part, frame.layout.parameters :], real(0))
         fill(space.sums[part], 0.0)
         for start in range(begin, end, settings.chunk):
             samples = space.indices[start : min(start + settings.chunk, end)]
@@ -338,7 +250,7 @@ def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
                 turn.number,
                 samples,
                 turn.minibatch,
-                one / dtype(stop_sample - first_sample),
+                real(1) / real(samples_of_all),
                 start == begin,
                 space.rows[worker, :cells].reshape(shape),
                 slopes.reshape(shape),
@@ -351,7 +263,7 @@ def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
             first, last = program.bounds[turn.update], program.bounds[turn.update + 1]
             for number in range(first, last):
                 call(program.instructions[number].forward, chunk, number)
-            fill(slopes, zero)
+            fill(slopes, real(0))
             for number in range(last - 1, first - 1, -1):
                 if program.instructions[number].backward != 0:
                     call(program.instructions[number].backward, chunk, number)
@@ -359,7 +271,17 @@ def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
     return gradient
 
 
-# ---------------------------------------------------------------- one slice
+@outline
+def add_gradients(total, part):
+    """Add a part's gradients to those of the first part."""
+    add_to(total, part)
+
+
+@outline
+def approach(targets, parameters, tau):
+    """Move targets a share tau of the way to parameters."""
+    for i in range(targets.size):
+        targets[i] += tau * (parameters[i] - targets[i])
 
 
 @functools.cache
@@ -372,24 +294,13 @@ def make_step(dtype: type) -> Callable[..., None]:
     adam = make_adam(dtype)
 
     @outline
-    def apply(parameters, gradients, first, second, factor, rates):
-        """Step parameters and moments by Adam."""
-        adam(parameters, gradients, first, second, factor, rates)
-
-    @outline
-    def approach(targets, parameters, tau):
-        """Move targets a share tau of the way to parameters."""
-        for i in range(targets.size):
-            targets[i] += tau * (parameters[i] - targets[i])
-
-    @outline
     def step(item, factor, rates, follow, frame):
         learnt, layout, space = frame.learnt, frame.layout, frame.space
         cut = layout.slices[item]
         k, first, last, begin, end = cut.network, cut.first, cut.last, cut.begin, cut.end
         parameters = learnt.parameters[begin:end]
         moments = learnt.first[begin:end], learnt.second[begin:end]
-        apply(parameters, space.gradients[0, begin:end], moments[0], moments[1], factor, rates)
+        adam(parameters, space.gradients[0, begin:end], moments[0], moments[1], factor, rates)
         if k < 0:
             return
         row = layout.tables[k, cut.step]
@@ -405,6 +316,69 @@ def make_step(dtype: type) -> Callable[..., None]:
     return step
 
 
+# ---------------------------------------------------------------- phases
+
+
+@outline
+def choose_all(share, minibatches, phase, epoch, frame):
+    """Choose the samples of all minibatches of an epoch."""
+    for shift in range(minibatches):
+        item = item_of(share, minibatches, shift)
+        if claim(frame.space, item, phase):
+            choose_samples(frame, epoch, item)
+            finish(frame.space)
+
+
+@outline
+def sum_slices(turn, first, slices, parts, frame):
+    """Add up the parts' gradients of slices, and sum the squares of each total."""
+    layout, space = frame.layout, frame.space
+    for shift in range(slices):
+        item = item_of(turn, slices, shift)
+        if claim(space, item, turn.phase + 2):
+            begin, end = layout.slices[first + item].begin, layout.slices[first + item].end
+            total = space.gradients[0, begin:end]
+            for part in range(1, parts):
+                add_gradients(total, space.gradients[part, begin:end])
+            space.squares[first + item] = square_sum(total)
+            finish(space)
+
+
+@inline_exact
+def norm_of(squares):
+    """Return the norm of a gradient, from sums of squares of its slices."""
+    total = 0.0
+    for square in squares:
+        total += square
+    return np.sqrt(total)
+
+
+@inline_exact
+def are_finite(norm, loss):
+    """Tell whether both are; reassociated, isfinite(x + y) is always True: it subtracts itself."""
+    return np.isfinite(norm) and np.isfinite(loss)
+
+
+@inline_exact
+def total_of(sums, parts, k):
+    """Return the sum of statistic k over the parts of a minibatch."""
+    total = 0.0
+    for part in range(parts):
+        total += sums[part, k]
+    return total
+
+
+@outline
+def report(turn, parts, norm, frame):
+    """Add the means over a minibatch to the report."""
+    sums, row = frame.space.sums, frame.space.report[turn.update]
+    count, samples = sums.shape[1], num_samples(turn.minibatch, frame)
+    for k in range(count):
+        row[k] += total_of(sums, parts, k) / samples
+    row[count + NORM] += norm
+    row[count + STEPS] += 1.0
+
+
 # ---------------------------------------------------------------- the whole call
 
 
@@ -416,107 +390,28 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     `kind` is numba's type of a `Chunk`.
     """
-    order, gradient, step = make_order(dtype), make_gradient(dtype, kind), make_step(dtype)
-    rates_of = make_rectified_rates(dtype)
-    add, squares = make_sums(dtype)
+    gradient, step, rates_of = make_gradient(kind), make_step(dtype), make_rates(dtype)
     one = dtype(1)
-
-    @outline
-    def add_to(total, part):
-        add(total, part)
-
-    @outline
-    def square_sum(values):
-        return squares(values)
-
-    @inline_exact
-    def norm_of(squares):
-        """Return the norm of a gradient, from sums of squares of its slices."""
-        total = 0.0
-        for square in squares:
-            total += square
-        return np.sqrt(total)
-
-    @inline_exact
-    def are_finite(norm, loss):  # reassociated, isfinite(x + y) is always True: it subtracts itself
-        return np.isfinite(norm) and np.isfinite(loss)
-
-    @inline
-    def samples_of(minibatch, frame):
-        """Return how many samples a minibatch has; the last may have fewer."""
-        first = minibatch * frame.settings.minibatch
-        return min(frame.settings.minibatch, frame.space.indices.size - first)
-
-    @inline
-    def parts_of(minibatch, frame):
-        """Return how many parts a minibatch has."""
-        part = frame.settings.part
-        return (samples_of(minibatch, frame) + part - 1) // part
-
-    @outline
-    def order_all(crew, minibatches, phase, epoch, frame):
-        """Choose the samples of all minibatches of an epoch."""
-        board = WorkersMemory(frame.space.claims, frame.space.done)
-        for shift in range(minibatches):
-            item = item_of(crew, minibatches, shift)
-            if claim(board, item, phase):
-                order(frame, epoch, item)
-                finish(board)
 
     @outline
     def add_parts(turn, parts, frame):
         """Compute the gradients of parts of a minibatch."""
-        board = WorkersMemory(frame.space.claims, frame.space.done)
         for shift in range(parts):
-            item = item_of((turn.worker, turn.workers), parts, shift)
-            if claim(board, item, turn.phase + 1):
+            item = item_of(turn, parts, shift)
+            if claim(frame.space, item, turn.phase + 1):
                 gradient(turn, item, frame)
-                finish(board)
-
-    @outline
-    def sum_slices(turn, first, slices, parts, frame):
-        """Add up the parts' gradients of slices, and sum the squares of each total."""
-        layout, space = frame.layout, frame.space
-        board = WorkersMemory(space.claims, space.done)
-        for shift in range(slices):
-            item = item_of((turn.worker, turn.workers), slices, shift)
-            if claim(board, item, turn.phase + 2):
-                begin, end = layout.slices[first + item].begin, layout.slices[first + item].end
-                total = space.gradients[0, begin:end]
-                for part in range(1, parts):
-                    add_to(total, space.gradients[part, begin:end])
-                space.squares[first + item] = square_sum(total)
-                finish(board)
-
-    @inline_exact
-    def total_of(sums, parts, k):
-        """Return the sum of statistic k over the parts of a minibatch."""
-        total = 0.0
-        for part in range(parts):
-            total += sums[part, k]
-        return total
-
-    @outline
-    def report(turn, parts, norm, frame):
-        """Add the means over a minibatch to the report."""
-        sums, row = frame.space.sums, frame.space.report[turn.update]
-        count, samples = sums.shape[1], samples_of(turn.minibatch, frame)
-        for k in range(count):
-            row[k] += total_of(sums, parts, k) / samples
-        row[count + NORM] += norm
-        row[count + STEPS] += 1.0
+                finish(frame.space)
 
     @outline
     def step_slices(turn, first, slices, parts, frame):
         """Step slices, unless the loss is not finite or the call is to end before this step."""
         space, settings = frame.space, frame.settings
-        board = WorkersMemory(space.claims, space.done)
         norm = norm_of(space.squares[first : first + slices])
         is_finite = are_finite(norm, total_of(space.sums, parts, 0))
         is_over = False
         if settings.watched >= 0 and turn.update == 0:
             mean = total_of(space.sums, parts, settings.watched)
-            is_over = mean / samples_of(turn.minibatch, frame) > settings.most
+            is_over = mean / num_samples(turn.minibatch, frame) > settings.most
         number = turn.number // settings.every[turn.update]
         rate = settings.learning_rates[turn.update]
         rectified, decay = settings.is_rectified, settings.decay
@@ -525,58 +420,57 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
         factor = factor if factor < one else one
         follow = turn.number % settings.period == 0
         for shift in range(slices):
-            item = item_of((turn.worker, turn.workers), slices, shift)
-            if claim(board, item, turn.phase + 3):
+            item = item_of(turn, slices, shift)
+            if claim(space, item, turn.phase + 3):
                 if is_over:
-                    stop(board)
+                    stop(space)
                 elif not is_finite:
                     space.report[turn.update, space.sums.shape[1] + FAULT] = 1.0
-                    stop(board)
+                    stop(space)
                 else:
                     step(first + item, factor, rates, follow, frame)
                     if item == 0:
                         report(turn, parts, norm, frame)
-                finish(board)
+                finish(space)
 
     @outline
-    def run(crew, frame):
+    def run(share, frame):
         """Run epochs, minibatches, updates and their phases, and wait after each phase."""
         layout, space, settings = frame.layout, frame.space, frame.settings
-        board = WorkersMemory(space.claims, space.done)
         minibatches = (space.indices.size + settings.minibatch - 1) // settings.minibatch
         phase = done = 0
         number = settings.counters[0]
         for epoch in range(settings.epochs):
             phase += 1
-            order_all(crew, minibatches, phase, epoch, frame)
+            choose_all(share, minibatches, phase, epoch, frame)
             done += minibatches
-            if not wait(board, done, settings.patience):
+            if not wait(space, done, settings.patience):
                 return
             for minibatch in range(minibatches):
                 number += 1
                 for update in range(settings.every.size):
                     if number % settings.every[update] != 0:
                         continue
-                    turn = WorkerTurn(crew[0], crew[1], update, minibatch, number, phase)
+                    turn = WorkerTurn(share.worker, share.workers, update, minibatch, number, phase)
                     first = layout.updates[update]
                     slices = layout.updates[update + 1] - first
-                    parts = parts_of(minibatch, frame)
+                    parts = (num_samples(minibatch, frame) + settings.part - 1) // settings.part
                     add_parts(turn, parts, frame)
                     done += parts
-                    if not wait(board, done, settings.patience):
+                    if not wait(space, done, settings.patience):
                         return
                     sum_slices(turn, first, slices, parts, frame)
                     done += slices
-                    if not wait(board, done, settings.patience):
+                    if not wait(space, done, settings.patience):
                         return
                     step_slices(turn, first, slices, parts, frame)
                     done += slices
-                    if not wait(board, done, settings.patience):
+                    if not wait(space, done, settings.patience):
                         return
                     phase += 3
 
     def update(share):
-        run((share.worker, share.workers), share.frame)
+        run(share, share.frame)
 
     return kernel(update, by_address=True)
 

@@ -75,9 +75,9 @@ def _load(typing, array, index):
 
 
 @inline
-def item_of(crew, items, shift):
-    """Return the item that a worker tries next, each from another on; crew: (worker, workers)."""
-    return (crew[0] * items // crew[1] + shift) % items
+def item_of(share, items, shift):
+    """Return the item that a worker tries next, each from another on; see `Share`."""
+    return (share.worker * items // share.workers + shift) % items
 
 
 @inline

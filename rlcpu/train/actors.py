@@ -22,7 +22,7 @@ from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.networks import check_network, shape_of, view_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
-from rlcpu.envs.running import RunsNetworks, as_inputs
+from rlcpu.envs.running import RunsNetworks
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import (
     Head,
@@ -228,8 +228,8 @@ class Actor(RunsNetworks):
         Raises:
             TypeError, ValueError: it does not fit the environment, or what the head reads.
         """
-        outputs = sum(self.network.output_sizes.values())
-        check_network("the policy's network", network, dynamics.observation_size, outputs)
+        size = dynamics.observation_size
+        check_network("the policy's network", network, size, self._num_read)
         self.network = network
 
     def take_layers(self, config: Any, dynamics: Dynamics, seed: int, gain: float = 1.0) -> None:
@@ -239,8 +239,7 @@ class Actor(RunsNetworks):
             TypeError, ValueError: they do not fit the environment.
         """
         if config.network != "mlp":
-            outputs = sum(self.network.output_sizes.values())
-            self.take(network_of_values(config, dynamics, outputs, seed, gain), dynamics)
+            self.take(network_of_values(config, dynamics, self._num_read, seed, gain), dynamics)
 
     def networks(self) -> dict[str, Network]:
         """Return the network, "policy"."""
@@ -256,7 +255,7 @@ class Actor(RunsNetworks):
 
     def _outputs(self, dynamics: Dynamics) -> int:
         """Return the outputs of the network that the head reads."""
-        return sum(self.network.output_sizes.values())
+        return self._num_read
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """Return the `PolicyCode`; see there.
@@ -304,52 +303,16 @@ class Actor(RunsNetworks):
         super().__setattr__(name, value)
         vars(self)["_version"] = self._version + 1
 
-    def outputs(
-        self,
-        observations: npt.ArrayLike,
-        state: npt.ArrayLike | None = None,
-        starts: npt.ArrayLike | None = None,
-    ) -> Any:
-        """Return outputs (n, any) float32 of the network for (n, observation_size).
-
-        Args:
-            observations: of n environments.
-            state: see `NetworkPolicy.outputs`.
-            starts: see `NetworkPolicy.outputs`.
-
-        Returns:
-            The outputs; of a network with memory these, and the state afterwards.
-
-        Raises:
-            ValueError: observations or a state have another shape, or the state is missing.
-            FloatingPointError: observations, parameters or outputs are NaN or infinite.
-        """
-        given = as_inputs(observations, self.view)
-        if not np.isfinite(given).all():
-            place = np.argwhere(~np.isfinite(given))[0].tolist()
-            raise FloatingPointError(
-                f"observations{place}={given[tuple(place)]}: expected finite numbers"
-            )
-        outputs, after = self._run("policy", given, state, starts)
-        return (outputs, after) if self.network.state_size else outputs
-
-    def actions(
-        self, observations: npt.ArrayLike, rng: np.random.Generator | None, *masks: Array
-    ) -> Array:
-        """Return actions (n,) or (n, action_size) for (n, observation_size), without memory.
-
-        Args:
-            observations: of n environments.
-            rng: random numbers; None acts greedily.
-            *masks: of the actions, one array or none, those of `check_masks`.
-
-        Raises:
-            ValueError, FloatingPointError: see `outputs`.
-        """
-        return self.choose(self.outputs(observations), rng, *masks)
+    @property
+    def _num_read(self) -> int:
+        """Return the number of all outputs."""
+        return sum(self.network.output_sizes.values())
 
     def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
-        """Return actions for outputs of the network; see `actions`."""
+        """Return actions for outputs (n, any) of the network, greedy ones without `rng`.
+
+        Masks are those of the actions, one array of `check_masks` or none.
+        """
         raise NotImplementedError
 
     def state(self) -> dict[str, Array]:
@@ -438,8 +401,9 @@ class Squashed(Actor):
         center, half: (action_size,) float32, an action is center + half * (what the network gives).
     """
 
-    #: Params in front of the centres, and outputs for each number.
-    own_params = 1
+    #: Params that say how it explores, in front of the centres and half widths; and outputs of the
+    #: network for each number of an action.
+    num_exploring = 1
     per_number = 1
 
     def __init__(
@@ -450,7 +414,8 @@ class Squashed(Actor):
         seed: int = 0,
     ) -> None:
         self.center, self.half = bounds(dynamics)
-        params = [1.0, *[0.0] * (self.own_params - 1), *self.center, *self.half]
+        exploring = [1.0] + [0.0] * (self.num_exploring - 1)  # the first steps are random
+        params = [*exploring, *self.center, *self.half]
         outputs = self.per_number * dynamics.action_size
         super().__init__(dynamics, outputs, hidden, activation, params, 0.01, seed)
 
@@ -460,7 +425,7 @@ class Squashed(Actor):
         return Head.squashed(self.center, self.half)
 
     def _count(self, dynamics: Dynamics) -> int:
-        return self.own_params + 2 * dynamics.action_size
+        return self.num_exploring + 2 * dynamics.action_size
 
 
 class SquashedGaussian(Squashed):
@@ -486,7 +451,7 @@ class Noisy(Squashed):
     """tanh of the network's outputs, and Gaussian noise of one deviation to explore."""
 
     act = staticmethod(act_noisy)
-    own_params = 2
+    num_exploring = 2
 
     def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
         """Return actions; see `Actor.choose`."""

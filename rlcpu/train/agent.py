@@ -22,7 +22,8 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
-from rlcpu.nn.export import FORMATS, ExportedPolicy
+from rlcpu.nn.export import FORMATS as FORMATS
+from rlcpu.nn.export import ExportedPolicy
 from rlcpu.train import checkpoint, precompile
 from rlcpu.train.actors import check_masks
 from rlcpu.train.config import (
@@ -98,8 +99,8 @@ class Agent:
         """Show the fields of the config where the class is shown, as by `help`."""
         super().__init_subclass__()
         if hasattr(cls, "Config"):
-            made: Any = cls
-            made.__signature__ = signature_of(cls)
+            agent_class: Any = cls
+            agent_class.__signature__ = signature_of(cls)
 
     # ------------------------------------------------------------ a new agent
 
@@ -154,8 +155,8 @@ class Agent:
 
     def _check_attribute(self, name: str, value: Any) -> None:
         """Raise AttributeError for an attribute that an agent lacks or that nobody may set."""
-        made: Any = type(self)
-        kind, settings = made.__name__, self.Config.names()
+        agent_class: Any = type(self)
+        kind, settings = agent_class.__name__, self.Config.names()
         if name in settings:
             self._check_attribute("config", self.config.replace({name: value}))
             change = f"agent.config = agent.config.replace({{{name!r}: {value!r}}})"
@@ -164,8 +165,8 @@ class Agent:
             raise AttributeError(f"{name}: {kind} is made with it, make another one")
         if name == "config":
             check_config(self.config, value)
-        is_ours = made.__module__.startswith("rlcpu.")  # others may have more attributes
-        if is_ours and name not in _attributes(made):
+        is_ours = agent_class.__module__.startswith("rlcpu.")  # others may have more attributes
+        if is_ours and name not in _attributes(agent_class):
             reason = describe_unknown(name, settings, kind)
             raise AttributeError(f"{reason}; settings are fields of its config")
 
@@ -541,9 +542,9 @@ class Agent:
             is_ours &= getattr(config, "network", "mlp") == "mlp"
             dynamics = checkpoint.find_env(description, env)
             checkpoint.check_sizes(dynamics, config, arrays, is_ours)
-            made = checkpoint.make_env(description, config.num_envs, env, num_threads)
+            environments = checkpoint.make_env(description, config.num_envs, env, num_threads)
             seed = description["seed"]
-            agent = cls(made, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
+            agent = cls(environments, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
             checkpoint.restore(agent, description, arrays)
         except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{name}: does not fit: {error}") from error

@@ -214,12 +214,12 @@ class Updater(nn.Learner):
             options = sequences.options(config.minibatch_size)
         changed = {} if config is self._read else vars(config)
         self._read = config
-        seen = self.policy.observation_mean, self.policy.observation_scale
+        scaling = self.policy.observation_mean, self.policy.observation_scale
         report: dict[str, Any] = self.update(
             columns,
             learning_rate=learning_rate,
             settings={**changed, "clip": clip},
-            normalise={"observation": seen},
+            normalise={"observation": scaling},
             shuffle=True,
             epochs=config.num_epochs,
             **options,

@@ -565,11 +565,11 @@ class OffPolicy(Agent):
         self._is_learnt = targets.is_learnt
         columns["reward"] = self._learnt_rewards(columns["reward"], self.config.n_step)
         length, size = len(targets.reward), targets.reward.size
-        seen = each_part(lambda x: x.reshape(size, *x.shape[2:]), batch["observation"])
-        columns["observation"] = self._inputs(seen)
+        observations = each_part(lambda x: x.reshape(size, *x.shape[2:]), batch["observation"])
+        columns["observation"] = self._inputs(observations)
         states = self._memories.split(batch["state"][0])
-        made = SampleSequences(states, columns[STARTS], length, len(batch))
-        return columns, made.options(self._drawn * length)
+        sequences = SampleSequences(states, columns[STARTS], length, len(batch))
+        return columns, sequences.options(self._drawn * length)
 
     def _inputs(self, observations: Array) -> Any:
         """Return stored observations as networks take them, or the ones of boards."""
@@ -602,8 +602,8 @@ class OffPolicy(Agent):
         if key not in self._batches:
             ones = np.ones(size, np.float32)
             self._batches[key] = ones, ones * np.float32(self.config.gamma)
-        made: tuple[Array, Array] = self._batches[key]
-        return made
+        constants: tuple[Array, Array] = self._batches[key]
+        return constants
 
     def _is_solved(self, target: float | None, at_end: bool) -> bool:
         """Tell whether 100 greedy episodes, and 100 others, reach the target on average.

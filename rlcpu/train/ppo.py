@@ -141,11 +141,11 @@ class PPO(Agent):
             policy.code(self.env.dynamics)
             return policy
         spaces = self.env.single_observation_space, self.env.single_action_space
-        config, made = self.config, layers_of(self.config)
+        config, layers = self.config, layers_of(self.config)
         if config.network == "mlp":
             policy = MLP(*spaces, config.hidden, config.activation, config.value, seed)
         else:
-            policy = NetworkPolicy.of_layers(*spaces, made, config.value, seed)
+            policy = NetworkPolicy.of_layers(*spaces, layers, config.value, seed)
         policy.log_std[:] = config.log_std_init
         policy.observation_scale[:] = pixel_scales(spaces[0])
         return policy
@@ -189,9 +189,9 @@ class PPO(Agent):
         """Return a learner with the kernels of all agents of a config, see `Updater.kind`."""
         choices = tuple(map(int, kind.split())) if kind[0].isdigit() else ()
         actions: Space[Any] = MultiDiscrete(list(choices)) if choices else Discrete(2)
-        seen = Box(-1.0, 1.0, (1,), np.float32)
-        actions = seen if kind == "continuous" else actions
-        policy = MLP(seen, actions, (1,), config.activation, config.value)
+        box = Box(-1.0, 1.0, (1,), np.float32)
+        actions = box if kind == "continuous" else actions
+        policy = MLP(box, actions, (1,), config.activation, config.value)
         return Updater(policy, config, masked=kind == "masked", choices=choices)
 
     # ------------------------------------------------------------ learning

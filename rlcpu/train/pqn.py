@@ -31,14 +31,10 @@ from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
 from rlcpu.train.agent import Agent
 from rlcpu.train.config import Env, Schedule, Settings, check_divides, typed_by
+from rlcpu.train.objective import squared_error
 from rlcpu.train.off_policy import Arguments, Array, OffPolicy
 from rlcpu.train.presets import Layers
 from rlcpu.train.sequences import check_length, sequences_of
-
-
-def squared_error(value: float, target: float) -> float:
-    """Return the squared distance of the value of an action from its return."""
-    return (value - target) ** 2
 
 
 def pqn(batch: Any, nets: Any, settings: Any) -> Any:

@@ -21,6 +21,7 @@ from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import is_image
 from rlcpu.envs.networks import image_shape, seen_by
+from rlcpu.nn.network import hidden_layers
 
 #: What makes the layers of an observation space.
 Layers = Callable[[Space[Any]], nn.Graph]
@@ -28,13 +29,13 @@ Layers = Callable[[Space[Any]], nn.Graph]
 
 def perceptron(config: Any, space: Space[Any]) -> nn.Graph:
     """Return dense layers of `hidden` units, each with the activation."""
-    return _dense(config.hidden, config.activation, _normalises(config))
+    return _dense(config)
 
 
 def remembering(memory: Callable[[int], nn.Graph], config: Any, space: Space[Any]) -> nn.Graph:
     """Return such layers, of which the last remembers; images of a `Dict` are convolved first."""
     *sizes, last = config.hidden
-    layers = [_dense(sizes, config.activation)] if sizes else []
+    layers = [hidden_layers(sizes, config.activation)] if sizes else []
     if isinstance(space, Dict) and any(map(is_image, space.values())):
         layers = [convolved(config, space), *layers]
     return functools.reduce(operator.rshift, [*layers, memory(last)])
@@ -116,18 +117,14 @@ def _normalises(config: Any) -> bool:
     return getattr(config, "layer_norm", False)
 
 
-def _dense(sizes: Any, activation: str, normalises: bool = False) -> nn.Graph:
-    made: list[nn.Graph] = []
-    for size in sizes:
-        made += [nn.Dense(size), *([nn.LayerNorm()] if normalises else [])]
-        made.append(nn.Tanh() if activation == "tanh" else nn.Relu())
-    return functools.reduce(operator.rshift, made)
+def _dense(config: Any) -> nn.Graph:
+    """Return the hidden layers of the config, each with the activation."""
+    return hidden_layers(config.hidden, config.activation, _normalises(config))
 
 
 def _behind(layers: nn.Graph, config: Any) -> nn.Graph:
     """Return layers followed by the dense ones of the config."""
-    hidden = config.hidden
-    return layers >> _dense(hidden, config.activation, _normalises(config)) if hidden else layers
+    return layers >> _dense(config) if config.hidden else layers
 
 
 #: By name, (config, observation space) -> layers.
@@ -148,10 +145,10 @@ def layers_of(config: Any) -> Layers:
         return functools.partial(PRESETS[network], config)
 
     def make(space: Space[Any]) -> nn.Graph:
-        made = network(space)
-        if not isinstance(made, nn.Graph):
-            raise TypeError(f"network returned {made!r}: expected layers, such as nn.Dense(64)")
-        return made
+        layers = network(space)
+        if not isinstance(layers, nn.Graph):
+            raise TypeError(f"network returned {layers!r}: expected layers, such as nn.Dense(64)")
+        return layers
 
     return make
 
@@ -178,9 +175,9 @@ def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
     name = config.network
     in_front = not callable(name) and name in _IN_FRONT
     front = functools.partial(_IN_FRONT[name], config) if in_front else layers_of(config)
-    seen = nn.Input("observation") >> seen_by(front, dynamics.observation_space)
-    hidden = _dense(config.hidden, config.activation, _normalises(config))
-    graph = nn.Concatenate(seen, nn.Input("action")) >> hidden >> nn.Dense(1, 1.0)
+    features = nn.Input("observation") >> seen_by(front, dynamics.observation_space)
+    hidden = _dense(config)
+    graph = nn.Concatenate(features, nn.Input("action")) >> hidden >> nn.Dense(1, 1.0)
     sizes = {"observation": dynamics.observation_size, "action": dynamics.action_size}
     return nn.Network(sizes, graph, seed=seed)
 

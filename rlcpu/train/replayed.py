@@ -130,18 +130,18 @@ class Memories:
             actions: (T, N, action_size), the same.
             begins: (T, N) bools, where nothing is remembered.
         """
-        names, made = self._learner.names, []
+        names, states = self._learner.names, []
         self._learner.write_networks([names.index(name) for name in self.carried])
         for name, network in self._networks.items():
             before = self.carried.get(name, first)
             if name == names[0] and len(begins) == 1:
-                made.append(first[None])
+                states.append(first[None])
                 continue
             along = network.states_along(_inputs_of(network, observations, actions), before, begins)
-            made.append(along[:-1])
+            states.append(along[:-1])
             if name != names[0]:
                 before[:] = along[-1]
-        return np.concatenate(made, axis=2)
+        return np.concatenate(states, axis=2)
 
 
 def _inputs_of(network: Any, observations: Array, actions: Array) -> Any:
@@ -214,9 +214,11 @@ def targets_of(rewards: Array, terminated: Array, begins: Array, config: Any) ->
     in front of its last step where it was cut off.
     """
     first, length, n = config.burn_in, config.sequence_length, config.n_step
-    made = SequenceTargets(*(np.zeros(rewards.shape, np.float32) for _ in SequenceTargets._fields))
+    targets = SequenceTargets(
+        *(np.zeros(rewards.shape, np.float32) for _ in SequenceTargets._fields)
+    )
     rows = slice(first, first + length)
-    total, discount, ended, ahead, is_learnt = (each[rows] for each in made)
+    total, discount, ended, ahead, is_learnt = (each[rows] for each in targets)
     discount[:], is_learnt[:] = 1.0, 1.0
     goes_on = np.ones(total.shape, np.bool_)
     for k in range(n):
@@ -230,7 +232,7 @@ def targets_of(rewards: Array, terminated: Array, begins: Array, config: Any) ->
         ahead[goes_on] += 1.0
         ended[goes_on & terminated[here]] = 1.0
         goes_on &= ~terminated[here]
-    return made
+    return targets
 
 
 def starts_of(begins: Array, burn_in: int) -> Array:

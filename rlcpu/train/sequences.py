@@ -59,8 +59,8 @@ def sequences_of(rollout: Rollout, policy: RunsNetworks, length: int | None) -> 
         if network.state_size:
             before = states_of(policy, name, rollout.states)
             if length < num_steps:
-                seen = normalised(policy, rollout.inputs)
-                along = network.states_along(seen, before, rollout.starts)
+                inputs = normalised(policy, rollout.inputs)
+                along = network.states_along(inputs, before, rollout.starts)
                 before = along[:-1:length].reshape(-1, network.state_size)
             states[name] = before
     return SampleSequences(states, rollout.starts.ravel(), length, num_envs)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlcpu.nn import Adam
-from rlcpu.nn.adam import Rates, adam, make_rectified_rates
+from rlcpu.nn.adam import Rates, adam, make_rates
 
 
 def test_adam_equals_the_algorithm_as_published() -> None:
@@ -82,7 +82,7 @@ def test_bad_input_changes_nothing() -> None:
 
 
 def test_rectified_steps_equal_the_algorithm_as_published() -> None:
-    rates_of = make_rectified_rates(np.float64).py_func
+    rates_of = make_rates(np.float64).py_func
     rng, longest = np.random.default_rng(0), 2.0 / (1.0 - 0.999) - 1.0
     parameter = expected = 0.3
     first = second = m = v = 0.0
@@ -106,7 +106,7 @@ def test_rectified_steps_equal_the_algorithm_as_published() -> None:
 
 def test_rectified_steps_equal_torchs() -> None:
     torch = pytest.importorskip("torch")
-    rates_of = make_rectified_rates(np.float64).py_func
+    rates_of = make_rates(np.float64).py_func
     rng = np.random.default_rng(0)
     tensor = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.RAdam([tensor], lr=1e-2)

@@ -459,12 +459,12 @@ def _act(program: ExportedPolicy, signature: str, name: str) -> str:
 
 def _decide(program: ExportedPolicy, name: str, listed: int) -> str:
     """Return the lines of C's `main` that act, and print the action, of `listed` numbers if any."""
-    head, given = program.head, "observation, state" if program.state_size else "observation"
+    head, arguments = program.head, "observation, state" if program.state_size else "observation"
     if not head.is_list:
-        given += ", allowed" if program.is_masked else ""
-        return f'printf("%d", {name}_act({given}));'
+        arguments += ", allowed" if program.is_masked else ""
+        return f'printf("%d", {name}_act({arguments}));'
     format, cast = ("%d", "") if head.choices else ("%.9g", "(double)")
     return (
-        f"{name}_act({given}, action);\n        for (k = 0; k < {listed}; k++)"
+        f"{name}_act({arguments}, action);\n        for (k = 0; k < {listed}; k++)"
         f' printf("%s{format}", k ? " " : "", {cast}action[k]);'
     )

@@ -117,8 +117,8 @@ def _windows(nodes: Nodes, operator: str, each: Statement, x: str, *arrays: str)
     image = _reshape(nodes, x, -1, of["height"], of["width"], of["channels"])
     channels_first = nodes.add("Transpose", image, perm=(0, 3, 1, 2))
     sizes: dict[str, Any] = {"kernel_shape": 2 * [of["window"]], "strides": 2 * [of["stride"]]}
-    made = nodes.add(operator, channels_first, *arrays, **sizes, pads=4 * [of["padding"]])
-    return _reshape(nodes, nodes.add("Transpose", made, perm=(0, 2, 3, 1)), -1, each.size)
+    out = nodes.add(operator, channels_first, *arrays, **sizes, pads=4 * [of["padding"]])
+    return _reshape(nodes, nodes.add("Transpose", out, perm=(0, 2, 3, 1)), -1, each.size)
 
 
 def _convolution(nodes: Nodes, x: str, weights: str, biases: str, each: Statement) -> str:
@@ -134,8 +134,8 @@ def _max_pool(nodes: Nodes, x: str, each: Statement) -> str:
 
 def _layer_norm(nodes: Nodes, x: str, gains: str, shifts: str, each: Statement) -> str:
     groups = _reshape(nodes, x, -1, each.size // each.options["group"], each.options["group"])
-    made = nodes.add("LayerNormalization", groups, gains, shifts, epsilon=NORM_EPSILON)
-    return _reshape(nodes, made, -1, each.size)
+    normalised = nodes.add("LayerNormalization", groups, gains, shifts, epsilon=NORM_EPSILON)
+    return _reshape(nodes, normalised, -1, each.size)
 
 
 def _silu(nodes: Nodes, x: str, _: Any) -> str:
@@ -175,13 +175,13 @@ def _min_gru(nodes: Nodes, x: str, h: str, each: Statement) -> str:
 
 def _gru(nodes: Nodes, x: str, h: str, weights: str, biases: str, each: Statement) -> str:
     """Add the nodes of a gated recurrent unit, and return the name of its next state."""
-    given = _gates(nodes, x, each.size, 3)
+    inputs = _gates(nodes, x, each.size, 3)
     products = _gates(nodes, nodes.add("Gemm", h, weights, biases), each.size, 3)
     r, z = (
         nodes.add("Sigmoid", nodes.add("Add", *pair))
-        for pair in zip(given[:2], products[:2], strict=True)
+        for pair in zip(inputs[:2], products[:2], strict=True)
     )
-    n = nodes.add("Tanh", nodes.add("Add", given[2], nodes.add("Mul", r, products[2])))
+    n = nodes.add("Tanh", nodes.add("Add", inputs[2], nodes.add("Mul", r, products[2])))
     return _towards(nodes, n, h, z)
 
 
@@ -232,11 +232,11 @@ def as_onnx(program: ExportedPolicy, name: str) -> bytes:
         if begin is not None:
             end = begin + each.options["remembered"]
             read.append(_columns(nodes, "state", begin, end))
-        made = OPERATORS[each.operation](nodes, *read, *each.arrays, each)
+        out = OPERATORS[each.operation](nodes, *read, *each.arrays, each)
         if begin is not None:  # its first numbers are the outputs
-            states.append(made)
-            made = _columns(nodes, made, 0, each.size)
-        values.append(made)
+            states.append(out)
+            out = _columns(nodes, out, 0, each.size)
+        values.append(out)
     outputs = _columns(nodes, values[-1], 0, head.size, out="outputs")
     _act(nodes, program, outputs)
     kind = "float32" if program.shape else "int64"

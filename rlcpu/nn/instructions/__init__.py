@@ -46,7 +46,6 @@ INSTRUCTIONS = {
     "network": Instruction(networks.apply, networks.learn),
     "network_of_ones": Instruction(networks.apply_to_ones, networks.learn_from_ones),
     "add": Instruction(numbers.add, numbers.through_sum),
-    "subtract": Instruction(numbers.subtract, numbers.through_difference),
     "multiply": Instruction(numbers.multiply, numbers.through_product),
     "take": Instruction(numbers.take, numbers.give),
     "argmax": Instruction(numbers.choose_best),

@@ -171,7 +171,10 @@ def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
 
 
 def write_column(units: Any, place: int, width: int, chunk: Any, column: Any) -> None:
-    """Write numbers of a column to units, normalised and clipped if it has a mean."""
+    """Write a column's numbers of the chunk's samples to units, normalised if it has a mean.
+
+    Units are rows of `width` numbers, one for each sample, and are written from `place` on.
+    """
     samples, size = chunk.samples, column.width
     values = floats_at(column.values, chunk.frame.batch.size * size)
     mean, scale = values, values

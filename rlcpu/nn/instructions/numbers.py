@@ -47,19 +47,12 @@ def learn_parameter(chunk: Any, instruction: Any) -> None:
 
 
 def add(chunk: Any, instruction: Any) -> None:
-    """Add two tensors."""
+    """Add the second tensor, times 1 or -1, to the first."""
+    sign = float(instruction.c)
     for k in range(instruction.width):
         out, a, b = operands(chunk.rows, chunk.rows, instruction, k)
         for i in range(out.size):
-            out[i] = a[i] + b[i]
-
-
-def subtract(chunk: Any, instruction: Any) -> None:
-    """Subtract the second tensor from the first."""
-    for k in range(instruction.width):
-        out, a, b = operands(chunk.rows, chunk.rows, instruction, k)
-        for i in range(out.size):
-            out[i] = a[i] - b[i]
+            out[i] = a[i] + sign * b[i]
 
 
 def multiply(chunk: Any, instruction: Any) -> None:
@@ -71,23 +64,13 @@ def multiply(chunk: Any, instruction: Any) -> None:
 
 
 def through_sum(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by a sum to both tensors."""
+    """Give derivatives by a sum or difference to both tensors."""
     for k in range(instruction.width):
         out, a, b = operands(chunk.slopes, chunk.slopes, instruction, k)
         if instruction.a_gradient != 0:
             add_row(a, out, 1.0)
         if instruction.b_gradient != 0:
-            add_row(b, out, 1.0)
-
-
-def through_difference(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by a difference to both tensors."""
-    for k in range(instruction.width):
-        out, a, b = operands(chunk.slopes, chunk.slopes, instruction, k)
-        if instruction.a_gradient != 0:
-            add_row(a, out, 1.0)
-        if instruction.b_gradient != 0:
-            add_row(b, out, -1.0)
+            add_row(b, out, float(instruction.c))
 
 
 def through_product(chunk: Any, instruction: Any) -> None:

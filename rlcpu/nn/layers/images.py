@@ -437,8 +437,8 @@ class Window(Layer):
             raise ValueError(
                 f"{self!r}: an image of {picture.height} x {picture.width} is too small for it"
             )
-        made = Picture(height, width, self.channels_of(picture))
-        return LayerOutput(made.size, picture=made)
+        image = Picture(height, width, self.channels_of(picture))
+        return LayerOutput(image.size, picture=image)
 
     def count(self, size: int) -> int:
         """Return how many windows lie along so many pixels."""

@@ -155,14 +155,14 @@ class Parts(Graph):
         before = trace.parts, trace.only_input
         trace.parts, trace.only_input = parts, whole
         try:
-            made = trace.run(self.graph, whole)
+            output = trace.run(self.graph, whole)
         finally:
             trace.parts, trace.only_input = before
-        is_whole = any(draft.kind is not TAKE for draft in whole.readers) or made is whole
+        is_whole = any(draft.kind is not TAKE for draft in whole.readers) or output is whole
         missing = [name for name in self.sizes if name not in taken]
         if missing and not is_whole:
             raise ValueError(f"no layer reads the part {missing[0]!r}: nn.Input({missing[0]!r})")
-        return made
+        return output
 
 
 def _take(

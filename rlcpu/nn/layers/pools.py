@@ -92,8 +92,11 @@ def make_pool_back(dtype: type) -> Callable[..., None]:
             slopes[k] -= moved
 
     @outline
-    def pool_back(step, inputs, outputs, output_slopes, input_slopes, slopes):
-        """Add derivatives by one image's numbers to `input_slopes`; `slopes` is scratch."""
+    def pool_back(step, inputs, outputs, output_slopes, input_slopes, remaining):
+        """Add derivatives by one image's numbers to `input_slopes`.
+
+        `remaining` (channels,) is scratch: derivatives by a window that no pixel has yet.
+        """
         height, width = windows_of(step, step.size_out)
         channels = step.channels
         for row in range(height):
@@ -102,13 +105,15 @@ def make_pool_back(dtype: type) -> Callable[..., None]:
                 left, right = bounds_of(step, column, step.width)
                 window = (row * width + column) * channels
                 for k in range(channels):
-                    slopes[k] = output_slopes[window + k]
+                    remaining[k] = output_slopes[window + k]
                 for y in range(first, last):
                     for x in range(left, right):
                         pixel = (y * step.width + x) * channels
                         largest = part(outputs, window, channels)
                         numbers = part(inputs, pixel, channels)
-                        move_slopes(part(input_slopes, pixel, channels), numbers, largest, slopes)
+                        move_slopes(
+                            part(input_slopes, pixel, channels), numbers, largest, remaining
+                        )
 
     @outline
     def backward(step, work):

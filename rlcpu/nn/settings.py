@@ -1,0 +1,189 @@
+"""Settings of an update: as users give them, and as kernels take them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.checks import check_count
+
+Array = npt.NDArray[Any]
+#: Samples that pass the networks together, and at most so many parts has a minibatch.
+CHUNK, MOST_PARTS = 128, 32
+#: Sequences that pass networks together at least: rows of the products of a time step.
+TOGETHER = 16
+
+
+class LearnerSettings(NamedTuple):
+    """Settings of a call of `Learner.update`.
+
+    Attributes:
+        learning_rate: of Adam; or one for each update.
+        minibatch_size: samples of a gradient step.
+        epochs: how often it goes through all samples.
+        shuffle: whether each epoch shuffles the samples; else minibatches take them as they lie.
+        max_gradient_norm: gradients of an update are scaled down to it, all networks' together.
+        epsilon: of Adam.
+        weight_decay: of AdamW (Loshchilov & Hutter 2019): parameters shrink by this times the
+            learning rate in each step.
+        rectified: step by RAdam (Liu et al. 2020), whose first thousand steps are shorter.
+        stop_above: the name of a statistic of the first update, and the mean over a minibatch above
+            which the call ends before that step.
+        target_period, tau: every so many minibatches, targets go this part of the way.
+        sequence_length: T, where samples are sequences for networks with memory: a batch has all
+            sequences of the first time step, then those of the second, and so on. Minibatches are
+            of whole sequences, and derivatives go through all time steps.
+        abreast: N, sequences that lie side by side: a batch of more than T * N samples has T time
+            steps of N sequences, then T of the next N, as a long rollout of N environments that is
+            cut into shorter sequences. None for all sequences.
+    """
+
+    learning_rate: float | Sequence[float]
+    minibatch_size: int = 256
+    epochs: int = 1
+    shuffle: bool = False
+    max_gradient_norm: float = math.inf
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    rectified: bool = False
+    stop_above: tuple[str, float] | None = None
+    target_period: int = 1
+    tau: float = 1.0
+    sequence_length: int = 1
+    abreast: int | None = None
+
+    @classmethod
+    def of(cls, steps: dict[str, Any]) -> LearnerSettings:
+        """Return the settings of a call, after checks.
+
+        Raises:
+            TypeError, ValueError: one of them is missing, unknown, or out of its range.
+        """
+        if "learning_rate" not in steps:
+            raise TypeError("learning_rate: expected a number")
+        chosen = cls(**steps)
+        for name in ("epochs", "minibatch_size", "target_period", "sequence_length"):
+            check_count(name, getattr(chosen, name))
+        if chosen.minibatch_size % chosen.sequence_length:
+            length = chosen.sequence_length
+            whole = f"expected a multiple of sequence_length={length}, for whole sequences"
+            raise ValueError(f"minibatch_size={chosen.minibatch_size}: {whole}")
+        if not 0.0 <= chosen.tau <= 1.0:
+            raise ValueError(f"tau={chosen.tau!r}: expected a number from 0 to 1")
+        return chosen
+
+    def rates(self, count: int, dtype: type) -> Array:
+        """Return the learning rate of each of `count` updates, after a check."""
+        rate = self.learning_rate
+        if isinstance(rate, float):
+            return np.array([rate] * count, dtype)
+        if np.shape(rate) not in ((), (count,)):
+            expected = f"a number, or {count} for as many updates"
+            raise ValueError(f"learning_rate={rate!r}: expected {expected}")
+        return np.full(count, rate, dtype)
+
+    def watched(self, statistics: list[str]) -> tuple[int, float]:
+        """Return the number of the statistic that may end a call, -1 for none, and its bound."""
+        if self.stop_above is None:
+            return -1, math.inf
+        name, most = self.stop_above
+        if name not in statistics:
+            expected = f"expected one of {', '.join(statistics)}"
+            raise ValueError(f"stop_above={self.stop_above!r}: {expected}")
+        return statistics.index(name), float(most)
+
+    def sequences_abreast(self, count: int) -> int:
+        """Return how many sequences lie side by side in a batch of `count` samples."""
+        length, abreast = self.sequence_length, self.abreast
+        if count % length:
+            raise ValueError(f"sequence_length={length}: the batch has {count} samples")
+        sequences = count // length
+        if abreast is not None and sequences % check_count("abreast", abreast):
+            raise ValueError(f"abreast={abreast}: the batch has {sequences} sequences of {length}")
+        return abreast or sequences
+
+    def for_kernels(self, count: int, dtype: Any, **others: Any) -> UpdateSettings:
+        """Return the settings of a batch of `count` samples; `others` are the remaining fields."""
+        minibatch = min(self.minibatch_size, count)
+        part, chunk = parts_of(minibatch, self.sequence_length)
+        return UpdateSettings(
+            epochs=self.epochs,
+            minibatch=minibatch,
+            part=part,
+            chunk=chunk,
+            steps=self.sequence_length,
+            abreast=self.sequences_abreast(count),
+            is_shuffled=bool(self.shuffle),
+            period=self.target_period,
+            tau=dtype(self.tau),
+            epsilon=dtype(self.epsilon),
+            decay=dtype(self.weight_decay),
+            is_rectified=bool(self.rectified),
+            max_norm=dtype(self.max_gradient_norm),
+            **others,
+        )
+
+
+class UpdateSettings(NamedTuple):
+    """Settings of a call; reals are of the learner's dtype.
+
+    Attributes:
+        epochs, minibatch: how often a call goes through all samples, and how many at a time.
+        part, chunk: samples of a part, and at most so many pass the networks together.
+        steps: time steps of a sequence; all sizes above are of whole sequences.
+        abreast: sequences that lie side by side in the batch; behind their steps those of as many
+            others lie.
+        is_shuffled: whether each epoch shuffles the samples.
+        standardised: (any,) int64, columns that minibatches standardise.
+        counters: (2,) int64, minibatches and epochs before this call.
+        every: (num_updates,) int64: an update follows every so many minibatches.
+        period, tau: every so many minibatches, targets go this part of the way.
+        learning_rates: (num_updates,).
+        epsilon, decay, is_rectified: of Adam; see `rlcpu.nn.adam`.
+        max_norm: gradients of an update are scaled down to the norm.
+        watched, most: the call ends at a minibatch whose mean of this sum is above `most`.
+        key_low, key_high: uint32, of the random stream.
+        patience: see `rlcpu.nn.workers.wait`.
+    """
+
+    epochs: int
+    minibatch: int
+    part: int
+    chunk: int
+    steps: int
+    abreast: int
+    is_shuffled: bool
+    standardised: Any
+    counters: Any
+    every: Any
+    period: int
+    tau: Any
+    learning_rates: Any
+    epsilon: Any
+    decay: Any
+    is_rectified: bool
+    max_norm: Any
+    watched: int
+    most: float
+    key_low: Any
+    key_high: Any
+    patience: int
+
+
+def parts_of(minibatch: int, steps: int = 1) -> tuple[int, int]:
+    """Return the samples of a part and of a chunk, whole sequences of so many steps.
+
+    Parts are few enough to keep two cores busy, and few in all.
+    """
+    if steps == 1:
+        if minibatch <= CHUNK:
+            return max(32, -(-minibatch // 32) * 16), CHUNK
+        return CHUNK * max(1, -(-minibatch // (CHUNK * MOST_PARTS))), CHUNK
+    sequences = minibatch // steps
+    together = min(max(TOGETHER, 4 * CHUNK // steps), -(-sequences // 2))
+    chunks = -(-sequences // together)
+    return together * steps * -(-chunks // MOST_PARTS), together * steps
