@@ -204,6 +204,10 @@ MEMORY = PPOConfig(
     learning_rate_schedule="linear", entropy_coefficient=0.01, network="gru",
 )
 DEFAULTS["POPGym/*"] = MEMORY
+# An answer is rewarded at once, and changes nothing later: what follows it is noise. With gamma at
+# 0.99 nothing is learnt in a million steps, -0.50 as by chance; with 0.5 it is -0.38 after 700,000.
+for level in ("Easy", "Medium", "Hard"):
+    DEFAULTS[f"POPGym/Autoencode{level}-v0"] = MEMORY.replace({"gamma": 0.5})
 # Over a corridor of 50 cells derivatives fade in a "gru": one seed of two stayed at 1.7, after a
 # million steps, where "mingru" reached 4 with five of five.
 DEFAULTS["TMaze-v0"] = MEMORY.replace({"network": "mingru", "learning_rate_schedule": "constant"})
