@@ -21,6 +21,7 @@ from numba.extending import is_jitted
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.kernels.functions import COPY, package_of, rebuild
+from rlcpu.kernels.hooks import context_class
 
 #: Functions of these packages are known to the compiler by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")
@@ -100,15 +101,39 @@ def device(function: Any) -> Any:
     Returns:
         A function that kernels made by `kernel` inline; in the simulator, plain Python.
     """
-    return _device(getattr(function, "py_func", function))
+    return _device(getattr(function, "py_func", function), getattr(function, "rules", None))
 
 
 @functools.cache
-def _device(function: types.FunctionType) -> Any:
+def _device(function: types.FunctionType, rules: Any) -> Any:
     if SIMULATED:
         return _rebuild(function)
-    known = function in maths.OVERLOADED
-    return function if known else cuda.jit(device=True, forceinline=True)(_rebuild(function))
+    if function in maths.OVERLOADED:
+        return function
+    made = cuda.jit(device=True, forceinline=True)(_rebuild(function))
+    made.compile_device = _with_rules(made.compile_device, rules)
+    return made
+
+
+def _with_rules(compile: Callable[..., Any], rules: Any) -> Callable[..., Any]:
+    """Return a compiler of a device function by `rlcpu.kernels.hooks.TypeRules`; None for none.
+
+    numba-cuda has one typing context. A function is compiled while another is, which has rules of
+    its own.
+    """
+    from numba.cuda.descriptor import cuda_target
+
+    def compile_device(*args: Any, **options: Any) -> Any:
+        context = cuda_target.typing_context
+        before, plain = context.__class__, getattr(context, "plain_class", context.__class__)
+        context.plain_class = plain
+        context.__class__ = plain if rules is None else context_class(plain, rules)
+        try:
+            return compile(*args, **options)
+        finally:
+            context.__class__ = before
+
+    return compile_device
 
 
 def _rebuild(function: types.FunctionType) -> Any:

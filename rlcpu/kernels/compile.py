@@ -297,6 +297,8 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
     if package_of(function) != "rlcpu" or (arrays and not function.__module__.startswith(_LAYERS)):
         options["pipeline_class"] = guard.user_compiler(arrays, real)
     specialised = njit(**options)(twin)
+    # Of mathematics its callers decide; compilers for other devices read it.
+    specialised.rules = None if in_maths else guard.type_rules(real)
     if in_maths:  # another form calls the code for numbers, which is not this while it is compiled
         forms = functools.partial(_form, function.__name__, njit(**options)(twin))
         hooks.choose_function(specialised, forms)

@@ -475,7 +475,9 @@ class TypeRules(NamedTuple):
 
 
 @functools.cache
-def _context_class(base: Any, rules: TypeRules) -> type:
+def context_class(base: Any, rules: TypeRules) -> type:
+    """Return a class of typing contexts with other rules."""
+
     class Context(base):
         def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
             key = getattr(func, "typing_key", None) or getattr(func, "dispatcher", None)
@@ -496,7 +498,7 @@ def with_rules(context: Any, rules: TypeRules) -> Any:
     """
     twin = copy.copy(context)
     base: Any = type(context)
-    twin.__class__ = _context_class(base, rules)
+    twin.__class__ = context_class(base, rules)
     return twin
 
 

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 
 from rlcpu.cuda import envs
 from rlcpu.cuda.networks import network_of
 from rlcpu.cuda.rollouts import DeviceRecords, Sums, rollout_kernel
+from rlcpu.envs import Dynamics, register
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.registration import find
+from rlcpu.envs.tasks.classic_control.cartpole import Params
 from rlcpu.policies import MLP, Uniform
 from tests.envs.rollouts import CLASSIC
 
 U32, F32, FLAGS = "uint32[::1]", "float32[::1]", "boolean[::1]"
 
 
+def step_of_whole_numbers(state: Any, action: int, params: Any) -> Any:
+    """Whole numbers beside real ones, each of which numba alone takes for float64."""
+    speed = max(2 * state[1], 0) + math.sin(int(state[0])) - action / 2
+    return (state[0] + speed / 10, speed if action == 1 else 0), 1 if speed > 1 else 0.5, speed > 3
+
+
+WHOLE = Dynamics(
+    id="Whole-v0",
+    step=step_of_whole_numbers,
+    reset=lambda uniforms, params: (uniforms[0], 0),
+    observation_space=Box(-math.inf, math.inf, (2,)),
+    action_space=Discrete(3),
+    params=Params(),
+    reset_draws=1,
+)
+
+
 def jobs() -> Iterator[tuple[Any, ...]]:
     """Name, kernel, types of its arguments."""
+    register(WHOLE)
+    yield collect(WHOLE.id)
     for name in CLASSIC:
         yield simulate(name, np.float32)  # holds the environment's step, reset and observe
     for name in ("CartPole-v1", "Pendulum-v1"):  # one of each kind of action
