@@ -236,6 +236,8 @@ BAD = [
     (changed(camera, observe=write_beyond), ValueError, r"near\[1\]=5: expected 0 to 4"),
     (changed(camera, observe=write_other), ValueError, "no field 'distance'; it has: age, depth"),
     (changed(observation_space=Dict({})), TypeError, "has no part: expected one at least"),
+    (changed(observation_space=Dict({"arm": Dict({"angle": Discrete(3)})})), TypeError,
+     r"has the part arm, Dict\(.*: parts have no parts; give them names here, as arm_angle"),
     (changed(observation_space=space_of(_x=Discrete(2))), TypeError, "a part '_x': expected names"),
     (changed(observation_space=space_of(place=Box(0, 255, (2, 3, 3), np.uint8))), TypeError,
      r"the part place, Box\(\(2, 3, 3\), uint8\): .*observe\(state, params, out\)"),

@@ -28,6 +28,7 @@ from rlcpu.envs.transforms import (
     stack_observations,
     transform_reward,
 )
+from tests.envs import grouped
 from tests.envs.array_envs import inventory, rod
 
 Array = npt.NDArray[Any]
@@ -361,6 +362,8 @@ def test_pickles_make_the_transforms_again() -> None:
         (lambda: add_first_step(add_first_step("CartPole-v1")), ValueError, "field has_begun"),
         (lambda: add_time_left(coin), ValueError, "max_episode_steps=None"),
         (lambda: add_previous_action("MinAtar/Breakout-v1"), TypeError, "is boards"),
+        (lambda: stack_observations(grouped.cart, 2), TypeError, "Cart-v0: .* has several parts"),
+        (lambda: add_previous_action(grouped.camera), TypeError, "Camera-v0: .* has several parts"),
         (lambda: repeat_action("CartPole-v1", 99), ValueError, "n=99"),
         (lambda: transform_reward("CartPole-v1", abs), TypeError, "function=<built-in"),
         (lambda: transform_reward("CartPole-v1", lambda r: print(r)), TypeError, "uses print"),

@@ -120,6 +120,23 @@ def with_many_turns(state: State, action: int, params: Params) -> tuple[State, f
     return State(y[0], state.turn), y[2], abs(y[0]) > 3.9
 
 
+def powered(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    """A power of two keeps it from vectors, and its `return` does not."""
+    if state.turn == 50:
+        return state, 0.0, False
+    turn = (state.turn + 1) % 8
+    gain = 2.0**turn if state.place > params.push else 0.0
+    return State(0.5 * state.place + gain, turn), gain, False
+
+
+def powered_as_advised(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    if state.turn == 50:
+        return state, 0.0, False
+    turn = (state.turn + 1) % 8
+    gain = float(1 << turn) if state.place > params.push else 0.0
+    return State(0.5 * state.place + gain, turn), gain, False
+
+
 def chosen(state: State, action: int, params: Params) -> tuple[State, float, bool]:
     """Choices that compute in vectors as they are: `elif`, `else`, ternaries, tables."""
     turn = (state.turn + 1) % 8
@@ -165,7 +182,7 @@ def driver_of(dynamics: Dynamics) -> Driver:
     return found
 
 
-@pytest.mark.parametrize("step", [counted, chosen, with_long_body, advised])
+@pytest.mark.parametrize("step", [counted, chosen, with_long_body, advised, powered_as_advised])
 def test_what_vectorises(step: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Comparisons beside differences, choices of all kinds, loops that are unrolled, and advice."""
     found = driver_of(make(step))
@@ -181,6 +198,11 @@ def test_what_vectorises(step: Any, caplog: pytest.LogCaptureFixture) -> None:
         (returning, 2, "a `return` before the end: compute all, and choose by ternaries"),
         (counting, 2, "a loop whose number of turns is known at run time only: give it a constant"),
         (breaking, 4, "a `break`: choose by a ternary in each turn"),
+        (
+            powered,
+            5,
+            "`**` with a whole exponent that is known at run time only, a loop: write flo",
+        ),
         (with_many_turns, 2, "a loop of 24 turns: write two of at most 16, one in the other"),
     ],
 )

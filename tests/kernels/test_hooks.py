@@ -524,7 +524,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_forget_code: "forget_code",
     check_assigned_types: "assigned_types Assigned",
     check_types_before_failure: "types_before_failure",
-    check_with_rules: "with_rules TypeRules",
+    check_with_rules: "context_class with_rules TypeRules",
     check_llvm_of: "llvm_of",
     check_address_of: "address_of",
     check_definition: "definition",

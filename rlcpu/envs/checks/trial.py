@@ -133,7 +133,11 @@ def layout_of_state(dynamics: Dynamics) -> ArrayLayout | None:
     if state is None or isinstance(state, Layout):  # what was found before
         return None
     if not isinstance(state, type) or not issubclass(state, State) or state is State:
-        raise TypeError(f"{dynamics.id}: state={state!r} has to be a subclass of rlcpu.envs.State")
+        named = hasattr(state, "_fields")
+        told = ": leave it out, reset shows what a NamedTuple is made of" if named else ""
+        raise TypeError(
+            f"{dynamics.id}: state={state!r} has to be a subclass of rlcpu.envs.State{told}"
+        )
     try:
         return layout_of_class(state)
     except TypeError as error:

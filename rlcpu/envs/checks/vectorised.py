@@ -23,6 +23,13 @@ logger = logging.getLogger("rlcpu")
 _LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
 #: Calls of the C library: by name, or by an intrinsic that becomes one.
 _CALLS = re.compile(rf"\bcall\b[^@\n]*@(?:llvm\.)?((?:{_LIBM})f?)(?:\.v?\d*f\d+)?\(")
+#: What to write in their places.
+_REMEDIES = {
+    "hypot": ": write math.sqrt(x * x + y * y)",
+    "exp2": ": write float(1 << k) for 2.0 ** k of a whole k, or math.exp(0.6931472 * x)",
+}
+#: Of real exponents the C library's function is called.
+_POWER = "`**` with a whole exponent that is known at run time only,"
 _STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
 #: How a step runs whose state holds arrays.
 ONE_AT_A_TIME = "one environment at a time: its state holds arrays, and loops over them vectorise"
@@ -68,13 +75,18 @@ def driver_of(code: str, step: Any, known: tuple[str, ...] = ()) -> Driver | Non
     lanes = lanes_of(code)
     if lanes is None:
         return None
-    reasons = [f"{name} of the C library, called for each lane" for name in _found(_CALLS, code)]
-    remedy = ": write math.sqrt(x * x + y * y)"
-    reasons = [f"{each}{remedy if each.startswith('hypot') else ''}" for each in reasons]
+    reasons = [
+        f"{name} of the C library, called for each lane{_REMEDIES.get(name.removesuffix('f'), '')}"
+        for name in _found(_CALLS, code)
+    ]
     if lanes == 1 and known:
         reasons += known
     elif lanes == 1:
-        reasons += list(_users_functions(step, _loops)) or _users_functions(step, _early_returns)
+        loops = list(_users_functions(step, _loops))
+        is_real = any(name.startswith(("pow", "exp2")) for name in _found(_CALLS, code))
+        reasons += [each for each in loops if not (is_real and each.startswith(_POWER))]
+        # LLVM makes choices of most `return`s: they are a reason only where there is no other.
+        reasons += [] if reasons else _users_functions(step, _early_returns)
     return Driver(lanes, tuple(dict.fromkeys(reasons)))
 
 
@@ -206,6 +218,10 @@ def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
                 what = f"a loop of {turns} turns: write two of at most {most}, one in the other"
         elif isinstance(node, ast.Compare) and any(isinstance(op, ast.In) for op in node.ops):
             what = "`in`: compare with each item, and join the comparisons by `and` or `or`"
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            exponent = function.__globals__.get(getattr(node.right, "id", ""), node.right)
+            if not isinstance(exponent, int | float | ast.Constant | ast.UnaryOp):
+                what = f"{_POWER} a loop: write float(1 << k) for 2.0 ** k"
         elif isinstance(node, ast.Break):
             what = "a `break`: choose by a ternary in each turn"
         if what:

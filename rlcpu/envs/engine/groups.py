@@ -66,6 +66,9 @@ def check_group(space: Dict, is_written: bool) -> str:
     for name, part in space.items():
         if not (isinstance(name, str) and name.isidentifier()) or name.startswith("_"):
             return f"has a part {name!r}: expected names that attributes may have"
+        if isinstance(part, Dict):
+            told = f"has the part {name}, {part}: parts have no parts; give them names here, as "
+            return f"{told}{name}_{next(iter(part), 'part')}"
         if fault := (_fault_of_written if is_written else _fault_of_returned)(part):
             return f"has the part {name}, {describe_space(part)}: expected {fault}"
     return ""
