@@ -28,7 +28,7 @@ from rlcpu.scan.tridiagonal.blocks import (
 from rlcpu.scan.tridiagonal.panels import DRIVERS, INPUTS, LISTS, PLACES, run_panels
 
 PANEL = 2**19  # bytes of the inputs of a panel, of which the next one is prefetched as a whole
-#: Bytes of one array from which the next panel is prefetched, and from which columns are written
+#: Bytes of one array from which the next panel is prefetched, and from which results are written
 #: past the caches. A prefetch from the caches themselves only takes time.
 LARGE, STREAMED = 2**19, 2**22
 
@@ -102,7 +102,7 @@ def place_matrices(plan, lower, diagonal, upper, rhs, out):
 def plan_of(lanes: Lanes, inputs: Sequence[LaneInput], out: Array, call: LaneArguments) -> Array:
     """Return a plan without addresses, not to be overwritten; see `run`."""
     layouts = tuple((i.array.strides, i.other, i.reach, i.shift) for i in (*inputs, LaneInput(out)))
-    numbers = out.shape, call.cut, call.periodic, call.pivoting
+    numbers = out.shape, call.cut, call.periodic, call.pivoting, call.lengths is None
     return _template(lanes, out.dtype, layouts, numbers, -address_of(out) % VECTOR_BYTES)
 
 
@@ -111,7 +111,7 @@ def _template(
     lanes: Lanes, dtype: Any, layouts: tuple[Any, ...], numbers: tuple[Any, ...], head: int
 ) -> Array:
     """Return a plan and the places of arrays, without addresses; `head` in bytes."""
-    (outer, n, inner), cut, periodic, pivoting = numbers
+    (outer, n, inner), cut, periodic, pivoting, no_lengths = numbers
     full, size, inputs = VECTOR_BYTES // dtype.itemsize, dtype.itemsize, len(layouts) - 1
     places = np.array(
         [
@@ -124,9 +124,11 @@ def _template(
     rows, total = even(rows), outer * n * inner * size
     # An odd number of lines, so that the planes' first rows are in different sets of a cache.
     plane = ((rows + full - 1) // full * full + 1) * full
-    slices, room, line, first, streamed = 1, full, (rows + full - 1) // full, 0, False
+    slices, room, line, first = 1, full, (rows + full - 1) // full, 0
+    streamed = total >= STREAMED
     if inner == 1:
         panels = -(-outer * chunks // full)
+        streamed &= chunks == 1 and no_lengths and places[-1, 1] == n
     else:
         blocks = -(-inner // full)
         if outer * chunks < 4:  # something for every core, and no core waits long for another
@@ -134,12 +136,13 @@ def _template(
         room *= max(min(PANEL // (inputs * plane * size), blocks), 1)
         line = room // full if inputs * plane * size <= PANEL else 0
         # Else lines begin at other lanes in other rows.
-        streamed = total >= STREAMED and inner % full == 0 and head % size == 0
+        streamed &= inner % full == 0 and head % size == 0
         first = head // size if streamed else 0
         slices = -(-(inner - first) // room) + (first > 0)
         panels = slices * outer * chunks
     planes = lanes.planes * plane
-    scratch = size * (planes + (2 + max(lanes.num_extra_inputs, lanes.num_extra_outputs)) * full)
+    extras = max(lanes.num_extra_inputs, lanes.num_extra_outputs)
+    scratch = size * (planes + plane + (6 + extras) * full)
     plan = SolvePlan(
         run=_panels_address(dtype.name),
         function=_block_address(lanes.function, dtype.name),
@@ -157,7 +160,7 @@ def _template(
         plane=plane,
         planes=planes,
         scratch=scratch,
-        memory=scratch + 8 * (2 * (inputs + 1 + LISTS) * full + 2 * INPUTS),
+        memory=scratch + 8 * (2 * (inputs + 1 + LISTS) * full + full + 2 * INPUTS),
         panels=panels,
         slices=slices,
         room=room,
