@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import types
 from typing import TYPE_CHECKING
 
 from rlcpu import _settings  # noqa: F401 (it comes before whatever imports numba)
-from rlcpu.envs import Dynamics, VectorEnv, make_vec, register, registered
+from rlcpu.envs.registration import make_vec, register, registered
 from rlcpu.envs.registration import register_built_in as _register_built_in
 
 if TYPE_CHECKING:
     from rlcpu import envs, nn, policies, replay, scan, train
+    from rlcpu.envs import Dynamics, VectorEnv
     from rlcpu.envs.collect import Rollout, Statistics, collect, simulate
 
 __version__ = "0.1.0"
@@ -33,8 +35,9 @@ __all__ = [
     "train",
 ]
 
-#: Imported at first use: `import rlcpu` stays as quick as importing numba and gymnasium.
+#: Imported at first use: `import rlcpu` takes gymnasium alone, and what knows the environments.
 _MODULES = ("nn", "policies", "replay", "scan", "train")
+_FROM_ENVS = ("Dynamics", "VectorEnv")
 _FROM_COLLECT = ("Rollout", "Statistics", "collect", "simulate")
 
 
@@ -43,13 +46,14 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
     def __getattr__(name):
         if name in _MODULES:
             return _load(name)
-        if name not in _FROM_COLLECT:
+        if name in _FROM_ENVS:
+            from rlcpu import envs as module
+        elif name in _FROM_COLLECT:
+            from rlcpu.envs import collect as module
+        else:
             raise AttributeError(f"module 'rlcpu' has no attribute {name!r}{_hint(name)}")
-        from rlcpu.envs import collect as rollouts
-
-        value = getattr(rollouts, name)
-        globals()[name] = value
-        return value
+        globals()[name] = getattr(module, name)
+        return globals()[name]
 
 
 def _load(name: str) -> types.ModuleType:
@@ -81,7 +85,8 @@ def _load(name: str) -> types.ModuleType:
 
 def _hint(name: str) -> str:
     """Return a hint at the public name that is most like this one."""
-    if name.startswith("_"):  # which nobody types, and Python and its tools look for
+    # Nobody types the first; Python looks for the second, which it imports then.
+    if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}"):
         return ""
     places = dict.fromkeys(__all__, "rlcpu")
     for module in ("envs", *_MODULES):

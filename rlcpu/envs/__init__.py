@@ -2,20 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.arrays import Array, State
-from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find, make_vec, register, registered
-from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
-from rlcpu.kernels.tuples import replace
 
 if TYPE_CHECKING:
     from rlcpu.envs import transforms
     from rlcpu.envs.checks.against import compare
     from rlcpu.envs.checks.checker import check
     from rlcpu.envs.checks.findings import Report
+    from rlcpu.envs.dynamics import Dynamics
+    from rlcpu.envs.engine.arrays import Array, State
+    from rlcpu.envs.gymnasium.env import GymnasiumEnv
+    from rlcpu.envs.vector_env import VectorEnv
+    from rlcpu.kernels.boards import Board
+    from rlcpu.kernels.random import Rng
+    from rlcpu.kernels.tuples import replace
 
 __all__ = [
     "Array",
@@ -40,19 +40,25 @@ __all__ = [
 if not TYPE_CHECKING:  # type checkers shall find names that there are not
 
     def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module 'rlcpu.envs' has no attribute {name!r}")
         if name == "transforms":
             import rlcpu.envs.transforms
 
             return rlcpu.envs.transforms
-        if name == "compare":
-            from rlcpu.envs.checks.against import compare
+        if name in ("Report", "check", "compare"):
+            from rlcpu.envs.checks import against, checker
 
-            return compare
-        if name not in ("Report", "check"):
-            raise AttributeError(f"module 'rlcpu.envs' has no attribute {name!r}")
-        from rlcpu.envs.checks import checker
+            modules = (against, checker)
+        else:  # what environments are made of, which takes numba with it
+            from rlcpu.envs import dynamics, vector_env
+            from rlcpu.envs.engine import arrays
+            from rlcpu.envs.gymnasium import env
+            from rlcpu.kernels import boards, random, tuples
 
-        return getattr(checker, name)
+            modules = (arrays, dynamics, vector_env, env, boards, random, tuples)
+        globals()[name] = next(vars(each)[name] for each in modules if name in vars(each))
+        return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 import difflib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from rlcpu.envs import registry
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.gymnasium.env import make
-from rlcpu.envs.gymnasium.task import GymnasiumTask, find_task
-from rlcpu.envs.scalar_env import ScalarEnv
-from rlcpu.envs.vector_env import VectorEnv
+
+if TYPE_CHECKING:
+    from rlcpu.envs.dynamics import Dynamics
+    from rlcpu.envs.scalar_env import ScalarEnv
+    from rlcpu.envs.vector_env import VectorEnv
 
 # Each family tells the registry of its environments, which are listed in this order.
 from rlcpu.envs.tasks import classic_control  # noqa: F401  # isort: skip
@@ -34,6 +34,8 @@ def register(dynamics: Dynamics) -> None:
         TypeError: it is no `Dynamics`.
         ValueError: the id belongs to an environment of this library.
     """
+    from rlcpu.envs.dynamics import Dynamics
+
     if not isinstance(dynamics, Dynamics):
         raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
     family = registry.families.get(dynamics.id)
@@ -93,20 +95,23 @@ def find(environment: str | Dynamics) -> Dynamics:
         ValueError: no environment has the id; the message lists the known ones.
         ImportError: it is one of MuJoCo's, which is not installed.
     """
+    from rlcpu.envs.dynamics import Dynamics
+    from rlcpu.envs.gymnasium.task import find_task
+
     if isinstance(environment, Dynamics):
         return environment
     if not isinstance(environment, str):
         raise TypeError(f"environment={environment!r}: expected an id or a Dynamics")
     name = environment.removeprefix("rlcpu/")
-    dynamics: Dynamics | None = registry.lookup(name)
-    if dynamics is not None:
-        return dynamics
+    known: Dynamics | None = registry.lookup(name)
+    if known is not None:
+        return known
     if is_of_gymnasium(environment):
         return find_task(environment)
-    known = registry.all_ids()
-    near = difflib.get_close_matches(name, known, n=1)
+    ids = registry.all_ids()
+    near = difflib.get_close_matches(name, ids, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"environment={environment!r} is unknown: {hint}known are {', '.join(known)}")
+    raise ValueError(f"environment={environment!r} is unknown: {hint}known are {', '.join(ids)}")
 
 
 def is_of_gymnasium(id: str) -> bool:
@@ -141,6 +146,10 @@ def make_vec(
         >>> env.reset(seed=0)[0].shape
         (2, 4)
     """
+    from rlcpu.envs.gymnasium.env import make
+    from rlcpu.envs.gymnasium.task import GymnasiumTask
+    from rlcpu.envs.vector_env import VectorEnv
+
     settings, params = _split(options)
     dynamics = find(environment)
     if isinstance(dynamics, GymnasiumTask):
@@ -162,6 +171,8 @@ def make_vec(
 
 def make_scalar(environment: str, **options: Any) -> ScalarEnv:
     """Make the environment of `gymnasium.make("rlcpu/...")`; options are those of `make_vec`."""
+    from rlcpu.envs.scalar_env import ScalarEnv
+
     settings, params = _split(options)
     dynamics = find(environment).with_params(**params)
     return ScalarEnv(dynamics, **settings)
