@@ -206,3 +206,22 @@ def test_vector_and_remainder_give_the_same_bits(name):
     for size in (1, 3, 17, 67):
         parts = [evaluate(name, x[i : i + size]) for i in range(0, x.size, size)]
         assert np.array_equal(np.concatenate(parts), whole)
+
+
+@kernel
+def make_of_bits(words, results):
+    for i in range(len(words)):
+        results[i] = maths.from_bits(words[i])
+
+
+def test_words_of_any_sign_and_width_make_the_number_of_their_low_bits() -> None:
+    """Of -1.0 the word is negative as `bits` returns it, and 0xBF800000 without its sign."""
+    numbers = np.array([0.0, -0.0, 1.0, -1.0, TINY, -HUGE, np.inf, -np.inf, 1e-45], np.float32)
+    signed = np.array([maths.bits(float(x)) for x in numbers])
+    for words in (signed, signed & 0xFFFFFFFF, signed + 2**32, signed - 2**33):
+        results = np.zeros(len(words), np.float32)
+        make_of_bits(words, results)
+        plain = np.array([maths.from_bits(int(word)) for word in words])
+        assert plain.dtype == np.float32
+        for made in (results, plain):
+            np.testing.assert_array_equal(made.view(np.int32), numbers.view(np.int32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +15,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcpu
 from rlcpu import nn
 from rlcpu.envs import GymnasiumEnv
-from rlcpu.train import DQN, PPO, PQN, SAC, TD3
-from tests.envs.grouped import camera, cart
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
+from tests.envs.grouped import camera, cart, step_camera
 
 
 class Lookout(gymnasium.Env[Any, Any]):
@@ -113,6 +114,7 @@ def test_ppo_learns_in_one_line(tmp_path: Path) -> None:
         (PQN, True, own_layers),
         (SAC, False, own_layers),
         (TD3, False, None),
+        (DDPG, False, own_layers),
         (PPO, True, own_layers),
     ],
 )
@@ -125,14 +127,14 @@ def test_all_agents_learn_from_parts(
     if kind in (DQN, PQN):
         settings |= {"exploration_steps": 1500}
     agent = kind(lookouts(8, discrete), seed=0, network=network, **settings)
-    if kind in (SAC, TD3):  # a critic sees the action behind the convolutions
+    if kind in (SAC, TD3, DDPG):  # a critic sees the action behind the convolutions
         critic = agent.learner.networks[1]
         assert critic.input_sizes == {"observation": 36 + 2 + 2 + 2, "action": 1}
         seen = 64 if network else 16 * 16 + 2 + 2 + 2
         weights = [x.shape for name, x in critic.arrays().items() if name.startswith("dense")]
         assert (seen + 1, 64) in weights
-    agent.learn({PQN: 20_000, TD3: 1_000}.get(kind, 6_000))
-    if kind is not TD3:  # whose action does not come back from where tanh is flat
+    agent.learn({PQN: 20_000, TD3: 1_000, DDPG: 1_000}.get(kind, 6_000))
+    if kind not in (TD3, DDPG):  # whose action does not come back from where tanh is flat
         assert agent.evaluate(50).mean() > 6.5
     if getattr(agent, "buffer", None) is not None:
         kept = {field.name: field.dtype.name for field in agent.buffer.structure.fields}
@@ -199,6 +201,39 @@ def test_acting_in_kernels_is_what_predict_sees(kind: Any) -> None:
     np.testing.assert_array_equal(rollout.actions.ravel(), agent.predict(flat))
     np.testing.assert_array_equal(rollout.inputs.reshape(96, -1)[:, :4], np.eye(4)[flat["age"] - 1])
     agent.learn(1_500)
+
+
+@pytest.mark.parametrize("kind", [TD3, DDPG])
+def test_actions_of_numbers_are_learnt_where_parts_are_written(kind: Any) -> None:
+    """The layers of each part, in kernels that act and in the critics' updates."""
+    pushed = dataclasses.replace(
+        camera, id="Pushed-v0", step=push_camera, action_space=Box(-1.0, 1.0, (2,))
+    )
+    settings = {**REPLAY, "num_updates": 2, "network": look_layers}
+    agent = kind(pushed, seed=0, num_envs=16, num_threads=1, **settings)
+    critic = agent.learner.networks[1]
+    assert critic.input_sizes == {"observation": 4 + 6 + 3 + 11 + 60, "action": 2}
+    agent.policy.deterministic = True
+    rollout = rlcpu.collect(agent.env, agent.policy, 6)
+    flat = {k: x.reshape(96, *x.shape[2:]) for k, x in rollout.observations.items()}
+    np.testing.assert_allclose(
+        rollout.actions.reshape(96, 2), agent.predict(flat), rtol=1e-5, atol=1e-6
+    )
+    agent.learn(800)
+    assert agent.num_updates > 0
+    assert not np.array_equal(agent.predict(flat), rollout.actions.reshape(96, 2))
+
+
+def push_camera(state: Any, action: Any, params: Any, rng: Any) -> Any:
+    _, is_over = step_camera(state, 1 if action[0] > 0.0 else 0, params, rng)
+    return action[0] - action[1] * action[1], is_over
+
+
+def look_layers(space: Any) -> nn.Graph:
+    """Layers for each part of `camera`, whose picture has its channels first."""
+    picture = nn.Input("picture") >> nn.Dense(8) >> nn.Relu()
+    others = [nn.Input(name) for name in ("age", "depth", "flags", "near")]
+    return nn.Concatenate(picture, *others) >> nn.Dense(16) >> nn.Relu()
 
 
 # ---------------------------------------------------------------- bad input
