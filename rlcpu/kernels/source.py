@@ -19,7 +19,7 @@ from numba.extending import is_jitted
 from rlcpu.kernels.functions import codes
 from rlcpu.kernels.guard import place
 
-_WRITE = "writes into an object: return what is new; replace(items, i, value) is a tuple with another item"
+_WRITE = "writes into an object: return what is new, as replace(items, i, value) does of a tuple"
 #: Instructions, by the beginnings of their names, and what is wrong with them.
 _REFUSED = {
     "RAISE_VARARGS": "raises, and other environments would miss a step: return a result instead",
