@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.backends import cpu_only
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.arguments import Array, check_lengths, check_systems
-from rlcpu.scan.device import backend_of, check_on_host
+from rlcpu.scan.device import backend_of
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
 from rlcpu.scan.tridiagonal.plans import LaneArguments, plan_of, run_plan
@@ -110,7 +111,7 @@ def solve_tridiagonal(
     backend = backend_of("tridiagonal", rhs, diagonal)
     if backend is not None and (periodic or check is not None):
         option = "periodic=True" if periodic else 'check="residual"'
-        check_on_host(f"solve_tridiagonal with {option}", rhs=rhs, diagonal=diagonal)
+        raise cpu_only(f"solve_tridiagonal with {option}")
     systems = check_systems((lower, diagonal, upper, rhs), axis, out, backend)
     mode = Mode(METHODS[method], bool(periodic), num_threads=num_threads)
     *batch, n = systems.arrays[0].shape

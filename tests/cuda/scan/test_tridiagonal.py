@@ -200,9 +200,7 @@ def test_bad_input_of_gradients() -> None:
 @pytest.mark.parametrize("option", [{"periodic": True}, {"check": "residual"}])
 def test_options_of_the_host(option: Any) -> None:
     rhs = asarray(np.ones((3, 6)))
-    with pytest.raises(
-        NotImplementedError, match=f"{next(iter(option))}=.* with rhs of .*: not on"
-    ):
+    with pytest.raises(NotImplementedError, match=f"{next(iter(option))}=.*: not on"):
         solve_tridiagonal(1.0, 4.0, 1.0, rhs, **option)
 
 
