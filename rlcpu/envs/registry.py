@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -38,6 +39,24 @@ def add_family(family: Family) -> Family:
     """Make the environments of a family known by their ids, and return the family."""
     families.update(dict.fromkeys(family.limits, family))
     return family
+
+
+def add_modules(folder: str, modules: Mapping[str, Mapping[str, Limits]]) -> Family:
+    """Make a family of the environments that modules of a folder hold, and return it.
+
+    Args:
+        folder: its package, which imports a module when one of its environments is asked for.
+        modules: limits of the environments of each module, by their ids.
+    """
+    places = {id: f"{folder}.{name}" for name, limits in modules.items() for id in limits}
+
+    def make(id: str) -> Any:
+        held = vars(importlib.import_module(places[id])).values()
+        lists = (value if isinstance(value, tuple | list) else (value,) for value in held)
+        return next(each for items in lists for each in items if getattr(each, "id", None) == id)
+
+    limits = {id: limit for each in modules.values() for id, limit in each.items()}
+    return add_family(Family(limits, make))
 
 
 def lookup(id: str) -> Any:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from gymnasium.spaces import Box
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.layout import values_of
 
 
 class Renderer:
@@ -67,7 +66,7 @@ class Renderer:
             return None
         dynamics = self._dynamics
         if dynamics.picture is not None:
-            values = values_of(dynamics.state, states.T)
+            values = dynamics.state.states(states)
             pairs = zip(values, params or [dynamics.params] * len(values), strict=True)
             return tuple(dynamics.picture(value, given) for value, given in pairs)
         env = self._renderer()

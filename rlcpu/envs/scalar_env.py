@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode
 
 from rlcpu.envs.arguments import convert_actions, describe_bad_actions, find_bad_actions
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.layout import fault_of, rows_of, values_of
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.vector_env import Array, Parameters, VectorEnv
 
@@ -142,7 +141,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         states, layout = self._batch.state, self.dynamics.state
         if layout.is_plain:
             return np.asarray(states[0])
-        return values_of(layout, self._batch.engine.get_state().T)[0]
+        return layout.states(self._batch.engine.get_state())[0]
 
     @state.setter
     def state(self, state: Any) -> None:
@@ -150,13 +149,13 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         if layout.is_plain:
             self._batch.state = np.asarray(state)[None]
         else:
-            fault = fault_of(layout, state)
+            fault = layout.fault_of(state)
             if fault:
                 raise TypeError(f"state has to be {fault.replace('returned', 'got')}")
             engine = self._batch.engine
             if not engine.ready:
                 self._batch.reset()
-            engine.set_state(rows_of(layout, [state], engine.scalar_type).T)
+            engine.set_state(layout.memory([state], engine.scalar_type))
         self._ended = self._warned = False
 
     @property

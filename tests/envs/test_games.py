@@ -13,7 +13,6 @@ import pytest
 
 import rlcpu
 from rlcpu.envs import find, registration, registry
-from rlcpu.envs.engine.layout import values_of
 from rlcpu.envs.tasks import classic_control
 from tests import naive
 
@@ -49,7 +48,7 @@ def test_kernels_step_as_plain_python_does(name: str) -> None:
 
 def states(env: Any) -> list[Any]:
     """The states of all environments, as plain Python has them."""
-    return values_of(env.dynamics.state, env.engine.get_state().T)
+    return env.dynamics.state.states(env.engine.get_state())
 
 
 @every_game

@@ -14,7 +14,6 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 import rlcpu
 from rlcpu.envs import check
-from rlcpu.envs.engine.layout import values_of
 from tests.envs import grouped
 from tests.envs.grouped import Seen, camera, cart
 
@@ -41,7 +40,7 @@ def plain_parts(dynamics: rlcpu.Dynamics, state: Any) -> dict[str, Any]:
 def expected(env: Any) -> dict[str, Any]:
     """Observations of the present states, by plain Python."""
     dynamics = env.dynamics
-    states = values_of(dynamics.state, env.engine.get_state().T)
+    states = dynamics.state.states(env.engine.get_state())
     parts = [plain_parts(dynamics, state) for state in states]
     return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pytest
 
 import rlcpu
-from rlcpu.envs.engine.layout import values_of
 from rlcpu.envs.tasks.minigrid import door_key, empty, four_rooms, view
 from rlcpu.kernels.random import Rng
 
@@ -123,7 +122,7 @@ def test_kernels_are_minigrids(name: str) -> None:
 
 def states(env: Any) -> list[Any]:
     """The states of all environments, as plain Python has them."""
-    return values_of(env.dynamics.state, env.engine.get_state().T)
+    return env.dynamics.state.states(env.engine.get_state())
 
 
 def elsewhere(state: Any, size: int, rng: np.random.Generator) -> Any:

@@ -13,7 +13,6 @@ from stable_baselines3.common import vec_env
 from stable_baselines3.common.monitor import Monitor
 
 from rlcpu.envs import Dynamics, VectorEnv, make_vec
-from rlcpu.envs.engine.layout import values_of
 from rlcpu.replay.checks import check_flag
 
 Array = npt.NDArray[Any]
@@ -142,7 +141,7 @@ class VecEnv(vec_env.VecEnv):
         value = getattr(self.env, attr_name)
         chosen = list(self._get_indices(indices))
         if attr_name == "state" and not isinstance(value, np.ndarray):
-            value = values_of(self.env.dynamics.state, self.env.engine.get_state().T)
+            value = self.env.dynamics.state.states(self.env.engine.get_state())
         if attr_name in ("state", *self.env.dynamics.varied, *self.env.dynamics.randomized):
             return [value[i] for i in chosen]
         return [value] * len(chosen)

@@ -29,7 +29,7 @@ from rlcpu.envs.engine import arrays
 from rlcpu.envs.engine.arrays import ArrayLayout, State, fields_of
 from rlcpu.envs.engine.groups import LONE
 from rlcpu.envs.engine.lane import reasons_of_policies, structure
-from rlcpu.envs.engine.layout import Layout, columns_of, numbers_of, rows_of
+from rlcpu.envs.engine.layout import Layout
 from rlcpu.envs.engine.rollout import collect_kernels, simulate_kernels
 from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.policies import Uniform
@@ -385,7 +385,7 @@ class Trial:
         """Compare single steps and resets with kernels of a dtype; whether there are kernels."""
         name, most = np.dtype(dtype).name, np.finfo(dtype).max
         dynamics, layout = self.dynamics, self.dynamics.state
-        cases = [case for case in cases if max(map(abs, numbers_of(layout, case.state))) < most]
+        cases = [case for case in cases if max(map(abs, layout.numbers(case.state))) < most]
         if not cases:
             return False
         n = len(cases)
@@ -393,11 +393,11 @@ class Trial:
             env = VectorEnv(dynamics.resized(n), n, dtype=name, num_threads=1)
             engine: Any = env.engine
             _start(engine, seed)
-            fresh = columns_of(layout, engine.get_state().T)
+            fresh = layout.columns(engine.get_state())
             drawn = engine.params_of_each() or [()] * n
             varying = {key: [getattr(c.params, key) for c in cases] for key in engine.code.varied}
             engine.set_params(varying)
-            engine.set_state(rows_of(layout, [case.state for case in cases], dtype).T)
+            engine.set_state(layout.memory([case.state for case in cases], dtype))
             actions = np.array([case.action for case in cases], env.action_space.dtype)
             stepped = engine.step(actions)
         except Exception as error:
@@ -408,16 +408,14 @@ class Trial:
         draws = self._kernel_draws("reset", seed, n, dtype)
         noise = self._kernel_draws("step", seed, n, dtype)
         plain = self._plain_functions()
-        shown, reached, rows = dynamics.observation, engine.get_state().T, stepped.observations
+        shown, reached, rows = dynamics.observation, engine.get_state(), stepped.observations
         masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
-        shown_numbers = np.column_stack([columns_of(shown, rows[: shown.rows(np.float32)]), masks])
+        shown_numbers = np.column_stack([shown.columns(rows[: shown.rows(np.float32)].T), masks])
         flags = [stepped.terminated, stepped.truncated][: 1 + dynamics.truncates]
         names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
         names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
         names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
-        results = np.column_stack(
-            [columns_of(layout, reached), stepped.rewards, *flags, shown_numbers]
-        )
+        results = np.column_stack([layout.columns(reached), stepped.rewards, *flags, shown_numbers])
         params_of_lanes = engine.params_of_each() or [()] * n
         taken = [
             Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
@@ -457,17 +455,17 @@ class Trial:
             return np.array([getattr(found, key) for key in dynamics.randomized], np.float64)
 
         def reset(uniforms: Any, params: Any) -> Array:
-            return np.array(numbers_of(layout, self.plain(functions, "reset", uniforms, params)))
+            return np.array(layout.numbers(self.plain(functions, "reset", uniforms, params)))
 
         def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
             reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
             seen: Any = self.plain(functions, "observe", reached, params)
             seen = _rounded(shown, seen, np.float32) if is_group or shown.is_record else seen
-            seen = numbers_of(shown, seen)
+            seen = shown.numbers(seen)
             seen = np.float32(seen) if shown.is_plain else seen
             if dynamics.action_mask:
                 seen = *seen, *self.plain(functions, "action_mask", reached, params)
-            return np.array([*numbers_of(layout, reached), reward, *flags, *seen], np.float64)
+            return np.array([*layout.numbers(reached), reward, *flags, *seen], np.float64)
 
         return {"randomize": randomize, "reset": reset, "step": step}
 
@@ -521,7 +519,7 @@ class Trial:
                     chosen = _allow(chosen, env.action_masks())
                 observations, rewards, terminated, *_ = env.step(chosen)
                 results.append(np.column_stack([_flat(observations), rewards, terminated]))
-            results.append(columns_of(self.dynamics.state, env.engine.get_state().T))
+            results.append(self.dynamics.state.columns(env.engine.get_state()))
             runs.append(np.column_stack(results))
         whole, again, *parts = runs
         for kind, other in (("again", again), ("in two batches", np.concatenate(parts))):

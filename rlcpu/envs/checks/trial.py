@@ -31,7 +31,7 @@ from rlcpu.envs.engine.groups import (
     is_lone,
     written_layout,
 )
-from rlcpu.envs.engine.layout import Layout, fault_of, floats, holds_whole, is_real, layout_of
+from rlcpu.envs.engine.layout import Layout, floats, holds_whole, is_real, layout_of
 from rlcpu.kernels.boards import CELLS, Board
 from rlcpu.kernels.checks import as_numbers, check_count
 from rlcpu.kernels.random import Draws
@@ -687,7 +687,7 @@ def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: A
     if layout.is_plain:
         _check_numbers(dynamics, name, what, value, layout.fields[0].size)
         return
-    fault = fault_of(layout, value)
+    fault = layout.fault_of(value)
     if fault and isinstance(value, State) and name == "observe":
         bad = layout.names_not_finite(value)[0]
         told = f"out.{bad} is {getattr(value, bad)}"

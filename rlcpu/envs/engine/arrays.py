@@ -109,10 +109,6 @@ class ArrayLayout(NamedTuple):
         size = np.dtype(dtype).itemsize
         return [(places[f.name][1] // size, f.size) for f in self.fields if f.dtype == "float"]
 
-    def real_rows(self, dtype: type) -> tuple[int, ...]:
-        """Return the rows that hold floats, in which NaN is a fault."""
-        return tuple(first + k for first, count in self.real_spans(dtype) for k in range(count))
-
     def records(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return (n, rows) of memory as n records: a view where each is contiguous."""
         held = np.ascontiguousarray(rows)
@@ -141,6 +137,18 @@ class ArrayLayout(NamedTuple):
         held = [records[field.name].reshape(len(records), -1) for field in self.fields]
         return np.concatenate([columns.astype(np.float64) for columns in held], axis=1)
 
+    def numbers(self, state: Any) -> list[float]:
+        """Return a plain state as floats."""
+        return list(self.columns(self.memory([state], np.float64))[0].tolist())
+
+    def fault_of(self, state: Any) -> str:
+        """Describe the fault of a plain state; "" for none."""
+        name = self.made.__name__
+        if type(state) is not self.made:
+            return f"a {name}; returned {state!r}"
+        bad = self.names_not_finite(state)
+        return f"a {name}, finite; returned {bad[0]} of {state!r}" if bad else ""
+
     def field(self, name: str) -> ArrayField:
         """Return a field.
 
@@ -152,6 +160,11 @@ class ArrayLayout(NamedTuple):
                 return field
         known = ", ".join(field.name for field in self.fields)
         raise AttributeError(f"{self.made.__name__} has no field {name!r}; it has: {known}")
+
+    def get_field(self, name: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a copy of a field of n states, (n, *shape), from (n, rows) of their memory."""
+        held: npt.NDArray[Any] = self.records(rows)[self.field(name).name].copy()
+        return held
 
     def set_field(self, name: str, values: Any, rows: npt.NDArray[Any]) -> None:
         """Write a field of n states, (n, *shape), into (n, rows) of their memory.

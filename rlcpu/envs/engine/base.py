@@ -25,7 +25,6 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.carried import Carrying
 from rlcpu.envs.engine.form import Form
 from rlcpu.envs.engine.lane import PENDING
-from rlcpu.envs.engine.layout import values_of
 from rlcpu.envs.engine.masks import mask_rows, write_masks
 from rlcpu.envs.engine.observations import ObservationView, each_part
 from rlcpu.envs.policies import Policy, carrier_of, check_policy
@@ -371,7 +370,7 @@ class Engine(Carrying):
         if not empty.any():
             return
         i = int(np.argmax(empty))
-        state = values_of(self.dynamics.state, self.get_state()[i : i + 1].T)[0]
+        state = self.dynamics.state.states(self.get_state()[i : i + 1])[0]
         raise ValueError(
             f"{self.dynamics.id}: action_mask allows nothing in environment {i}, step "
             f"{self.elapsed()[i] % PENDING} of its episode, for state={state!r} ({empty.sum()} "

@@ -104,7 +104,8 @@ def check_simulation(engine: Any, policy: Any, sums: Array) -> None:
         sums: (blocks + 1, 5) float64, what `simulate`'s kernel wrote.
     """
     state, returns = engine.get_state(), engine.get_returns()
-    reals = state[:, list(engine.code.state.real_rows(engine.scalar_type))]
+    spans = engine.code.state.real_spans(engine.scalar_type)
+    reals = np.concatenate([state[:, :0], *(state[:, k : k + n] for k, n in spans)], axis=1)
     broken = ~(np.isfinite(reals).all(axis=1) & np.isfinite(returns))
     engine.finish(broken)
     if engine.view.num_masked:

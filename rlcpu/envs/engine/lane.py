@@ -130,13 +130,7 @@ class Structure(NamedTuple):
         """Return first row and count of the floats of an observation, in which NaN is a fault."""
         if self.shape:
             return ((0, self.observation_rows),)
-        if self.observation.is_record:
-            return tuple(self.observation.real_spans(np.float32))
-        spans: list[tuple[int, int]] = []
-        for row in self.observation.real_rows(np.float32):
-            first, count = spans.pop() if spans and sum(spans[-1]) == row else (row, 0)
-            spans.append((first, count + 1))
-        return tuple(spans)
+        return tuple(self.observation.real_spans(np.float32))
 
     @property
     def shown_rows(self) -> int:

@@ -83,14 +83,113 @@ class Layout(NamedTuple):
         firsts = np.cumsum([0, *(field.rows(dtype) for field in self.fields)]).tolist()
         return list(zip(self.fields, firsts, strict=False))
 
-    def real_rows(self, dtype: type) -> tuple[int, ...]:
-        """Return the rows that hold floats, in which NaN is a fault."""
-        return tuple(
-            first + k
-            for field, first in self.places(dtype)
-            if field.kind == "float"
-            for k in range(max(field.size, 1))
-        )
+    def real_spans(self, dtype: type) -> list[tuple[int, int]]:
+        """Return first row and count of each run of rows that hold floats."""
+        spans: list[tuple[int, int]] = []
+        for field, row in self.places(dtype):
+            if field.kind == "float":
+                joins = bool(spans) and sum(spans[-1]) == row
+                first, count = spans.pop() if joins else (row, 0)
+                spans.append((first, count + max(field.size, 1)))
+        return spans
+
+    def states(self, rows: Array) -> list[Any]:
+        """Return n plain values, copies, from (n, rows) of memory."""
+        columns = []
+        for field, place in self._slices(rows.dtype.type):
+            values = decode_field(field, rows[:, place]).tolist()
+            if field.kind == "board":
+                boards = [_boards(value if field.size else [value]) for value in values]
+                values = boards if field.size else [board for (board,) in boards]
+            columns.append([tuple(v) for v in values] if field.size else values)
+        if self.made is None:
+            return columns[0]
+        return [self.made(*items) for items in zip(*columns, strict=True)]
+
+    def memory(self, states: Sequence[Any], dtype: type) -> Array:
+        """Return (n, rows) of the memory of plain values."""
+        held = zip(*([(x,) for x in states] if self.made is None else states), strict=True)
+        rows = []
+        for field, column in zip(self.fields, held, strict=True):
+            array: Any = column
+            if field.kind == "board":
+                items = [tuple(item) if field.size else (item,) for item in column]
+                words = [[(int(b) & (2**64 - 1), int(b) >> 64) for b in item] for item in items]
+                array = np.array(words, np.uint64)
+                array = array if field.size else array[:, 0]
+            rows.append(encode_field(field, np.array(array), len(states), dtype))
+        return np.concatenate(rows, axis=1)
+
+    def columns(self, rows: Array) -> Array:
+        """Return n values as (n, numbers) float64, from (n, rows) of memory."""
+        columns = []
+        for field, place in self._slices(rows.dtype.type):
+            values = decode_field(field, rows[:, place])
+            if field.kind == "board":
+                values = values.reshape(len(values), -1).view(np.uint32)
+            columns.append(values.reshape(len(values), -1).astype(np.float64))
+        return np.concatenate(columns, axis=1)
+
+    def numbers(self, value: Any) -> list[float]:
+        """Return a plain value as floats: a board as its four words of 32 cells."""
+        numbers: list[float] = []
+        for field, held in zip(self.fields, (value,) if self.made is None else value, strict=True):
+            if field.kind == "array":
+                numbers += held.ravel().tolist()
+                continue
+            for item in held if field.size else (held,):
+                words = [int(item) >> 32 * k & 0xFFFFFFFF for k in range(4)]
+                numbers += map(float, words if field.kind == "board" else [item])
+        return numbers
+
+    def get_field(self, name: str, rows: Array) -> Array:
+        """Return a copy of a field of n states, from (n, rows) of memory; see `decode_field`.
+
+        Raises:
+            AttributeError: there is no such field.
+        """
+        field, place = self._find(name, rows.dtype.type)
+        return decode_field(field, rows[:, place])
+
+    def set_field(self, name: str, values: Any, rows: Array) -> None:
+        """Write a field of n states into (n, rows) of their memory.
+
+        Raises:
+            AttributeError, TypeError, ValueError: see `States`.
+        """
+        field, place = self._find(name, rows.dtype.type)
+        rows[:, place] = encode_field(field, values, len(rows), rows.dtype.type)
+
+    def _slices(self, dtype: type) -> list[tuple[Field, slice]]:
+        """Return each field and its rows of memory."""
+        return [(field, slice(k, k + field.rows(dtype))) for field, k in self.places(dtype)]
+
+    def _find(self, name: str, dtype: type) -> tuple[Field, slice]:
+        """Return a field by its name, and its rows of memory."""
+        for field, place in self._slices(dtype):
+            if field.name == name:
+                return field, place
+        known = ", ".join(field.name for field in self.fields)
+        raise AttributeError(f"state has no field {name!r}; it has: {known}", name=name)
+
+    def fault_of(self, value: Any) -> str:
+        """Describe the fault of a plain value; "" for none."""
+        made: Any = self.made
+        if made is None:
+            return _fault_of_field(self.fields[0], value)
+        if type(value) is not made:
+            return f"a {made.__name__}; returned {value!r}"
+        for field, item in zip(self.fields, value, strict=True):
+            fault = _fault_of_field(field, item)
+            if fault:
+                return f"{made.__name__}.{field.name} as {fault}"
+        return ""
+
+    def __str__(self) -> str:
+        if self.fields[0].name == "":
+            return f"{self.fields[0].size} floats"
+        items = (f"{f.name}: {f.kind}{f' x {f.size}' if f.size else ''}" for f in self.fields)
+        return ", ".join(items)
 
 
 def floats(count: int) -> Layout:
@@ -138,36 +237,7 @@ def holds_whole(layout: Layout | ArrayLayout, value: Any) -> bool:
     return layout.is_plain and not all(isinstance(item, float | np.floating) for item in value)
 
 
-def describe(layout: Layout | ArrayLayout) -> str:
-    """Describe the parts of a layout."""
-    if isinstance(layout, ArrayLayout):
-        return str(layout)
-    if layout.fields[0].name == "":
-        return f"{layout.fields[0].size} floats"
-    items = (f"{f.name}: {f.kind}{f' x {f.size}' if f.size else ''}" for f in layout.fields)
-    return ", ".join(items)
-
-
 # ---------------------------------------------------------------- checks of plain values
-
-
-def fault_of(layout: Layout | ArrayLayout, value: Any) -> str:
-    """Describe the fault of a plain value of a layout; "" for none."""
-    made: Any = layout.made
-    kind: Any = type(value)
-    if made is not None and kind is not made:
-        return f"a {made.__name__}; returned {value!r}"
-    if isinstance(layout, ArrayLayout):
-        name = layout.made.__name__
-        bad = layout.names_not_finite(value)
-        return f"a {name}, finite; returned {bad[0]} of {value!r}" if bad else ""
-    if made is None:
-        return _fault_of_field(layout.fields[0], value)
-    for field, item in zip(layout.fields, value, strict=True):
-        fault = _fault_of_field(field, item)
-        if fault:
-            return f"{made.__name__}.{field.name} as {fault}"
-    return ""
 
 
 def is_real(value: Any) -> bool:
@@ -366,25 +436,23 @@ def decode_field(field: Field, rows: Array) -> Array:
 
     Args:
         field: the field.
-        rows: (field's rows, n), of the environment's dtype.
+        rows: (n, field's rows), of the environment's dtype.
 
     Returns:
         (n,) or (n, count), of the dtype, int64, bool or, for boards, uint64 with one more axis of
         length 2: the low and the high word. A copy.
     """
-    n, dtype = rows.shape[1], rows.dtype.type
-    if field.kind in ("float", "array"):
-        values = np.ascontiguousarray(rows.T)
-    elif field.kind == "board":
-        words = np.ascontiguousarray(rows.T).view(np.uint64)
+    n, values = len(rows), np.array(rows, order="C")
+    if field.kind == "board":
+        words = values.view(np.uint64)
         return words.reshape(n, field.size, 2) if field.size else words.reshape(n, 2)
-    else:
-        values = np.ascontiguousarray(rows.T).view(_INT_TYPES[dtype]).astype(_DTYPES[field.kind])
+    if field.kind not in ("float", "array"):
+        values = values.view(_INT_TYPES[rows.dtype.type]).astype(_DTYPES[field.kind])
     return values if field.size else values[:, 0]
 
 
 def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
-    """Return the rows (field's rows, n) of the values of a field in n environments.
+    """Return the rows (n, field's rows) of the values of a field in n environments.
 
     Raises:
         TypeError, ValueError: another kind of dtype or shape, numbers that are not finite, or whole
@@ -412,89 +480,18 @@ def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
                 f"{name} holds {array.min()} to {array.max()}: expected {limits.bits} bits"
             )
         array = array.astype(_INT_TYPES[dtype]).view(dtype)
-    return np.ascontiguousarray(array.reshape(n, -1).T)
-
-
-def numbers_of(layout: Layout | ArrayLayout, value: Any) -> list[float]:
-    """Return a plain value as floats: a board as its four words of 32 cells."""
-    if isinstance(layout, ArrayLayout):
-        return list(layout.columns(layout.memory([value], np.float64))[0].tolist())
-    numbers: list[float] = []
-    for field, held in zip(layout.fields, (value,) if layout.made is None else value, strict=True):
-        if field.kind == "array":
-            numbers += held.ravel().tolist()
-            continue
-        for item in held if field.size else (held,):
-            words = [int(item) >> 32 * k & 0xFFFFFFFF for k in range(4)]
-            numbers += map(float, words if field.kind == "board" else [item])
-    return numbers
-
-
-def columns_of(layout: Layout | ArrayLayout, rows: Array) -> Array:
-    """Return n values as (n, numbers) float64, from (rows, n) of memory."""
-    if isinstance(layout, ArrayLayout):
-        return layout.columns(rows.T)
-    columns = []
-    for field, first in layout.places(rows.dtype.type):
-        values = decode_field(field, rows[first : first + field.rows(rows.dtype.type)])
-        if field.kind == "board":
-            values = values.reshape(len(values), -1).view(np.uint32)
-        columns.append(values.reshape(len(values), -1).astype(np.float64))
-    return np.concatenate(columns, axis=1)
-
-
-def values_of(layout: Layout | ArrayLayout, rows: Array) -> list[Any]:
-    """Plain values from memory (rows, n)."""
-    if isinstance(layout, ArrayLayout):
-        return layout.states(rows.T)
-    columns = []
-    for field, first in layout.places(rows.dtype.type):
-        values = decode_field(field, rows[first : first + field.rows(rows.dtype.type)]).tolist()
-        if field.kind == "board":
-            boards = [_boards(value if field.size else [value]) for value in values]
-            values = boards if field.size else [board for (board,) in boards]
-        columns.append([tuple(v) for v in values] if field.size else values)
-    if layout.made is None:
-        return columns[0]
-    return [layout.made(*items) for items in zip(*columns, strict=True)]
+    return array.reshape(n, -1)
 
 
 def _boards(words: list[list[int]]) -> list[Board]:
     return [Board(low | high << 64) for low, high in words]
 
 
-def rows_of(layout: Layout | ArrayLayout, values: Sequence[Any], dtype: type) -> Array:
-    """Memory (rows, n) of plain values."""
-    if isinstance(layout, ArrayLayout):
-        return layout.memory(values, dtype).T
-    held = zip(*([(value,) for value in values] if layout.made is None else values), strict=True)
-    rows = []
-    for field, column in zip(layout.fields, held, strict=True):
-        array: Any = column
-        if field.kind == "board":
-            items = [tuple(item) if field.size else (item,) for item in column]
-            words = [[(int(b) & (2**64 - 1), int(b) >> 64) for b in item] for item in items]
-            array = np.array(words, np.uint64)
-            array = array if field.size else array[:, 0]
-        rows.append(encode_field(field, np.array(array), len(values), dtype))
-    return np.concatenate(rows)
-
-
-def _place(layout: Layout, name: str, dtype: type) -> tuple[Field, slice]:
-    """Return a field by its name, and its rows of memory."""
-    for field, first in layout.places(dtype):
-        if field.name == name:
-            return field, slice(first, first + field.rows(dtype))
-    known = ", ".join(field.name for field in layout.fields)
-    raise AttributeError(f"state has no field {name!r}; it has: {known}", name=name)
-
-
 def check_layout(dynamics: Any, held: Layout) -> None:
     """Raise ValueError if states were pickled in another layout than the environment has now."""
     if held.fields != dynamics.state.fields:
         raise ValueError(
-            f"{dynamics.id} had a state of {describe(held)} when it was pickled and has "
-            f"{describe(dynamics.state)} now"
+            f"{dynamics.id} had a state of {held} when it was pickled and has {dynamics.state} now"
         )
 
 
@@ -505,11 +502,7 @@ def with_fields(layout: Layout | ArrayLayout, rows: Array, values: dict[str, Any
         AttributeError, TypeError, ValueError: see `States`.
     """
     for name, value in values.items():
-        if isinstance(layout, ArrayLayout):
-            layout.set_field(name, value, rows)
-            continue
-        field, place = _place(layout, name, rows.dtype.type)
-        rows[:, place] = encode_field(field, value, len(rows), rows.dtype.type).T
+        layout.set_field(name, value, rows)
     return rows
 
 
@@ -544,11 +537,7 @@ class States:
     def __getattr__(self, name: str) -> Array:
         if name.startswith("__"):
             raise AttributeError(name)
-        rows = self._get()
-        if isinstance(self._layout, ArrayLayout):
-            return self._layout.records(rows)[self._layout.field(name).name].copy()
-        field, place = _place(self._layout, name, rows.dtype.type)
-        return decode_field(field, rows[:, place].T)
+        return self._layout.get_field(name, self._get())
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._put(with_fields(self._layout, self._get(), {name: value}))

@@ -350,7 +350,8 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
     get, add = row_access("rewards")
     one, zero, real = dtype(1), dtype(0), dtype
     fault_of_step = make_fault_of_step(env, dtype)
-    real_rows = *env.state.real_rows(dtype), env.state.rows(dtype)  # the last: returns
+    spans = *env.state.real_spans(dtype), (env.state.rows(dtype), 1)  # the last: returns
+    real_rows = tuple(first + k for first, count in spans for k in range(count))
 
     @merge
     def start(sums, words, count, num_steps):

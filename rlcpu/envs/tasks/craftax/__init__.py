@@ -6,15 +6,6 @@ lightning-fast benchmark for open-ended reinforcement learning", ICML, after Haf
 actions and random numbers give the same state in the package craftax, version 1.6.1.
 """
 
-from typing import Any
+from rlcpu.envs.registry import Limits, add_modules
 
-from rlcpu.envs.registry import Family, Limits, add_family
-
-
-def _make(id: str) -> Any:
-    from rlcpu.envs.tasks.craftax.classic import DYNAMICS
-
-    return DYNAMICS
-
-
-FAMILY = add_family(Family({"Craftax-Classic-Symbolic-v1": Limits(10_000)}, _make))
+FAMILY = add_modules(__name__, {"classic": {"Craftax-Classic-Symbolic-v1": Limits(10_000)}})
