@@ -62,6 +62,8 @@ class LaneEngine(Engine):
 
     code: Structure
     numbers: Array
+    #: Whether kernels write the numbers of an observation side by side.
+    is_transposed = False
     #: Makers of kernels of (structure, dtype, ...), which a driver of other states has of its own.
     step_kernels = staticmethod(step_kernels)
     reset_kernel = staticmethod(reset_kernel)
@@ -79,7 +81,8 @@ class LaneEngine(Engine):
         _rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
         nominal = {name: getattr(self.dynamics.params, name) for name in self.code.varied}
         self.set_params({**nominal, **self.dynamics.varied})
-        self._shape = self.rows, self.num_envs
+        shape = self.rows, self.num_envs
+        self._shape = shape[::-1] if self.is_transposed else shape
         self._finals = np.empty(self._shape if self.same_step else (0, 0), np.float32)
 
     def _find_code(self) -> None:
@@ -132,12 +135,14 @@ class LaneEngine(Engine):
         observations, rewards = np.empty(self._shape, _FLOAT), np.empty(n, self.dtype)
         terminated, truncated = np.empty(n, _BOOL), np.empty(n, _BOOL)
         if self._run_steps(
-            steps.address, steps.limits,
-            self.real, self.words, actions, self.numbers, self.clock,
+            *steps.leads, self.real, self.words, actions, self.numbers, self.clock,
             observations, rewards, terminated, truncated, self._finals,
         ):  # fmt: skip
             return self.step(self.without_waiting(actions))
-        return TimeStep(observations, rewards, terminated, truncated, self._finals)
+        finals = self._finals
+        if self.is_transposed:
+            observations, finals = observations.T, finals.T
+        return TimeStep(observations, rewards, terminated, truncated, finals)
 
     def single_step(self) -> SingleStep:
         """Return a step of one environment whose arrays are made once: they take longest."""
@@ -279,9 +284,9 @@ class SingleStep:
         steps = engine.steps
         self._engine, self.run = engine, steps.drivers.serial
         self.arguments = (
-            steps.address, steps.limits, engine.real, engine.words, self.actions, engine.numbers,
-            engine.clock, self.rows, self.reward, self.terminated, self.truncated,
-            np.zeros((0, 0), np.float32),
+            *steps.leads,
+            engine.real, engine.words, self.actions, engine.numbers, engine.clock,
+            self.rows, self.reward, self.terminated, self.truncated, np.zeros((0, 0), np.float32),
         )  # fmt: skip
 
     def infos(self) -> dict[str, Any]:

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import from_dtype, prange, types
+from numba import prange, types
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.decide import make_decide, make_take
 from rlcpu.envs.engine.lane import (
     ELAPSED,
@@ -65,9 +64,18 @@ from rlcpu.envs.engine.rollout import (
     make_open_sums,
     sum_elapsed,
 )
-from rlcpu.envs.engine.steps import Steps, count_bad_of
+from rlcpu.envs.engine.steps import (
+    RESTART,
+    SHOW,
+    STEP,
+    StepCall,
+    Steps,
+    call_type,
+    is_whole,
+    make_steps,
+)
 from rlcpu.envs.policies import GREEDY, PolicyCode
-from rlcpu.kernels.calls import View, kind_of, make_call
+from rlcpu.kernels.calls import View, make_call
 from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge, outline
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.hooks import address_of
@@ -217,66 +225,16 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
 
 # ---------------------------------------------------------------- steps
 
-#: What a job is: to show states, to start episodes where `mask` is set, to step.
-SHOW, RESTART, STEP = range(3)
-
-
-class RecordsCall(NamedTuple):
-    """Numbers and pointers that the function of some environments is given.
-
-    Attributes:
-        mode: `SHOW`, `RESTART` or `STEP`.
-        same_step: whether a step that ends an episode starts the next one.
-        begin, count: the environments.
-        state, words, numbers, clock: see `rlcpu.envs.engine.lanes.LaneEngine`; of all environments.
-        mask: (num_envs,) uint8.
-        actions: (num_envs, action_size), as users give them.
-        observations, rewards, terminated, truncated, finals: outputs, of all environments. Those of
-            observations are (num_envs, shown rows).
-    """
-
-    mode: Any
-    same_step: Any
-    begin: Any
-    count: Any
-    state: Any
-    words: Any
-    numbers: Any
-    clock: Any
-    mask: Any
-    actions: Any
-    observations: Any
-    rewards: Any
-    terminated: Any
-    truncated: Any
-    finals: Any
-
-
-@functools.cache
-def _job_type(dtype: type, is_whole: bool) -> Any:
-    """Numba's type of a `RecordsCall`."""
-    real, single, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
-    words, size = types.CPointer(types.uint32), types.int64
-    actions = types.CPointer(types.int64) if is_whole else single
-    memory = real, words, real, words, types.CPointer(types.uint8)
-    return kind_of(
-        RecordsCall(size, size, size, size, *memory, actions, single, real, flags, flags, single)
-    )
-
 
 @functools.cache
 def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
     """Kernels of one step of N environments, as `rlcpu.envs.engine.steps.step_kernels` has them."""
-    function, is_whole = _compile_job(env, dtype), env.action_size == 0 or bool(env.choices)
-    choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
-    limits = np.tile(np.array(choices, np.int64), LANES)
-    drivers = _make_step(dtype, is_whole, same_step)
-    return Steps(drivers, function, address_of(function), limits)
+    return make_steps(env, dtype, _compile_job(env, dtype), SHARE, SHARE * 4)
 
 
 @functools.cache
 def _compile_job(env: Structure, dtype: type) -> Any:
-    """Function of a view of a `RecordsCall`, compiled for C."""
+    """Function of a view of a `StepCall`, compiled for C: it shows, restarts or steps."""
     _, vary, advance, renew, show = compile_functions(env, dtype)
     unpack, draw_words, size = make_unpack_params(env), make_draw_words(), env.shown_rows
     get_action = _make_get_action(env, dtype)
@@ -320,7 +278,7 @@ def _compile_job(env: Structure, dtype: type) -> Any:
                 set_truncated(job.truncated, k, truncated)
             show(rows, i, vary(params, rows, i), job.observations, k * size)
 
-    run.compile((View(_job_type(dtype, env.action_size == 0 or bool(env.choices))),))
+    run.compile((View(call_type(dtype, is_whole(env))),))
     return run
 
 
@@ -335,55 +293,17 @@ def _make_get_action(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 @functools.cache
-def _make_step(dtype: type, is_whole: bool, same_step: bool) -> Kernels:
-    """Driver with the arguments of that in `steps.py`: checks all actions, then steps all."""
-    call = make_call(_job_type(dtype, is_whole))
-    count_bad: Any = count_bad_of(is_whole)
-    is_same = int(same_step)
-
-    def step(
-        where, limits, state, words, actions, numbers, clock,
-        observations, rewards, terminated, truncated, finals,
-    ):  # fmt: skip
-        n, bad = rewards.shape[0], 0
-        width = actions.size // n
-        for begin in range(0, n, LANES):
-            given = shifted(address(actions), begin * width)
-            bad += count_bad(given, address(limits), min(LANES, n - begin) * width)
-        if bad > 0:
-            return bad
-        mask = np.empty(1, np.uint8)
-        for c in prange((n + SHARE - 1) // SHARE):
-            call(
-                where,
-                RecordsCall(
-                    STEP, is_same, c * SHARE, min(SHARE, n - c * SHARE), address(state),
-                    address(words), address(numbers), address(clock), address(mask),
-                    address(actions), address(observations), address(rewards),
-                    address(terminated), address(truncated), address(finals),
-                ),
-            )  # fmt: skip
-        clock[0] += u32(1)
-        mask[0] = 0  # keeps it alive until now: an address does not
-        return bad
-
-    return Kernels(
-        kernel(step, fastmath=EXACT), kernel(step, fastmath=EXACT, parallel=True), SHARE * 4
-    )
-
-
-@functools.cache
 def _make_other(dtype: type, is_whole: bool) -> Kernels:
     """Driver of `SHOW` and `RESTART`."""
-    call = make_call(_job_type(dtype, is_whole))
+    call = make_call(call_type(dtype, is_whole))
 
     def run(where, mode, state, words, numbers, clock, mask, actions, observations, rewards, flags):
         n = mask.shape[0]
         for c in prange((n + SHARE - 1) // SHARE):
             call(
                 where,
-                RecordsCall(
-                    mode, 0, c * SHARE, min(SHARE, n - c * SHARE), address(state),
+                StepCall(
+                    mode, 0, c * SHARE, min(SHARE, n - c * SHARE), n, address(state),
                     address(words), address(numbers), address(clock), address(mask),
                     address(actions), address(observations), address(rewards),
                     address(flags), address(flags), address(observations),
@@ -628,6 +548,7 @@ class ArrayEngine(LaneEngine):
         MemoryError: this machine has too little.
     """
 
+    is_transposed = True
     step_kernels = staticmethod(step_kernels)
     collect_kernels = staticmethod(collect_kernels)
     simulate_kernels = staticmethod(simulate_kernels)
@@ -643,40 +564,23 @@ class ArrayEngine(LaneEngine):
             )
         super().__init__(dynamics, num_envs, dtype=dtype, **settings)
 
-    def step(self, actions: Any) -> TimeStep:
-        """Take one step; see `Engine.step`."""
-        actions, n, steps = self.convert(actions), self.num_envs, self.steps
-        if self.disabled:
-            self.check_running()
-        shape = n, self.rows
-        observations, rewards = np.empty(shape, np.float32), np.empty(n, self.dtype)
-        terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
-        finals = np.empty(shape if self.same_step else (0, 0), np.float32)
-        if self._run_steps(
-            steps.address, steps.limits,
-            self.real, self.words, actions, self.numbers, self.clock,
-            observations, rewards, terminated, truncated, finals,
-        ):  # fmt: skip
-            return self.step(self.without_waiting(actions))
-        return TimeStep(observations.T, rewards, terminated, truncated, finals.T)
-
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
         self._run(RESTART, mask, pack(params, self.scalar_type), np.empty(0, np.float32))
 
     def observe(self) -> Any:
         """Return the observations of the present states, (rows, N) float32."""
-        observations = np.empty((self.num_envs, self.rows), np.float32)
+        observations = np.empty(self._shape, np.float32)
         every = np.ones(self.num_envs, np.bool_)
         self._run(SHOW, every, self.numbers, observations.reshape(-1))
         return observations.T
 
     def _run(self, mode: int, mask: Array, numbers: Array, observations: Array) -> None:
-        is_whole = self.code.action_size == 0 or bool(self.code.choices)
+        whole = is_whole(self.code)
         where = address_of(_compile_job(self.code, self.scalar_type))
-        actions: Any = np.empty(0, np.int64 if is_whole else np.float32)
+        actions: Any = np.empty(0, np.int64 if whole else np.float32)
         launch(
-            _make_other(self.scalar_type, is_whole), self.num_envs, self.num_threads, where, mode,
+            _make_other(self.scalar_type, whole), self.num_envs, self.num_threads, where, mode,
             self.real, self.words, numbers, self.clock, mask.view(np.uint8), actions,
             observations, np.empty(0, self.dtype), np.empty(0, np.bool_),
         )  # fmt: skip

@@ -21,7 +21,7 @@ from rlcpu.envs.engine.lane import (
     make_turn,
 )
 from rlcpu.kernels.calls import View, kind_of, make_call
-from rlcpu.kernels.compile import EXACT, apart, compact, inline, kernel, merge, outline
+from rlcpu.kernels.compile import EXACT, apart, compact, inline, kernel, outline
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN
@@ -33,34 +33,52 @@ from rlcpu.kernels.threads import Kernels
 #: step takes: CartPole's has 4 numbers, LunarLander's 28.
 CHUNK_ROWS, GRAIN = 64, 2**16
 u32 = np.uint32
+#: What a job of some environments is: to show states, to start episodes, to step.
+SHOW, RESTART, STEP = range(3)
 
 
 class Steps(NamedTuple):
     """Kernels that step the environments of one structure.
 
     Attributes:
-        drivers: the loops over blocks, see `_make_driver`.
-        function: one step of some blocks, compiled for C.
-        address: of the function.
-        limits: (max(action_size, 1) * LANES,) int64, how many choices each number of a block's
-            actions has; (0,) where actions are floats.
+        drivers: the loops over environments, see `make_driver`.
+        function: one step of some environments, compiled for C.
+        leads: the first arguments of drivers: address of the function, how many environments one
+            core takes at a time, and (max(action_size, 1) * LANES,) int64, how many choices each
+            number of a block's actions has; (0,) where actions are floats.
     """
 
     drivers: Kernels
     function: Any
-    address: int
-    limits: npt.NDArray[np.int64]
+    leads: tuple[int, int, npt.NDArray[np.int64]]
 
 
-class StepRows(NamedTuple):
-    """Rows that the step of some blocks writes: of length `stride`, of which it has `begin` on.
+class StepCall(NamedTuple):
+    """Numbers and pointers that the function of some environments is given.
 
     Attributes:
-        observations, rewards, terminated, truncated, finals: pointers; see `_make_driver`.
+        mode: what it does, of a function that does several things.
+        same_step: whether a step that ends an episode starts the next one.
+        begin, count: the environments; the first one begins a block where they are in lanes.
+        num_envs: of all environments, whose arrays follow.
+        state, words, numbers, clock: see `rlcpu.envs.engine.lanes.LaneEngine`.
+        mask: (num_envs,) uint8.
+        actions: (num_envs, action_size), as users give them.
+        observations, rewards, terminated, truncated, finals: outputs. Those of observations are
+            (shown rows, num_envs), or (num_envs, shown rows) where states have arrays.
     """
 
+    mode: Any
+    same_step: Any
     begin: Any
-    stride: Any
+    count: Any
+    num_envs: Any
+    state: Any
+    words: Any
+    numbers: Any
+    clock: Any
+    mask: Any
+    actions: Any
     observations: Any
     rewards: Any
     terminated: Any
@@ -68,136 +86,76 @@ class StepRows(NamedTuple):
     finals: Any
 
 
-class BlockSteps(NamedTuple):
-    """Arguments of the step of some blocks: a count, pointers, and `StepRows`.
-
-    Attributes:
-        count: environments of the blocks, of which the last need not be full.
-        state, words: rows of the first block, see `rlcpu.envs.engine.lanes`; the others follow.
-        actions: (count, action_size), as users give them.
-        action_rows: (action_size, LANES), scratch: the actions of a block, a row for each number.
-        numbers, clock: params, the counter of random numbers and the limit of an episode's steps.
-        outputs: where it writes.
-    """
-
-    count: Any
-    state: Any
-    words: Any
-    actions: Any
-    action_rows: Any
-    numbers: Any
-    clock: Any
-    outputs: Any
+@functools.cache
+def call_type(dtype: type, is_whole: bool) -> Any:
+    """Return numba's type of a `StepCall`."""
+    real, single, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
+    words, size = types.CPointer(types.uint32), types.int64
+    actions = types.CPointer(types.int64) if is_whole else single
+    memory = real, words, real, words, types.CPointer(types.uint8)
+    outputs = single, real, flags, flags, single
+    return kind_of(StepCall(size, size, size, size, size, *memory, actions, *outputs))
 
 
 @functools.cache
 def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
     """Kernels of one step of N environments, of which that of some blocks is compiled here."""
     function = _compile_blocks(env, dtype, same_step)
-    drivers = _make_driver(dtype, _is_whole(env))
     grain = GRAIN // env.state.rows(dtype) if dtype is np.float32 else 512
+    rows = env.state.rows(dtype) + 1 + len(env.varied)
+    return make_steps(env, dtype, function, max(CHUNK_ROWS // rows, 1) * LANES, grain)
+
+
+def make_steps(env: Structure, dtype: type, function: Any, share: int, grain: int) -> Steps:
+    """Return the kernels around a function of a view of a `StepCall`."""
     choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
     limits = np.tile(np.array(choices, np.int64), LANES)
-    return Steps(drivers._replace(grain=grain), function, address_of(function), limits)
+    drivers = make_driver(dtype, is_whole(env))._replace(grain=grain)
+    return Steps(drivers, function, (address_of(function), share, limits))
 
 
-def _is_whole(env: Structure) -> bool:
+def is_whole(env: Structure) -> bool:
     """Tell whether actions are whole numbers: of a `Discrete` or a `MultiDiscrete`."""
     return env.action_size == 0 or bool(env.choices)
 
 
 @functools.cache
-def _blocks_type(dtype: type, is_whole: bool) -> Any:
-    """Numba's type of `BlockSteps`."""
-    real, single, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
-    words, whole, narrow = map(types.CPointer, (types.uint32, types.int64, types.int32))
-    actions, action_rows = (whole, narrow) if is_whole else (single, real)
-    size = types.int64
-    outputs = StepRows(size, size, single, real, flags, flags, single)
-    return kind_of(BlockSteps(size, real, words, actions, action_rows, real, words, outputs))
-
-
-@functools.cache
-def _make_driver(dtype: type, is_whole: bool) -> Kernels:
+def make_driver(dtype: type, is_whole: bool) -> Kernels:
     """Make the driver that checks all actions, then steps all environments.
 
-    Its arguments are address and limits of `Steps`, state (blocks, rows * LANES), words (blocks,
-    NUM_WORDS * LANES), actions (n,) or (n, action_size), int64 or float32, params (num_numbers,),
-    clock (2,): the counter of random numbers and the limit of an episode's steps; and the outputs
-    observations (shown rows, n) float32, rewards (n,), terminated and truncated (n,) bool, and
-    finals, which is like observations in same-step mode and empty otherwise. It returns the number
-    of bad actions; nothing is written unless that is 0.
+    Its arguments are `leads` of `Steps`, state (blocks, rows * LANES), words (blocks, NUM_WORDS
+    * LANES), actions (n,) or (n, action_size), int64 or float32, params
+    (num_numbers,), clock (2,): the counter of random numbers and the limit of an episode's steps;
+    and the outputs of `StepCall`, of which finals are empty unless a step that ends an episode
+    starts the next one. It returns the number of bad actions; nothing is written unless that is 0.
     """
-    step_blocks = make_call(_blocks_type(dtype, is_whole))
-    count_bad: Any = count_bad_of(is_whole)
-    action_type = np.int32 if is_whole else dtype
-    like_real, like_single, real_bytes = dtype(0), np.float32(0), np.dtype(dtype).itemsize
-
-    @merge
-    def step_part(where, arrays, begin, count, width, action_rows, outputs):
-        """Step `count` environments from `begin` on, the first one of a block."""
-        state, words, actions, params, clock = arrays
-        blocks = BlockSteps(
-            count,
-            shifted(address(state), begin // LANES * state.shape[1]),
-            shifted(address(words), begin // LANES * words.shape[1]),
-            shifted(address(actions), begin * width),
-            action_rows, address(params), address(clock), outputs,
-        )  # fmt: skip
-        step_blocks(where, blocks)
-
-    @merge
-    def step_rest(where, arrays, begin, count, width, results):
-        """Step a last block that is not full in rows of LANES, which are copied to their places."""
-        observations, rewards, terminated, truncated, finals = results
-        observations_at = (1 + width) * LANES * real_bytes
-        finals_at = observations_at + 4 * LANES * observations.shape[0]
-        flags_at = finals_at + 4 * LANES * finals.shape[0]
-        memory = np.empty(flags_at + 2 * LANES, np.uint8)
-        first = memory.ctypes.data
-        reward_row = pointer_to(first, like_real)
-        action_rows = pointer_to(first + LANES * real_bytes, action_type(0))
-        observation_rows = pointer_to(first + observations_at, like_single)
-        final_rows = pointer_to(first + finals_at, like_single)
-        terminated_row = pointer_to(first + flags_at, False)
-        truncated_row = shifted(terminated_row, LANES)
-        outputs = StepRows(
-            0, LANES, observation_rows, reward_row, terminated_row, truncated_row, final_rows
-        )
-        step_part(where, arrays, begin, count, width, action_rows, outputs)
-        copy_rows(reward_row, address(rewards), 1, count, begin)
-        copy_rows(terminated_row, address(terminated), 1, count, begin)
-        copy_rows(truncated_row, address(truncated), 1, count, begin)
-        copy_rows(observation_rows, address(observations), observations.shape[0], count, begin)
-        copy_rows(final_rows, address(finals), finals.shape[0], count, begin)
-        memory[0] = 0  # keeps it alive until now: an address does not
+    call = make_call(call_type(dtype, is_whole))
+    count_bad: Any = _out_of_range if is_whole else _not_a_number
 
     def step(
-        where, limits, state, words, actions, params, clock,
+        where, share, limits, state, words, actions, params, clock,
         observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
-        arrays = state, words, actions, params, clock
-        n, rest = rewards.shape[0], rewards.shape[0] % LANES
-        width, size = actions.size // n, max(CHUNK_ROWS * LANES // state.shape[1], 1) * LANES
-        bad = 0
-        for c in prange((n + size - 1) // size):
-            for begin in range(c * size, min((c + 1) * size, n), LANES):
-                block_actions = shifted(address(actions), begin * width)
-                bad += count_bad(block_actions, address(limits), min(LANES, n - begin) * width)
+        n, bad = rewards.shape[0], 0
+        width = actions.size // n
+        for c in prange((n + share - 1) // share):
+            end = min((c + 1) * share, n)
+            for begin in range(c * share, end, LANES):
+                part = shifted(address(actions), begin * width)
+                bad += count_bad(part, address(limits), min(LANES, end - begin) * width)
         if bad > 0:
             return bad
-        for c in prange((n - rest + size - 1) // size):
-            action_rows: Any = np.empty(width * LANES, action_type)
-            begin, count = c * size, min(size, n - rest - c * size)
-            outputs = StepRows(
-                begin, n, address(observations), address(rewards),
-                address(terminated), address(truncated), address(finals),
+        for c in prange((n + share - 1) // share):
+            call(
+                where,
+                StepCall(
+                    STEP, np.int64(finals.size > 0), c * share, min(share, n - c * share), n,
+                    address(state), address(words), address(params), address(clock),
+                    pointer_to(0, np.uint8(0)), address(actions),
+                    address(observations), address(rewards), address(terminated),
+                    address(truncated), address(finals),
+                ),
             )  # fmt: skip
-            step_part(where, arrays, begin, count, width, address(action_rows), outputs)
-            action_rows[0] = like_real  # keeps it alive until now: an address does not
-        if rest > 0:
-            results = observations, rewards, terminated, truncated, finals
-            step_rest(where, arrays, n - rest, rest, width, results)
         clock[0] += u32(1)
         return bad
 
@@ -205,10 +163,11 @@ def _make_driver(dtype: type, is_whole: bool) -> Kernels:
 
 
 def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
-    """Compile the step of some blocks for C: a function of a view of `BlockSteps`.
+    """Compile the step of some blocks for C: a function of a view of `StepCall`.
 
     It is compiled once for the loop on one core and that on all, neither of which optimises it
-    again.
+    again. The last block of all may have fewer lanes than it has room for: it writes rows of LANES,
+    which are copied to their places.
     """
     lane = compile_lane(env, dtype)
     observe, unpack = lane.observe, lane.unpack
@@ -222,22 +181,37 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
     set_observation = store_rows(env.shown_rows, "observations")
     set_final = store_rows(env.shown_rows, "finals")
     rows = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
-    action_type = np.int32 if _is_whole(env) else dtype
+    action_type, size = np.int32 if is_whole(env) else dtype, env.shown_rows
+    like_real, like_single, like_action = dtype(0), np.float32(0), action_type(0)
+    # Bytes of memory before each of its parts: actions, rewards, observations, finals and flags.
+    rewards_at = width * LANES * np.dtype(action_type).itemsize
+    observations_at = rewards_at + LANES * np.dtype(dtype).itemsize
+    finals_at = observations_at + 4 * LANES * size
+    flags_at = finals_at + (4 * LANES * size if same_step else 0)
 
     @env_kernel(env, dtype, by_address=True)
-    def step(blocks):
-        size, action_rows, outputs = blocks.count, blocks.action_rows, blocks.outputs
-        params, counter, limit = unpack(blocks.numbers), blocks.clock[0], blocks.clock[1]
-        stride, observations, rewards = outputs.stride, outputs.observations, outputs.rewards
-        terminated, truncated, finals = outputs.terminated, outputs.truncated, outputs.finals
-        for block in range((size + LANES - 1) // LANES):
-            state = shifted(blocks.state, block * rows)
-            words = shifted(blocks.words, block * NUM_WORDS * LANES)
-            actions = shifted(blocks.actions, block * width * LANES)
-            begin, count = outputs.begin + block * LANES, min(LANES, size - block * LANES)
-            if count < LANES:  # lanes that nobody sees take an action that there is
-                for i in range(width * LANES):
-                    poke(action_rows, i, action_type(0))
+    def step(job):
+        params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
+        stride, observations, rewards = job.num_envs, job.observations, job.rewards
+        terminated, truncated, finals = job.terminated, job.truncated, job.finals
+        end, rest = job.begin + job.count, job.count % LANES
+        memory = np.empty(flags_at + 2 * LANES if rest > 0 else rewards_at, np.uint8)
+        place = memory.ctypes.data
+        action_rows = pointer_to(place, like_action)
+        for first in range(job.begin, end, LANES):
+            state = shifted(job.state, first // LANES * rows)
+            words = shifted(job.words, first // LANES * NUM_WORDS * LANES)
+            actions, begin = shifted(job.actions, first * width), first
+            count = min(LANES, end - first)
+            if count < LANES:
+                stride, begin = LANES, 0
+                rewards = pointer_to(place + rewards_at, like_real)
+                observations = pointer_to(place + observations_at, like_single)
+                finals = pointer_to(place + finals_at, like_single)
+                terminated = pointer_to(place + flags_at, False)
+                truncated = shifted(terminated, LANES)
+                for i in range(width * LANES):  # lanes that nobody sees take an action, too
+                    poke(action_rows, i, like_action)
             # Narrow numbers in rows: an int64 in the loop over lanes would halve its vectors.
             for i in range(count):
                 for k in range(width):
@@ -246,17 +220,25 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
             for i in range(count if exact else LANES):
                 bits = draw_words(words, i, counter)
                 action = get_action(action_rows, LANES, i)
-                end = turn(state, words, i, action, bits, params, limit)
+                end_of = turn(state, words, i, action, bits, params, limit)
                 if same_step:
-                    set_final(finals, stride, begin + i, observe(end.reached, end.params))
-                set_observation(
-                    observations, stride, begin + i, observe(end.next_state, end.next_params)
-                )
-                set_reward(rewards, begin + i, end.reward)
-                set_terminated(terminated, begin + i, end.terminated)
-                set_truncated(truncated, begin + i, end.truncated)
+                    set_final(finals, stride, begin + i, observe(end_of.reached, end_of.params))
+                shown = observe(end_of.next_state, end_of.next_params)
+                set_observation(observations, stride, begin + i, shown)
+                set_reward(rewards, begin + i, end_of.reward)
+                set_terminated(terminated, begin + i, end_of.terminated)
+                set_truncated(truncated, begin + i, end_of.truncated)
+        if rest > 0:
+            n = job.num_envs
+            copy_rows(rewards, job.rewards, 1, rest, n)
+            copy_rows(terminated, job.terminated, 1, rest, n)
+            copy_rows(truncated, job.truncated, 1, rest, n)
+            copy_rows(observations, job.observations, size, rest, n)
+            if same_step:
+                copy_rows(finals, job.finals, size, rest, n)
+        memory[0] = 0  # keeps it alive until now: an address does not
 
-    step.compile((View(_blocks_type(dtype, _is_whole(env))),))
+    step.compile((View(call_type(dtype, is_whole(env))),))
     return step
 
 
@@ -266,11 +248,6 @@ def _make_get_action(env: Structure) -> Any:
     if env.action_size == 0:
         return inline(lambda rows, stride, i: peek(rows, i))
     return load_rows(env.action_size, "actions")
-
-
-def count_bad_of(is_whole: bool) -> Any:
-    """Inlinable function (actions, limits, count) -> how many of the first numbers are bad."""
-    return _out_of_range if is_whole else _not_a_number
 
 
 @inline
@@ -353,10 +330,10 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
 
 
 @outline
-def copy_rows(source, target, rows, count, begin):
-    """Copy `count` items of each row of LANES to the end of a row of `begin + count`."""
+def copy_rows(source, target, rows, count, n):
+    """Copy `count` items of each row of LANES to the end of a row of n."""
     apart()
     compact()
     for row in range(rows):
         for i in range(count):
-            target[row * (begin + count) + begin + i] = source[row * LANES + i]
+            target[row * n + n - count + i] = source[row * LANES + i]
