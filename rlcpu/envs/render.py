@@ -28,12 +28,11 @@ class Renderer:
     def __init__(
         self, dynamics: Dynamics, render_mode: str | None, modes: Sequence[str] = ("rgb_array",)
     ) -> None:
-        self._dynamics = dynamics
-        self._env: Any = None
+        self._dynamics: Any = dynamics
+        self._env: Any = None  # what draws, made at the first picture
         self._actions: npt.NDArray[Any] | None = None
-        possible = list(modes) if dynamics.original else []
-        possible = ["rgb_array"] if dynamics.picture else possible
-        self.metadata: dict[str, Any] = {"render_modes": possible, "render_fps": _fps(dynamics)}
+        possible, fps = self._find_modes(modes)
+        self.metadata: dict[str, Any] = {"render_modes": possible, "render_fps": fps}
         if render_mode is not None and (
             not isinstance(render_mode, str) or render_mode not in possible
         ):
@@ -41,6 +40,12 @@ class Renderer:
                 f"render_mode={render_mode!r}: {dynamics.id} can be rendered as {possible or None}"
             )
         self._mode = render_mode
+
+    def _find_modes(self, modes: Sequence[str]) -> tuple[list[str], int]:
+        """Return the modes that are possible, and pictures a second."""
+        dynamics = self._dynamics
+        possible = list(modes) if dynamics.original else []
+        return ["rgb_array"] if dynamics.picture else possible, _fps(dynamics)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_env": None}  # a window or surface belongs to one process
@@ -64,16 +69,18 @@ class Renderer:
                 'give render_mode="rgb_array" to see it'
             )
             return None
+        return self._draw(states, params)
+
+    def _draw(self, states: npt.NDArray[Any], params: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the pictures of `render`."""
         dynamics = self._dynamics
         if dynamics.picture is not None:
             values = dynamics.state.states(states)
             pairs = zip(values, params or [dynamics.params] * len(values), strict=True)
             return tuple(dynamics.picture(value, given) for value, given in pairs)
         env = self._renderer()
-        frames, rows = (
-            [],
-            dynamics.origin.state.rows(states.dtype.type),
-        )  # the rest is of transforms
+        frames: list[Any] = []
+        rows = dynamics.origin.state.rows(states.dtype.type)  # the rest is of transforms
         for i, state in enumerate(states[:, :rows]):
             if params:
                 _set_params(env, params[i])

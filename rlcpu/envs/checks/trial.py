@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -144,26 +144,36 @@ def layout_of_state(dynamics: Dynamics) -> ArrayLayout | None:
         raise TypeError(f"{dynamics.id}: {error}") from None
 
 
-def check_function(dynamics: Dynamics, name: str) -> None:
-    """Check that a function is plain Python and takes the arguments that drivers give it."""
-    function = getattr(dynamics, name)
+def check_plain(what: str, function: Any) -> None:
+    """Raise TypeError unless something that an author gives is a plain Python function."""
     if not isinstance(function, types.FunctionType):
         hint = "; give its py_func" if hasattr(function, "py_func") else ""
         raise TypeError(
-            f"{dynamics.id}: {name}={function!r} has to be a plain Python function, "
+            f"{what}={function!r} has to be a plain Python function, "
             f"got {type(function).__name__}{hint}"
         )
+
+
+def check_arguments(what: str, function: Any, names: Iterable[str], note: str = "") -> None:
+    """Raise TypeError unless a function takes arguments, by position; `note` says why these."""
     signature = inspect.signature(function)
-    if name == "randomize" and "rng" not in signature.parameters:
-        raise TypeError(f"{dynamics.id}: randomize has to take (rng, params); it takes {signature}")
     try:
-        signature.bind(*_arguments(dynamics, name))
+        signature.bind(*names)
     except TypeError:
-        expected = ", ".join(_arguments(dynamics, name))
         raise TypeError(
-            f"{dynamics.id}: {name} has to take ({expected}) with "
-            f"step_draws={dynamics.step_draws}; it takes {signature}"
+            f"{what} has to take ({', '.join(names)}){note}; it takes {signature}"
         ) from None
+
+
+def check_function(dynamics: Dynamics, name: str) -> None:
+    """Check that a function is plain Python and takes the arguments that drivers give it."""
+    function, what = getattr(dynamics, name), f"{dynamics.id}: {name}"
+    check_plain(what, function)
+    if name == "randomize" and "rng" not in inspect.signature(function).parameters:
+        signature = inspect.signature(function)
+        raise TypeError(f"{what} has to take (rng, params); it takes {signature}")
+    note = f" with step_draws={dynamics.step_draws}"
+    check_arguments(what, function, _arguments(dynamics, name), note)
     if name in ("step", "reset") and dynamics.takes_rng(name):
         draws = getattr(dynamics, f"{name}_draws")
         if draws:

@@ -6,11 +6,9 @@ import collections
 import copy
 import dataclasses
 import functools
-import inspect
 import math
 import os
 import pickle
-import types
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +20,12 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlcpu.envs import dynamics as base
-from rlcpu.envs.checks.trial import check_description, convert_params
+from rlcpu.envs.checks.trial import (
+    check_arguments,
+    check_description,
+    check_plain,
+    convert_params,
+)
 from rlcpu.envs.engine.layout import floats
 from rlcpu.envs.mujoco.library import INTEGRATION, make_view
 from rlcpu.envs.mujoco.varied import (
@@ -350,19 +353,9 @@ class MuJoCoDynamics(base.Dynamics):
 
     def _check_function(self, name: str) -> None:
         """Check that a function is plain Python, takes its arguments and holds nothing refused."""
-        function, expected = getattr(self, name), ", ".join(_ARGUMENTS[name])
-        if not isinstance(function, types.FunctionType):
-            raise TypeError(
-                f"{self.id}: {name}={function!r} has to be a plain Python function, "
-                f"got {type(function).__name__}"
-            )
-        try:
-            inspect.signature(function).bind(*_ARGUMENTS[name])
-        except TypeError:
-            raise TypeError(
-                f"{self.id}: {name} has to take ({expected}); "
-                f"it takes {inspect.signature(function)}"
-            ) from None
+        function, what = getattr(self, name), f"{self.id}: {name}"
+        check_plain(what, function)
+        check_arguments(what, function, _ARGUMENTS[name])
         try:
             check_source(function, writes=("items",) if name in _WRITERS else ())
         except TypeError as error:

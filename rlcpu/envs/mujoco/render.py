@@ -14,58 +14,31 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.library import INTEGRATION
 from rlcpu.envs.mujoco.varied import write
+from rlcpu.envs.render import Renderer
 from rlcpu.envs.tasks.mujoco import IDS
 
 SIZE = 480
 
 
-class MuJoCoRenderer:
+class MuJoCoRenderer(Renderer):
     """Draws states of one task; see `rlcpu.envs.render.Renderer`.
 
     A model is seen by its first camera that goes along with a body, as Gymnasium's `camera_name`
-    "track" is; else from Gymnasium's place for the task, or where MuJoCo looks by itself.
-
-    Raises:
-        ValueError: for another mode.
+    "track" is; else from Gymnasium's place for the task, or where MuJoCo looks by itself. With
+    params of each state, its model has the numbers that they hold.
     """
 
-    def __init__(
-        self,
-        dynamics: MuJoCoDynamics,
-        render_mode: str | None,
-        modes: Sequence[str] = ("rgb_array",),
-    ) -> None:
-        self._dynamics, self._mode = dynamics, render_mode
-        self._viewer: Any = None
-        fps = round(1.0 / dynamics.dt)
-        self.metadata: dict[str, Any] = {"render_modes": list(modes), "render_fps": fps}
-        if render_mode is not None and render_mode not in modes:
-            raise ValueError(
-                f"render_mode={render_mode!r}: {dynamics.id} can be rendered as {list(modes)}"
-            )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_viewer": None}  # a window or surface belongs to one process
+    def _find_modes(self, modes: Sequence[str]) -> tuple[list[str], int]:
+        """Return all modes, and pictures a second."""
+        return list(modes), round(1.0 / self._dynamics.dt)
 
     def remember(self, actions: npt.NDArray[Any]) -> None:
         """Do nothing: no action is drawn."""
 
-    def render(
-        self, states: npt.NDArray[Any], params: Sequence[Any] = ()
-    ) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """Return one (height, width, 3) picture per state, (n, state_size); None without a mode.
-
-        With params of each state, its model has the numbers that they hold.
-        """
-        if self._mode is None:
-            gymnasium.logger.warn(
-                f"{self._dynamics.id} was made without a render mode: "
-                'give render_mode="rgb_array" to see it'
-            )
-            return None
+    def _draw(self, states: npt.NDArray[Any], params: Sequence[Any]) -> tuple[Any, ...]:
+        """Return one (height, width, 3) picture per state, (n, state_size)."""
         model, data, viewer = self._open()
         frames = []
         for i, state in enumerate(states):
@@ -78,7 +51,7 @@ class MuJoCoRenderer:
 
     def _open(self) -> Any:
         """Return model, data and renderer, made at the first picture."""
-        if self._viewer is None:
+        if self._env is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
             if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
@@ -92,14 +65,14 @@ class MuJoCoRenderer:
             data, camera = mujoco.MjData(model), _following_camera(model)
             seen_from = None if camera is not None else _camera_of(self._dynamics.id)
             drawn = MujocoRenderer(model, data, seen_from, SIZE, SIZE, camera_id=camera)
-            self._viewer = model, data, drawn
-        return self._viewer
+            self._env = model, data, drawn
+        return self._env
 
     def close(self) -> None:
         """Release the renderer."""
-        if self._viewer is not None:
-            self._viewer[2].close()
-            self._viewer = None
+        if self._env is not None:
+            self._env[2].close()
+            self._env = None
 
 
 def _following_camera(model: mujoco.MjModel) -> int | None:

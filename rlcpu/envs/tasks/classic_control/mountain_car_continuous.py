@@ -15,19 +15,20 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
 from gymnasium.spaces import Box
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.tasks.classic_control import mountain_car
+from rlcpu.envs.tasks.classic_control.mountain_car import (
+    MAX_POSITION,
+    MAX_SPEED,
+    MIN_POSITION,
+    State,
+    reset,
+)
 from rlcpu.kernels.maths import round_to_single
 
-#: Limits of the state and of the action, which are those of the spaces.
-MIN_POSITION = -1.2
-MAX_POSITION = 0.6
-MAX_SPEED = 0.07
-MAX_ACTION = 1.0
-
-State = tuple[float, float]
+MAX_ACTION = 1.0  # limit of the action, which is that of its space
 
 
 class Params(NamedTuple):
@@ -39,11 +40,6 @@ class Params(NamedTuple):
     goal_velocity: float = 0.0  # least velocity at the goal
     reset_low: float = -0.6  # lower bound of the position of a new state
     reset_high: float = -0.4  # the upper bound
-
-
-def reset(uniforms: tuple[float], params: Params) -> State:
-    """Return a car at rest in [reset_low, reset_high)."""
-    return (params.reset_low + (params.reset_high - params.reset_low) * uniforms[0], 0.0)
 
 
 def round_if(single: bool, x: float) -> float:
@@ -104,12 +100,8 @@ DYNAMICS = Dynamics(
     id="MountainCarContinuous-v0",
     step=step,
     reset=reset,
-    observation_space=Box(
-        np.array([MIN_POSITION, -MAX_SPEED], dtype=np.float32),
-        np.array([MAX_POSITION, MAX_SPEED], dtype=np.float32),
-        dtype=np.float32,
-    ),
-    action_space=Box(-MAX_ACTION, MAX_ACTION, shape=(1,), dtype=np.float32),
+    observation_space=mountain_car.DYNAMICS.observation_space,
+    action_space=Box(-MAX_ACTION, MAX_ACTION, shape=(1,)),
     params=Params(),
     reset_draws=1,
     max_episode_steps=999,

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gymnasium.spaces import Discrete
-
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.tasks.minigrid import view
 from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
 from rlcpu.kernels.boards import Board
@@ -31,10 +29,6 @@ class State(NamedTuple):
     key_x: int  # 0 if the agent carries the key
     key_y: int
     steps: int  # since the start
-
-
-class Params(NamedTuple):
-    """There are none."""
 
 
 def place_all(rng: Rng, size: int) -> State:
@@ -102,21 +96,17 @@ def door_key(size: int = 8, **fields: Any) -> Dynamics:
     """Make a room of `size` by `size` cells, with walls; `fields` are of `Dynamics`."""
     limit = 10.0 * size * size
 
-    def reset(rng: Rng, params: Params) -> State:
+    def reset(rng: Rng, params: NoParams) -> State:
         return place_all(rng, size)
 
-    def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+    def step(s: State, action: int, params: NoParams, rng: Rng) -> tuple[State, float, bool]:
         after, reaches_goal = act(s, action, size)
-        return (
-            after,
-            1.0 - 0.9 * (float(after.steps) / limit) if reaches_goal else 0.0,
-            reaches_goal,
-        )
+        return after, view.reward(reaches_goal, after.steps, limit), reaches_goal
 
-    def observe(s: State, params: Params) -> tuple[Board, ...]:
+    def observe(s: State, params: NoParams) -> tuple[Board, ...]:
         return look(s, size)
 
-    def picture(s: State, params: Params) -> Picture:
+    def picture(s: State, params: NoParams) -> Picture:
         grid = view.room(size)
         grid[:, s.split] = 4
         grid[s.door_y, s.split] = (0, 3, 10)[s.door]
@@ -124,17 +114,8 @@ def door_key(size: int = 8, **fields: Any) -> Dynamics:
         grid[s.key_y, s.key_x] = 9  # in the corner, if it is carried
         return draw_arrow(draw(grid), s.y, s.x, s.direction)
 
-    return Dynamics(
-        step=step,
-        reset=reset,
-        observe=observe,
-        picture=picture,
-        observation_space=view.planes(7),
-        action_space=Discrete(7),
-        params=Params(),
-        max_episode_steps=int(limit),
-        **fields,
-    )
+    functions = {"step": step, "reset": reset, "observe": observe, "picture": picture}
+    return view.make_world(7, limit, **functions, **fields)
 
 
 DYNAMICS = door_key(id="MiniGrid-DoorKey-8x8-v0")

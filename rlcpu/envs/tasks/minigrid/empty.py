@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gymnasium.spaces import Discrete
-
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.tasks.minigrid import view
 from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
@@ -46,7 +44,7 @@ def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
         x = min(max(s.x + dx, 1), inner) if action == 2 else s.x
         y = min(max(s.y + dy, 1), inner) if action == 2 else s.y
         reaches_goal = action == 2 and x == inner and y == inner
-        reward = 1.0 - 0.9 * (float(s.steps + 1) / limit) if reaches_goal else 0.0
+        reward = view.reward(reaches_goal, s.steps + 1, limit)
         return State(x, y, view.turned(s.direction, action), s.steps + 1), reward, reaches_goal
 
     def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
@@ -59,17 +57,8 @@ def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
         grid[inner, inner] = 6
         return draw_arrow(draw(grid), s.y, s.x, s.direction)
 
-    return Dynamics(
-        step=step,
-        reset=reset,
-        observe=observe,
-        picture=picture,
-        observation_space=view.planes(3),
-        action_space=Discrete(7),
-        params=Params(random_start),
-        max_episode_steps=int(limit),
-        **fields,
-    )
+    functions = {"step": step, "reset": reset, "observe": observe, "picture": picture}
+    return view.make_world(3, limit, params=Params(random_start), **functions, **fields)
 
 
 DYNAMICS = empty(id="MiniGrid-Empty-8x8-v0")

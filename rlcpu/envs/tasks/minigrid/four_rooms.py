@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymnasium.spaces import Discrete
-
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import NoParams
 from rlcpu.envs.tasks.minigrid import view
 from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
 from rlcpu.kernels.boards import Board
@@ -35,11 +33,7 @@ class State(NamedTuple):
     steps: int  # since the start
 
 
-class Params(NamedTuple):
-    """There are none."""
-
-
-def reset(rng: Rng, params: Params) -> State:
+def reset(rng: Rng, params: NoParams) -> State:
     """Place gaps, agent and goal anywhere, by the random numbers 0 to 6."""
     top, left = 1 + rng.integers(0, 8), 1 + rng.integers(1, 8)
     right, bottom = 10 + rng.integers(2, 8), 10 + rng.integers(3, 8)
@@ -69,19 +63,19 @@ def is_free(s: State, x: int, y: int) -> bool:
     return room or upright or level
 
 
-def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+def step(s: State, action: int, params: NoParams, rng: Rng) -> tuple[State, float, bool]:
     """Take a step: actions 0 and 1 turn to the left and right, 2 goes ahead, others do nothing."""
     dx, dy = view.heading(s.direction)
     goes = action == 2 and is_free(s, s.x + dx, s.y + dy)
     x, y = s.x + dx if goes else s.x, s.y + dy if goes else s.y
     reaches_goal = goes and x == s.goal_x and y == s.goal_y
-    reward = 1.0 - 0.9 * (float(s.steps + 1) / LIMIT) if reaches_goal else 0.0
+    reward = view.reward(reaches_goal, s.steps + 1, LIMIT)
     turned = view.turned(s.direction, action)
     gaps = s.top, s.left, s.right, s.bottom
     return State(x, y, turned, s.goal_x, s.goal_y, *gaps, s.steps + 1), reward, reaches_goal
 
 
-def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
+def observe(s: State, params: NoParams) -> tuple[Board, Board, Board]:
     """Return the planes empty, wall, goal."""
     way, dx, dy = s.direction, MIDDLE - s.x, MIDDLE - s.y
     gaps = view.point(dx, s.top - s.y, way) | view.point(dx, s.bottom - s.y, way)
@@ -93,7 +87,7 @@ def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
     return Board(visible & ~walls & ~goal), Board(visible & walls), Board(goal)
 
 
-def picture(s: State, params: Params) -> Picture:
+def picture(s: State, params: NoParams) -> Picture:
     """Return the whole world, with an arrow for the agent."""
     grid = view.room(SIZE)
     grid[MIDDLE] = grid[:, MIDDLE] = 4
@@ -102,14 +96,12 @@ def picture(s: State, params: Params) -> Picture:
     return draw_arrow(draw(grid), s.y, s.x, s.direction)
 
 
-DYNAMICS = Dynamics(
+DYNAMICS = view.make_world(
+    3,
+    LIMIT,
     id="MiniGrid-FourRooms-v0",
     step=step,
     reset=reset,
     observe=observe,
     picture=picture,
-    observation_space=view.planes(3),
-    action_space=Discrete(7),
-    params=Params(),
-    max_episode_steps=int(LIMIT),
 )

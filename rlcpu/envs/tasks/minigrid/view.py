@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import MultiBinary
+from gymnasium.spaces import Discrete, MultiBinary
+
+from rlcpu.envs.dynamics import Dynamics
 
 #: MiniGrid's type, colour and state of: nothing, wall, goal, key; open, closed, locked door.
 KINDS = np.array(
@@ -42,9 +44,19 @@ def room(size: int) -> npt.NDArray[np.int64]:
     return np.pad(np.zeros((size - 2, size - 2), np.int64), 1, constant_values=4)
 
 
-def planes(kinds: int) -> MultiBinary:
-    """Return the observation space of so many kinds."""
-    return MultiBinary(np.array([kinds, 7, 7]))
+def make_world(kinds: int, limit: float, **fields: Any) -> Dynamics:
+    """Make an environment that shows so many kinds of things, and is cut after so many steps.
+
+    Other fields are those of `Dynamics`.
+    """
+    space = MultiBinary(np.array([kinds, 7, 7]))
+    fields |= {"observation_space": space, "action_space": Discrete(7)}
+    return Dynamics(**fields, max_episode_steps=int(limit))
+
+
+def reward(reaches_goal: bool, steps: int, limit: float) -> float:
+    """Return 1 at the goal, less 0.9 times the part of the steps that went by; else 0."""
+    return 1.0 - 0.9 * (float(steps) / limit) if reaches_goal else 0.0
 
 
 def heading(direction: int) -> tuple[int, int]:

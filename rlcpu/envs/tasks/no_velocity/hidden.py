@@ -18,7 +18,7 @@ def observe_cartpole(state: cartpole.State, params: Any) -> tuple[float, float, 
     return state[0], 0.0, state[2], 0.0
 
 
-def observe_car(state: mountain_car_continuous.State, params: Any) -> tuple[float, float]:
+def observe_car(state: tuple[float, float], params: Any) -> tuple[float, float]:
     """Return where the car is."""
     return state[0], 0.0
 

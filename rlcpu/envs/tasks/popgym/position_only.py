@@ -8,7 +8,7 @@ Source: see `rlcpu.envs.tasks.popgym`.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -114,46 +114,37 @@ def observe_pendulum(s: Pendulum, params: Params) -> tuple[float, float]:
     return min(max(cosine, -1.0), 1.0), min(max(sine, -1.0), 1.0)
 
 
-def _cartpole(name: str, steps: int, noise: float = 0.0) -> Dynamics:
-    """Return PositionOnlyCartPole or its noisy variant, for so many steps."""
-    high = np.array([X_HIGH, THETA_HIGH], np.float32)
-    return Dynamics(
-        id=f"POPGym/{name}-v0",
-        step=step_cartpole,
-        reset=reset_cartpole,
-        observe=observe_cartpole,
-        observation_space=Box(-high, high),
-        action_space=cartpole.DYNAMICS.action_space,
+_HIGH = np.array([X_HIGH, THETA_HIGH], np.float32)
+_TASKS: dict[str, dict[str, Any]] = {
+    "CartPole": {
+        "step": step_cartpole,
+        "reset": reset_cartpole,
+        "observe": observe_cartpole,
+        "observation_space": Box(-_HIGH, _HIGH),
+        "action_space": cartpole.DYNAMICS.action_space,
+    },
+    "Pendulum": {
+        "step": step_pendulum,
+        "reset": reset_pendulum,
+        "observe": observe_pendulum,
+        "observation_space": Box(-1.0, 1.0, (2,)),
+        "action_space": pendulum.DYNAMICS.action_space,
+    },
+}
+#: Task, and steps and noise of the three levels.
+_LEVELS = (
+    ("", "CartPole", (200, 400, 600), (0.0, 0.0, 0.0)),
+    ("", "Pendulum", (200, 150, 100), (0.0, 0.0, 0.0)),
+    ("Noisy", "CartPole", (200, 200, 200), (0.1, 0.2, 0.3)),
+    ("Noisy", "Pendulum", (200, 200, 200), (0.1, 0.2, 0.3)),
+)
+LEVELS = tuple(
+    Dynamics(
+        id=f"POPGym/{start}PositionOnly{task}{level}-v0",
         params=Params(float(steps), noise, noise > 0.0),
         max_episode_steps=steps,
+        **_TASKS[task],
     )
-
-
-def _pendulum(name: str, steps: int, noise: float = 0.0) -> Dynamics:
-    """Return PositionOnlyPendulum or its noisy variant, for so many steps."""
-    return Dynamics(
-        id=f"POPGym/{name}-v0",
-        step=step_pendulum,
-        reset=reset_pendulum,
-        observe=observe_pendulum,
-        observation_space=Box(-1.0, 1.0, (2,)),
-        action_space=pendulum.DYNAMICS.action_space,
-        params=Params(float(steps), noise, noise > 0.0),
-        max_episode_steps=steps,
-    )
-
-
-LEVELS = (
-    _cartpole("PositionOnlyCartPoleEasy", 200),
-    _cartpole("PositionOnlyCartPoleMedium", 400),
-    _cartpole("PositionOnlyCartPoleHard", 600),
-    _cartpole("NoisyPositionOnlyCartPoleEasy", 200, 0.1),
-    _cartpole("NoisyPositionOnlyCartPoleMedium", 200, 0.2),
-    _cartpole("NoisyPositionOnlyCartPoleHard", 200, 0.3),
-    _pendulum("PositionOnlyPendulumEasy", 200),
-    _pendulum("PositionOnlyPendulumMedium", 150),
-    _pendulum("PositionOnlyPendulumHard", 100),
-    _pendulum("NoisyPositionOnlyPendulumEasy", 200, 0.1),
-    _pendulum("NoisyPositionOnlyPendulumMedium", 200, 0.2),
-    _pendulum("NoisyPositionOnlyPendulumHard", 200, 0.3),
+    for start, task, *levels in _LEVELS
+    for level, steps, noise in zip(("Easy", "Medium", "Hard"), *levels, strict=True)
 )
