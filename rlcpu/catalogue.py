@@ -207,7 +207,7 @@ def main_function(dynamics: Dynamics) -> Any:
 
     Its step, or a MuJoCo task's reward.
     """
-    return dynamics.origin.step if dynamics.engine is None else getattr(dynamics, "reward", None)
+    return dynamics.origin.step if dynamics.runs_in_kernels else getattr(dynamics, "reward", None)
 
 
 def family_of(dynamics: Dynamics) -> Chapter:
@@ -228,7 +228,7 @@ def describe(dynamics: Dynamics) -> tuple[str, str]:
     names, colon, sentence = first.partition(": ")
     if colon and re.search(r"-v\d", names):
         return sentence[:1].upper() + sentence[1:], remainder.strip()
-    if dynamics.engine is not None:
+    if not dynamics.runs_in_kernels:
         what = (inspect.getdoc(type(dynamics.params)) or "").partition("\n")[0]
         reward = (inspect.getdoc(function) or "").partition("\n")[0]
         if not dynamics.params._fields:

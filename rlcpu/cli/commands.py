@@ -237,7 +237,7 @@ def explain(env_id: str) -> int:
     from rlcpu.envs.checks.checker import how_it_runs
 
     dynamics = rlcpu.envs.find(env_id)
-    if dynamics.engine is not None:
+    if not dynamics.runs_in_kernels:
         raise CommandError(f"--env: {env_id} is stepped by another engine, not by our kernels")
     try:
         messages = [message for _, message in how_it_runs(dynamics)]
@@ -292,7 +292,7 @@ def warmup(args: argparse.Namespace) -> int:
 
 def few_and_many(env_id: str, many: int) -> tuple[int, ...]:
     """Return numbers of environments whose kernels differ: MuJoCo's are the same for any."""
-    return (2, many) if rlcpu.envs.find(env_id).engine is None else (2,)
+    return (2, many) if rlcpu.envs.find(env_id).runs_in_kernels else (2,)
 
 
 def warm_step(env_id: str, dtype: str) -> None:

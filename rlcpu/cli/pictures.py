@@ -110,7 +110,7 @@ def check_renderer(agent: Agent) -> None:
     import gymnasium
 
     dynamics = agent.env.dynamics
-    has_own = dynamics.picture is not None or dynamics.engine is not None
+    has_own = dynamics.picture is not None or not dynamics.runs_in_kernels
     if dynamics.original is None and not has_own:
         raise CommandError(
             f"--video: {dynamics.id} has no renderer; Dynamics(picture=...) draws it, and "

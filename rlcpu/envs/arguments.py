@@ -82,13 +82,13 @@ def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
         return np.flatnonzero(((actions < 0) | (actions >= dynamics.choices)).any(axis=1))
     if dynamics.is_discrete:
         return np.flatnonzero((actions < 0) | (actions >= dynamics.num_actions))
-    bad = np.isnan(actions) if dynamics.engine is None else ~np.isfinite(actions)
+    bad = np.isnan(actions) if dynamics.runs_in_kernels else ~np.isfinite(actions)
     return np.flatnonzero(bad.any(axis=1))
 
 
 def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
     """Return a message that names the first of the bad actions."""
-    number = "a number" if dynamics.engine is None else "finite numbers"
+    number = "a number" if dynamics.runs_in_kernels else "finite numbers"
     wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else number
     if dynamics.choices:
         wanted = f"whole numbers from 0 on, below {list(dynamics.choices)}"

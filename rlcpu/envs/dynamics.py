@@ -9,7 +9,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
@@ -36,7 +36,7 @@ from rlcpu.envs.checks.trial import (
     try_functions,
     with_numbers,
 )
-from rlcpu.envs.engine import engine_of
+from rlcpu.envs.engine import engines
 from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.envs.engine.groups import LONE, is_lone, num_inputs, returned_layout, written_layout
 from rlcpu.envs.engine.layout import Field, Layout, floats
@@ -144,6 +144,9 @@ class Dynamics:
         1.6
     """
 
+    #: Whether our kernels run its plain functions, and not another engine.
+    runs_in_kernels: ClassVar[bool] = True
+
     id: str
     step: Callable[..., Any]
     reset: Callable[..., Any]
@@ -223,11 +226,6 @@ class Dynamics:
                 check_importable(self, "a function of its transform", value)
         del fields["state"], fields["transform"]
         return functools.partial(_transform_again, self.transform, fields), ()
-
-    @property
-    def engine(self) -> Any:
-        """Return the class of the engine that runs it; None for those of our own kernels."""
-        return engine_of(type(self))
 
     @property
     def origin(self) -> Dynamics:
@@ -399,6 +397,20 @@ class Dynamics:
         except ValueError as error:
             shown = ", ".join(f"{name}={value!r}" for name, value in numbers.items())
             raise ValueError(f"{error} (with {shown})" if shown else str(error)) from error
+
+
+def _find_engine(dynamics: Dynamics) -> Any:
+    """Return the engine of an environment of our own kernels, by its states."""
+    if dynamics.has_arrays:
+        from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
+
+        return ArrayEngine
+    from rlcpu.envs.engine.lanes import LaneEngine  # not with `import rlcpu`
+
+    return LaneEngine
+
+
+engines[Dynamics] = _find_engine
 
 
 def _find(id: str, params: dict[str, Any]) -> Dynamics:

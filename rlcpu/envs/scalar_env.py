@@ -52,7 +52,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._ended, self._warned = True, False  # there is no episode yet
         view = self._batch.view
         self._is_plain = view.kind == "floats" and len(view.size) == 1
-        self._has_infos = self.dynamics.num_masked > 0 or self.dynamics.engine is not None
+        self._has_infos = self.dynamics.num_masked > 0 or self._batch.engine.has_infos
         self._num_actions = self.dynamics.num_actions
         self._single: Any = None  # made, with its kernel, by the first step
         self._show_parameters()

@@ -23,6 +23,7 @@ from rlcpu.envs.arguments import (
     reset_mask,
 )
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine import engine_of
 from rlcpu.envs.engine.base import Engine, TimeStep
 from rlcpu.envs.engine.carried import check_carried
 from rlcpu.envs.engine.lane import PENDING
@@ -185,8 +186,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self._is_plain = (
             self.view.kind == "floats" and len(self.view.size) == 1 and not self.view.num_masked
         )
-        has_own_infos = engine.infos is not Engine.infos
-        self._has_infos = has_own_infos or self.engine.same_step or self.view.num_masked > 0
+        self._has_infos = engine.has_infos or self.engine.same_step or self.view.num_masked > 0
         self._show_parameters()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -439,21 +439,10 @@ def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
         ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`; a task of another
             engine runs on the CPU alone.
     """
-    own: Any = dynamics.engine
     if isinstance(device, str) and device == "cpu":  # not an array of names
-        return own or _engine_of_states(dynamics)
-    if own is not None:
+        engine: type[Engine] = engine_of(dynamics)
+        return engine
+    if not dynamics.runs_in_kernels:
         raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
     found: type[Engine] = backends.find(device, "engine").CudaEngine
     return found
-
-
-def _engine_of_states(dynamics: Dynamics) -> type[Engine]:
-    """Return the engine of our own kernels for the states of an environment."""
-    if dynamics.has_arrays:
-        from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
-
-        return ArrayEngine
-    from rlcpu.envs.engine.lanes import LaneEngine  # not with `import rlcpu`
-
-    return LaneEngine

@@ -251,7 +251,7 @@ def check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array], is_ou
         size = arrays["policy_parameters"].size
         raise ValueError(f"policy_parameters has {size} numbers, expected {least} at least")
     words = -(-config.num_envs // LANES) * NUM_WORDS * LANES
-    if dynamics.engine is None and arrays["env_words"].size != words:
+    if dynamics.runs_in_kernels and arrays["env_words"].size != words:
         raise ValueError(f"env_words has {arrays['env_words'].size} numbers, expected {words}")
 
 

@@ -81,7 +81,7 @@ def compare(
         note     returns, lengths and first observations of 50 episodes are alike
     """
     dynamics = find(environment)
-    if dynamics.engine is not None:
+    if not dynamics.runs_in_kernels:
         raise TypeError(f"environment={dynamics.id}: it is stepped by another engine already")
     if set_state is not None and not callable(set_state):
         raise TypeError(f"set_state={set_state!r}: expected a function (env, state)")

@@ -104,7 +104,7 @@ def check(
         True
     """
     dynamics = find(dynamics)
-    if dynamics.engine is not None:
+    if not dynamics.runs_in_kernels:
         raise TypeError(
             f"dynamics={dynamics!r}: a task of another engine is tried when it is made, and has no "
             "plain step to compare kernels with"

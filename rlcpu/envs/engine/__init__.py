@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-#: Functions that import the engine of a class of `Dynamics`, where our own kernels do not run it.
-engines: dict[type, Callable[[], Any]] = {}
+#: Functions of an environment that import the class of its engine, by the environment's class.
+engines: dict[type, Callable[[Any], Any]] = {}
 
 
-def engine_of(kind: type) -> Any:
-    """Return the engine of a class of `Dynamics`; None where our own kernels run it."""
-    load = next((engines[each] for each in kind.__mro__ if each in engines), None)
-    return None if load is None else load()
+def engine_of(dynamics: Any) -> Any:
+    """Return the class of the engine that steps an environment on the CPU."""
+    return next(engines[kind] for kind in type(dynamics).__mro__ if kind in engines)(dynamics)

@@ -76,6 +76,8 @@ class Engine(Carrying):
     """
 
     device = "cpu"
+    #: Whether a step may have infos, beside those of masks and of last observations.
+    has_infos = False
     #: Class of what draws states.
     renderer: Any = Renderer
 

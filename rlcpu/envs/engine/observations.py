@@ -82,7 +82,7 @@ class ObservationView(NamedTuple):
             *others, last = (f'"{name}"' for name in PLANES)
             raise ValueError(f"planes={planes!r}: expected {', '.join(others)} or {last}")
         space: Any = dynamics.observed_as(dtype)
-        layout = dynamics.observation if dynamics.engine is None else None
+        layout = dynamics.observation if dynamics.runs_in_kernels else None
         view = cls.of_space(space, planes if layout is not None else "")
         if isinstance(space, Dict) and layout is not None:
             is_written = layout.is_record  # then boards are arrays of bytes

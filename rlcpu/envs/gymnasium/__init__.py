@@ -6,7 +6,7 @@ from rlcpu.envs.engine import engines
 from rlcpu.envs.gymnasium.task import GymnasiumTask
 
 
-def _engine() -> Any:
+def _engine(task: GymnasiumTask) -> Any:
     from rlcpu.envs.gymnasium.engine import GymnasiumEngine
 
     return GymnasiumEngine

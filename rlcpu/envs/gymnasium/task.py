@@ -42,6 +42,7 @@ class GymnasiumTask(Dynamics):
         TypeError: other spaces.
     """
 
+    runs_in_kernels = False
     make: functools.partial[Any] | None
     is_masked: bool
 

@@ -8,7 +8,7 @@ from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 __all__ = ["MuJoCoDynamics"]
 
 
-def _engine() -> Any:
+def _engine(task: MuJoCoDynamics) -> Any:
     from rlcpu.envs.mujoco.engine import MuJoCoEngine
 
     return MuJoCoEngine

@@ -12,7 +12,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import mujoco
@@ -141,6 +141,8 @@ class MuJoCoDynamics(base.Dynamics):
             expected; for a model that does not load with MuJoCo's message. The functions are tried
             on a few states and actions first.
     """
+
+    runs_in_kernels: ClassVar[bool] = False
 
     xml: Any
     frame_skip: int

@@ -111,6 +111,7 @@ class MuJoCoEngine(Engine):
         physics, nominal: the model's numbers that vary, as they are and as they were given.
     """
 
+    has_infos = True
     renderer = MuJoCoRenderer
     dynamics: MuJoCoDynamics
     code: TaskCode

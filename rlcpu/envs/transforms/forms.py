@@ -21,7 +21,7 @@ def find_own(environment: str | Dynamics) -> Dynamics:
         TypeError, ValueError: there is none.
     """
     dynamics = find(environment)
-    if dynamics.engine is not None:
+    if not dynamics.runs_in_kernels:
         raise TypeError(
             f"{dynamics.id} is stepped by another engine: transforms are for environments of our "
             "own kernels; wrap Gymnasium's in its wrappers, before they are registered"
