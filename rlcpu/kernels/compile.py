@@ -114,11 +114,11 @@ def define(source: str, **namespace: Any) -> Callable[..., Any]:
     return next(iter(scope.values()))
 
 
-def tuple_of(kind: type, count: int) -> Callable[..., Any]:
+def tuple_of(kind: type | None, count: int) -> Callable[..., Any]:
     """For kernels: a tuple, or a NamedTuple of a kind, from an array of its `count` numbers."""
-    numbers = "".join(f"numbers[{i}], " for i in range(count))
-    make = "Kind" if hasattr(kind, "_fields") else ""
-    return merge(define(f"def read(numbers): return {make}({numbers})", Kind=kind))
+    items = [f"numbers[{i}]" for i in range(count)]
+    made = f"Kind({', '.join(items)})" if hasattr(kind, "_fields") else source_of_tuple(items)
+    return merge(define(f"def read(numbers): return {made}", Kind=kind))
 
 
 def source_of_tuple(items: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from rlcpu.envs.engine.observations import GroupPart
 from rlcpu.envs.engine.record import make_state_at
 from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.boards import append_cells
-from rlcpu.kernels.compile import define, inline, merge, outline, specialise
+from rlcpu.kernels.compile import define, inline, merge, outline, specialise, tuple_of
 from rlcpu.kernels.matmul import MANY_ONES
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
 from rlcpu.kernels.random import uniforms
@@ -63,9 +63,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     assert policy.act is not None
     act = specialise(policy.act, np.float32, arrays=env.observation.is_record)
     to_inputs = _make_inputs(env)
-    numbers = "".join(f"weights[{k}], " for k in range(policy.num_params))
-    source = f"Params({numbers})" if policy.params_type else f"({numbers})"
-    unpack = define(f"def unpack(weights, log_std): return {source}", Params=policy.params_type)
+    read_params = tuple_of(policy.params_type, policy.num_params)
 
     @inline
     def scratch(settings):
@@ -84,7 +82,8 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
             return act(inputs, constants, uniforms, unpack_mask(observation))
         return act(inputs, constants, uniforms)
 
-    return Decide(inline(unpack), scratch, prepare, choose)
+    unpack = inline(lambda weights, log_std: read_params(weights))
+    return Decide(unpack, scratch, prepare, choose)
 
 
 def _make_inputs(env: Structure) -> Callable[..., Any]:
@@ -136,14 +135,15 @@ def _decide_by_network(
     """
     head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
     outputs = policy.outputs or env.action_size or env.num_actions
-    num_constants = policy.num_params if policy.head else env.action_size
-    log_stds = "".join(f"log_std[{k}], " for k in range(num_constants))
-    unpack = define(f"def unpack(weights, log_std): return ({log_stds})")
+    read_constants = tuple_of(None, policy.num_params if policy.head else env.action_size)
     load_outputs, get_output = load_rows(outputs, "outputs"), row_access("outputs")[0]
     masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
     mask_of, mask_size = inline(lambda observation, scratch: unpack_mask(observation)), 0
     if env.num_actions > UNROLLED and "loops" in inspect.signature(head).parameters:
-        scalar_act, load_outputs = head(outputs, masked, loops=True), _make_column(outputs)
+        scalar_act = head(outputs, masked, loops=True)
+        load_outputs = inline(
+            lambda scratch, lanes, first: scratch[first : first + outputs * lanes : lanes]
+        )
         if masked:
             mask_of = make_spread(env.observation_rows, env.num_actions)
             mask_size = env.num_actions
@@ -176,17 +176,8 @@ def _decide_by_network(
         return action, log_prob, value
 
     prepare = _make_prepare(env, dtype, is_separate, outputs, mask_size)
-    return Decide(inline(unpack), scratch, prepare, choose)
-
-
-def _make_column(outputs: int) -> Callable[..., Any]:
-    """Inlinable function (scratch, lanes, first) -> (outputs,) array of a lane's outputs."""
-
-    @inline
-    def column(scratch, lanes, first):
-        return scratch[first : first + outputs * lanes : lanes]
-
-    return column
+    unpack = inline(lambda weights, log_std: read_constants(log_std))
+    return Decide(unpack, scratch, prepare, choose)
 
 
 @functools.cache
@@ -264,8 +255,7 @@ def _make_write_inputs(
     if not env.observation.is_plain:
         return _make_write_ones(env, dtype, is_separate, mask_size)
     size = env.observation_rows
-    numbers = "".join(f"row[{k}], " for k in range(size))
-    to_tuple, put = inline(define(f"def to_tuple(row): return ({numbers})")), _store_inputs(size)
+    to_tuple, put = tuple_of(None, size), store_rows(size, "observations")
 
     @merge
     def write_tuple(state, params, policy, lanes, count, scratch):
@@ -277,15 +267,10 @@ def _make_write_inputs(
     return write_tuple
 
 
-def _store_inputs(size: int) -> Callable[..., None]:
-    """Inlinable function (rows, stride, i, numbers) that stores one lane's numbers."""
-    return store_rows(size, "observations")
-
-
 def _make_write_group(env: Structure, dtype: type, mask_size: int) -> Callable[..., Any]:
     """Make `write_inputs` of an observation of several parts, one lane after the other."""
     read, see, size = _make_read(env, dtype), _make_see(env, dtype), env.observation_rows
-    put = _store_inputs(size)
+    put = store_rows(size, "observations")
 
     @merge
     def write_group(state, params, policy, lanes, count, scratch):
@@ -309,7 +294,7 @@ def _make_write_ones(
     """
     read, see, size = _make_read(env, dtype), _make_see(env, dtype), env.observation_rows
     find: Any = _make_find(env)
-    put = _store_inputs(size)
+    put = store_rows(size, "observations")
 
     @merge
     def write_ones(state, params, policy, lanes, count, scratch):

@@ -18,7 +18,7 @@ from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES
 from rlcpu.envs.policies import Policy, PolicyCode, carrier_of
 from rlcpu.envs.running import refuse_policy
-from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
+from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
@@ -284,32 +284,23 @@ def _make_put(action_size: int) -> Callable[..., Any]:
 
 
 @functools.cache
-def _make_load(size: int) -> Callable[..., Any]:
-    """Inlinable function: a row -> the tuple of its first `size` numbers."""
-    items = source_of_tuple(f"row[{k}]" for k in range(size))
-    return inline(define(f"def load(row): return {items}"))
-
-
-@functools.cache
 def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int) -> Any:
     """Kernel that acts by a row of numbers for each environment; see `Act`.
 
     These are the outputs of a network, or an observation of `rows` floats, or of a choice (0 rows).
     """
-    masked, allowed, put = policy.masked, _make_load(num_actions), _make_put(action_size)
+    masked, allowed, put = policy.masked, tuple_of(None, num_actions), _make_put(action_size)
     draw, by_function = uniforms(policy.draws, 0, np.float32), policy.act is not None
     if policy.act is not None:
         act = specialise(policy.act, np.float32)
-        load = _make_load(rows) if rows else inline(lambda row: row[0])
-        items = "".join(f"weights[{k}], " for k in range(policy.num_params))
-        made = f"Params({items})" if policy.params_type else f"({items})"
-        unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
+        load = tuple_of(None, rows) if rows else inline(lambda row: row[0])
+        unpack = tuple_of(policy.params_type, policy.num_params)
     else:
         outputs = policy.outputs or action_size or num_actions
         head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
         act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
-        load = _make_load(outputs)
-        unpack = _make_load(policy.num_params if policy.head else action_size)
+        load = tuple_of(None, outputs)
+        unpack = tuple_of(None, policy.num_params if policy.head else action_size)
 
     @kernel(subject="policies")
     def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):

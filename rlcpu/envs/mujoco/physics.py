@@ -25,7 +25,15 @@ from rlcpu.envs.mujoco.library import (
     warnings_offset,
 )
 from rlcpu.envs.mujoco.varied import Varied, make_copies, make_is_bad, make_look
-from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline_exact, specialise
+from rlcpu.kernels.compile import (
+    EXACT,
+    c_function,
+    define,
+    freeze,
+    inline_exact,
+    specialise,
+    tuple_of,
+)
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import STEP_GROUP, make_rng, mix, uniform53
 
@@ -232,10 +240,8 @@ def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 def _make_measured(count: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Make functions that load the numbers that `measure` returns from a row, and store them."""
-    items = "".join(f"row[{k}], " for k in range(count))
-    load = inline_exact(define(f"def load(row): return ({items})"))
     lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
-    return load, inline_exact(define(f"def store(row, values):{lines}"))
+    return tuple_of(None, count), inline_exact(define(f"def store(row, values):{lines}"))
 
 
 #: What functions of a task return.

@@ -14,7 +14,14 @@ from rlcpu.envs.policies import (
     VALUE_NETWORK,
     PolicyCode,
 )
-from rlcpu.kernels.compile import define, inline, inline_exact, source_of_tuple, specialise
+from rlcpu.kernels.compile import (
+    define,
+    inline,
+    inline_exact,
+    source_of_tuple,
+    specialise,
+    tuple_of,
+)
 from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.acting import Tile, job_at, run_network
@@ -69,9 +76,7 @@ def _by_function(policy: PolicyCode, action_size: int, observation_size: int) ->
     assert policy.act is not None
     act: Any = specialise(policy.act, np.float32)
     draws = uniforms(policy.draws, 0, np.float32)
-    items = "".join(f"weights[{k}], " for k in range(policy.num_params))
-    made = f"Params({items})" if policy.params_type else f"({items})"
-    unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
+    unpack = tuple_of(policy.params_type, policy.num_params)
     observed = source_of_tuple(f"single(row[{k}])" for k in range(observation_size))
     load = inline(define(f"def load(row): return {observed}", single=single))
     keep_all = _make_keep_all(action_size)
