@@ -234,8 +234,8 @@ class Dynamics:
 
     def constants(self) -> dict[str, float]:
         """Return numbers of the module of `step`, by their names in lower case."""
-        found = self.origin.step.__globals__.items()
-        return {k.lower(): v for k, v in found if k.isupper() and type(v) in (int, float)}
+        names = self.origin.step.__globals__.items()
+        return {k.lower(): v for k, v in names if k.isupper() and type(v) in (int, float)}
 
     @property
     def has_arrays(self) -> bool:
@@ -300,8 +300,8 @@ class Dynamics:
 
     def sample_observation(self) -> Any:
         """Return the observation of one reset."""
-        seen = call_function(self, "observe", self.observe, *self.sample_start())
-        return getattr(seen, LONE) if is_lone(self.observation_space) else seen
+        result = call_function(self, "observe", self.observe, *self.sample_start())
+        return getattr(result, LONE) if is_lone(self.observation_space) else result
 
     def sample_mask(self) -> tuple[bool, ...]:
         """Return the action mask of one reset."""

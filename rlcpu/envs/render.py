@@ -77,7 +77,7 @@ class Renderer:
         if dynamics.picture is not None:
             values = dynamics.state.states(states)
             pairs = zip(values, params or [dynamics.params] * len(values), strict=True)
-            return tuple(dynamics.picture(value, given) for value, given in pairs)
+            return tuple(dynamics.picture(value, each) for value, each in pairs)
         env = self._renderer()
         frames: list[Any] = []
         rows = dynamics.origin.state.rows(states.dtype.type)  # the rest is of transforms

@@ -133,12 +133,14 @@ def run_sequences(
         states: (n, any), what the policy remembers before them; see `Rollout.states`.
         starts: (T, n) bools, where an episode begins; None for nowhere.
     """
-    network, seen = policy.networks()[name], normalised(policy, inputs)
+    network, scaled = policy.networks()[name], normalised(policy, inputs)
     if network.state_size:
-        made, _ = network.outputs(seen, states_of(policy, name, states), starts)
+        results, _ = network.outputs(scaled, states_of(policy, name, states), starts)
     else:
-        made = network.outputs(seen.reshape(-1, seen.shape[-1]))
-    outputs = np.concatenate(list(made.values()), axis=-1) if isinstance(made, dict) else made
+        results = network.outputs(scaled.reshape(-1, scaled.shape[-1]))
+    outputs = (
+        np.concatenate(list(results.values()), axis=-1) if isinstance(results, dict) else results
+    )
     return outputs.reshape(*inputs.shape[:2], -1)
 
 
@@ -188,16 +190,16 @@ def as_inputs(observations: Any, view: ObservationView) -> Array:
     if isinstance(observations, Mapping):
         return _parts_as_inputs(observations, view)
     array, size = _as_single("observations", observations), view.num_inputs
-    given, shape = array.shape, view.shape if view.kind != "group" else (size,)
-    is_batch = given[1:] == shape and array.ndim > len(shape)
-    if view.kind in ("choice", "choices") and (is_batch or given == shape):
+    actual, shape = array.shape, view.shape if view.kind != "group" else (size,)
+    is_batch = actual[1:] == shape and array.ndim > len(shape)
+    if view.kind in ("choice", "choices") and (is_batch or actual == shape):
         return _check_choices(array.reshape(-1, *shape), view)
-    if given[1:] in (shape, (size,)) and array.ndim > 1:
+    if actual[1:] in (shape, (size,)) and array.ndim > 1:
         return array.reshape(-1, size)
-    if given in (shape, (size,)):
+    if actual in (shape, (size,)):
         return array.reshape(1, size)
     expected = ", ".join(map(str, ("n", *shape)))
-    raise ValueError(f"observations have shape {given}: expected ({expected}{',' * (not shape)})")
+    raise ValueError(f"observations have shape {actual}: expected ({expected}{',' * (not shape)})")
 
 
 def _as_single(name: str, values: Any) -> Array:
@@ -226,8 +228,8 @@ def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> 
     names = [part.name for part in view.parts]
     if not names or set(observations) != set(names):
         expected = f"the parts {', '.join(names)}" if names else "an array"
-        given = ", ".join(map(str, observations))
-        raise ValueError(f"observations have the parts {given}: expected {expected}")
+        received = ", ".join(map(str, observations))
+        raise ValueError(f"observations have the parts {received}: expected {expected}")
     rows = []
     for name, _, part in view.parts:
         try:

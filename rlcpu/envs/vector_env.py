@@ -444,5 +444,5 @@ def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
         return engine
     if not dynamics.runs_in_kernels:
         raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
-    found: type[Engine] = backends.find(device, "engine").CudaEngine
-    return found
+    cuda: type[Engine] = backends.find(device, "engine").CudaEngine
+    return cuda

@@ -280,8 +280,8 @@ class Numbers(np.ndarray[Any, Any]):
     """
 
     def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return found.item() if isinstance(found, np.generic) else found
+        item = super().__getitem__(index)
+        return item.item() if isinstance(item, np.generic) else item
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         """Return what a ufunc or a method such as `sum` made: a number as Python's."""

@@ -306,11 +306,11 @@ class Engine(Carrying):
         Raises:
             TypeError, ValueError: it is no policy, or does not fit the environments.
         """
-        held = self.last_runner
-        if held is None or not held.is_current(policy):
+        runner = self.last_runner
+        if runner is None or not runner.is_current(policy):
             check_policy(policy)
-            held = self.last_runner = self.make_runner(policy)
-        return held
+            runner = self.last_runner = self.make_runner(policy)
+        return runner
 
     # ------------------------------------------------------------ actions
 

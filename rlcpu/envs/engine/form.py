@@ -71,24 +71,24 @@ class Form(NamedTuple):
         """
         empty = backends.arrays_of(self.device).empty
         count, size = num_steps * self.num_envs, self.rows
-        real, width, seen = self.dtype, math.prod(self.action_shape), self.view.row_dtype
+        real, width, row_dtype = self.dtype, math.prod(self.action_shape), self.view.row_dtype
         records = Records(
-            observations=empty(count * size, seen),
+            observations=empty(count * size, row_dtype),
             actions=empty(count * width, self.action_dtype),
             log_probs=empty(count, np.float32),
             values=empty(count, np.float32),
             rewards=empty(count, real),
             flags=empty(2 * count, np.bool_),
-            finals=empty(count * size, seen),
+            finals=empty(count * size, row_dtype),
             totals=empty(count, real),
             lengths=empty(count, np.uint32),
-            last=empty(self.num_envs * size, seen),
+            last=empty(self.num_envs * size, row_dtype),
         )
         if self.device == "cpu":
             return records
         values = empty(count, np.float32), empty(self.num_envs, np.float32)
-        made: Records = backends.find(self.device, "rollouts").DeviceRecords(*records, *values)
-        return made
+        on_device: Records = backends.find(self.device, "rollouts").DeviceRecords(*records, *values)
+        return on_device
 
     def by_env(self, records: Records, num_steps: int) -> list[Array]:
         """Each array of the memory as (what each environment has in turn, num_envs, numbers)."""
@@ -111,8 +111,8 @@ class Form(NamedTuple):
             "truncated": truncated,
         }
         if self.view.kind == "floats":
-            seen = records.observations.reshape(*shape, -1), records.last.reshape(self.num_envs, -1)
-            shown["observations"], shown["last_observations"] = map(self.view.decode, seen)
+            rows = records.observations.reshape(*shape, -1), records.last.reshape(self.num_envs, -1)
+            shown["observations"], shown["last_observations"] = map(self.view.decode, rows)
         if self.device != "cpu":  # a device's kernel has the values at hand
             device: Any = records
             shown["final_values"] = device.final_values.reshape(shape)

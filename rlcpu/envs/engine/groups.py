@@ -128,25 +128,25 @@ def _written_fields(space: Dict) -> Iterator[ArrayField]:
             yield ArrayField(name, "float" if kind is np.float32 else kind, part.shape)  # type: ignore[arg-type]
 
 
-def returned_layout(id: str, space: Dict, seen: Any) -> Layout:
+def returned_layout(id: str, space: Dict, observation: Any) -> Layout:
     """Return the layout of the NamedTuple that `observe` returns.
 
     Args:
         id: of the environment, for errors.
         space: of observations.
-        seen: an observation.
+        observation: an observation.
 
     Raises:
         TypeError: it is no NamedTuple of the parts of the space.
     """
-    names = getattr(type(seen), "_fields", ())
+    names = getattr(type(observation), "_fields", ())
     if sorted(names) != sorted(space):
-        returned = f"one of {', '.join(names)}" if names else repr(seen)
+        returned = f"one of {', '.join(names)}" if names else repr(observation)
         raise TypeError(
             f"{id}: observe has to return a NamedTuple of {', '.join(space)}, the parts of "
             f"observation_space; returned {returned}"
         )
-    return Layout(type(seen), tuple(_returned_field(name, space[name]) for name in names))
+    return Layout(type(observation), tuple(_returned_field(name, space[name]) for name in names))
 
 
 def _returned_field(name: str, part: Any) -> Field:
@@ -187,17 +187,17 @@ def fault_of_value(space: Any, value: Any, slack: float = 0.0) -> str:
                 cell = board.bit_length() - 1
                 return f" has cell {cell} of plane {plane}: expected 0 to {cells - 1}"
         return ""
-    seen = np.asarray(value)
+    array = np.asarray(value)
     low, high = _bounds(space)
     with np.errstate(invalid="ignore"):
-        wrong = (seen < low - slack * abs(low)) | (seen > high + slack * abs(high))
+        wrong = (array < low - slack * abs(low)) | (array > high + slack * abs(high))
     if not wrong.any():
         return ""
     place = tuple(np.argwhere(wrong)[0].tolist())
     bounds = (
-        f"{np.broadcast_to(low, seen.shape)[place]} to {np.broadcast_to(high, seen.shape)[place]}"
+        f"{np.broadcast_to(low, array.shape)[place]} to {np.broadcast_to(high, array.shape)[place]}"
     )
-    return f"{list(place) or ''}={seen[place]}: expected {bounds}"
+    return f"{list(place) or ''}={array[place]}: expected {bounds}"
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:

@@ -186,21 +186,23 @@ class ObservationView(NamedTuple):
         if self.kind == "group":
             return self._cut(rows, ObservationView.decode)
         if self.kind == "numbers":
-            held = rows if rows.strides[-1] == rows.itemsize else np.ascontiguousarray(rows)
+            is_contiguous = rows.strides[-1] == rows.itemsize
+            data = (rows if is_contiguous else np.ascontiguousarray(rows)).view(np.uint8)
             count = math.prod(self.size) * np.dtype(self.form).itemsize
-            return held.view(np.uint8)[..., :count].view(self.form).reshape(*before, *self.size)
+            return data[..., :count].view(self.form).reshape(*before, *self.size)
         if self.is_packed:
             return rows.copy(order="C").view(np.uint32).reshape(*before, *self.shape)
         cells = math.prod(self.size[1:])
-        found = np.empty((math.prod(before), self.size[0], cells), self.form)
-        launch(_expand_kernels(cells), found.size, self.num_threads, *_words_of(rows), found)
-        return found.reshape(*before, *self.size)
+        expanded = np.empty((math.prod(before), self.size[0], cells), self.form)
+        kernels, words = _expand_kernels(cells), _words_of(rows)
+        launch(kernels, expanded.size, self.num_threads, *words, expanded)
+        return expanded.reshape(*before, *self.size)
 
     def _cut(self, rows: Any, take: Callable[[ObservationView, Any], Any]) -> dict[str, Any]:
         """Return what `take` makes of each part's rows, by name."""
-        held = np.ascontiguousarray(rows).view(np.uint8)
+        contiguous = np.ascontiguousarray(rows).view(np.uint8)
         return {
-            name: take(view, held[..., begin : begin + 4 * view.rows].view(np.float32))
+            name: take(view, contiguous[..., begin : begin + 4 * view.rows].view(np.float32))
             for name, begin, view in self.parts
         }
 
@@ -224,10 +226,10 @@ class ObservationView(NamedTuple):
         if self.kind == "floats":
             return self.decode(rows)
         parts = [part for part in self.parts if part.view.kind == "floats"]
-        held = np.ascontiguousarray(rows)
+        contiguous = np.ascontiguousarray(rows)
         places = [slice(p.begin // 4, p.begin // 4 + p.view.rows) for p in parts]
-        found = [held[..., place] for place in places] or [np.zeros((*rows.shape[:-1], 0))]
-        return np.concatenate(found, axis=-1)
+        floats = [contiguous[..., place] for place in places] or [np.zeros((*rows.shape[:-1], 0))]
+        return np.concatenate(floats, axis=-1)
 
     def real_names(self) -> list[str]:
         """Return names of the numbers that `reals` gives of a group, such as "speed[1]"."""

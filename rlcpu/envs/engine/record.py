@@ -67,6 +67,6 @@ def _record_type(record: np.dtype[Any]) -> Any:
     for name in record.names or ():
         kind, offset = record.fields[name][:2]  # type: ignore[index]
         is_bools = kind.base == np.bool_ and kind.shape
-        own = _Bools(kind.shape) if is_bools else from_dtype(kind)
-        fields.append((name, {"type": own, "offset": offset, "title": None}))
+        field_type = _Bools(kind.shape) if is_bools else from_dtype(kind)
+        fields.append((name, {"type": field_type, "offset": offset, "title": None}))
     return types.Record(fields, record.itemsize, aligned=True)

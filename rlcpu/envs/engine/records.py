@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange, types
+from numba import prange
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.decide import make_decide, make_take
@@ -46,15 +46,14 @@ from rlcpu.envs.engine.layout import make_encode
 from rlcpu.envs.engine.masks import make_pack
 from rlcpu.envs.engine.record import make_state_at
 from rlcpu.envs.engine.rollout import (
-    COLLECT,
     EPISODES,
     FAULTS,
     FIRST_FAULT,
     LENGTHS,
     RETURNS,
-    SIMULATE,
     SQUARES,
     Rollouts,
+    compile_rollouts,
     make_clip,
     make_fault_of_rows,
     make_fault_of_step,
@@ -105,8 +104,8 @@ class Functions(NamedTuple):
         vary: (params, rows, i) -> the params of a lane, some of which have rows of their own.
         advance: (rows, words, i, action, bits, params, limit) -> `End`: steps a lane.
         renew: (rows, words, i, bits, params): starts a new episode.
-        show: (rows, i, own, target, place): writes an observation and its mask, `shown_rows`
-            float32, to `target` from `place` on; `own` is what `vary` returns.
+        show: (rows, i, lane_params, target, place): writes an observation and its mask,
+            `shown_rows` float32, to `target` from `place` on; `vary` returns the lane's params.
     """
 
     state_at: Callable[..., Any]
@@ -205,20 +204,20 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
     part_of = inline((lambda out: out.image) if env.is_lone else (lambda out: out))
 
     @outline
-    def show(rows, i, own, target, place):
+    def show(rows, i, lane_params, target, place):
         state = state_at(rows, i)
         if is_group:
             out = record_at(shifted(address(target), place), 0)
             clear(out)
-            user_observe(state, own, part_of(out))
+            user_observe(state, lane_params, part_of(out))
         elif is_written:
             out = array_at(place_of(target, place), shape, blank)
             out[:] = blank
-            user_observe(state, own, out)
+            user_observe(state, lane_params, out)
         else:
-            put(target, 1, place, encode(real_items(user_observe(state, own))))
+            put(target, 1, place, encode(real_items(user_observe(state, lane_params))))
         if is_masked:
-            put_mask(target, 1, place + size, pack_mask(user_mask(state, own)))
+            put_mask(target, 1, place + size, pack_mask(user_mask(state, lane_params)))
 
     return show
 
@@ -324,15 +323,15 @@ def _make_other(dtype: type, is_whole: bool) -> Kernels:
 @functools.cache
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
     """Return the kernels of `rlcpu.envs.engine.rollout.simulate_kernels` for records."""
-    function = _compile_block("simulate", env, dtype, policy, _make_sums(env, dtype))
-    return Rollouts(SIMULATE._replace(grain=1024), function, address_of(function))
+    run = _make_block(env, dtype, policy, _make_sums(env, dtype))
+    return compile_rollouts("simulate", env, dtype, run, 1024)
 
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
     """Return the kernels of `rlcpu.envs.engine.rollout.collect_kernels` for records."""
-    function = _compile_block("collect", env, dtype, policy, _make_records(env, dtype))
-    return Rollouts(COLLECT._replace(grain=1024), function, address_of(function))
+    run = _make_block(env, dtype, policy, _make_records(env, dtype))
+    return compile_rollouts("collect", env, dtype, run, 1024)
 
 
 class StepRecorder(NamedTuple):
@@ -343,11 +342,11 @@ class StepRecorder(NamedTuple):
         watches: whether it keeps observations.
         start: (outputs, words, count, num_steps) -> (LANES,) faults, which are 0, or NaN where a
             number was not finite.
-        put: (outputs, faults, place, i, seen, first, chosen, end) keeps one step of lane i, which
-            is number `place` in time-major order; its observation begins at `seen[first]`.
-        end: (outputs, faults, place, i, end, rows, own) keeps the end of an episode; the lane still
-            has its last state.
-        finish: (outputs, faults, rows, words, begin, count, seen) -> whether the block had numbers
+        put: (outputs, faults, place, i, shown, first, decision, end) keeps one step of lane i,
+            which is number `place` in time-major order; its observation begins at `shown[first]`.
+        end: (outputs, faults, place, i, end, rows, lane_params) keeps the end of an episode; the
+            lane still has its last state.
+        finish: (outputs, faults, rows, words, begin, count, shown) -> whether the block had numbers
             that are not finite.
     """
 
@@ -359,10 +358,10 @@ class StepRecorder(NamedTuple):
     finish: Callable[..., Any]
 
 
-def _compile_block(
-    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: StepRecorder
-) -> Any:
-    """Function (frame, num_steps, num_envs, number), compiled for C: all steps of one block.
+def _make_block(
+    env: Structure, dtype: type, policy: PolicyCode, recorder: StepRecorder
+) -> Callable[..., None]:
+    """Make a function (frame, num_steps, num_envs, number) that takes all steps of one block.
 
     Where a function chooses the actions, an environment takes all its steps before the next one
     begins, so that its state stays in the first cache; networks choose those of a whole block.
@@ -386,54 +385,51 @@ def _compile_block(
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[GREEDY] != 0
-        space, seen = scratch(policy.settings), np.zeros(LANES * size, np.float32)
+        space, shown = scratch(policy.settings), np.zeros(LANES * size, np.float32)
         faults = start(outputs, words, count, num_steps)
-        ahead: Any = np.empty(2 * AHEAD, np.uint32)
+        bits_ahead: Any = np.empty(2 * AHEAD, np.uint32)
         if watches:
             for i in range(count):
-                show(rows, i, vary(params, rows, i), seen, i * size)
+                show(rows, i, vary(params, rows, i), shown, i * size)
         for first in range(0, count, group):
             for step in range(num_steps):
                 now = u32(counter + u32(step))
-                layout = prepare(seen, words, params, policy, count, number, space)
+                layout = prepare(shown, words, params, policy, count, number, space)
                 for i in range(first, min(first + group, count)):
                     place = step * num_envs + begin + i
                     if group > 1:
                         bits = draw_words(words, i, now)
                     else:
                         if step % AHEAD == 0:
-                            draw_ahead(words, i, now, ahead)
-                        bits = ahead[step % AHEAD], ahead[AHEAD + step % AHEAD]
-                    chosen = choose(take(seen, i), constants, greedy, bits, space, layout, i)
-                    action = clip(chosen[0], env.bounds)
+                            draw_ahead(words, i, now, bits_ahead)
+                        bits = bits_ahead[step % AHEAD], bits_ahead[AHEAD + step % AHEAD]
+                    decision = choose(take(shown, i), constants, greedy, bits, space, layout, i)
+                    action = clip(decision[0], env.bounds)
                     end = advance(rows, words, i, action, bits, params, limit)
-                    put(outputs, faults, place, i, seen, i * size, chosen, end)
+                    put(outputs, faults, place, i, shown, i * size, decision, end)
                     if end.terminated or end.truncated:
                         end_episode(outputs, faults, place, i, end, rows, vary(params, rows, i))
                         renew(rows, words, i, bits, params)
                     if watches:
-                        show(rows, i, vary(params, rows, i), seen, i * size)
-        frame[FIRST_FAULT + number] = finish(outputs, faults, rows, words, begin, count, seen)
+                        show(rows, i, vary(params, rows, i), shown, i * size)
+        frame[FIRST_FAULT + number] = finish(outputs, faults, rows, words, begin, count, shown)
 
-    run.__name__ = run.__qualname__ = name
-    compiled = env_kernel(env, dtype, by_address=True)(run)
-    compiled.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
-    return compiled
+    return run
 
 
 @functools.cache
 def _make_draw_ahead() -> Callable[..., Any]:
-    """Inlinable function (words, i, counter, ahead): `draw_words` of lane i for `AHEAD` steps.
+    """Inlinable function (words, i, counter, bits_ahead): `draw_words` of lane i for `AHEAD` steps.
 
     They are drawn in vectors, and no step waits for them: a fifth of the time of Snake's.
     """
     get_word, _ = row_access("words")
 
     @inline
-    def draw_ahead(words, i, counter, ahead):
+    def draw_ahead(words, i, counter, bits_ahead):
         low, high = get_word(words, KEY_LOW * LANES + i), get_word(words, KEY_HIGH * LANES + i)
         for t in range(AHEAD):
-            ahead[t], ahead[AHEAD + t] = mix(low, high, u32(counter + u32(t)))
+            bits_ahead[t], bits_ahead[AHEAD + t] = mix(low, high, u32(counter + u32(t)))
 
     return draw_ahead
 
@@ -464,18 +460,18 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
         return faults
 
     @inline
-    def put(sums, faults, place, i, seen, first, chosen, end):
-        faults[i] += fault_of_step(take(seen, i), chosen) + end.reward * nothing
+    def put(sums, faults, place, i, shown, first, decision, end):
+        faults[i] += fault_of_step(take(shown, i), decision) + end.reward * nothing
 
     @inline
-    def end_episode(sums, faults, place, i, end, rows, own):
+    def end_episode(sums, faults, place, i, end, rows, lane_params):
         total = np.float64(end.total)
         sums[EPISODES] += 1.0
         sums[RETURNS] += total
         sums[SQUARES] += total * total
 
     @merge
-    def finish(sums, faults, rows, words, begin, count, seen):
+    def finish(sums, faults, rows, words, begin, count, shown):
         sums[LENGTHS] -= sum_elapsed(words, count)
         for i in range(count):
             fault = faults[i] + fault_of_state(rows, i) + rows[return_row + i] * nothing
@@ -501,37 +497,37 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
         return faults
 
     @inline
-    def put(records, faults, place, i, seen, first, chosen, end):
+    def put(records, faults, place, i, shown, first, decision, end):
         for k in range(size):
-            records.observations[place * size + k] = seen[first + k]
+            records.observations[place * size + k] = shown[first + k]
         if discrete:
-            records.actions[place] = stored(chosen[0])
+            records.actions[place] = stored(decision[0])
         else:
-            put_actions(records.actions, 1, place * width, chosen[0])
-        records.log_probs[place] = chosen[1]
-        records.values[place] = chosen[2]
+            put_actions(records.actions, 1, place * width, decision[0])
+        records.log_probs[place] = decision[1]
+        records.values[place] = decision[2]
         records.rewards[place] = end.reward
         records.flags[place] = end.terminated
         records.flags[records.flags.size // 2 + place] = end.truncated
-        fault = fault_of_step(take(seen, i), chosen) + end.reward * nothing
+        fault = fault_of_step(take(shown, i), decision) + end.reward * nothing
         if is_written:  # a loop; `fault_of_step` looks at what is returned
-            fault += fault_of(seen, 1, first)
+            fault += fault_of(shown, 1, first)
         faults[i] += fault
 
     @inline
-    def end_episode(records, faults, place, i, end, rows, own):
-        show(rows, i, own, records.finals, place * size)
+    def end_episode(records, faults, place, i, end, rows, lane_params):
+        show(rows, i, lane_params, records.finals, place * size)
         records.totals[place] = end.total
         records.lengths[place] = end.elapsed
         faults[i] += fault_of(records.finals, 1, place * size)
 
     @merge
-    def finish(records, faults, rows, words, begin, count, seen):
+    def finish(records, faults, rows, words, begin, count, shown):
         broken = 0
         for i in range(count):
             for k in range(size):
-                records.last[(begin + i) * size + k] = seen[i * size + k]
-            faults[i] += fault_of(seen, 1, i * size)
+                records.last[(begin + i) * size + k] = shown[i * size + k]
+            faults[i] += fault_of(shown, 1, i * size)
             broken += faults[i] != nothing
         return broken
 

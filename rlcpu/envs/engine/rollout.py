@@ -118,29 +118,46 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
     The output is `sums`, (blocks + 1, 5) float64, see `EPISODES`: one row per block and, last, one
     of all.
     """
-    function = _compile_block("simulate", env, dtype, policy, _make_sums(env, dtype))
-    drivers = SIMULATE._replace(grain=16384 if policy.act else 1024)
-    return Rollouts(drivers, function, address_of(function))
+    run = _make_block(env, dtype, policy, _make_sums(env, dtype))
+    return compile_rollouts("simulate", env, dtype, run, 16384 if policy.act else 1024)
 
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
     """Return kernels that record every step; outputs are `Records` as a plain tuple."""
-    function = _compile_block("collect", env, dtype, policy, _make_records(env, dtype))
-    drivers = COLLECT._replace(grain=8192 if policy.act else 1024)
-    return Rollouts(drivers, function, address_of(function))
+    run = _make_block(env, dtype, policy, _make_records(env, dtype))
+    return compile_rollouts("collect", env, dtype, run, 8192 if policy.act else 1024)
 
 
 # ---------------------------------------------------------------- blocks
 
 
-def _compile_block(
-    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: BlockRecorder
-) -> Any:
-    """Compile all steps of one block for C: a function (frame, num_steps, num_envs, number).
+def compile_rollouts(
+    name: str, env: Structure, dtype: type, run: Callable[..., None], grain: int
+) -> Rollouts:
+    """Return the kernels of "simulate" or "collect" around all steps of one block.
 
-    It is compiled once for the loop on one core and that on all, neither of which optimises it
-    again. It writes to the frame whether there were numbers that are not finite.
+    Args:
+        name: one of these.
+        env: the environment.
+        dtype: of it.
+        run: (frame, num_steps, num_envs, number). It is compiled once for the loop on one core and
+            that on all, neither of which optimises it again.
+        grain: steps of all environments from which on all cores share them.
+    """
+    run.__name__ = run.__qualname__ = name
+    function = env_kernel(env, dtype, by_address=True)(run)
+    function.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
+    drivers = {"simulate": SIMULATE, "collect": COLLECT}[name]._replace(grain=grain)
+    return Rollouts(drivers, function, address_of(function))
+
+
+def _make_block(
+    env: Structure, dtype: type, policy: PolicyCode, recorder: BlockRecorder
+) -> Callable[..., None]:
+    """Make a function (frame, num_steps, num_envs, number) that takes all steps of one block.
+
+    It writes to the frame whether there were numbers that are not finite.
     """
     lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
     turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
@@ -152,7 +169,7 @@ def _compile_block(
     widen = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
 
     def run(frame, num_steps, num_envs, number):
-        """Run all steps of block `number`; see `_compile_block`."""
+        """Run all steps of block `number`; see `_make_block`."""
         widen()
         env, policy = open_env(frame, number), open_policy(frame)
         outputs = open_outputs(frame, number)
@@ -176,10 +193,7 @@ def _compile_block(
             save(rows, outputs, step, num_steps, step * num_envs + begin, count)
         frame[FIRST_FAULT + number] = finish(rows, outputs, state, words, params, begin, count)
 
-    run.__name__ = run.__qualname__ = name
-    compiled = env_kernel(env, dtype, by_address=True)(run)
-    compiled.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
-    return compiled
+    return run
 
 
 def _make_driver(is_sums: bool) -> Kernels:

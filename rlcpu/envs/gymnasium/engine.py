@@ -265,11 +265,11 @@ class GymnasiumEngine(Engine):
         if view.kind != "group":
             return self._pack("observation", view, observations, where, actions)
         if not isinstance(observations, Mapping) or observations.keys() != set(self._part_names):
-            given = observations
-            if isinstance(given, Mapping):
-                given = f"the parts {', '.join(map(str, given))}"
+            received = observations
+            if isinstance(received, Mapping):
+                received = f"the parts {', '.join(map(str, received))}"
             raise ValueError(
-                f"{self.dynamics.id}: observations {where} are {given}: expected the parts "
+                f"{self.dynamics.id}: observations {where} are {received}: expected the parts "
                 f"{', '.join(self._part_names)}"
             )
         rows = np.zeros((self.num_envs, view.size[0]), np.float32)

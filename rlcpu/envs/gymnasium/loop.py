@@ -67,8 +67,8 @@ class GymnasiumRunner(Runner):
                 *(ends.sum(), totals.sum(), (totals**2).sum()),
                 tables["lengths"][ends].sum(),
             )
-        found: list[float] = sums.tolist()
-        return found
+        totals: list[float] = sums.tolist()
+        return totals
 
     def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
         """Return a rollout's memory by name, time-major."""
@@ -231,8 +231,8 @@ class Act:
         else:
             inputs, params = self._read(rows), self._arrays.weights
         self._kernel(inputs, keys, clock, params, greedy, masks, actions, log_probs, values)
-        seen = (inputs if self._code.act is None else actions), log_probs, values, actions
-        if not all(np.isfinite(array).all() for array in seen):
+        numbers = (inputs if self._code.act is None else actions), log_probs, values, actions
+        if not all(np.isfinite(array).all() for array in numbers):
             refuse_policy(self._policy, f"numbers that are not finite in step {number}")
         return Chosen(actions, log_probs, values)
 
@@ -307,17 +307,19 @@ def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int
         """Draw actions of all environments from inputs of the head, (N, inputs)."""
         constants = unpack(params)
         for i in range(keys.size):
-            seen, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))
+            observation, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))
             if by_function:
                 if masked:
-                    chosen = act(seen, constants, numbers, allowed(masks[i]))
+                    chosen = act(observation, constants, numbers, allowed(masks[i]))
                 else:
-                    chosen = act(seen, constants, numbers)
+                    chosen = act(observation, constants, numbers)
                 action, log_probs[i], values[i] = chosen
             elif masked:
-                action, log_probs[i] = act(seen, numbers, constants, greedy, allowed(masks[i]))
+                action, log_probs[i] = act(
+                    observation, numbers, constants, greedy, allowed(masks[i])
+                )
             else:
-                action, log_probs[i] = act(seen, numbers, constants, greedy)
+                action, log_probs[i] = act(observation, numbers, constants, greedy)
             put(actions[i], action)
 
     return choose

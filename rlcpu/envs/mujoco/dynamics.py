@@ -314,9 +314,9 @@ class MuJoCoDynamics(base.Dynamics):
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"fields, names: {name!r} is no name")
         constants = {k: find_name(model, k, v) for k, v in self.names.items()}
-        given = (*self.fields, *constants)
-        if len({*given, "dt", "timestep"}) < len(given) + 2:
-            raise ValueError(f"fields, names: {given}, dt and timestep have to be different")
+        labels = (*self.fields, *constants)
+        if len({*labels, "dt", "timestep"}) < len(labels) + 2:
+            raise ValueError(f"fields, names: {labels}, dt and timestep have to be different")
         if model.nu == 0:
             raise ValueError("xml: the model has no actuators: expected at least one")
         # `ctrl` takes the actions; the other two every task has.

@@ -142,13 +142,13 @@ class MuJoCoEngine(Engine):
     @property
     def batch(self) -> Simulations:
         """Return MuJoCo's memory and threads, made anew in a forked child, which lacks them."""
-        held = self._batch
-        if held is None or held.process != os.getpid():
+        batch = self._batch
+        if batch is None or batch.process != os.getpid():
             threads = min(self.num_threads or default_num_threads(), self.num_envs)
             expanded = self.dynamics.varied_fields.expanded
             self._batch = Simulations(self.dynamics.model, self.num_envs, threads, expanded)
-            if held is not None:
-                self._batch.state[:] = held.state
+            if batch is not None:
+                self._batch.state[:] = batch.state
         return self._batch  # type: ignore[return-value]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -161,10 +161,10 @@ def picture(s: Any, params: Params) -> npt.NDArray[np.uint8]:
     points[:] = DARK
     cells = cells_of(points)
     draw_map(s, cells)
-    seen = points[: ROWS * POINTS]
-    seen[:] = s.light * seen + (1.0 - s.light) * (0.4 * seen.mean(axis=2, keepdims=True) + NIGHT)
+    shown = points[: ROWS * POINTS]
+    shown[:] = s.light * shown + (1.0 - s.light) * (0.4 * shown.mean(axis=2, keepdims=True) + NIGHT)
     if s.is_sleeping:
-        seen[:] = 0.4 * seen.mean(axis=2, keepdims=True) + NIGHT
+        shown[:] = 0.4 * shown.mean(axis=2, keepdims=True) + NIGHT
     body = ((HEART, s.health), (FOOD, s.food), (DRINK, s.drink), (ENERGY, s.energy))
     amounts = [*body, *((icon_of(item), s.inventory[item]) for item in Item)]
     for k, (shapes, amount) in enumerate(amounts):
