@@ -247,22 +247,14 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     # Where it has many actions a mask is most of a kernel, and observations are in three places.
     pack_many = outline if env.num_actions > UNROLLED else merge
 
-    @merge
-    def act(state, action, params, a, b):
-        return user_step(state, action, params, step_draws(a, b))
-
-    @merge
-    def act_alone(state, action, params, a, b):
-        return user_step(state, action, params)
-
-    advance = act if noisy else act_alone
-
-    plain = env.state.is_plain
-    to_floats = make_floats(env.state, dtype, env.has_whole)
+    plain, to_floats = env.state.is_plain, make_floats(env.state, dtype, env.has_whole)
 
     @merge
     def step(state, action, params, a, b):
-        result = advance(state, action, params, a, b)
+        if noisy:
+            result = user_step(state, action, params, step_draws(a, b))
+        else:
+            result = user_step(state, action, params)
         return to_floats(result[0]), result[1], result[2], result[3] if truncates else False
 
     @inline

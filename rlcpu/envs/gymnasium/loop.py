@@ -67,8 +67,8 @@ class GymnasiumRunner(Runner):
                 *(ends.sum(), totals.sum(), (totals**2).sum()),
                 tables["lengths"][ends].sum(),
             )
-        totals: list[float] = sums.tolist()
-        return totals
+        result: list[float] = sums.tolist()
+        return result
 
     def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
         """Return a rollout's memory by name, time-major."""

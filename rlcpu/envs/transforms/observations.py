@@ -164,16 +164,8 @@ def add_previous_action(environment: str | Dynamics) -> Dynamics:
     def after(state: Any, action: Any, reward: Any) -> Any:
         return action
 
-    def put(state: Any, action: Any) -> None:
-        state.previous_action = action
-
-    def put_each(state: Any, action: Any) -> None:
-        for k in range(size):
-            state.previous_action[k] = action[k]
-
-    again = functools.partial(add_previous_action, dynamics)
-    field = _Field("previous_action", hint, start, after, show, put_each if size else put)
-    return _append(dynamics, field, low, high, renamed(dynamics, "PreviousAction", again))
+    field = _Field("previous_action", hint, start, after, show)
+    return _append(add_previous_action, dynamics, "PreviousAction", field, low, high)
 
 
 def _previous_action(state: Any) -> Any:
@@ -200,12 +192,8 @@ def add_previous_reward(environment: str | Dynamics) -> Dynamics:
     def show(state: Any) -> Any:
         return (state.previous_reward,)
 
-    def put(state: Any, reward: Any) -> None:
-        state.previous_reward = reward
-
-    again = functools.partial(add_previous_reward, dynamics)
-    field = _Field("previous_reward", float, 0.0, after, show, put)
-    return _append(dynamics, field, [-np.inf], [np.inf], renamed(dynamics, "PreviousReward", again))
+    field = _Field("previous_reward", float, 0.0, after, show)
+    return _append(add_previous_reward, dynamics, "PreviousReward", field, [-np.inf], [np.inf])
 
 
 def add_first_step(environment: str | Dynamics) -> Dynamics:
@@ -228,12 +216,8 @@ def add_first_step(environment: str | Dynamics) -> Dynamics:
     def show(state: Any) -> Any:
         return (0.0 if state.has_begun else 1.0,)
 
-    def put(state: Any, has_begun: Any) -> None:
-        state.has_begun = has_begun
-
-    again = functools.partial(add_first_step, dynamics)
-    field = _Field("has_begun", bool, False, after, show, put)
-    return _append(dynamics, field, [0.0], [1.0], renamed(dynamics, "FirstStep", again))
+    field = _Field("has_begun", bool, False, after, show)
+    return _append(add_first_step, dynamics, "FirstStep", field, [0.0], [1.0])
 
 
 def add_time_left(environment: str | Dynamics) -> Dynamics:
@@ -267,12 +251,8 @@ def add_time_left(environment: str | Dynamics) -> Dynamics:
     def show(state: Any) -> Any:
         return (max(1.0 - float(state.steps_taken) / limit, 0.0),)
 
-    def put(state: Any, steps_taken: Any) -> None:
-        state.steps_taken = steps_taken
-
-    again = functools.partial(add_time_left, dynamics)
-    field = _Field("steps_taken", int, 0, after, show, put)
-    return _append(dynamics, field, [0.0], [1.0], renamed(dynamics, "TimeLeft", again))
+    field = _Field("steps_taken", int, 0, after, show)
+    return _append(add_time_left, dynamics, "TimeLeft", field, [0.0], [1.0])
 
 
 class _Field(NamedTuple):
@@ -283,7 +263,6 @@ class _Field(NamedTuple):
         start: its value at a reset.
         after: (old state, action, reward) -> its value after a step.
         show: (state) -> the numbers to append.
-        put: (state, value): writes it into a state with arrays.
     """
 
     name: str
@@ -291,13 +270,27 @@ class _Field(NamedTuple):
     start: Any
     after: Callable[..., Any]
     show: Callable[..., Any]
-    put: Callable[..., None]
 
 
 def _append(
-    dynamics: Dynamics, field: _Field, low: list[float], high: list[float], changes: dict[str, Any]
+    transform: Callable[..., Dynamics],
+    dynamics: Dynamics,
+    suffix: str,
+    field: _Field,
+    low: list[float],
+    high: list[float],
 ) -> Dynamics:
-    """Return an environment that appends a field to its observations."""
+    """Return an environment that appends a field to its observations.
+
+    Args:
+        transform: the public function, which makes it again of `dynamics`.
+        dynamics: the environment without the field.
+        suffix: of the id.
+        field: what is appended.
+        low: bounds of the numbers that it shows.
+        high: likewise.
+    """
+    changes = renamed(dynamics, suffix, functools.partial(transform, dynamics))
     observed, space = _observe_numbers(dynamics)
     if len(space.shape) != 1:
         raise TypeError(
@@ -327,9 +320,11 @@ def _append_to_arrays(
     dynamics: Dynamics, field: _Field, observed: Callable[..., None], changes: dict[str, Any]
 ) -> Dynamics:
     """`_append` where a state holds arrays."""
-    _, hint, start, after, show, put = field
+    name, hint, start, after, show = field
     size, more = dynamics.observation_size, len(changes["observation_space"].low)
-    count = more - size
+    count, items = more - size, getattr(hint, "__args__", ())  # of a tuple
+    target = f"for k in range({len(items)}): state.{name}[k] = value[k]"
+    put = define(f"def put(state, value):\n    {target if items else f'state.{name} = value'}")
 
     def begin(state: Any, params: Any) -> None:
         put(state, start)
@@ -343,9 +338,8 @@ def _append_to_arrays(
         for k in range(count):
             out[size + k] = numbers[k]
 
-    items = getattr(hint, "__args__", ())  # of a tuple
     kept: Any = Array[items[0], len(items)] if items else hint
-    return extend_arrays(dynamics, {field.name: kept}, begin, go_on, observe, changes)
+    return extend_arrays(dynamics, {name: kept}, begin, go_on, observe, changes)
 
 
 def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
