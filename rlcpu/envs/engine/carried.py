@@ -57,7 +57,7 @@ class Carrying:
         return {} if self.carried is None else {"carried": self.carried[part]}
 
     def put_carried(self, arrays: Mapping[str, Array], part: slice = slice(None)) -> None:
-        """Go on from what `carried_arrays` gave, whichever policy acts."""
+        """Overwrite what `carried_arrays` shows, for whichever policy acts next."""
         rows = arrays.get("carried")
         if rows is None:
             self.carried = None

@@ -22,7 +22,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import byte_places
 from rlcpu.envs.engine.masks import mask_rows, masks_of
 from rlcpu.kernels.boards import append_cells, make_store_bits
-from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.compile import inline, kernel
 from rlcpu.kernels.threads import Kernels, launch
 
 if TYPE_CHECKING:
@@ -392,7 +392,12 @@ def _expand_kernels(cells: int) -> Kernels:
     output is (n, planes, cells), uint8 or float32.
     """
     store_low, store_high = make_store_bits(min(cells, 64)), make_store_bits(max(cells - 64, 0))
-    half, high = np.uint64(32), cells > 64
+    high = cells > 64
+
+    @inline
+    def pair_at(words, at, word_stride):
+        """Return two words, the first 64 bits from there on."""
+        return np.uint64(words[at]) | np.uint64(words[at + word_stride]) << np.uint64(32)
 
     def make(parallel: bool) -> Any:
         """Compile the expansion for one core or for all."""
@@ -407,12 +412,10 @@ def _expand_kernels(cells: int) -> Kernels:
                 for p in range(planes):
                     for i in range(begin, min(begin + SIDE_BY_SIDE, n)):
                         at, place = i * stride + WORDS * p * word_stride, (i * planes + p) * size
-                        low = np.uint64(words[at]) | np.uint64(words[at + word_stride]) << half
-                        store_low(flat, place, low)
+                        store_low(flat, place, pair_at(words, at, word_stride))
                         if high:
                             at += 2 * word_stride
-                            low = np.uint64(words[at]) | np.uint64(words[at + word_stride]) << half
-                            store_high(flat, place + 64, low)
+                            store_high(flat, place + 64, pair_at(words, at, word_stride))
             return 0
 
         return expand

@@ -243,38 +243,47 @@ def _compile_job(env: Structure, dtype: type) -> Any:
     _, set_truncated = row_access("truncated")
     stride, nothing = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, dtype(0)
 
+    @merge
+    def restart(job, rows, words, i, k, bits, params):
+        """Start an episode where the mask is set; elsewhere the clock's turn changes no stream."""
+        if job.mask[k] != 0:
+            renew(rows, words, i, bits, params)
+        else:
+            key = get_word(words, KEY_LOW * LANES + i)
+            set_word(words, KEY_LOW * LANES + i, u32(key - GOLDEN))
+
+    @merge
+    def take_step(job, rows, words, i, k, bits, params):
+        """Step environment k, or start the episode it waits for; write all but observations."""
+        reward, terminated, truncated = nothing, False, False
+        if get_word(words, ELAPSED * LANES + i) == u32(PENDING):
+            renew(rows, words, i, bits, params)
+        else:
+            action = get_action(job.actions, k)
+            end = advance(rows, words, i, action, bits, params, job.clock[1])
+            reward, terminated, truncated = end.reward, end.terminated, end.truncated
+            if (terminated or truncated) and job.same_step != 0:
+                show(rows, i, vary(params, rows, i), job.finals, k * size)
+                renew(rows, words, i, bits, params)
+            elif terminated or truncated:
+                set_word(words, ELAPSED * LANES + i, u32(PENDING))
+        set_reward(job.rewards, k, reward)
+        set_terminated(job.terminated, k, terminated)
+        set_truncated(job.truncated, k, truncated)
+
     @env_kernel(env, dtype, by_address=True)
     def run(job):
-        params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
-        mode, same_step = job.mode, job.same_step
+        params, counter, mode = unpack(job.numbers), job.clock[0], job.mode
         for k in range(job.begin, job.begin + job.count):
             i, block = k % LANES, k // LANES
             rows = shifted(job.state, block * stride)
             words = shifted(job.words, block * NUM_WORDS * LANES)
             bits = draw_words(words, i, counter)
             if mode == RESTART:
-                if job.mask[k] != 0:
-                    renew(rows, words, i, bits, params)
-                else:  # its stream does not depend on this turn of the clock
-                    key = get_word(words, KEY_LOW * LANES + i)
-                    set_word(words, KEY_LOW * LANES + i, u32(key - GOLDEN))
+                restart(job, rows, words, i, k, bits, params)
                 continue
             if mode == STEP:
-                reward, terminated, truncated = nothing, False, False
-                if get_word(words, ELAPSED * LANES + i) == u32(PENDING):
-                    renew(rows, words, i, bits, params)
-                else:
-                    end = advance(rows, words, i, get_action(job.actions, k), bits, params, limit)
-                    reward, terminated, truncated = end.reward, end.terminated, end.truncated
-                    if terminated or truncated:
-                        if same_step != 0:
-                            show(rows, i, vary(params, rows, i), job.finals, k * size)
-                            renew(rows, words, i, bits, params)
-                        else:
-                            set_word(words, ELAPSED * LANES + i, u32(PENDING))
-                set_reward(job.rewards, k, reward)
-                set_terminated(job.terminated, k, terminated)
-                set_truncated(job.truncated, k, truncated)
+                take_step(job, rows, words, i, k, bits, params)
             show(rows, i, vary(params, rows, i), job.observations, k * size)
 
     run.compile((View(call_type(dtype, is_whole(env))),))
