@@ -15,11 +15,9 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from rlcpu.envs import registry
-from rlcpu.envs.checks.trial import (
+from rlcpu.envs.checks.fields import (
     ARGUMENTS,
     OPTIONAL,
-    TrialRng,
-    call_function,
     check_description,
     check_function,
     check_reset_options,
@@ -27,14 +25,18 @@ from rlcpu.envs.checks.trial import (
     check_spaces,
     convert_params,
     convert_varied,
-    find_randomized,
     is_array,
     is_bool,
     layout_of_state,
+    with_numbers,
+)
+from rlcpu.envs.checks.trial import (
+    TrialRng,
+    call_function,
+    find_randomized,
     mask_of,
     trial_draws,
     try_functions,
-    with_numbers,
 )
 from rlcpu.envs.engine import engines
 from rlcpu.envs.engine.arrays import ArrayLayout

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from rlcpu.envs.checks import watched
+from rlcpu.envs.checks.fields import params_of, with_numbers
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
 from rlcpu.envs.checks.reached import Reached
-from rlcpu.envs.checks.trial import call_function, check_result, outside, params_of, with_numbers
+from rlcpu.envs.checks.trial import call_function, check_result, outside
 from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_drivers, find_driver
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import arrays

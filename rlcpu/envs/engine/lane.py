@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.checks.trial import check_result, results_with_none, whole_names
+from rlcpu.envs.checks.fields import whole_names
+from rlcpu.envs.checks.trial import check_result, results_with_none
 from rlcpu.envs.checks.vectorised import is_written_by_users, tell_users
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.layout import make_decode, make_encode, make_select

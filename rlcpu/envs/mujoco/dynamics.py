@@ -20,12 +20,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlcpu.envs import dynamics as base
-from rlcpu.envs.checks.trial import (
-    check_arguments,
-    check_description,
-    check_plain,
-    convert_params,
-)
+from rlcpu.envs.checks.fields import check_arguments, check_description, check_plain, convert_params
 from rlcpu.envs.engine.layout import floats
 from rlcpu.envs.mujoco.library import INTEGRATION, make_view
 from rlcpu.envs.mujoco.varied import (

@@ -1,0 +1,332 @@
+"""What a `Dynamics` consists of, checked when it is made: its spaces, functions and parameters.
+
+Each fault is one exception that names the environment, the field, what it was and what was
+expected.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+import types
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+from rlcpu.envs.engine.arrays import ArrayLayout, State, layout_of_class
+from rlcpu.envs.engine.groups import (
+    check_group,
+    describe_space,
+    is_lone,
+)
+from rlcpu.envs.engine.layout import Layout
+from rlcpu.kernels.boards import CELLS
+from rlcpu.kernels.checks import as_numbers, check_count
+from rlcpu.kernels.source import refused_lines
+
+if TYPE_CHECKING:
+    from rlcpu.envs.dynamics import Dynamics
+
+#: Whole numbers up to which float32 holds each.
+MOST_WHOLE = 2**24
+ARGUMENTS = {
+    "step": ("state", "action", "params", "{draws}"),
+    "reset": ("{draws}", "params"),
+    "observe": ("state", "params"),
+    "randomize": ("rng", "params"),
+    "action_mask": ("state", "params"),
+}
+OPTIONAL = ("randomize", "action_mask")
+
+
+def check_description(dynamics: Dynamics) -> None:
+    """Check the fields that are plain names and counts; a count such as 1e3 becomes an int."""
+    name = dynamics.id
+    if not isinstance(name, str) or not re.fullmatch(r"([\w.:-]+/)?[\w.:-]+-v\d+", name):
+        raise ValueError(f'id={name!r} has to be a name and a version, such as "CartPole-v1"')
+    counts = {"reset_draws": 0, "step_draws": 0, "max_episode_steps": 1}
+    for field, least in counts.items():
+        value = getattr(dynamics, field)
+        if value is None and field == "max_episode_steps":
+            continue
+        object.__setattr__(dynamics, field, check_count(f"{name}: {field}", value, least))
+    threshold, original = dynamics.reward_threshold, dynamics.original
+    if threshold is not None and (is_bool(threshold) or not isinstance(threshold, Real)):
+        raise TypeError(f"{name}: reward_threshold={threshold!r} has to be a number or None")
+    if dynamics.picture is not None and not callable(dynamics.picture):
+        raise TypeError(f"{name}: picture={dynamics.picture!r} has to be a function or None")
+    if original is not None and not isinstance(original, str):
+        raise TypeError(f"{name}: original={original!r} has to be an id of Gymnasium or None")
+
+
+def check_spaces(dynamics: Dynamics) -> None:
+    """Check that spaces are of a kind that kernels know."""
+    for field in ("observation_space", "action_space"):
+        space, start = getattr(dynamics, field), f"{dynamics.id}: {field}"
+        is_written = field == "observation_space" and dynamics.writes_observation
+        if field == "observation_space" and isinstance(space, Dict):
+            if fault := check_group(space, is_written):
+                raise TypeError(f"{start} {fault}")
+        elif is_written and isinstance(space, Discrete | MultiBinary):
+            raise TypeError(
+                f"{start}={describe_space(space)} has to be a Box or a Dict where observe writes "
+                "into `out`; return a choice, or boards, from observe(state, params)"
+            )
+        elif isinstance(space, Discrete):
+            if space.start != 0 and field == "action_space":
+                raise ValueError(f"{start}={space} has to start at 0")
+        elif field == "action_space" and isinstance(space, MultiDiscrete):
+            if space.nvec.ndim != 1 or space.nvec.size == 0 or space.start.any():
+                raise ValueError(f"{start}={space} has to be of one axis and to start at 0")
+        elif field == "observation_space" and isinstance(space, MultiBinary):
+            if len(space.shape) != 3 or math.prod(space.shape[1:]) > CELLS:
+                shape = f"(planes, rows, columns), at most {CELLS} cells a plane"
+                raise ValueError(f"{start}={space} has to be of {shape}")
+        elif not (
+            isinstance(space, Box)
+            and (len(space.shape) == 1 or (len(space.shape) > 1 and is_written))
+            and math.prod(space.shape) > 0
+            and (space.dtype == np.float32 or (is_written and is_lone(space)))
+        ):
+            others = "MultiBinary" if field == "observation_space" else "MultiDiscrete"
+            kinds = f"a float32 Box of one dimension, Discrete or {others}"
+            if is_lone(space) and field == "observation_space":
+                kinds += "; whole numbers are written by observe(state, params, out), into arrays"
+            raise TypeError(f"{start}={describe_space(space)} has to be {kinds}")
+    if dynamics.action_mask is not None and not isinstance(dynamics.action_space, Discrete):
+        raise TypeError(
+            f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
+            f"action_space={dynamics.action_space!r}: masks are for Discrete"
+        )
+
+
+def layout_of_state(dynamics: Dynamics) -> ArrayLayout | None:
+    """Return what a state with arrays is made of; None for another state.
+
+    Raises:
+        TypeError: it is no subclass of `State`, or a field has a bad type hint.
+    """
+    state = dynamics.state
+    if isinstance(state, ArrayLayout):
+        return state
+    if state is None or isinstance(state, Layout):  # what was found before
+        return None
+    if not isinstance(state, type) or not issubclass(state, State) or state is State:
+        named = hasattr(state, "_fields")
+        told = ": leave it out, reset shows what a NamedTuple is made of" if named else ""
+        raise TypeError(
+            f"{dynamics.id}: state={state!r} has to be a subclass of rlcpu.envs.State{told}"
+        )
+    try:
+        return layout_of_class(state)
+    except TypeError as error:
+        raise TypeError(f"{dynamics.id}: {error}") from None
+
+
+def check_plain(what: str, function: Any) -> None:
+    """Raise TypeError unless something that an author gives is a plain Python function."""
+    if not isinstance(function, types.FunctionType):
+        hint = "; give its py_func" if hasattr(function, "py_func") else ""
+        raise TypeError(
+            f"{what}={function!r} has to be a plain Python function, "
+            f"got {type(function).__name__}{hint}"
+        )
+
+
+def check_arguments(what: str, function: Any, names: Iterable[str], note: str = "") -> None:
+    """Raise TypeError unless a function takes arguments, by position; `note` says why these."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*names)
+    except TypeError:
+        raise TypeError(
+            f"{what} has to take ({', '.join(names)}){note}; it takes {signature}"
+        ) from None
+
+
+def check_function(dynamics: Dynamics, name: str) -> None:
+    """Check that a function is plain Python and takes the arguments that drivers give it."""
+    function, what = getattr(dynamics, name), f"{dynamics.id}: {name}"
+    check_plain(what, function)
+    if name == "randomize" and "rng" not in inspect.signature(function).parameters:
+        signature = inspect.signature(function)
+        raise TypeError(f"{what} has to take (rng, params); it takes {signature}")
+    note = f" with step_draws={dynamics.step_draws}"
+    check_arguments(what, function, arguments_of(dynamics, name), note)
+    if name in ("step", "reset") and dynamics.takes_rng(name):
+        draws = getattr(dynamics, f"{name}_draws")
+        if draws:
+            raise ValueError(
+                f"{dynamics.id}: {name}_draws={draws}: {name} takes `rng`, which gives as many "
+                "numbers as it is asked for; leave it out"
+            )
+
+
+def check_sources(dynamics: Dynamics) -> None:
+    """Check that kernels can run the functions: all lines that they cannot are told at once."""
+    told: dict[str, None] = {}
+    for name in dynamics.functions:
+        writes = ("items", "fields") if dynamics.has_arrays and name != "randomize" else ()
+        told |= dict.fromkeys(refused_lines(getattr(dynamics, name), set(), writes))
+    if told:
+        raise TypeError(f"{dynamics.id}: {'; '.join(told)}")
+
+
+def arguments_of(dynamics: Dynamics, name: str) -> tuple[str, ...]:
+    """Names of the arguments that drivers give to a function."""
+    if name in ("randomize", "action_mask"):
+        return ARGUMENTS[name]
+    if name == "observe":
+        return (*ARGUMENTS[name], *(["out"] if dynamics.writes_observation else []))
+    if name == "reset" and dynamics.has_arrays:
+        return "state", *_drawing_arguments(dynamics, name)
+    return _drawing_arguments(dynamics, name)
+
+
+def _drawing_arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
+    rng = dynamics.takes_rng(name)
+    names = tuple(each.format(draws="rng" if rng else "uniforms") for each in ARGUMENTS[name])
+    return names[:-1] if name == "step" and not (rng or dynamics.step_draws) else names
+
+
+def is_bool(value: Any) -> bool:
+    """Tell whether a value is a bool of Python or NumPy."""
+    return isinstance(value, bool | np.bool_)
+
+
+def is_array(value: Any) -> bool:
+    """Tell whether a parameter is one number for each environment."""
+    return isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0
+
+
+def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
+    """Return the params with each number an int or a float, as its field is; or tuples of floats.
+
+    A field is an int whose type hint says so, or that has none and an int as its value.
+    """
+    if not isinstance(params, tuple) or not hasattr(params, "_fields"):
+        raise TypeError(
+            f"{name}: params={params!r} has to be an instance of a NamedTuple class, "
+            f"got {params.__name__ if isinstance(params, type) else type(params).__name__}"
+        )
+    converted: list[Any] = []
+    whole = () if tuples else whole_names(params)
+    for field, value in zip(params._fields, params, strict=True):
+        several = tuples and isinstance(value, tuple | list)
+        for item in value if several else (value,):
+            if not is_bool(item) and not isinstance(item, Real):
+                remedy = ", each of its items a field of its own" if isinstance(item, tuple) else ""
+                what = f"{name}: {field}={value!r}"
+                raise TypeError(f"{what} has to be a number, True or False{remedy}")
+            try:
+                wrong = "not NaN" if math.isnan(item) else ""
+            except OverflowError:
+                wrong = "at most 1.8e308"
+            if wrong:
+                raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
+        if several:
+            converted.append(tuple(map(float, value)))
+        elif is_bool(value):
+            converted.append(bool(value))
+        else:
+            converted.append(
+                as_whole(f"{name}: {field}", value) if field in whole else float(value)
+            )
+    kind: Any = type(params)
+    return kind(*converted)
+
+
+@functools.cache
+def _int_hints(kind: Any) -> dict[str, bool]:
+    """Tell of each field of a NamedTuple that has a type hint whether that is int."""
+    hints = getattr(kind, "__annotations__", {})
+    # A NamedTuple wraps hints that are texts, of `from __future__ import annotations`.
+    return {name: getattr(h, "__forward_arg__", h) in (int, "int") for name, h in hints.items()}
+
+
+def whole_names(params: Any) -> tuple[str, ...]:
+    """Return the names of params that are ints, in Python as in kernels."""
+    kind: Any = type(params)
+    hints = _int_hints(kind)
+    return tuple(
+        name
+        for name, value in params._asdict().items()
+        if hints.get(name, isinstance(value, int)) and not is_bool(value)
+    )
+
+
+def as_whole(what: str, value: Any) -> int:
+    """Return a parameter as an int, which float32 holds exactly."""
+    if value != int(value) or abs(value) > MOST_WHOLE:
+        raise ValueError(
+            f"{what}={value!r} has to be a whole number from {-MOST_WHOLE} to {MOST_WHOLE}, since "
+            "its type hint is int: expected another value, or the type hint float"
+        )
+    return int(value)
+
+
+def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the parameters that vary, as arrays that cannot be written."""
+    varied = dynamics.varied
+    if not isinstance(varied, Mapping):
+        what = "a dict from names of params to arrays (num_envs,)"
+        raise TypeError(f"{dynamics.id}: varied={varied!r} has to be {what}")
+    return {name: _varied_of(dynamics.id, params, name, each) for name, each in varied.items()}
+
+
+def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.float64]:
+    """Return the values of one parameter in all environments."""
+    if name not in params._fields:
+        raise TypeError(f"{id} has no parameter {name}; it has: {', '.join(params._fields)}")
+    if is_bool(getattr(params, name)):
+        raise TypeError(
+            f"{id}: {name} has to be True or False, the same in all environments: it is an option "
+            "of the machine code"
+        )
+    numbers = as_numbers(f"{id}: {name}", values)
+    if numbers.ndim != 1 or numbers.size == 0:
+        raise ValueError(f"{id}: {name} has shape {numbers.shape}: expected (num_envs,)")
+    bad = np.flatnonzero(np.isnan(numbers))
+    if len(bad):
+        raise ValueError(f"{id}: {name}[{bad[0]}]={numbers[bad[0]]} has to be a number, not NaN")
+    if name in whole_names(params):
+        for k in np.flatnonzero((numbers != np.rint(numbers)) | (abs(numbers) > MOST_WHOLE))[:1]:
+            as_whole(f"{id}: {name}[{k}]", numbers[k].item())
+    copy = numbers.astype(np.float64)
+    copy.setflags(write=False)
+    return copy
+
+
+def check_reset_options(dynamics: Dynamics) -> None:
+    """Check that options of a reset are numbers of params."""
+    if not isinstance(dynamics.reset_options, Mapping):
+        raise TypeError(
+            f"{dynamics.id}: reset_options={dynamics.reset_options!r} has to be a dict from "
+            "option names to tuples of fields of params"
+        )
+    for option, fields in dynamics.reset_options.items():
+        valid = [f for f in dynamics.params._fields if not is_bool(getattr(dynamics.params, f))]
+        if not isinstance(fields, tuple) or not set(fields) <= set(valid):
+            raise ValueError(
+                f"{dynamics.id}: reset_options[{option!r}]={fields!r} has to be a tuple of "
+                f"run-time parameters ({', '.join(valid)})"
+            )
+
+
+def params_of(dynamics: Dynamics, i: int) -> Any:
+    """Return the params that environment i was given."""
+    numbers = {name: values[i].item() for name, values in dynamics.varied.items()}
+    return with_numbers(dynamics.params, numbers)
+
+
+def with_numbers(params: Any, numbers: Mapping[str, Any]) -> Any:
+    """Return params with other numbers, each an int or a float as its field is."""
+    whole = whole_names(params)
+    made = {k: int(v) if k in whole else float(v) for k, v in numbers.items()}
+    return params._replace(**made)
