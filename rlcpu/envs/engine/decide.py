@@ -26,6 +26,7 @@ from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
 
+_LOW, _HIGH = np.float32(-CLIP), np.float32(CLIP)
 #: Rows of scratch memory that hold where the ones of each lane begin.
 STARTS = 2
 
@@ -387,6 +388,12 @@ def _make_find(env: Structure) -> Callable[..., Any]:
     return find_cells if num_planes else find_choice
 
 
+@inline
+def normalised(x, mean, scale):
+    """Return a number of an observation as networks see it, in float32."""
+    return min(max((np.float32(x) - mean) * scale, _LOW), _HIGH)
+
+
 def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
     """Make the normalising and clipping of observations for networks.
 
@@ -396,7 +403,6 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
     by a loop, and of a group, (observation, mean, scale, inputs, lanes, i), which does so for one
     lane.
     """
-    single, low, high = np.float32, np.float32(-CLIP), np.float32(CLIP)
     if env.parts:
         return _make_see_group(env)
     if env.shape:
@@ -404,29 +410,21 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
         @inline
         def see_written(numbers, mean, scale, inputs, lanes, i):
             for k in range(mean.size):
-                inputs[k * lanes + i] = min(max((numbers[k] - mean[k]) * scale[k], low), high)
+                inputs[k * lanes + i] = normalised(numbers[k], mean[k], scale[k])
 
         return see_written
     if env.observation.is_plain:
-        items = "".join(
-            f"min(max((single(numbers[{k}]) - mean[{k}]) * scale[{k}], low), high), "
-            for k in range(env.observation_rows)
-        )
+        rows = range(env.observation_rows)
+        items = "".join(f"normalised(numbers[{k}], mean[{k}], scale[{k}]), " for k in rows)
         source = f"def see(numbers, mean, scale): return ({items})"
-        return inline(define(source, single=single, low=low, high=high))
-    zero, one = single(0), single(1)
-
-    @inline
-    def normalise(x, mean, scale):
-        return min(max((x - mean) * scale, low), high)
-
-    lowest = sum(env.starts)
+        return inline(define(source, normalised=normalised))
+    zero, one, lowest = np.float32(0), np.float32(1), sum(env.starts)
 
     @inline
     def see_choice(rows, lanes, inputs, mean, scale):
         choices = rows.view(np.int32)
         for k in range(mean.size):
-            off, on = normalise(zero, mean[k], scale[k]), normalise(one, mean[k], scale[k])
+            off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
             row = inputs[k * lanes : (k + 1) * lanes]
             for i in range(row.size):
                 row[i] = on if choices[i] - lowest == k else off
@@ -438,7 +436,7 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
         """Write each cell of all lanes, normalised, a row for each cell."""
         words, cells = rows.view(np.uint32), mean.size // max(num_planes, 1)
         for k in range(mean.size):
-            off, on = normalise(zero, mean[k], scale[k]), normalise(one, mean[k], scale[k])
+            off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
             cell = k % cells
             first = (k // cells * 4 + cell // 32) * lanes
             word, row = words[first : first + lanes], inputs[k * lanes : (k + 1) * lanes]
@@ -461,13 +459,12 @@ def _make_see_group(env: Structure) -> Callable[..., Any]:
 
 def _make_see_part(part: GroupPart, column: int) -> Callable[..., Any]:
     """Make the normalising of one part of a group, whose inputs are those from `column` on."""
-    view, begin, count = part.view, part.begin, part.view.num_inputs
-    single, low, high = np.float32, np.float32(-CLIP), np.float32(CLIP)
+    view, begin, count, single = part.view, part.begin, part.view.num_inputs, np.float32
 
     @inline
     def put_input(x, mean, scale, inputs, lanes, i, k):
         row = column + k
-        inputs[row * lanes + i] = min(max((x - mean[row]) * scale[row], low), high)
+        inputs[row * lanes + i] = normalised(x, mean[row], scale[row])
 
     if view.kind in ("floats", "numbers"):
         number_type: Any = np.float32 if view.kind == "floats" else np.dtype(view.form).type

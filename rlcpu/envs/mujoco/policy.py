@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcpu.envs.engine.decide import normalised
 from rlcpu.envs.policies import (
     GREEDY,
     MEMORY,
@@ -26,7 +27,6 @@ from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import act_gaussian
-from rlcpu.nn.network import CLIP
 
 single, u32 = np.float32, np.uint32
 _MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -109,7 +109,7 @@ def _make_keep_all(action_size: int) -> Any:
 def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
     """Make `scratch` and `choose`, see `make_choose`, of a policy that is a network."""
     act = _act_gaussian() if policy.head is None else _act_by_head(policy, action_size)
-    low, high, headed, numbers = single(-CLIP), single(CLIP), bool(policy.head), policy.outputs
+    headed, numbers = bool(policy.head), policy.outputs
 
     @inline
     def scratch(constants):
@@ -150,8 +150,7 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
     def normalise(observation, mean, scale, cells):
         """Write the normalised observation to the first cells."""
         for k in range(mean.size):
-            normal = (single(observation[k]) - mean[k]) * scale[k]
-            cells[k] = min(max(normal, low), high)
+            cells[k] = normalised(observation[k], mean[k], scale[k])
 
     @inline_exact
     def choose(i, step, record, arrays, constants, cells):
