@@ -1,7 +1,5 @@
 """Pictures of games on a grid: a colour for each kind of thing, a square for each cell."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -11,8 +11,6 @@ speed only slowly (`motor_hinge`), a leg that hits the ground moves on as if it 
 (`impact_turn`), and a corner that sank in is lifted out over several steps (`LIFT`).
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Pictures of LunarLander, as Gymnasium draws it, but for the exhausts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -22,8 +22,6 @@ here returns 288 +- 18 in Gymnasium's. The two differ most where legs hit the gr
 more: Box2D's hull takes off again after 1 in 20 of such crashes, this one's after 1 in 15.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import NamedTuple

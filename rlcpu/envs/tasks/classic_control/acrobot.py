@@ -10,8 +10,6 @@ be a float32 ulp off. One float32 step errs by at most 7e-7 rad, 1e-6 rad, 2e-6 
 from the same state, wherever a random policy goes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

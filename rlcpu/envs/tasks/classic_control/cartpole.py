@@ -9,8 +9,6 @@ a call). One float32 step errs by at most 6e-8 m, 3e-7 m/s, 4e-8 rad and 5e-7 ra
 state, wherever a random policy goes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ float64 is bit for bit Gymnasium's step. One float32 step errs by at most 1.2e-7
 8e-9 in velocity from the same state, wherever a random policy goes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -10,8 +10,6 @@ float32 step errs by at most 2.4e-7 in position, 1.6e-8 in velocity and 4e-6 in 
 of 100) from the same state, wherever a random policy goes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -10,8 +10,6 @@ step errs by at most 4e-6 rad (half an ulp of the largest angle, 80 rad: angles 
 1.5e-6 rad/s and 3e-5 in reward from the same state, wherever a random policy goes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

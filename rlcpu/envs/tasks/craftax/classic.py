@@ -5,8 +5,6 @@ An episode ends in lava or without health, and is cut after 10,000 steps.
 Source: see `rlcpu.envs.tasks.craftax`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

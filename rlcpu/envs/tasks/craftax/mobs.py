@@ -4,8 +4,6 @@ Mobs that are not alive walk as the others do, but nothing meets them: the packa
 `DO` of the player brings those back that vanished with some health left, where they are then.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from rlcpu.envs.tasks.craftax.state import (

@@ -3,8 +3,6 @@
 A cell is drawn as eight by eight points. A shape is eight lines of eight points, a byte each.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

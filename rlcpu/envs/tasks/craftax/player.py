@@ -1,7 +1,5 @@
 """What the player of Craftax-Classic does: craft, gather, fight, place, walk; and what it needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Names, numbers and their order are the package's.
 """
 
-from __future__ import annotations
-
 import enum
 from typing import Any, NamedTuple
 

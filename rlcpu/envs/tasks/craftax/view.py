@@ -1,7 +1,5 @@
 """What an agent sees of Craftax-Classic: 7 x 9 cells around it, what it carries, how it fares."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ lattices of the map's 64 x 64 cells are taken, as the package takes them: water 
 tunnels 8 x 32, trees 16 x 16. Each is scaled to 0 to 1 over the map.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ Gold gives a reward of 1, an enemy ends the episode. They come and move ever fas
 Source: see `rlcpu.envs.tasks.minatar.common`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rlcpu.envs.tasks.minatar.common import (

@@ -5,8 +5,6 @@ ones as soon as the ball comes down. The episode ends when the ball passes the p
 Source: see `rlcpu.envs.tasks.minatar.common`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rlcpu.envs.tasks.minatar.common import ROW, Params, cell, game, sticky

@@ -4,8 +4,6 @@ Source: Young & Tian (2019), "MinAtar: An Atari-Inspired Testbed for Thorough an
 Reinforcement Learning Experiments", arXiv:1903.03176; the package minatar 1.0.15.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple

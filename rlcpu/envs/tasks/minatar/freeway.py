@@ -6,8 +6,6 @@ again among cars of other speeds. The episode ends after 2,501 steps.
 Source: see `rlcpu.envs.tasks.minatar.common`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rlcpu.envs.tasks.minatar.common import COLUMN, NONE, ROW, Params, cell, game, sticky

@@ -11,8 +11,6 @@ their waits differ, so that the steps until they shoot, less the steps until the
 number modulo 11: the phase of the cell.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rlcpu.envs.tasks.minatar.common import (

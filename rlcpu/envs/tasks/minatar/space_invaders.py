@@ -5,8 +5,6 @@ faster than the one before. The episode ends when an alien or its bullet hits th
 Source: see `rlcpu.envs.tasks.minatar.common`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rlcpu.envs.tasks.minatar.common import ALL, COLUMN, NONE, ROW, Params, cell, game, sticky

@@ -4,8 +4,6 @@ The reward is 1, less 0.9 times the part of the time that went by.
 Source: see `rlcpu.envs.tasks.minigrid.view`.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from rlcpu.envs.dynamics import Dynamics, NoParams

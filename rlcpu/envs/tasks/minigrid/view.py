@@ -6,8 +6,6 @@ these 49 cells are whole numbers here, bit `7 * x + y` for each: they turn with 
 Source: Chevalier-Boisvert et al. (2023), "Minigrid & Miniworld", arXiv:2306.13831.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ All but the observation is that of the environment without "NoVel" in its name: 
 place of velocities, as rl-baselines3-zoo's `MaskVelocityWrapper` makes it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

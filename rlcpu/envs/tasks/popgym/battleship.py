@@ -4,8 +4,6 @@ Source: see `rlcpu.envs.tasks.popgym`. Ships lie as there, each with the same pr
 it fits: places are drawn until one does.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

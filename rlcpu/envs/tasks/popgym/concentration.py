@@ -3,8 +3,6 @@
 Source: see `rlcpu.envs.tasks.popgym`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

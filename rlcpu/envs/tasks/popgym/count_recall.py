@@ -4,8 +4,6 @@ Each step deals a card of one deck, and asks for the kind of a card of another. 
 suits or ranks. Source: see `rlcpu.envs.tasks.popgym`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

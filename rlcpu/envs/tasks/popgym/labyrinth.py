@@ -5,8 +5,6 @@ hunt-and-kill in its random order, which may leave cells that no way leads to.
 Source: see `rlcpu.envs.tasks.popgym`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

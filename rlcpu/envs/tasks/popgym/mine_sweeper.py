@@ -3,8 +3,6 @@
 Source: see `rlcpu.envs.tasks.popgym`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

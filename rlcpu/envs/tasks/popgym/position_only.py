@@ -5,8 +5,6 @@ Noisy forms add normal noise to what is seen, within the bounds of the space.
 Source: see `rlcpu.envs.tasks.popgym`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ one in each step, RepeatPrevious for that of k cards ago, where the card in sigh
 Source: see `rlcpu.envs.tasks.popgym`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

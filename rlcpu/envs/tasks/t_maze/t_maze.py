@@ -5,8 +5,6 @@ Source: Bakker (2001), "Reinforcement learning with long short-term memory", NIP
 corridors without noise; there, episodes have no limit.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Cards come from an endless deck; the dealer draws until 17. Given the same cards
 Gymnasium's. Source: Sutton & Barto (2018), "Reinforcement Learning", Example 5.1.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Each step costs 1, one into the cliff 100, and leads back to the start. Transiti
 Gymnasium's table. Source: Sutton & Barto (2018), "Reinforcement Learning", Example 6.6.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from gymnasium.spaces import Discrete

@@ -4,8 +4,6 @@ Transitions and action masks are Gymnasium's; a fickle passenger is not provided
 (2000), "Hierarchical Reinforcement Learning with the MAXQ Value Function Decomposition", JAIR 13.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
