@@ -214,16 +214,8 @@ def fly(
     motor_impulse_l = legs.next_motor_impulse(b.hinge, s.left, s.left_motor, end_l.hits, open_l)
     pose = (x, y, angle, cx, cy, spin, open_r, open_l, spin_r, spin_l, touch_r, touch_l)
     passes = 1.0 if (s.right_touches != 1.0) & (s.left_touches != 1.0) else 0.0
-    memory = (
-        motor_impulse_r,
-        motor_impulse_l,
-        b.normal,
-        b.tangent,
-        b.hinge,
-        rest,
-        s.wind + passes,
-        s.turbulence + passes,
-    )
+    motors = motor_impulse_r, motor_impulse_l
+    memory = (*motors, b.normal, b.tangent, b.hinge, rest, s.wind + passes, s.turbulence + passes)
     new = State(*pose, *memory, s.nodes)
     crashed = (legs.hull_gap(x, y, angle, ground) < REST) | (abs(x) >= WIDTH)
     landed = rest >= STEPS_AT_REST

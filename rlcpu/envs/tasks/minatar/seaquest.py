@@ -85,22 +85,10 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
     """
     action = sticky(action, s.last_action, params, rng)
     pause = max(5 - s.ramp // 2, 2)  # steps that enemies wait after a move
-    fish, subs, phase, right = enter(s, pause, rng)
-    divers, diver_enters = s.divers, s.diver_timer <= 0
-    if diver_enters:
-        row = ROW << 10 * (1 + rng.integers(5, 8))
-        to_right = rng.integers(4, 2) == 0
-        divers = (
-            divers[0] if to_right else divers[0] | (row & COLUMN << 9),
-            divers[1] | (row & COLUMN) if to_right else divers[1],
-        )
-
-    shoots = action == 5 and s.shot_timer <= 0
-    shot = cell(s.y, s.x) if shoots else NONE
-    bullets = (
-        moved(s.bullets[0] if s.faces_right else s.bullets[0] | shot, NONE),
-        moved(s.bullets[1] | shot if s.faces_right else s.bullets[1], ALL),
-    )
+    fish, subs, phase, right = send_enemy(s, pause, rng)
+    diver_enters, shoots = s.diver_timer <= 0, action == 5 and s.shot_timer <= 0
+    divers = send_diver(s.divers, rng) if diver_enters else s.divers
+    bullets = fly(s, cell(s.y, s.x) if shoots else NONE)
     x = min(max(s.x + (action == 3) - (action == 1), 0), 9)
     y = min(max(s.y + (action == 4) - (action == 2), 0), 8)
     faces_right = action == 3 or (s.faces_right and action != 1)
@@ -137,30 +125,35 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
         oxygen = MAX_OXYGEN
         rescued = -1 if full else rescued - 1
         ramp = min(ramp + 1, LAST_RAMP) if params.difficulty_ramping else ramp
+    bullets = bullets[0] & shots, bullets[1] & shots
+    spawn_timer = max((LAST_RAMP + 1 - s.ramp if s.spawn_timer <= 0 else s.spawn_timer) - 1, 0)
+    diver_timer = max((DIVER_INTERVAL if diver_enters else s.diver_timer) - 1, 0)
+    shot_timer = max((COOL_DOWN if shoots else s.shot_timer) - 1, 0)
     after = State(
-        x,
-        y,
-        faces_right,
-        (bullets[0] & shots, bullets[1] & shots),
-        enemy_bullets,
-        divers,
-        fish,
-        subs,
-        phase,
-        right,
-        oxygen,
-        rescued,
-        surfaced,
-        max((LAST_RAMP + 1 - s.ramp if s.spawn_timer <= 0 else s.spawn_timer) - 1, 0),
-        max((DIVER_INTERVAL if diver_enters else s.diver_timer) - 1, 0),
-        max((COOL_DOWN if shoots else s.shot_timer) - 1, 0),
-        ramp,
-        action,
-    )
+        x, y, faces_right, bullets, enemy_bullets, divers, fish, subs, phase, right,
+        oxygen, rescued, surfaced, spawn_timer, diver_timer, shot_timer, ramp, action,
+    )  # fmt: skip
     return after, float(reward), lost
 
 
-def enter(s: State, pause: int, rng: Rng) -> tuple[Six, Six, Four, Board]:
+def send_diver(divers: Pair, rng: Rng) -> Pair:
+    """Return the divers, and one that enters a row from the left or the right."""
+    row, to_right = ROW << 10 * (1 + rng.integers(5, 8)), rng.integers(4, 2) == 0
+    return (
+        divers[0] if to_right else divers[0] | (row & COLUMN << 9),
+        divers[1] | (row & COLUMN) if to_right else divers[1],
+    )
+
+
+def fly(s: State, shot: Board) -> Pair:
+    """Return the player's bullets one cell further, after a shot to where the submarine faces."""
+    return (
+        moved(s.bullets[0] if s.faces_right else s.bullets[0] | shot, NONE),
+        moved(s.bullets[1] | shot if s.faces_right else s.bullets[1], ALL),
+    )
+
+
+def send_enemy(s: State, pause: int, rng: Rng) -> tuple[Six, Six, Four, Board]:
     """Return fish, submarines, phases and directions after an enemy may have entered.
 
     It does not if others in its row move the other way.

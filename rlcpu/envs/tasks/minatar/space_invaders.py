@@ -74,18 +74,12 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
         aliens = WAVE
         faster = params.difficulty_ramping and ramp < SLOWEST - FASTEST
         ramp = ramp + 1 if faster else ramp
+    shot_timer = max((COOL_DOWN if shoots else s.shot_timer) - 1, 0)
+    alien_shot_timer = (ALIEN_COOL_DOWN if alien_shoots else s.alien_shot_timer) - 1
     after = State(
-        x,
-        bullets,
-        alien_bullets,
-        aliens,
-        direction,
-        max((COOL_DOWN if shoots else s.shot_timer) - 1, 0),
-        move_timer - 1,
-        (ALIEN_COOL_DOWN if alien_shoots else s.alien_shot_timer) - 1,
-        ramp,
-        action,
-    )
+        x, bullets, alien_bullets, aliens, direction,
+        shot_timer, move_timer - 1, alien_shot_timer, ramp, action,
+    )  # fmt: skip
     return after, float(hit.count()), lost
 
 
