@@ -62,8 +62,8 @@ class LaneEngine(Engine):
 
     code: Structure
     numbers: Array
-    #: Whether kernels write the numbers of an observation side by side.
-    is_transposed = False
+    #: Makes a step of the arrays that kernels write.
+    make_step: Any = TimeStep
     #: Makers of kernels of (structure, dtype, ...), which a driver of other states has of its own.
     step_kernels = staticmethod(step_kernels)
     reset_kernel = staticmethod(reset_kernel)
@@ -81,8 +81,7 @@ class LaneEngine(Engine):
         _rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
         nominal = {name: getattr(self.dynamics.params, name) for name in self.code.varied}
         self.set_params({**nominal, **self.dynamics.varied})
-        shape = self.rows, self.num_envs
-        self._shape = shape[::-1] if self.is_transposed else shape
+        self._shape = self.rows, self.num_envs
         self._finals = np.empty(self._shape if self.same_step else (0, 0), np.float32)
 
     def _find_code(self) -> None:
@@ -139,10 +138,7 @@ class LaneEngine(Engine):
             observations, rewards, terminated, truncated, self._finals,
         ):  # fmt: skip
             return self.step(self.without_waiting(actions))
-        finals = self._finals
-        if self.is_transposed:
-            observations, finals = observations.T, finals.T
-        return TimeStep(observations, rewards, terminated, truncated, finals)
+        return self.make_step(observations, rewards, terminated, truncated, self._finals)
 
     def single_step(self) -> SingleStep:
         """Return a step of one environment whose arrays are made once: they take longest."""

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from numba import prange
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     KEY_LOW,
@@ -171,7 +172,6 @@ class ArrayEngine(LaneEngine):
         MemoryError: this machine has too little.
     """
 
-    is_transposed = True
     step_kernels = staticmethod(step_kernels)
     collect_kernels = staticmethod(collect_kernels)
     simulate_kernels = staticmethod(simulate_kernels)
@@ -186,6 +186,15 @@ class ArrayEngine(LaneEngine):
                 f"{layout}"
             )
         super().__init__(dynamics, num_envs, dtype=dtype, **settings)
+        self._shape = self.num_envs, self.rows
+        self._finals = self._finals.reshape(self._finals.shape[::-1])
+
+    @staticmethod
+    def make_step(
+        observations: Any, rewards: Any, terminated: Any, truncated: Any, finals: Any
+    ) -> TimeStep:
+        """Return a step of which kernels write the numbers of each observation side by side."""
+        return TimeStep(observations.T, rewards, terminated, truncated, finals.T)
 
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
