@@ -231,7 +231,7 @@ class Dynamics:
 
     @property
     def origin(self) -> Dynamics:
-        """The environment before all transforms."""
+        """Return the environment before all transforms."""
         return self.transform.args[0].origin if self.transform else self
 
     def constants(self) -> dict[str, float]:
@@ -311,7 +311,7 @@ class Dynamics:
 
     @property
     def observation_size(self) -> int:
-        """Numbers that a network sees of an observation; choices and planes are zeros and ones."""
+        """Return how many numbers a network sees; choices and planes are zeros and ones."""
         return num_inputs(self.observation_space)
 
     @functools.cached_property

@@ -204,7 +204,7 @@ class Rollout:
         return view.masks(rows.reshape(*shape, self.form.rows)) if view.num_masked else None
 
     def _decode(self, rows: Any, *shape: int) -> Any:
-        """Observations from the numbers that hold them."""
+        """Return observations from the numbers that hold them."""
         return self.form.view.decode(rows.reshape(*shape, self.form.rows))
 
     @property
@@ -257,7 +257,7 @@ class Rollout:
 
     @functools.cached_property
     def final_observations(self) -> Any:
-        """(F, ...), what the ending steps led to.
+        """Return (F, ...), the observations that the ending steps led to.
 
         The next row of `observations` shows nothing of it.
         """

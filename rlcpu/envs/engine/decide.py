@@ -88,7 +88,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
 
 
 def _make_inputs(env: Structure) -> Callable[..., Any]:
-    """Inlinable function: rows of an observation -> the observation that a function gets."""
+    """Make an inlinable function: rows -> the observation that a scalar policy gets."""
     size, shape, blank = env.observation_rows, env.shape, np.float32(0)
     if env.observation.is_record:
         record_at, _ = make_state_at(env.observation, np.float32)
@@ -102,7 +102,7 @@ def _make_inputs(env: Structure) -> Callable[..., Any]:
 
 @functools.cache
 def make_take(env: Structure) -> Callable[..., Any]:
-    """Inlinable function (rows, i) -> the observation of environment i, in flat memory.
+    """Make an inlinable function (rows, i) -> the observation of environment i, in flat memory.
 
     The observation's numbers are a tuple, or an array where `observe` writes into one.
     """
@@ -114,7 +114,7 @@ def make_take(env: Structure) -> Callable[..., Any]:
 
 
 def _make_read(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (state, params, i) -> rows of the observation of lane i of a block.
+    """Make an inlinable function (state, params, i) -> rows that lane i of a block shows.
 
     With arrays in states, `state` is what `make_take` reads.
     """
@@ -323,7 +323,7 @@ def _make_write_ones(
 
 @functools.cache
 def _make_rows(is_separate: bool) -> Callable[..., Any]:
-    """Inlinable function: settings -> first rows of outputs, of values and of units, and the end.
+    """Make an inlinable function: settings -> first rows of outputs, values and units, and the end.
 
     Scratch memory has rows of LANES numbers. Inputs come first. The last row has 1 for each lane
     whose episode begins.
@@ -507,6 +507,6 @@ def _make_see_part(part: GroupPart, column: int) -> Callable[..., Any]:
 
 
 def _singles(count: int) -> Callable[..., Any]:
-    """Inlinable function: tuple of `count` numbers -> the same numbers in float32."""
+    """Make an inlinable function: tuple of `count` numbers -> the same numbers in float32."""
     items = "".join(f"single(values[{k}]), " for k in range(count))
     return inline(define(f"def singles(values): return ({items})", single=np.float32))

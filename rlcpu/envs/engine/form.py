@@ -91,7 +91,7 @@ class Form(NamedTuple):
         return on_device
 
     def by_env(self, records: Records, num_steps: int) -> list[Array]:
-        """Each array of the memory as (what each environment has in turn, num_envs, numbers)."""
+        """Return each array of the memory as (rows of an environment, num_envs, numbers)."""
         leads = {"flags": 2 * num_steps, "last": 1}
         return [
             array.reshape(leads.get(name, num_steps), self.num_envs, -1)

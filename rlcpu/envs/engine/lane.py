@@ -113,7 +113,7 @@ class Structure(NamedTuple):
 
     @property
     def observation_rows(self) -> int:
-        """Rows of float32 numbers that hold an observation."""
+        """Return how many rows of float32 numbers hold an observation."""
         return self.observation.rows(np.float32)
 
     @property
@@ -140,7 +140,7 @@ class Structure(NamedTuple):
 
     @property
     def num_draws(self) -> int:
-        """Numbers that come before a policy's; those of an `Rng` are elsewhere."""
+        """Return how many numbers are drawn before a policy's; those of an `Rng` do not count."""
         return (self.reset_draws or 0) + (self.step_draws or 0)
 
 
@@ -301,7 +301,7 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
 
 
 def make_floats(layout: Any, dtype: type, has_whole: bool) -> Callable[..., Any]:
-    """Inlinable function: a value of a layout -> the same, with floats where it is a plain tuple.
+    """Make an inlinable function: a value of a layout -> it, with floats in a plain tuple.
 
     Kernels of the GPU inline it, too: plain Python, and only where it is needed.
     """
@@ -312,12 +312,12 @@ def make_floats(layout: Any, dtype: type, has_whole: bool) -> Callable[..., Any]
 
 
 def make_draws(count: int | None, first: int, group: int, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (a, b) -> the random numbers that a user's function takes."""
+    """Make an inlinable function (a, b) -> the random numbers that a user's function takes."""
     return make_rng(group, dtype) if count is None else uniforms(count, first, dtype)
 
 
 def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
-    """Decorator of an environment's driver: `kernel`, fast in float32 and exact in float64."""
+    """Return the decorator of a driver: `kernel`, fast in float32 and exact in float64."""
     functions = user_functions(env, dtype)
     options: dict[str, Any] = {
         "by_address": by_address,
@@ -387,7 +387,7 @@ class LaneStep(NamedTuple):
 
 @functools.cache
 def make_draw_words() -> Callable[..., Any]:
-    """Inlinable function (words, i, counter) -> the 64 random bits (a, b) of lane i's step."""
+    """Make an inlinable function (words, i, counter) -> random bits (a, b) of lane i's step."""
     get_word, _ = row_access("words")
 
     @inline
@@ -403,7 +403,7 @@ def make_draw_words() -> Callable[..., Any]:
 
 @functools.cache
 def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any]:
-    """Inlinable function (state, words, i, action, bits, params, limit) -> LaneStep of lane i.
+    """Make an inlinable (state, words, i, action, bits, params, limit) -> LaneStep of lane i.
 
     It steps the lane, starts a new episode where one has ended (at once, or in the next step), and
     writes the lane's state and words. Both outcomes are computed and one is selected: branches
@@ -455,7 +455,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
 
 
 def make_unpack_params(env: Structure) -> Callable[..., Any]:
-    """Inlinable function that makes the params NamedTuple from its run-time numbers.
+    """Make an inlinable function that makes the params NamedTuple from its run-time numbers.
 
     Numbers are read at run time, so that another gravity compiles nothing; bool fields are
     constants of the machine code, so that an option that is off costs nothing.
@@ -469,7 +469,7 @@ def make_unpack_params(env: Structure) -> Callable[..., Any]:
 
 
 def _params_of(env: Structure, field: Callable[[str], str]) -> str:
-    """Source of a params NamedTuple, whose run-time numbers are those of `field(name)`."""
+    """Return the source of params, whose run-time numbers are those of `field(name)`."""
     names: tuple[str, ...] = env.params_type._fields  # type: ignore[attr-defined]
     pairs = zip(names, env.options, strict=True)
     return f"Params({', '.join(field(n) if o is None else repr(o) for n, o in pairs)})"
@@ -482,7 +482,7 @@ def _int(number):
 
 
 def _whole(env: Structure, name: str, number: str) -> str:
-    """Source of a parameter, from that of the float which memory holds."""
+    """Return the source of a parameter, from that of the float which memory holds."""
     return f"int({number})" if name in env.whole else number
 
 

@@ -79,7 +79,7 @@ class Layout(NamedTuple):
         return self.made is None and self.fields[0].kind == "float" and self.fields[0].size > 0
 
     def places(self, dtype: type) -> list[tuple[Field, int]]:
-        """Each field and its first row."""
+        """Return each field and its first row."""
         firsts = np.cumsum([0, *(field.rows(dtype) for field in self.fields)]).tolist()
         return list(zip(self.fields, firsts, strict=False))
 
@@ -287,7 +287,7 @@ def _fault_of_one(kind: str, value: Any, wanted: str, shown: Any = None) -> str:
 
 @functools.cache
 def make_decode(layout: Layout, dtype: type) -> Callable[..., Any]:
-    """Inlinable function: a tuple of rows -> what they hold.
+    """Make an inlinable function: a tuple of rows -> what they hold.
 
     It is an intrinsic, as are the next two: of Python that numba reads row after row, Seaquest's
     state of a hundred rows made a third of the time in which its step compiled.
@@ -333,7 +333,7 @@ def make_decode(layout: Layout, dtype: type) -> Callable[..., Any]:
 
 @functools.cache
 def make_encode(layout: Layout, dtype: type) -> Callable[..., Any]:
-    """Inlinable function: a value -> the tuple of rows that hold it."""
+    """Make an inlinable function: a value -> the tuple of rows that hold it."""
     if layout.is_plain:
         return _identity
     count = layout.rows(dtype)
@@ -371,7 +371,7 @@ def make_encode(layout: Layout, dtype: type) -> Callable[..., Any]:
 
 @functools.cache
 def make_select(layout: Layout, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (condition, x, y) -> x where the condition holds, else y."""
+    """Make an inlinable function (condition, x, y) -> x where the condition holds, else y."""
     if layout.is_plain:
         items = source_of_tuple(
             f"x[{k}] if condition else y[{k}]" for k in range(layout.fields[0].size)
@@ -411,7 +411,7 @@ _I64 = ir.IntType(64)
 
 
 def _type_of(layout: Layout, real: Any) -> Any:
-    """Numba's type of what is kept."""
+    """Return numba's type of the values that are kept."""
     each = {"float": real, "int": types.int64, "bool": types.boolean, "board": BOARD}
     kinds = [
         types.UniTuple(each[field.kind], field.size) if field.size else each[field.kind]

@@ -127,7 +127,7 @@ class ObservationView(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows of numbers that hold an observation and its action mask."""
+        """Return how many rows hold an observation and its action mask."""
         return self._own_rows + mask_rows(self.num_masked)
 
     @property
@@ -145,7 +145,7 @@ class ObservationView(NamedTuple):
 
     @property
     def row_dtype(self) -> Any:
-        """NumPy type of the rows: float64 of floats that are delivered so."""
+        """Return the NumPy type of the rows: float64 of floats that are delivered so."""
         return np.float64 if self.form == "float64" else np.float32
 
     def space(self, own: Any) -> Space[Any]:
@@ -159,17 +159,17 @@ class ObservationView(NamedTuple):
         return Box(0, 1, self.shape, np.dtype(self.form).type)
 
     def show(self, rows: Any) -> Any:
-        """Observations (n, ...) of rows (shown rows, n) float32."""
+        """Return observations (n, ...) of rows (shown rows, n) float32."""
         return self.decode(rows.T)
 
     def masks(self, rows: Any) -> Any:
-        """Action masks (..., num_masked) bool of rows (..., shown rows) float32."""
+        """Return action masks (..., num_masked) bool of rows (..., shown rows) float32."""
         return masks_of(rows[..., -mask_rows(self.num_masked) :], self.num_masked)
 
     # ------------------------------------------------------------ from rows to observations
 
     def decode(self, rows: Any) -> Any:
-        """Observations (..., shape) of rows (..., shown rows) float32, in any memory order.
+        """Return observations (..., shape) of rows (..., shown rows) float32, in any memory order.
 
         Those of a group are a dict of them. Floats are the rows themselves, parts of a group views
         of rows that are contiguous; all else is a new array.
@@ -305,7 +305,7 @@ class ObservationView(NamedTuple):
 
     @property
     def kept(self) -> Any:
-        """An observation as a buffer keeps it: zeros.
+        """Return zeros, of the form in which a buffer keeps an observation.
 
         float32 of floats, one int32 of each choice, (planes, 4) uint32 of planes: the bits, a 25th
         of what a network sees of ten by ten cells; other numbers in their own dtype, and a dict of
@@ -324,7 +324,7 @@ class ObservationView(NamedTuple):
         return np.zeros(math.prod(self.size), np.float32)
 
     def keep(self, rows: Any) -> Any:
-        """Observations (n, ...) as `kept` has one, of rows (n, shown rows)."""
+        """Return observations (n, ...) as `kept` has one, of rows (n, shown rows)."""
         if self.kind == "group":
             return self._cut(self._without_masks(rows), ObservationView.keep)
         if self.kind == "choice":
@@ -386,7 +386,7 @@ SIDE_BY_SIDE = 16
 
 @functools.cache
 def _expand_kernels(cells: int) -> Kernels:
-    """Kernels (words, stride, word_stride, numbers), which write zeros and ones.
+    """Return kernels (words, stride, word_stride, numbers), which write zeros and ones.
 
     Word w of plane p of observation i is words[i * stride + (4 * p + w) * word_stride], uint32; the
     output is (n, planes, cells), uint8 or float32.

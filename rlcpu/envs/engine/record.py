@@ -123,7 +123,7 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
 
 
 def _make_widened(env: Structure) -> Callable[..., Any]:
-    """Inlinable function: an action whose whole numbers have 64 bits, as those of a state have."""
+    """Make an inlinable function: an action -> it, with whole numbers of 64 bits as in states."""
     if env.action_size == 0:
         return inline(lambda action: np.int64(action))
     if not env.choices:
@@ -133,7 +133,7 @@ def _make_widened(env: Structure) -> Callable[..., Any]:
 
 
 def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None]:
-    """`show` of `Functions`."""
+    """Make `show` of `Functions`."""
     users, size, is_written = user_functions(env, dtype), env.observation_rows, env.is_written
     user_observe: Any = users["observe"]
     user_mask: Any = users.get("action_mask")
@@ -170,7 +170,7 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
 
 @functools.cache
 def make_state_at(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
-    """Intrinsics (rows, i) -> the record of lane i, and (record), which fills it with zeros."""
+    """Make intrinsics (rows, i) -> the record of lane i, and (record), which clears it."""
     kind = _record_type(layout.record(dtype))
     size = layout.record(dtype).itemsize
 
@@ -207,7 +207,7 @@ class _Bools(types.NestedArray):
 
     @property
     def size(self) -> int:
-        """Bytes of an item."""
+        """Return the bytes of an item."""
         return 1
 
 
@@ -215,7 +215,7 @@ register_model(_Bools)(models.NestedArrayModel)
 
 
 def _record_type(record: np.dtype[Any]) -> Any:
-    """Numba's type of a structured dtype."""
+    """Return numba's type of a structured dtype."""
     fields = []
     for name in record.names or ():
         kind, offset = record.fields[name][:2]  # type: ignore[index]

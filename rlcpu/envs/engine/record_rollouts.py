@@ -149,7 +149,7 @@ def _make_block(
 
 @functools.cache
 def _make_draw_ahead() -> Callable[..., Any]:
-    """Inlinable function (words, i, counter, bits_ahead): `draw_words` of lane i for `AHEAD` steps.
+    """Make an inlinable (words, i, counter, bits_ahead): `draw_words` of `AHEAD` steps of lane i.
 
     They are drawn in vectors, and no step waits for them: a fifth of the time of Snake's.
     """
@@ -165,7 +165,7 @@ def _make_draw_ahead() -> Callable[..., Any]:
 
 
 def _make_fault_of_state(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (rows, i) -> 0, or NaN if a float of lane i's state is not finite."""
+    """Make an inlinable (rows, i) -> 0, or NaN if a float of lane i's state is not finite."""
     spans = env.state.real_spans(dtype)
     size, nothing = env.state.rows(dtype), dtype(0)
     lines = ["def fault_of(rows, i):", "    fault = nothing"]
@@ -176,7 +176,7 @@ def _make_fault_of_state(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 def _make_sums(env: Structure, dtype: type) -> StepRecorder:
-    """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
+    """Make the recorder of `simulate`: sums over the lanes of a block, (5,) float64."""
     fault_of_step, fault_of_state = make_fault_of_step(env, dtype), _make_fault_of_state(env, dtype)
     return_row, nothing, real = env.state.rows(dtype) * LANES, dtype(0), dtype
     blank = np.zeros
@@ -212,7 +212,7 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
 
 
 def _make_records(env: Structure, dtype: type) -> StepRecorder:
-    """Every step goes to its place in the `Records`."""
+    """Make the recorder of `collect`: every step goes to its place in the `Records`."""
     width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
     fault_of_step, fault_of = make_fault_of_step(env, dtype), make_fault_of_rows(env, dtype)
     is_written = env.is_written

@@ -63,13 +63,13 @@ u32 = np.uint32
 
 @functools.cache
 def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
-    """Kernels of one step of N environments, as `rlcpu.envs.engine.steps.step_kernels` has them."""
+    """Return kernels of a step; see `rlcpu.envs.engine.steps.step_kernels`."""
     return make_steps(env, dtype, _compile_job(env, dtype), SHARE, SHARE * 4)
 
 
 @functools.cache
 def _compile_job(env: Structure, dtype: type) -> Any:
-    """Function of a view of a `StepCall`, compiled for C: it shows, restarts or steps."""
+    """Compile the function of a view of a `StepCall` for C: it shows, restarts or steps."""
     _, vary, advance, renew, show = compile_functions(env, dtype)
     unpack, draw_words, size = make_unpack_params(env), make_draw_words(), env.shown_rows
     get_action = _make_get_action(env, dtype)
@@ -127,7 +127,7 @@ def _compile_job(env: Structure, dtype: type) -> Any:
 
 
 def _make_get_action(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (actions, k) -> the action of environment k."""
+    """Make an inlinable function (actions, k) -> the action of environment k."""
     size, kind = max(env.action_size, 1), dtype
     if env.action_size == 0:
         return inline(lambda actions, k: np.int32(actions[k]))
@@ -138,7 +138,7 @@ def _make_get_action(env: Structure, dtype: type) -> Callable[..., Any]:
 
 @functools.cache
 def _make_other(dtype: type, is_whole: bool) -> Kernels:
-    """Driver of `SHOW` and `RESTART`."""
+    """Make the driver of `SHOW` and `RESTART`."""
     call = make_call(call_type(dtype, is_whole))
 
     def run(where, mode, state, words, numbers, clock, mask, actions, observations, rewards, flags):

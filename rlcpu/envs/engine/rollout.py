@@ -228,7 +228,7 @@ def _make_driver(is_sums: bool) -> Kernels:
 
 
 def _make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., Any]:
-    """Inlinable function frame -> `made(*arrays)`, of the arrays that a frame names.
+    """Make an inlinable function frame -> `made(*arrays)`, of the arrays that a frame names.
 
     Args:
         fields: dtype of each array, by its name.
@@ -255,7 +255,7 @@ _identity = inline(lambda array: array)
 
 
 def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (frame, number) -> `EnvArrays`, with the rows of one block."""
+    """Make an inlinable function (frame, number) -> `EnvArrays`, with the rows of one block."""
     kinds = {"real": dtype, "words": u32, "numbers": dtype, "bounds": np.float32, "clock": u32}
     open_all = _make_open(kinds, EnvArrays, 0)
     real, words = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, NUM_WORDS * LANES
@@ -276,12 +276,12 @@ def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 def make_open_policy() -> Callable[..., Any]:
-    """Inlinable function frame -> `KernelPolicy`."""
+    """Make an inlinable function frame -> `KernelPolicy`."""
     return _make_open(POLICY_DTYPES, KernelPolicy, FIRST_POLICY)
 
 
 def _make_write(count: int) -> Any:
-    """Inlinable function (frame, first, arrays) that writes `count` addresses and sizes."""
+    """Make an inlinable function (frame, first, arrays) that writes `count` addresses and sizes."""
     lines = ["def write(frame, first, arrays):"]
     for k in range(count):
         lines.append(f"frame[first + {2 * k}] = arrays[{k}].ctypes.data")
@@ -302,7 +302,7 @@ def count_waiting(words, num_envs):
 
 @functools.cache
 def make_clip(env: Structure, dtype: type) -> Any:
-    """Inlinable function (action, bounds) -> the action that the environment gets."""
+    """Make an inlinable function (action, bounds) -> the action that the environment gets."""
     if env.action_size == 0:
         return inline(lambda action, bounds: np.int32(action))
     size = env.action_size
@@ -319,7 +319,7 @@ def make_clip(env: Structure, dtype: type) -> Any:
 
 @functools.cache
 def make_fault_of_step(env: Structure, dtype: type) -> Any:
-    """Inlinable function (numbers, decision) -> 0, or NaN if a number of a step is not finite.
+    """Make an inlinable (numbers, decision) -> 0, or NaN if a number of a step is not finite.
 
     A mask that allows no action gives NaN too. `numbers` is an observation, whose floats alone are
     checked; `decision` is a policy's (action, log_prob, value). Zero times a number is NaN only for
@@ -341,7 +341,7 @@ def make_fault_of_step(env: Structure, dtype: type) -> Any:
 
 @functools.cache
 def make_fault_of_rows(env: Structure, dtype: type) -> Any:
-    """Inlinable function (rows, stride, i) -> 0, or NaN if a float of an observation is not finite.
+    """Make an inlinable (rows, stride, i) -> 0, or NaN if a float of an observation is not finite.
 
     Number k of the observation is rows[k * stride + i].
     """
@@ -409,7 +409,7 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
 
 @functools.cache
 def make_open_sums() -> Callable[..., Any]:
-    """Inlinable function (frame, number) -> the sums of a block."""
+    """Make an inlinable function (frame, number) -> the sums of a block."""
     open_sums = _make_open({"sums": np.float64}, _identity, FIRST_OUTPUT)
 
     @inline
@@ -571,7 +571,7 @@ def _make_finish(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 def make_open_records(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (frame, number) -> the `Records`."""
+    """Make an inlinable function (frame, number) -> the `Records`."""
     stored = np.float32 if env.action_size and not env.choices else np.int64
     kinds: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
     kinds |= {"actions": stored, "rewards": dtype, "totals": dtype}

@@ -99,7 +99,7 @@ def call_type(dtype: type, is_whole: bool) -> Any:
 
 @functools.cache
 def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
-    """Kernels of one step of N environments, of which that of some blocks is compiled here."""
+    """Return kernels of a step of N environments, of which that of some blocks is compiled here."""
     function = _compile_blocks(env, dtype, same_step)
     grain = GRAIN // env.state.rows(dtype) if dtype is np.float32 else 512
     rows = env.state.rows(dtype) + 1 + len(env.varied)
@@ -243,7 +243,7 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
 
 
 def _make_get_action(env: Structure) -> Any:
-    """Inlinable function (rows, stride, lane) -> action."""
+    """Make an inlinable function (rows, stride, lane) -> action."""
     peek, _ = row_access("actions")
     if env.action_size == 0:
         return inline(lambda rows, stride, i: peek(rows, i))

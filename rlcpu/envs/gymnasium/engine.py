@@ -245,7 +245,7 @@ class GymnasiumEngine(Engine):
         actions: Array | None = None,
         over: Array | None = None,
     ) -> Array:
-        """Observations as rollouts keep them, and their masks, (num_envs, rows) float32.
+        """Return observations as rollouts keep them, and their masks, (num_envs, rows) float32.
 
         Where it is `over`, (num_envs,) bool, a mask may be missing, or allow nothing.
         """
@@ -260,7 +260,7 @@ class GymnasiumEngine(Engine):
         return np.concatenate((rows, pack_masks(masks)), axis=1)
 
     def _observed(self, observations: Any, where: str, actions: Array | None) -> Array:
-        """Observations alone, (num_envs, observation rows) float32."""
+        """Return observations alone, (num_envs, observation rows) float32."""
         view = self.view
         if view.kind != "group":
             return self._pack("observation", view, observations, where, actions)

@@ -100,7 +100,7 @@ class GymnasiumEnv(VectorEnv):
         raise TypeError(f"{self!r} cannot be copied or pickled: make another one")
 
     def copies(self, num_envs: int, **options: Any) -> contextlib.AbstractContextManager[Any]:
-        """Environments to evaluate in: new ones, or these, which begin new episodes afterwards.
+        """Return environments to evaluate in: new ones, or these, which begin anew afterwards.
 
         Args:
             num_envs: at most so many.
@@ -164,7 +164,7 @@ def _borrowed(env: GymnasiumEnv) -> Any:
 
 
 def make(task: GymnasiumTask, num_envs: int, **settings: Any) -> GymnasiumEnv:
-    """So many environments of a task that was found by its id.
+    """Return so many environments of a task that was found by its id.
 
     Args:
         task: what `find_task` returned.

@@ -278,14 +278,14 @@ def bits_of(keys, clock, i):
 
 @functools.cache
 def _make_put(action_size: int) -> Callable[..., Any]:
-    """Inlinable function (row, action), which writes one action."""
+    """Make an inlinable function (row, action), which writes one action."""
     lines = "; ".join(f"row[{k}] = action[{k}]" for k in range(action_size)) or "row[0] = action"
     return inline(define(f"def put(row, action): {lines}"))
 
 
 @functools.cache
 def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int) -> Any:
-    """Kernel that acts by a row of numbers for each environment; see `Act`.
+    """Return the kernel that acts by a row of numbers for each environment; see `Act`.
 
     These are the outputs of a network, or an observation of `rows` floats, or of a choice (0 rows).
     """

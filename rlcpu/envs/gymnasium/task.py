@@ -76,12 +76,12 @@ class GymnasiumTask(Dynamics):
         return self.num_actions if self.is_masked else 0
 
     def sample_observation(self) -> Any:
-        """Some observation of its space."""
+        """Return some observation of its space."""
         space = self.observation_space
         return int(space.start) if isinstance(space, Discrete) else (0.0,) * self.observation_size
 
     def sample_mask(self) -> tuple[bool, ...]:
-        """Some action mask."""
+        """Return some action mask."""
         return (True,) * self.num_masked
 
     def masked(self) -> GymnasiumTask:

@@ -71,7 +71,7 @@ def observe(state: State, params: Params) -> tuple[float, float, float, float, f
 
 
 def derivatives(state: State, torque: float, params: Params) -> State:
-    """Time derivative of the state: equations of motion of the two links.
+    """Return the time derivative of the state: equations of motion of the two links.
 
     Squares are `math.pow` because Gymnasium's `x ** 2` is: 1 in 1,000 is not the bits of `x * x`.
     """

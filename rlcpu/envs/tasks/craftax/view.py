@@ -29,7 +29,7 @@ def show_mobs(s: Any, mobs: Any, plane: int, out: Any) -> None:
 
 
 def observe(s: Any, params: Params, out: Any) -> None:
-    """Each cell as 21 numbers of 0 or 1, then items, health, food, drink and energy in tenths.
+    """Write cells as 21 numbers of 0 or 1 each, then items, health, food, drink, energy in tenths.
 
     The last are four of 0 or 1 for left, right, up and down, the light, and whether it sleeps.
     """
