@@ -31,6 +31,7 @@ from rlcpu.envs.engine.rollout import (
     Rollouts,
     compile_rollouts,
     make_clip,
+    make_fault_of,
     make_fault_of_rows,
     make_fault_of_step,
     make_open_env,
@@ -40,7 +41,7 @@ from rlcpu.envs.engine.rollout import (
     sum_elapsed,
 )
 from rlcpu.envs.policies import GREEDY, PolicyCode
-from rlcpu.kernels.compile import define, inline, merge
+from rlcpu.kernels.compile import inline, merge
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.random import mix
 from rlcpu.kernels.rows import ANY, row_access, store_rows
@@ -164,21 +165,11 @@ def _make_draw_ahead() -> Callable[..., Any]:
     return draw_ahead
 
 
-def _make_fault_of_state(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable (rows, i) -> 0, or NaN if a float of lane i's state is not finite."""
-    spans = env.state.real_spans(dtype)
-    size, nothing = env.state.rows(dtype), dtype(0)
-    lines = ["def fault_of(rows, i):", "    fault = nothing"]
-    for first, count in spans:
-        lines += [f"    for k in range({count}):"]
-        lines += [f"        fault += rows[i * {size} + {first} + k] * nothing"]
-    return inline(define("\n".join([*lines, "    return fault"]), nothing=nothing))
-
-
 def _make_sums(env: Structure, dtype: type) -> StepRecorder:
     """Make the recorder of `simulate`: sums over the lanes of a block, (5,) float64."""
-    fault_of_step, fault_of_state = make_fault_of_step(env, dtype), _make_fault_of_state(env, dtype)
-    return_row, nothing, real = env.state.rows(dtype) * LANES, dtype(0), dtype
+    fault_of_step, size = make_fault_of_step(env, dtype), env.state.rows(dtype)
+    fault_of_state = make_fault_of(tuple(env.state.real_spans(dtype)), dtype)
+    return_row, nothing, real = size * LANES, dtype(0), dtype
     blank = np.zeros
     take = make_take(env)
 
@@ -204,7 +195,7 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
     def finish(sums, faults, rows, words, begin, count, shown):
         sums[LENGTHS] -= sum_elapsed(words, count)
         for i in range(count):
-            fault = faults[i] + fault_of_state(rows, i) + rows[return_row + i] * nothing
+            fault = faults[i] + fault_of_state(rows, 1, i * size) + rows[return_row + i] * nothing
             sums[FAULTS] += np.float64(fault)
         return 1 if sums[FAULTS] != 0.0 else 0
 

@@ -227,7 +227,7 @@ def _make_driver(is_sums: bool) -> Kernels:
     return Kernels(serial, kernel(run_blocks, fastmath=EXACT, parallel=True), 0)
 
 
-def _make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., Any]:
+def make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., Any]:
     """Make an inlinable function frame -> `made(*arrays)`, of the arrays that a frame names.
 
     Args:
@@ -240,7 +240,7 @@ def _make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., A
 
 @functools.cache
 def _define_open(fields: tuple[tuple[str, Any], ...], made: Any, first: int) -> Any:
-    """Return the function of `_make_open`; equal arguments give one, which is compiled once."""
+    """Return the function of `make_open`; equal arguments give one, which is compiled once."""
     space: dict[str, Any] = {"made": made, "array_at": array_at}
     items = []
     for k, (name, dtype) in enumerate(fields):
@@ -257,7 +257,7 @@ _identity = inline(lambda array: array)
 def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
     """Make an inlinable function (frame, number) -> `EnvArrays`, with the rows of one block."""
     kinds = {"real": dtype, "words": u32, "numbers": dtype, "bounds": np.float32, "clock": u32}
-    open_all = _make_open(kinds, EnvArrays, 0)
+    open_all = make_open(kinds, EnvArrays, 0)
     real, words = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, NUM_WORDS * LANES
 
     @inline
@@ -275,9 +275,9 @@ def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
     return open_env
 
 
-def make_open_policy() -> Callable[..., Any]:
-    """Make an inlinable function frame -> `KernelPolicy`."""
-    return _make_open(POLICY_DTYPES, KernelPolicy, FIRST_POLICY)
+def make_open_policy(first: int = FIRST_POLICY) -> Callable[..., Any]:
+    """Make an inlinable function frame -> `KernelPolicy`; see `make_open`."""
+    return make_open(POLICY_DTYPES, KernelPolicy, first)
 
 
 def _make_write(count: int) -> Any:
@@ -339,14 +339,19 @@ def make_fault_of_step(env: Structure, dtype: type) -> Any:
     return inline(define(source, real=dtype, zero=dtype(0), **names))
 
 
-@functools.cache
 def make_fault_of_rows(env: Structure, dtype: type) -> Any:
-    """Make an inlinable (rows, stride, i) -> 0, or NaN if a float of an observation is not finite.
+    """Make `make_fault_of` for the floats of an observation."""
+    return make_fault_of(env.real_spans, dtype)
 
-    Number k of the observation is rows[k * stride + i].
+
+@functools.cache
+def make_fault_of(spans: tuple[tuple[int, int], ...], dtype: type) -> Any:
+    """Make an inlinable (rows, stride, i) -> 0, or NaN if a float of these spans is not finite.
+
+    Number k is rows[k * stride + i]; spans are the first one of several, and how many.
     """
     lines = ["def fault_of(rows, stride, i):", "    fault = nothing"]
-    for first, count in env.real_spans:
+    for first, count in spans:
         lines += [f"    for k in range({count}):"]
         lines += [f"        fault += real(rows[({first} + k) * stride + i]) * nothing"]
     source = "\n".join([*lines, "    return fault"])
@@ -410,7 +415,7 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
 @functools.cache
 def make_open_sums() -> Callable[..., Any]:
     """Make an inlinable function (frame, number) -> the sums of a block."""
-    open_sums = _make_open({"sums": np.float64}, _identity, FIRST_OUTPUT)
+    open_sums = make_open({"sums": np.float64}, _identity, FIRST_OUTPUT)
 
     @inline
     def open(frame, number):
@@ -575,7 +580,7 @@ def make_open_records(env: Structure, dtype: type) -> Callable[..., Any]:
     stored = np.float32 if env.action_size and not env.choices else np.int64
     kinds: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
     kinds |= {"actions": stored, "rewards": dtype, "totals": dtype}
-    open_records = _make_open(kinds | {"lengths": u32, "flags": np.bool_}, Records, FIRST_OUTPUT)
+    open_records = make_open(kinds | {"lengths": u32, "flags": np.bool_}, Records, FIRST_OUTPUT)
 
     @inline
     def open(frame, number):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.policies import POLICY_DTYPES, KernelPolicy
+from rlcpu.envs.policies import KernelPolicy
 from rlcpu.kernels.compile import define, inline_exact
 from rlcpu.kernels.memory import array_at
 
@@ -78,9 +78,9 @@ _LAYOUT: dict[str, tuple[str, Any]] = {
 NAMES = tuple(_LAYOUT)
 Arrays: Any = collections.namedtuple("Arrays", NAMES)  # type: ignore[misc]
 
-_FIRST_POLICY = HEADER + len(NAMES)
+FIRST_POLICY = HEADER + len(NAMES)
 #: After the arrays come address and size of each of the policy's.
-JOB_SIZE = _FIRST_POLICY + 2 * len(KernelPolicy._fields)
+JOB_SIZE = FIRST_POLICY + 2 * len(KernelPolicy._fields)
 
 
 _PLACES = {name: HEADER + k for k, name in enumerate(NAMES)}
@@ -102,19 +102,7 @@ def make_open(names: Iterable[str], dtype: Any) -> Callable[..., Any]:
     return inline_exact(define(f"def open(job): return Arrays({', '.join(items)})", **space))
 
 
-def make_open_policy() -> Callable[..., Any]:
-    """Make an inlinable function: job -> `KernelPolicy`."""
-    space: dict[str, Any] = {"array_at": array_at, "KernelPolicy": KernelPolicy}
-    items = []
-    for k, dtype in enumerate(POLICY_DTYPES.values()):
-        space[f"like{k}"] = dtype(0)
-        place = _FIRST_POLICY + 2 * k
-        items.append(f"array_at(job[{place}], (job[{place + 1}],), like{k})")
-    source = f"def open_policy(job): return KernelPolicy({', '.join(items)})"
-    return inline_exact(define(source, **space))
-
-
 def write_policy(job: Any, arrays: KernelPolicy) -> None:
     """Write the addresses and sizes of a policy's arrays."""
-    job[_FIRST_POLICY::2] = [array.ctypes.data for array in arrays]
-    job[_FIRST_POLICY + 1 :: 2] = [array.size for array in arrays]
+    job[FIRST_POLICY::2] = [array.ctypes.data for array in arrays]
+    job[FIRST_POLICY + 1 :: 2] = [array.size for array in arrays]

@@ -13,8 +13,9 @@ import numpy as np
 from numba import types
 
 from rlcpu.envs.engine.lane import PENDING
-from rlcpu.envs.engine.rollout import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES
+from rlcpu.envs.engine.rollout import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES, make_open_policy
 from rlcpu.envs.mujoco.job import (
+    FIRST_POLICY,
     FORWARD,
     JOB_SIZE,
     LIMIT,
@@ -27,7 +28,6 @@ from rlcpu.envs.mujoco.job import (
     STEP,
     TASK,
     make_open,
-    make_open_policy,
 )
 from rlcpu.envs.mujoco.library import i64
 from rlcpu.envs.mujoco.physics import ADVANCE, BEGIN, LOOK, STEPS
@@ -134,7 +134,7 @@ def _make_single(dtype: type) -> Any:
 
 def _make_rollout(policy: PolicyCode, dtype: type, action_size: int, observation_size: int) -> Any:
     """Make the run of a rollout; see `make_run`."""
-    open_arrays, open_policy = make_open(NAMES, dtype), make_open_policy()
+    open_arrays, open_policy = make_open(NAMES, dtype), make_open_policy(FIRST_POLICY)
     scratch, choose = make_choose(policy, action_size, observation_size)
     real = dtype
 
