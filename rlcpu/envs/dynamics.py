@@ -38,7 +38,6 @@ from rlcpu.envs.checks.trial import (
     trial_draws,
     try_functions,
 )
-from rlcpu.envs.engine import engines
 from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.envs.engine.groups import LONE, is_lone, num_inputs, returned_layout, written_layout
 from rlcpu.envs.engine.layout import Field, Layout, floats
@@ -399,20 +398,6 @@ class Dynamics:
         except ValueError as error:
             shown = ", ".join(f"{name}={value!r}" for name, value in numbers.items())
             raise ValueError(f"{error} (with {shown})" if shown else str(error)) from error
-
-
-def _find_engine(dynamics: Dynamics) -> Any:
-    """Return the engine of an environment of our own kernels, by its states."""
-    if dynamics.has_arrays:
-        from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
-
-        return ArrayEngine
-    from rlcpu.envs.engine.lanes import LaneEngine  # not with `import rlcpu`
-
-    return LaneEngine
-
-
-engines[Dynamics] = _find_engine
 
 
 def _find(id: str, params: dict[str, Any]) -> Dynamics:

@@ -23,7 +23,7 @@ from rlcpu.envs.arguments import (
     reset_mask,
 )
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine import engine_of
+from rlcpu.envs.engine import engine_of, engines
 from rlcpu.envs.engine.base import Engine, TimeStep
 from rlcpu.envs.engine.carried import check_carried
 from rlcpu.envs.engine.lane import PENDING
@@ -446,3 +446,17 @@ def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
         raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
     cuda: type[Engine] = backends.find(device, "engine").CudaEngine
     return cuda
+
+
+def _find_engine(dynamics: Dynamics) -> Any:
+    """Return the engine of an environment of our own kernels, by its states."""
+    if dynamics.has_arrays:
+        from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
+
+        return ArrayEngine
+    from rlcpu.envs.engine.lanes import LaneEngine  # not with `import rlcpu`
+
+    return LaneEngine
+
+
+engines[Dynamics] = _find_engine
