@@ -251,11 +251,18 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     plain, to_floats = env.state.is_plain, make_floats(env.state, dtype, env.has_whole)
 
     @merge
+    def act(state, action, params, a, b):
+        return user_step(state, action, params, step_draws(a, b))
+
+    @merge
+    def act_alone(state, action, params, a, b):
+        return user_step(state, action, params)
+
+    advance = act if noisy else act_alone
+
+    @merge
     def step(state, action, params, a, b):
-        if noisy:
-            result = user_step(state, action, params, step_draws(a, b))
-        else:
-            result = user_step(state, action, params)
+        result = advance(state, action, params, a, b)
         return to_floats(result[0]), result[1], result[2], result[3] if truncates else False
 
     @inline
