@@ -448,6 +448,26 @@ class Agent:
         parts = {"policy": self.policy, "learner": self.learner, "env": self.env.engine}
         return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
 
+    def _state(self) -> dict[str, Array]:
+        """Return all arrays that a file keeps of the parts, to read or to write."""
+        states = {name: part.state() for name, part in self._parts().items()}
+        return {f"{part}_{name}": array for part in states for name, array in states[part].items()}
+
+    def _restore(self, description: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Make a new agent the one of a file."""
+        state = self._state()
+        checkpoint.check_fit(state, arrays)
+        for name, target in state.items():
+            target[...] = arrays[name]
+        self.learner.write_networks()
+        for name, target in state.items():
+            if name.startswith("policy_"):  # its user may have written to it after the last update
+                target[...] = arrays[name]
+        self.steps = description["steps"]
+        self.returns.extend(map(float, description["returns"]))
+        self.rng.bit_generator.state = description["rng"]
+        self._take_numbers(description)
+
     def _numbers(self) -> dict[str, Any]:
         """Return further numbers of this class for files, as JSON takes them."""
         return {}
@@ -475,8 +495,8 @@ class Agent:
             OSError: it cannot be written.
         """
         self._finish_going_back()
-        arrays = {**checkpoint.state_of(self), **self._more_arrays()}
-        description = json.dumps(checkpoint.describe(self))
+        arrays = {**self._state(), **self._more_arrays()}
+        description = json.dumps(checkpoint.describe(self, self._numbers()))
         parts = {"format": checkpoint.format_of_class(type(self)), "description": description}
         with replacing(path) as file:
             checkpoint.write_parts(
@@ -545,7 +565,7 @@ class Agent:
             environments = checkpoint.make_env(description, config.num_envs, env, num_threads)
             seed = description["seed"]
             agent = cls(environments, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
-            checkpoint.restore(agent, description, arrays)
+            agent._restore(description, arrays)
         except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{name}: does not fit: {error}") from error
         return agent

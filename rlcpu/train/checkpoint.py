@@ -40,7 +40,7 @@ class Snapshot(NamedTuple):
     """Copy of all that a call of `learn` changes of an agent.
 
     Attributes:
-        arrays: by the names of `state_of`; what follows from the learner's may be missing.
+        arrays: by the names of the agent's state; what follows from the learner's may be missing.
         steps: environment steps.
         returns: of the last training episodes.
         num_updates: of the present call of `learn`.
@@ -96,31 +96,12 @@ def write_parts(file: IO[bytes], parts: Mapping[str, Any]) -> None:
         raise
 
 
-def state_of(agent: Any) -> dict[str, Array]:
-    """Return all arrays of an agent that a checkpoint keeps, to read or to write."""
-    parts = {name: part.state() for name, part in agent._parts().items()}
-    return {f"{part}_{name}": array for part in parts for name, array in parts[part].items()}
+def take_snapshot(agent: Any, state: dict[str, Array], arrays: dict[str, Array]) -> Snapshot:
+    """Return an agent and its state as they are now.
 
-
-def restore(agent: Any, description: dict[str, Any], arrays: dict[str, Array]) -> None:
-    """Make a new agent the described one."""
-    state = state_of(agent)
-    check_fit(state, arrays)
-    for name, target in state.items():
-        target[...] = arrays[name]
-    agent._parts()["learner"].write_networks()
-    for name, target in state.items():
-        if name.startswith("policy_"):  # its user may have written to it after the last update
-            target[...] = arrays[name]
-    agent.steps = description["steps"]
-    agent.returns.extend(map(float, description["returns"]))
-    agent.rng.bit_generator.state = description["rng"]
-    agent._take_numbers(description)
-
-
-def take_snapshot(agent: Any, arrays: dict[str, Array]) -> Snapshot:
-    """Return the agent as it is now, in the arrays of the last snapshot: new memory is slow."""
-    for name, array in state_of(agent).items():
+    `arrays` are those of the last snapshot, empty before the first: new memory is slow.
+    """
+    for name, array in state.items():
         if name in _OF_LEARNER:
             continue
         if name in arrays:
@@ -130,10 +111,9 @@ def take_snapshot(agent: Any, arrays: dict[str, Array]) -> Snapshot:
     return Snapshot(arrays, agent.steps, tuple(agent.returns), len(agent.history.updates))
 
 
-def go_back(agent: Any, snapshot: Snapshot) -> None:
-    """Restore the agent from a snapshot. Interrupted, it can be called again."""
+def go_back(agent: Any, state: dict[str, Array], snapshot: Snapshot) -> None:
+    """Restore an agent and its state from a snapshot. Interrupted, it can be called again."""
     agent.learner.discard()
-    state = state_of(agent)
     for name, source in snapshot.arrays.items():
         state[name][...] = source
     if not snapshot.arrays.keys() >= _OF_LEARNER:
@@ -324,8 +304,8 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
     }
 
 
-def describe(agent: Any) -> dict[str, Any]:
-    """Return an agent's description, all that is no array, as JSON takes it."""
+def describe(agent: Any, numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all of an agent that is no array, and the numbers of its class, as JSON takes them."""
     config = agent.config
     functions = [name for name in config.names() if callable(getattr(config, name))]
     plain = config.replace({k: "mlp" if k == "network" else "constant" for k in functions})
@@ -336,5 +316,5 @@ def describe(agent: Any) -> dict[str, Any]:
         "steps": agent.steps,
         "returns": list(agent.returns),
         "rng": agent.rng.bit_generator.state,
-        **agent._numbers(),
+        **numbers,
     }
