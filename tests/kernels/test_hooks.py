@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import importlib
 import inspect
 import operator
 import re
@@ -510,7 +511,8 @@ def check_overload_method_of() -> None:
 
 
 def check_teach_replace() -> None:
-    """`rlcpu.kernels.tuples` has taught it, once for all."""
+    """`rlcpu.kernels.tuples` teaches it as it is loaded, once for all."""
+    importlib.import_module("rlcpu.kernels.tuples")
     assert numba.njit(lambda die: die._replace(eyes=6))(Die(4, 0.5)) == Die(6, 0.5)
 
 
