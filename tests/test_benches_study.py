@@ -94,7 +94,7 @@ def test_a_run_is_that_of_an_agent_with_default_settings(tmp_path, monkeypatch) 
 
 def test_the_study_has_every_environment_and_every_choice() -> None:
     names = (id for id in registered() if not re.search("Medium-v|Hard-v", id))
-    built_in = {id for id in names if getattr(find(id), "engine", None) is None}
+    built_in = {id for id in names if find(id).runs_in_kernels}
     assert set(study.PAIRS) == built_in | {"HalfCheetah-v5"}
     assert all(fitting(id) in study.PAIRS[id] for id in study.PAIRS)
     assert fitting("Own-v0") == "ppo"

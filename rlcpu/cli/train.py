@@ -450,12 +450,19 @@ def print_training(agent: Agent) -> None:
 
 
 def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
-    """Print how many transitions were stored, drawn and lost, and the numbers of each process."""
+    """Print how many transitions were stored, drawn and lost, and the numbers of each process.
+
+    Args:
+        ledger: of the run.
+        actors: numbers by name, as `collector_0_steps_per_second`.
+    """
     restarts = ledger.collector_restarts + ledger.shard_restarts
-    made = f"{ledger.stored:,} transitions stored, {ledger.held:,} held, {ledger.sampled:,} drawn"
-    if ledger.received:
-        made = f"{ledger.received:,} steps made"
-    print(f"processes   {made}, {ledger.lost:,} lost in {restarts} restarts")
+    if ledger.received:  # an agent without replay: it stores nothing
+        counts = f"{ledger.received:,} steps made"
+    else:
+        counts = f"{ledger.stored:,} transitions stored, {ledger.held:,} held"
+        counts += f", {ledger.sampled:,} drawn"
+    print(f"processes   {counts}, {ledger.lost:,} lost in {restarts} restarts")
     for name, number in actors.items():
         kind, index, what = name.split("_", 2)
         print(f"{f'{kind} {index}':<12}{what.replace('_', ' ')} {number:,.0f}")

@@ -69,12 +69,17 @@ class CollectorBase:
 
 
 def start_collectors(
-    cluster: Any, kind: type[CollectorBase], arguments: Iterable[Any]
+    cluster: Any,
+    kind: type[CollectorBase],
+    arguments: Iterable[tuple[tuple[Any, ...], dict[str, Any]]],
 ) -> list[Any]:
-    """Start collectors, one for each (positional, keyword) arguments; see `Cluster`."""
+    """Start a collector of a class for each pair of positional and keyword arguments.
+
+    All of a `Cluster`'s processes start side by side, and are then waited for.
+    """
     collectors = [cluster.start(kind, *positional, **options) for positional, options in arguments]
     for each in collectors:
-        each.revive()
+        each.revive()  # waits until it is made, and refuses one of another version of rlcpu
     pin_all(collectors)
     return collectors
 

@@ -60,7 +60,7 @@ def _read_of_tuple(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
         if not isinstance(index, _INDICES):
             given = types.unliteral(index)
             raise errors.TypingError(f"it reads a tuple by {given}: tuples take whole numbers")
-        return table.dtype(table, index), _pick
+        return types.unliteral(table).dtype(table, index), _pick
     place = index.literal_value
     if not -len(table) <= place < len(table):
         raise errors.TypingError(f"it reads item {place} of a tuple of {len(table)}")

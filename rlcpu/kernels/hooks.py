@@ -252,24 +252,21 @@ def processor(dispatcher: Any) -> tuple[str, ...]:
 
 #: Turns of the longest loop that is unrolled in any case.
 MOST_TURNS = 16
-#: Number of the first metadata that is written as text, after all that a builder numbers.
-_MARKS = 1 << 20
 
 
-class _Mark(NamedTuple):
-    """A reference to metadata that is written as text."""
+def hint_loop(module: Any, branch: Any, hint: str) -> None:
+    """Give LLVM a hint on the loop that a branch closes, such as "llvm.loop.unroll.disable"."""
+    hint_node = module.add_metadata([hint])
+    function = branch.parent.parent.name
+    loop = module.add_metadata([hint_node, f"{function} {branch.parent.name}"])  # one of its own
+    loop.operands = (loop, hint_node)  # LLVM wants the list of a loop's hints to begin with itself
+    branch.set_metadata("llvm.loop", loop)
 
-    number: int
 
-    def get_reference(self) -> str:
-        """Return the reference, as llvmlite asks for it."""
-        return f"!{self.number}"
+def _back_edges(function: Any, headers: frozenset[str]) -> Iterator[Any]:
+    """Yield the back edges of some loops: the branches that lead back to their headers.
 
-
-def _ends(function: Any, headers: frozenset[str]) -> Iterator[Any]:
-    """Yield the branches that lead back to the beginnings of some loops.
-
-    They come from blocks that no path reaches which does not go through the beginning.
+    They come from blocks that the header dominates: every path to such a block goes through it.
     """
     names = {block.name: block for block in function.blocks}
     targets = {
@@ -312,6 +309,9 @@ def _turns(func_ir: Any, loop: Any) -> int | None:
 class _Linked(codegen.JITCodeLibrary):
     """A function as LLVM's code alone: others link it into theirs, and nothing else calls it."""
 
+    #: Headers of the loops that are to be unrolled.
+    loops: frozenset[str] = frozenset()
+
     @property
     def codegen(self) -> Any:
         """Numba asks this for `set_env`, which tells machine code where its constants are."""
@@ -320,32 +320,28 @@ class _Linked(codegen.JITCodeLibrary):
     def set_env(self, name: str, env: Any) -> None:
         """There is no machine code here."""
 
-    #: Blocks that begin a loop which is to be unrolled.
-    loops: frozenset[str] = frozenset()
-
     def add_ir_module(self, module: Any) -> None:
-        """Add code as numba generates it, with marks at the ends of loops that are to be unrolled.
+        """Add code as numba generates it, once `loops` are unrolled.
 
-        Such a mark names itself, which llvmlite's builder cannot write.
+        Their back edges get a hint, by which LLVM unrolls them.
         """
-        ends = [end for function in module.functions for end in _ends(function, self.loops)]
-        marks = [f'!{_MARKS} = !{{!"llvm.loop.unroll.full"}}']
-        for k, end in enumerate(ends, _MARKS + 1):
-            end.metadata["llvm.loop"] = _Mark(k)
-            marks.append(f"!{k} = distinct !{{!{k}, !{_MARKS}}}")
-        if not ends:
+        edges = [edge for each in module.functions for edge in _back_edges(each, self.loops)]
+        for edge in edges:
+            hint_loop(module, edge, "llvm.loop.unroll.full")
+        if not edges:
             super().add_ir_module(module)
             return
-        unrolled = self._unroll(cgutils.normalize_ir_text("\n".join([str(module), *marks])))
+        unrolled = self._unroll(cgutils.normalize_ir_text(str(module)))
         unrolled.name = module.name
         unrolled.verify()
         self.add_llvm_module(unrolled)
 
     def _unroll(self, text: str) -> Any:
-        """Return code whose marked loops are unrolled, as far as LLVM does that at all.
+        """Parse LLVM's code, and unroll the loops with a hint, as far as LLVM does that at all.
 
-        Now, because a mark is lost where a loop becomes one with two ends: the counter of a range
-        lies in memory until the second pass of the first kind.
+        It is done before functions are linked: what simplifies them there may give a loop a second
+        back edge, and drops the hint. SROA (scalar replacement of aggregates) runs twice: only the
+        second time does it bring the counter of numba's ranges from memory into a register.
         """
         code = llvmlite.binding.parse_assembly(text)
         code.data_layout = self._codegen._data_layout
@@ -359,7 +355,7 @@ class _Linked(codegen.JITCodeLibrary):
         for function in code.functions:
             if not function.is_declaration:
                 passes.run(function, builder)
-        if "llvm.loop.unroll.full" in str(code):  # LLVM would print that it could not
+        if "llvm.loop.unroll.full" in str(code):  # hints that are left: LLVM would warn of each
             text = re.sub(r", !llvm\.loop !\d+", "", str(code))
             code = llvmlite.binding.parse_assembly(text)
         return code
@@ -412,31 +408,35 @@ class _Branching(codegen.JITCodeLibrary):
 
 @contextlib.contextmanager
 def linked_callees(dispatcher: Any, branching: bool = False) -> Iterator[None]:
-    """Let numba's own functions, such as `np.zeros`, have no machine code in a block of `with`.
+    """Compile the callees of a function to LLVM's code alone, in a block of `with`.
 
-    Those that the compiled function calls are optimised as a part of it, like functions of
-    `linked_compiler`, and not alone before that. Numba has no option for it.
+    Numba's own functions, such as `np.zeros`, are optimised as a part of the function that calls
+    them, like functions of `linked_compiler`, and not alone before that. Numba has no option for
+    it.
 
     Args:
-        dispatcher: the compiled function.
-        branching: whether it is optimised as code of branches, in the place of loops over lanes.
+        dispatcher: the function that is compiled in the block.
+        branching: whether it branches on data, and is optimised for that, see `_Branching`; else
+            it loops over lanes.
     """
-    makers, own = dispatcher.targetctx.codegen(), dispatcher.py_func.__qualname__
-    make = makers.create_library
+    codegen_of_cpu, compiled = dispatcher.targetctx.codegen(), dispatcher.py_func.__qualname__
+    create_library = codegen_of_cpu.create_library
 
     def create(name: str, **options: Any) -> Any:
         flags = ConfigStack.top_or_none()
-        is_linked = flags and flags.no_cpython_wrapper and name != own
-        if is_linked:
-            return _Linked(makers, name)
-        is_branching = branching and name == own
-        return _Branching(makers, name) if is_branching else make(name, **options)
+        # Numba makes no wrapper for Python of functions that it compiles for others to call.
+        is_callee = flags and flags.no_cpython_wrapper and name != compiled
+        if is_callee:
+            return _Linked(codegen_of_cpu, name)
+        if branching and name == compiled:
+            return _Branching(codegen_of_cpu, name)
+        return create_library(name, **options)
 
-    makers.create_library = create
+    codegen_of_cpu.create_library = create
     try:
         yield
     finally:
-        makers.create_library = make
+        codegen_of_cpu.create_library = create_library
 
 
 class _Counts(NRTContext):
@@ -743,6 +743,8 @@ def teach_replace(make: Callable[..., Any]) -> None:
     """Teach numba `_replace` of named tuples, whose fields are given by keywords.
 
     `overload_method` takes functions with a list of arguments, which differs from class to class.
+    A signature with a name for each field lets numba sort the keywords into one argument a field,
+    `Omitted` where none was given, behind the tuple itself: so they arrive in `lower`.
 
     Args:
         make: (context, builder, tuple type, type of the result, old value, new values by field,
@@ -761,16 +763,19 @@ def teach_replace(make: Callable[..., Any]) -> None:
             if args:
                 raise errors.TypingError("it gives _replace a value without the name of its field")
             pairs = zip(kind.fields, kind.types, strict=True)
-            kept = [self._joined(old, kws.get(name)) for name, old in pairs]
-            made = types.BaseTuple.from_types(kept, kind.instance_class)
-            given = [kws.get(name, types.Omitted(None)) for name in kind.fields]
-            either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            names = [inspect.Parameter(name, either, default=None) for name in kind.fields]
-            result = signature(made, *given, recvr=kind)
-            return result.replace(pysig=inspect.Signature(names))
+            field_types = [self._joined(old, kws.get(name)) for name, old in pairs]
+            result = types.BaseTuple.from_types(field_types, kind.instance_class)
+            arguments = [kws.get(name, types.Omitted(None)) for name in kind.fields]
+            by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            names = [inspect.Parameter(name, by_name, default=None) for name in kind.fields]
+            typed = signature(result, *arguments, recvr=kind)
+            return typed.replace(pysig=inspect.Signature(names))
 
         def _joined(self, old: Any, new: Any) -> Any:
-            """Return the type of a field: as it was, unless a real number replaces a whole one."""
+            """Return the type of a field: as it was, unless a real number replaces a whole one.
+
+            A value of a type that has no common one with the field's is refused by `make`.
+            """
             if new is None:
                 return old
             both = self.context.unify_pairs(old, types.unliteral(new))

@@ -180,7 +180,12 @@ def to_lanes(units, begin, tile, first, lanes, size, row_width):
 
 
 def run_tile(tile):
-    """Make the outputs of a `Tile`."""
+    """Run a network on the first `samples` lanes of a `Tile`, and write their outputs.
+
+    Inputs are transposed to rows, one for each sample, and outputs back. All `lanes` are
+    transposed, whatever `samples` is: rows behind the samples lie in room of later layers, which
+    overwrite it, and outputs of such lanes are read by nobody.
+    """
     job, lanes, samples = job_at(tile.job), tile.lanes, tile.samples
     units = carray(tile.units, (job.units * lanes,))
     network = Packed(
@@ -208,7 +213,8 @@ def run_tile(tile):
     if size > 0:
         for i in range(samples):
             begin = i * tile.stride
-            read_state(network, units, samples, samples + i, memory[begin : begin + size])
+            after = samples + i  # the row behind the one time step
+            read_state(network, units, samples, after, memory[begin : begin + size])
     row = 0
     for k in range(job.num_outputs):
         place = output_place(network, k)

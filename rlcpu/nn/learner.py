@@ -267,7 +267,10 @@ class Learner:
             return
         kind = self._kind()
         is_awaited, self.awaited = self.awaited is not None, None
-        if is_awaited:  # the process goes the other way, until both meet
+        # A second process that compiles ahead begins with the instructions, and this one with the
+        # update, then the instructions from the last on. Each finds in the cache what the other
+        # has made, until they meet; compiled once, the update's address costs nothing below.
+        if is_awaited:
             self._compile_update(kind)
         for table, each in zip(self.layout.tables, self.networks, strict=True):
             table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)

@@ -57,15 +57,18 @@ class LearnerSettings(NamedTuple):
     abreast: int | None = None
 
     @classmethod
-    def of(cls, steps: dict[str, Any]) -> LearnerSettings:
-        """Return the settings of a call, after checks.
+    def of(cls, options: dict[str, Any]) -> LearnerSettings:
+        """Return the settings of a call from its keyword arguments, after checks.
+
+        Learning rates, `stop_above` and `abreast` are checked where the program and the batch are
+        known: see `rates`, `watched` and `sequences_abreast`.
 
         Raises:
             TypeError, ValueError: one of them is missing, unknown, or out of its range.
         """
-        if "learning_rate" not in steps:
+        if "learning_rate" not in options:
             raise TypeError("learning_rate: expected a number")
-        chosen = cls(**steps)
+        chosen = cls(**options)
         for name in ("epochs", "minibatch_size", "target_period", "sequence_length"):
             check_count(name, getattr(chosen, name))
         if chosen.minibatch_size % chosen.sequence_length:
@@ -74,6 +77,11 @@ class LearnerSettings(NamedTuple):
             raise ValueError(f"minibatch_size={chosen.minibatch_size}: {whole}")
         if not 0.0 <= chosen.tau <= 1.0:
             raise ValueError(f"tau={chosen.tau!r}: expected a number from 0 to 1")
+        for name in ("max_gradient_norm", "epsilon"):
+            if not getattr(chosen, name) > 0.0:
+                raise ValueError(f"{name}={getattr(chosen, name)!r}: expected a positive number")
+        if not chosen.weight_decay >= 0.0:
+            raise ValueError(f"weight_decay={chosen.weight_decay!r}: expected 0 or more")
         return chosen
 
     def rates(self, count: int, dtype: type) -> Array:

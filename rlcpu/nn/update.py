@@ -224,7 +224,9 @@ def num_samples(minibatch, frame):
 def make_gradient(kind: Any) -> Callable[..., None]:
     """Make `gradient(turn, part, frame)`: overwrites gradient and sums of a part of a minibatch.
 
-    `kind` is numba's type of a `Chunk`.
+    A `turn` is one minibatch of one update for one worker, and `part` the number of the part. A
+    chunk of samples has a matrix of numbers, a row of it for each value that the traced algorithm
+    computes per sample. `kind` is numba's type of a `Chunk`.
     """
     call = make_numbered_call(kind)
 
@@ -237,6 +239,7 @@ def make_gradient(kind: Any) -> Callable[..., None]:
         begin = first_sample + part * settings.part
         end = min(begin + settings.part, first_sample + samples_of_all)
         program, height = frame.program, frame.program.heights[turn.update]
+        # Of arrays alone, behind the networks' parameters: networks overwrite theirs at first.
         fill(space.gradients[part, frame.layout.parameters :], real(0))
         fill(space.sums[part], 0.0)
         for start in range(begin, end, settings.chunk):

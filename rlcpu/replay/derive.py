@@ -62,21 +62,24 @@ def number_rows(begin, length, num_envs, out):
 
 
 @kernel(fastmath=EXACT)
-def mark_unequal(observation, following, place, aside, slots, rows, num_envs, unequal):
+def mark_unequal(observation, next_observation, place, aside, kept, rows, num_envs, unequal):
     """Mark the rows of a field whose next observation is not the observation that follows.
 
-    `observation` and `following` are uint8, of the steps that are added.
+    The next observation of each environment's newest step so far lies in the slots `kept`, and is
+    compared with the first observation that is added; those of added steps with the observations
+    added after them. The last added ones have no successor yet: who calls marks them. Arrays are
+    uint8, `observation` and `next_observation` those of the steps that are added.
     """
     row_bytes, slot_bytes, offset = place[0], place[1], place[2]
     for env in range(num_envs):
         slot = aside[rows[env]]
         if slot > 0 and not unequal[env]:
             at = (slot - 1) * slot_bytes + offset
-            unequal[env] = _differ(slots, at, observation, env * row_bytes, row_bytes)
+            unequal[env] = _differ(kept, at, observation, env * row_bytes, row_bytes)
     for k in range(num_envs, rows.size - num_envs):
         if not unequal[k]:
             before, at = (k - num_envs) * row_bytes, k * row_bytes
-            unequal[k] = _differ(following, before, observation, at, row_bytes)
+            unequal[k] = _differ(next_observation, before, observation, at, row_bytes)
 
 
 @kernel(fastmath=EXACT)
@@ -240,15 +243,16 @@ class DerivingStorage(Storage):
 
     def _grow(self, missing: int) -> None:
         """Make room for at least so many slots more. Rows have one each, at most."""
-        old = self.free.size - 1  # replaced last: an interrupt in between is begun again from here
+        old = self.free.size - 1
         count = min(max(2 * old, old + missing), self.aside.size)
-        rows, free = self._make_slots(count)
-        rows[: self.kept.size] = self.kept
-        # Those that were free are handed out first.
+        kept, free = self._make_slots(count)  # all free, the new ones first: high numbers are
+        kept[: self.kept.size] = self.kept
+        # Those that were free are handed out first, from the end.
         new, num_free = count - old, int(self.free[0])
         free[0] = new + num_free
         free[1 + new : 1 + new + num_free] = self.free[1 : 1 + num_free]
-        self.kept, self.free = rows, free
+        # `free` last: an interrupt before that leaves its size, and the next call begins again.
+        self.kept, self.free = kept, free
 
     # ------------------------------------------------------------ sampling
 

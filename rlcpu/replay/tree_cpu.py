@@ -3,7 +3,8 @@
 Sixty-four draws walk side by side, so that their cache misses overlap, and every number comes from
 a counter: a result depends neither on the number of threads nor on how a request is split.
 
-Drivers get None for `filled` where leaves are priorities.
+Drivers take `numbers`, the memory of all levels of a tree, `capacity`, its number of leaves, and
+`filled`, see `rlcpu.replay.tree`: None where leaves are priorities.
 """
 
 from __future__ import annotations
@@ -99,22 +100,24 @@ def _write_leaves(numbers, capacity, filled, indices, leaves):
 
 
 def _write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
-    """Write the leaves of the items numbered `begin` to `end`; the last ones of them count.
+    """Write the leaves of the items numbered `begin` to `end` of every environment.
 
-    Numbers go on for ever: number i is at `env * items + i % items` of every environment.
-    `leaves` is (end - begin,), the same for all environments, or (1,), the same for all items.
+    Numbers go on for ever: number i is in slot `i % slots` of its environment, which has
+    `slots = capacity // num_envs` leaves side by side. Where there are more items than slots, the
+    newest are kept. `leaves` is (end - begin,), the same for all environments, or (1,), the same
+    for all items.
     """
-    levels, items = unpack(numbers, capacity, filled), capacity // num_envs
-    count = min(max(end - begin, 0), items)
-    start = (end - count) % items
+    levels, slots = unpack(numbers, capacity, filled), capacity // num_envs
+    count = min(max(end - begin, 0), slots)
+    start = (end - count) % slots
     for env in range(num_envs):
-        base = env * items
+        base = env * slots
         for k in range(count):
             slot = start + k
             leaf = leaves[leaves.size - count + k] if leaves.size > 1 else leaves[0]
-            levels.sums[base + (slot if slot < items else slot - items)] = leaf
-        _propagate_range(levels, base + start, base + min(start + count, items))
-        _propagate_range(levels, base, base + start + count - items)
+            levels.sums[base + (slot if slot < slots else slot - slots)] = leaf
+        _propagate_range(levels, base + start, base + min(start + count, slots))
+        _propagate_range(levels, base, base + start + count - slots)  # those behind the turn
 
 
 #: For kernels, and for Python.

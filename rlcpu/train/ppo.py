@@ -78,7 +78,7 @@ class PPO(Agent):
 
     algorithm = "PPO"
     reported: ClassVar[tuple[str, ...]] = ("policy", "value", "entropy", "kl", "clip_fraction")
-    num_kernels = 35
+    num_kernels = 33
     Config = PPOConfig
     config: PPOConfig
     policy: NetworkPolicy

@@ -135,7 +135,7 @@ def test_imports(path: Path) -> None:
         assert not [name for name in imported if name.startswith(("numba.cuda", "cuda.", "cupy"))]
     of_their_own_modules = (
         "nn/__init__.py",
-        "envs/tasks/popgym/__init__.py",
+        "envs/registry.py",
         "train/precompile.py",
     )
     users_modules = ("cli/arguments.py", "envs/checks/against.py")

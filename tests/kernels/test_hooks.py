@@ -536,7 +536,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_preparing: "item_access call_before named_constant written_field",
     check_fit_operand: "fit_operand",
     check_constant_power: "constant_power",
-    check_linked_compiler: "linked_compiler",
+    check_linked_compiler: "linked_compiler hint_loop",
     check_linked_callees: "linked_callees makes_no_code",
     check_generator_of: "generator_of",
     check_borrowed: "borrowed",

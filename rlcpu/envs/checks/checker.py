@@ -401,6 +401,7 @@ class Trial:
             engine.set_state(layout.memory([case.state for case in cases], dtype))
             actions = np.array([case.action for case in cases], env.action_space.dtype)
             stepped = engine.step(actions)
+            engine.masks(stepped.observations, stepped.terminated | stepped.truncated)
         except Exception as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             self.note("error", f"kernels of {name}: {type(error).__name__}: {' '.join(lines[:4])}")

@@ -77,14 +77,19 @@ class Reached:
         return self._trace
 
     def describe(self) -> Iterator[str]:
-        """Yield the places that never ran, with their source: whole lines in one, then parts."""
+        """Yield the places that never ran, with their source.
+
+        Lines that never ran and follow each other are one place. A line that ran in part has a
+        place for each part that did not, such as a side of a ternary; where no part at all has
+        been seen, Python does not tell of that line's parts, and nothing is said.
+        """
         for code, left in self._left.items():
             path, ran = code.co_filename, self._ran[code]
             if not ran:
                 yield f"{_quote(path, code.co_firstlineno)}, all of it"
                 continue
             span: list[int] = []
-            for line in [*sorted(left), 0]:
+            for line in [*sorted(left), 0]:  # 0 is behind the last line, and ends the last span
                 if line and line not in ran and left[line]:
                     span.append(line)
                     continue
@@ -92,8 +97,8 @@ class Reached:
                     more = f", to line {span[-1]}" if len(span) > 1 else ""
                     yield f"{_quote(path, span[0])}{more}"
                     span = []
-                every = {part for part in self._parts[code].values() if part.lineno == line}
-                if line in ran and left[line] != every:
+                all_parts = {part for part in self._parts[code].values() if part.lineno == line}
+                if line in ran and left[line] != all_parts:
                     for text in _texts(path, left[line]):
                         yield f"`{text}` in {_quote(path, line)}"
 

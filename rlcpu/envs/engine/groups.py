@@ -3,7 +3,8 @@
 A group of parts is one row of memory, in which each part has its own dtype, as a structured dtype
 of NumPy has its fields: a float is a float32, a choice an int32, a board four words of 32 cells,
 and an array is of the dtype of its space. So rollouts keep one row for an observation, whatever it
-consists of, and `rlcpu.envs.engine.observations.View` cuts it into parts.
+consists of, and `rlcpu.envs.engine.observations.ObservationView` cuts it into parts. Only an
+`observe` that writes into `out` finds floats there in the dtype of the simulation.
 """
 
 from __future__ import annotations

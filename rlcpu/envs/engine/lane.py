@@ -353,18 +353,26 @@ def reasons_of_policies(env: Structure) -> tuple[str, ...]:
 
 
 def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
-    """Raise what a trial raises for None, if a compiled function returns it in some branch."""
-    params: Any = env.params_type(*(0.0 if option is None else option for option in env.options))
-    fields: dict[str, Any] = {"has_arrays": env.state.is_record, **env._asdict()}
-    fields |= {"id": ids.get(env), "params": params, "varied": ()}
+    """Raise TypeError if a function of the user may return None in some branch: numba allows it.
+
+    The message is the one of `check_result`, which wants a `Dynamics`.
+    """
+    stand_in = _dynamics_like(env)
     for name, function in functions.items():
         if env.state.is_record and (name == "reset" or (name == "observe" and env.is_written)):
             continue  # they write
         for result in results_with_none(function):
             try:
-                check_result(SimpleNamespace(**fields), name, result)
+                check_result(stand_in, name, result)
             except (TypeError, ValueError) as error:
                 raise TypeError(f"{error} in a branch") from None
+
+
+def _dynamics_like(env: Structure) -> SimpleNamespace:
+    """Return what checks of results read of a `Dynamics`; numbers of later calls are 0.0 here."""
+    params: Any = env.params_type(*(0.0 if option is None else option for option in env.options))
+    fields = {"has_arrays": env.state.is_record, **env._asdict()}
+    return SimpleNamespace(**{**fields, "id": ids.get(env), "params": params, "varied": ()})
 
 
 class LaneStep(NamedTuple):

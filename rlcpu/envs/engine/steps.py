@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import from_dtype, prange, types
+from numba import from_dtype, njit, prange, types
 
 from rlcpu.envs.engine.lane import (
     ELAPSED,
@@ -21,7 +21,7 @@ from rlcpu.envs.engine.lane import (
     make_turn,
 )
 from rlcpu.kernels.calls import View, kind_of, make_call
-from rlcpu.kernels.compile import EXACT, apart, compact, inline, kernel, outline
+from rlcpu.kernels.compile import EXACT, FAST, INLINE, apart, compact, inline, kernel, outline
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN
@@ -189,9 +189,31 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
     finals_at = observations_at + 4 * LANES * size
     flags_at = finals_at + (4 * LANES * size if same_step else 0)
 
+    @njit(fastmath=EXACT if exact else FAST, **{**INLINE, "forceinline": False})
+    def step_lanes(state, words, action_rows, numbers, clock, stride, begin, count, outputs):
+        """Step the lanes of a block, and write their outputs from `begin` on in rows of `stride`.
+
+        It is a function of its own: where its pointers may be a last block's or those of all
+        environments, LLVM finds no vectors.
+        """
+        apart()
+        observations, rewards, terminated, truncated, finals = outputs
+        params, counter, limit = unpack(numbers), clock[0], clock[1]
+        # libm does not vectorise: the exact mode steps only the lanes that are in use.
+        for i in range(count if exact else LANES):
+            bits = draw_words(words, i, counter)
+            action = get_action(action_rows, LANES, i)
+            end_of = turn(state, words, i, action, bits, params, limit)
+            if same_step:
+                set_final(finals, stride, begin + i, observe(end_of.reached, end_of.params))
+            shown = observe(end_of.next_state, end_of.next_params)
+            set_observation(observations, stride, begin + i, shown)
+            set_reward(rewards, begin + i, end_of.reward)
+            set_terminated(terminated, begin + i, end_of.terminated)
+            set_truncated(truncated, begin + i, end_of.truncated)
+
     @env_kernel(env, dtype, by_address=True)
     def step(job):
-        params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
         stride, observations, rewards = job.num_envs, job.observations, job.rewards
         terminated, truncated, finals = job.terminated, job.truncated, job.finals
         end, rest = job.begin + job.count, job.count % LANES
@@ -216,18 +238,10 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
             for i in range(count):
                 for k in range(width):
                     poke(action_rows, k * LANES + i, peek(actions, i * width + k))
-            # libm does not vectorise: the exact mode steps only the lanes that are in use.
-            for i in range(count if exact else LANES):
-                bits = draw_words(words, i, counter)
-                action = get_action(action_rows, LANES, i)
-                end_of = turn(state, words, i, action, bits, params, limit)
-                if same_step:
-                    set_final(finals, stride, begin + i, observe(end_of.reached, end_of.params))
-                shown = observe(end_of.next_state, end_of.next_params)
-                set_observation(observations, stride, begin + i, shown)
-                set_reward(rewards, begin + i, end_of.reward)
-                set_terminated(terminated, begin + i, end_of.terminated)
-                set_truncated(truncated, begin + i, end_of.truncated)
+            outputs = observations, rewards, terminated, truncated, finals
+            step_lanes(
+                state, words, action_rows, job.numbers, job.clock, stride, begin, count, outputs
+            )
         if rest > 0:
             n = job.num_envs
             copy_rows(rewards, job.rewards, 1, rest, n)

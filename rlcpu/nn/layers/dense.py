@@ -187,7 +187,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
         width_in, width_out, is_turned = step.width_in, step.width_out, step.turned != 0
         total = Matrix(address(gradients_of(step, work)), 0, step.columns, 1)
         places, room = places_of(step, work)
-        if room > 0 and places[0] >= 0:
+        if room > 0 and places[0] >= 0:  # forward has found few numbers that are not 0
             if work.mode & OVERWRITTEN:
                 fill(gradients_of(step, work)[: step.rows * step.columns], zero)
             for i in range(work.samples):
@@ -228,20 +228,22 @@ def make_backward(dtype: type) -> Callable[..., None]:
         chunk, and left out (`wants_parameters`) where nothing but the inputs is asked for.
         """
         slopes, gradients = output_slopes(step, work), gradients_of(step, work)
+        is_first, has_copy = step.inputs == 0, step.copies >= 0
         # A row of zeros behind all others, which products start from.
         zeros = work.slopes[work.slopes.size - max(step.width_in, step.width_out) :]
         fill(zeros, zero)
         start, count = Matrix(address(zeros), 0, 0, 1), step.rows * step.columns
         if wants_parameters(work):
-            # Of a first layer behind boards, whoever calls adds up the rows of the weights.
-            is_summed = work.is_summed and step.inputs == 0
+            # The inputs of a first layer may be lists of ones: `sum_ones` reads them, and who calls
+            # adds the weights' gradients. They begin at zero, as those of the biases do.
+            is_summed = work.is_summed and is_first
             if work.mode & OVERWRITTEN:
                 fill(gradients[0 if is_summed else count :], zero)
             add_rows(gradients[count:], slopes)
             if not is_summed:
                 add_products(step, work, slopes, start)
         if wants_inputs(step, work):
-            if step.copies < 0:
+            if not has_copy:
                 weights = parameters_of(step, work)[:count]
                 inputs = input_slopes(step, work)
                 to_network_inputs(inputs, step.width_in, weights, slopes, step.columns)

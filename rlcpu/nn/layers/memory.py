@@ -110,8 +110,8 @@ def stop(slopes, starts, first, width, zero):
 def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callable[..., Any]:
     """Return a function: dtype -> `forward(step, work)`, see `Kind`.
 
-    `step_of(dtype)` makes `advance(step, work, t, memory, after, size)`: it computes one time step,
-    from the rows `memory` of the state to `after`, and writes the outputs.
+    `step_of(dtype)` makes `advance(step, work, t, memory, after, width)`: it computes one time step
+    of `width` sequences, from the rows `memory` of the state to `after`, and writes the outputs.
     """
 
     @functools.cache
@@ -121,13 +121,13 @@ def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callabl
         @outline
         def forward(step, work):
             compact()
-            fill(outputs_of(step, work), zero)
+            fill(outputs_of(step, work), zero)  # the padding behind the units stays so
             states, width = saved_of(step, work), width_of(work)
-            size = width * step.option
+            size = width * step.option  # of a time step: a sequence's state has `option` numbers
             for t in range(work.steps):
-                memory = states[t * size : (t + 1) * size]
-                forget(memory, work.starts, t * width, width, zero)
-                advance(step, work, t, memory, states[(t + 1) * size : (t + 2) * size], width)
+                memory = at_step(states, t, size)
+                forget(memory, work.starts, t * width, width, zero)  # in the saved state, too
+                advance(step, work, t, memory, at_step(states, t + 1, size), width)
 
         return forward
 

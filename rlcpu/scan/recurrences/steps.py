@@ -173,22 +173,28 @@ def rows_of(fields: tuple[str, ...]) -> Step:
 
 
 def make_read_after(rule: Rule) -> Any:
-    """Return a function: what a rule sees of the next step, whose rows are so far apart."""
+    """Make `read_after(memory, lane, row_stride)`: loads the fields `rule.sees` of the next step.
+
+    They lie in rows of lanes, in the order of `rule.sees`: `memory` points to the first row,
+    `row_stride` numbers lie between rows, and `lane` is the position of the lanes in each. Other
+    fields are placeholders, 0 or a number of the first row: no rule uses them, and LLVM drops
+    the loads.
+    """
     row = rows_of(rule.sees)
 
     @inline_exact
-    def read_after(memory, by, distance):
-        """Load the fields of the step after this one that the rule reads."""
+    def read_after(memory, lane, row_stride):
+        """Load the fields of the step after this one in time that the rule reads."""
         return Step(
             reward=0,
-            value=load(memory, by + row.value * distance, 1),
+            value=load(memory, lane + row.value * row_stride, 1),
             terminated=0,
             truncated=0,
             final_value=0,
             gamma=0,
-            lambda_=load(memory, by + row.lambda_ * distance, 1),
-            ratio=load(memory, by + row.ratio * distance, 1),
-            action_value=load(memory, by + row.action_value * distance, 1),
+            lambda_=load(memory, lane + row.lambda_ * row_stride, 1),
+            ratio=load(memory, lane + row.ratio * row_stride, 1),
+            action_value=load(memory, lane + row.action_value * row_stride, 1),
         )
 
     return read_after
