@@ -113,7 +113,6 @@ def take_snapshot(agent: Any, state: dict[str, Array], arrays: dict[str, Array])
 
 def go_back(agent: Any, state: dict[str, Array], snapshot: Snapshot) -> None:
     """Restore an agent and its state from a snapshot. Interrupted, it can be called again."""
-    agent.learner.discard()
     for name, source in snapshot.arrays.items():
         state[name][...] = source
     if not snapshot.arrays.keys() >= _OF_LEARNER:

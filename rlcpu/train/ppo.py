@@ -224,6 +224,7 @@ class PPO(Agent):
         for a second Ctrl-C may have come meanwhile.
         """
         if self._before is not None:
+            self.learner.discard()
             checkpoint.go_back(self, self._state(), self._before)
             self._before = None
 

@@ -24,6 +24,7 @@ import rlcpu
 from rlcpu.train import DQN, PPO, SAC, Progress, checkpoint, files
 from rlcpu.train.interrupts import WholeRounds
 from tests.train import test_off_policy as off_policy
+from tests.train.states import state_of
 from tests.train.test_agents import AGENTS
 
 SMALL = {
@@ -39,8 +40,8 @@ def make_agent() -> PPO:
 
 
 def everything(agent: PPO) -> dict[str, Any]:
-    described = checkpoint.describe(agent)
-    arrays = {name: array.tolist() for name, array in checkpoint.state_of(agent).items()}
+    described = checkpoint.describe(agent, {})
+    arrays = {name: array.tolist() for name, array in state_of(agent).items()}
     return {**described, **arrays}
 
 

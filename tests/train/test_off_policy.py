@@ -17,8 +17,8 @@ from rlcpu import replay
 from rlcpu.cli import main
 from rlcpu.train import DDPG, DQN, PPO, SAC, TD3
 from rlcpu.train.buffers import example_of
-from rlcpu.train.checkpoint import state_of
 from rlcpu.train.evaluate import EndlessEpisodeError
+from tests.train.states import state_of
 
 #: One size for all tests: the same kernels.
 SMALL: dict[str, Any] = {

@@ -13,9 +13,9 @@ import pytest
 
 import rlcpu
 from rlcpu.train import DDPG, DQN, SAC, TD3
-from rlcpu.train.checkpoint import state_of
 from rlcpu.train.rounds import LEAST_CALLS
 from tests.envs.masked import COUNTER
+from tests.train.states import state_of
 from tests.train.test_off_policy import SMALL
 
 ONE: dict[str, Any] = {
