@@ -251,7 +251,7 @@ def _relu(x: Any) -> Any:
 def _make_dot(count: int) -> Callable[..., Any]:
     """Make a function (x0, ..., w, row) -> the sum of x[k] * w[row + k].
 
-    It has up to four running sums.
+    It has up to four running sums: one alone would wait for each addition before the next.
     """
     sums = min(4, count)
     lines = [f"s{k % 4} {'=' if k < sums else '+='} x{k} * w[row + c{k}]" for k in range(count)] + [

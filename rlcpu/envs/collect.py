@@ -136,9 +136,9 @@ _MOST_NUMBERS = 2**24
 def play_episodes(
     env: VectorEnv, policy: Policy, num_episodes: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
-    """Play whole episodes, whose environments were decided before: number k is of k % N.
+    """Play whole episodes; episode k is played in environment k % N, which is decided before.
 
-    Whichever end first would be the short ones.
+    To take the episodes that end first would prefer short ones.
 
     Args:
         env: just reset.

@@ -123,7 +123,7 @@ class KernelPolicy(NamedTuple):
 
 
 def carrier_of(policy: Any) -> int:
-    """Return the mark by which environments know the policy that remembers them; 0 for none."""
+    """Return the number by which environments know whose memory they carry; 0 for none."""
     mark: int = getattr(policy, "mark", 0)
     return mark
 
@@ -165,8 +165,8 @@ def check_policy(policy: Any) -> None:
 def version_of(policy: Any) -> Any:
     """Return the version of a policy; None where it tells nothing of `code` and `arrays`.
 
-    A class that has one of these of its own and inherits its version may return what that does not
-    tell of.
+    A class that defines `code` or `arrays` anew and inherits `version` has none: the inherited one
+    does not count the changes of what it returns.
     """
     for kind in type(policy).__mro__:
         if "version" in vars(kind):
@@ -187,7 +187,8 @@ def uniform_discrete(
 def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
     """Make a scalar policy that draws one of the allowed ones of `size` actions.
 
-    It takes the last one that has at most `uniform * count` allowed ones before it.
+    It takes the last one that has at most `uniform * count` allowed ones before it, and action 0
+    where none is allowed. `loops` makes loops over actions in the place of an expression for each.
     """
     if loops:
         return _loop_uniform_allowed(size)

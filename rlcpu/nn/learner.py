@@ -39,11 +39,11 @@ from rlcpu.nn.update import (
 from rlcpu.nn.workers import LINE, Helpers
 
 Array = npt.NDArray[Any]
-#: Products of parameters and samples from which a second thread pays: of a minibatch, for what
-#: threads wait for each other, and of a call, for its start.
-LEAST, SHARED = 1_000_000, 4_000_000
+#: Parameters times samples of a minibatch from which a second thread pays, for what threads wait
+#: for each other, and of a call, for the start of threads.
+LEAST_OF_MINIBATCH, LEAST_OF_CALL = 1_000_000, 4_000_000
 #: Updates that one thread makes alone after another process has kept it waiting for its helpers.
-ALONE = 8
+UPDATES_ALONE = 8
 
 
 class Update(NamedTuple):
@@ -368,7 +368,7 @@ class Learner:
         finally:
             self.counters[0] += int(space.report[0, self.num_sums + STEPS])
             self.counters[1] += values.epochs
-        self._alone = ALONE if space.done[2] else max(0, self._alone - 1)
+        self._alone = UPDATES_ALONE if space.done[2] else max(0, self._alone - 1)
         return self.finish(write)
 
     def _settings_of(self, chosen: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
@@ -396,7 +396,7 @@ class Learner:
         """Return how many threads are worth their start, and the waiting in each step."""
         work = values.minibatch * self.learnt.parameters.size
         steps = values.epochs * -(-count // values.minibatch)
-        if work < LEAST or work * steps < SHARED:
+        if work < LEAST_OF_MINIBATCH or work * steps < LEAST_OF_CALL:
             return 1
         return min(self.num_workers, -(-values.minibatch // values.part))
 

@@ -119,11 +119,11 @@ class NetworkPlan:
     def packed_views(self, packed: Array) -> list[Array]:
         """Return each array of parameters as a view of packed ones."""
         views = []
-        for _, parameters, _, begin in self.arrays:
-            shape = parameters.packed
-            view = packed[begin : begin + math.prod(shape)].reshape(shape)
-            view = view.T if parameters.turned else view
-            views.append(view[tuple(slice(size) for size in parameters.shape)])
+        for array in self.arrays:
+            shape = array.parameters.packed
+            view = packed[array.packed : array.packed + math.prod(shape)].reshape(shape)
+            view = view.T if array.parameters.turned else view
+            views.append(view[tuple(slice(size) for size in array.parameters.shape)])
         return views
 
     def copied_views(self, packed: Array, copies: Array) -> list[tuple[Array, Array]]:

@@ -108,7 +108,10 @@ def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> 
 
 
 def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
-    """Make `act_epsilon_greedy` with loops over actions, with masks or without."""
+    """Make `act_epsilon_greedy` with loops over actions, with masks or without.
+
+    `params[0]` is epsilon, the probability of an action drawn from all that are allowed.
+    """
     i32, count = np.int32, float(size)
     largest, draw = loop_largest(size, masked), uniform_allowed(size, loops=True)
 

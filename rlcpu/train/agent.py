@@ -229,7 +229,7 @@ class Agent:
         }
         check_learning(callback, target_return, num_collectors, **of_collectors)
         bounds = check_schedule(schedule, self.steps, total_steps)
-        self._finish_going_back()
+        self._undo_interrupted_update()
         self._read_policy()
         opened: Any = contextlib.nullcontext()
         if num_collectors is not None:
@@ -294,10 +294,10 @@ class Agent:
 
     def _give_up(self, history: History) -> None:
         """Leave an agent that can go on, after an exception in `learn`."""
-        self._finish_going_back()
+        self._undo_interrupted_update()
 
-    def _finish_going_back(self) -> None:
-        """Undo what was interrupted, where an agent does so."""
+    def _undo_interrupted_update(self) -> None:
+        """Undo an update that was interrupted, where an agent does so."""
 
     def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
         """Call `rlcpu.collect`; collectors in other processes take its place."""
@@ -318,7 +318,7 @@ class Agent:
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
     ) -> npt.NDArray[np.float64]:
         """Return the returns (num_episodes,) of new episodes; see `rlcpu.train.evaluate`."""
-        self._finish_going_back()
+        self._undo_interrupted_update()
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
     def predict(
@@ -377,7 +377,7 @@ class Agent:
         Masks (n, num_actions) are those of `check_masks`, memory the state and starts of an agent
         that has one, whose state afterwards is returned too.
         """
-        self._finish_going_back()
+        self._undo_interrupted_update()
         rng = None if greedy else self.rng
         if memory is None:
             return self._choose(self.policy.outputs(observations), rng, masks)
@@ -494,7 +494,7 @@ class Agent:
         Raises:
             OSError: it cannot be written.
         """
-        self._finish_going_back()
+        self._undo_interrupted_update()
         arrays = {**self._state(), **self._more_arrays()}
         description = json.dumps(checkpoint.describe(self, self._numbers()))
         parts = {"format": checkpoint.format_of_class(type(self)), "description": description}

@@ -217,7 +217,7 @@ class PPO(Agent):
         self._note(history, call)
         self._before = None
 
-    def _finish_going_back(self) -> None:
+    def _undo_interrupted_update(self) -> None:
         """Undo an update that did not come to its end.
 
         It is called where learning ends with an exception, and again by what uses the agent next,

@@ -60,8 +60,9 @@ KEY_LOW, KEY_HIGH, ELAPSED = range(3)
 NUM_WORDS = 3
 
 
-#: A block's rows of real numbers are the state, the return of the running episode, and the
-#: parameters that vary from environment to environment.
+# A block's rows of real numbers are the state, the return of the running episode, and the
+# parameters that vary from environment to environment.
+
 #: Value of ELAPSED that marks an episode as finished and not reset yet. One more step makes it 0.
 PENDING = 0xFFFFFFFF
 

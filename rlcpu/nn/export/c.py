@@ -329,7 +329,7 @@ def as_c(program: ExportedPolicy, name: str) -> bytes:
         remembers=_REMEMBERS.format(size=memory) if memory else "",
         then_masks=_describe_lines(program),
         arrays="".join(_arrays(program)),
-        functions="\n".join(FUNCTIONS[each] for each in sorted(used)) + _functions_of_head(program),
+        functions="\n".join(FUNCTIONS[each] for each in sorted(used)) + _largest_function(program),
         storage="static " if sum(sizes) > ON_STACK else "",
         values=", ".join(between),
         inputs=_inputs(program),
@@ -418,7 +418,7 @@ def _calls(statement: Statement, number: int, sizes: list[int]) -> list[str]:
     return [f"{name}({', '.join([*arguments, out, str(size)])});"]
 
 
-def _functions_of_head(program: ExportedPolicy) -> str:
+def _largest_function(program: ExportedPolicy) -> str:
     """Return the function that looks for the largest output, if there are choices."""
     if not program.head.choices:
         return ""
