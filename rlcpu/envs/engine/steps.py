@@ -190,60 +190,58 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
     flags_at = finals_at + (4 * LANES * size if same_step else 0)
 
     @njit(fastmath=EXACT if exact else FAST, **{**INLINE, "forceinline": False})
-    def step_lanes(state, words, action_rows, numbers, clock, stride, begin, count, outputs):
-        """Step the lanes of a block, and write their outputs from `begin` on in rows of `stride`.
+    def step_blocks(job, first, count, action_rows, stride, begin, outputs):
+        """Step `count` environments from `first` on, the first one of a block.
 
-        It is a function of its own: where its pointers may be a last block's or those of all
-        environments, LLVM finds no vectors.
+        It writes outputs from `begin` on in rows of `stride`. It is a function of its own: where
+        its pointers may be a last block's or those of all environments, LLVM finds no vectors.
         """
         apart()
         observations, rewards, terminated, truncated, finals = outputs
-        params, counter, limit = unpack(numbers), clock[0], clock[1]
-        # libm does not vectorise: the exact mode steps only the lanes that are in use.
-        for i in range(count if exact else LANES):
-            bits = draw_words(words, i, counter)
-            action = get_action(action_rows, LANES, i)
-            end_of = turn(state, words, i, action, bits, params, limit)
-            if same_step:
-                set_final(finals, stride, begin + i, observe(end_of.reached, end_of.params))
-            shown = observe(end_of.next_state, end_of.next_params)
-            set_observation(observations, stride, begin + i, shown)
-            set_reward(rewards, begin + i, end_of.reward)
-            set_terminated(terminated, begin + i, end_of.terminated)
-            set_truncated(truncated, begin + i, end_of.truncated)
+        params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
+        for block in range((count + LANES - 1) // LANES):
+            state = shifted(job.state, (first // LANES + block) * rows)
+            words = shifted(job.words, (first // LANES + block) * NUM_WORDS * LANES)
+            actions = shifted(job.actions, (first + block * LANES) * width)
+            lanes, place = min(LANES, count - block * LANES), begin + block * LANES
+            if lanes < LANES:  # lanes that nobody sees take an action, too
+                for i in range(width * LANES):
+                    poke(action_rows, i, like_action)
+            # Narrow numbers in rows: an int64 in the loop over lanes would halve its vectors.
+            for i in range(lanes):
+                for k in range(width):
+                    poke(action_rows, k * LANES + i, peek(actions, i * width + k))
+            # libm does not vectorise: the exact mode steps only the lanes that are in use.
+            for i in range(lanes if exact else LANES):
+                bits = draw_words(words, i, counter)
+                action = get_action(action_rows, LANES, i)
+                end = turn(state, words, i, action, bits, params, limit)
+                if same_step:
+                    set_final(finals, stride, place + i, observe(end.reached, end.params))
+                shown = observe(end.next_state, end.next_params)
+                set_observation(observations, stride, place + i, shown)
+                set_reward(rewards, place + i, end.reward)
+                set_terminated(terminated, place + i, end.terminated)
+                set_truncated(truncated, place + i, end.truncated)
 
     @env_kernel(env, dtype, by_address=True)
     def step(job):
-        stride, observations, rewards = job.num_envs, job.observations, job.rewards
-        terminated, truncated, finals = job.terminated, job.truncated, job.finals
-        end, rest = job.begin + job.count, job.count % LANES
+        n, begin, rest = job.num_envs, job.begin, job.count % LANES
+        full = job.count - rest
         memory = np.empty(flags_at + 2 * LANES if rest > 0 else rewards_at, np.uint8)
         place = memory.ctypes.data
         action_rows = pointer_to(place, like_action)
-        for first in range(job.begin, end, LANES):
-            state = shifted(job.state, first // LANES * rows)
-            words = shifted(job.words, first // LANES * NUM_WORDS * LANES)
-            actions, begin = shifted(job.actions, first * width), first
-            count = min(LANES, end - first)
-            if count < LANES:
-                stride, begin = LANES, 0
-                rewards = pointer_to(place + rewards_at, like_real)
-                observations = pointer_to(place + observations_at, like_single)
-                finals = pointer_to(place + finals_at, like_single)
-                terminated = pointer_to(place + flags_at, False)
-                truncated = shifted(terminated, LANES)
-                for i in range(width * LANES):  # lanes that nobody sees take an action, too
-                    poke(action_rows, i, like_action)
-            # Narrow numbers in rows: an int64 in the loop over lanes would halve its vectors.
-            for i in range(count):
-                for k in range(width):
-                    poke(action_rows, k * LANES + i, peek(actions, i * width + k))
-            outputs = observations, rewards, terminated, truncated, finals
-            step_lanes(
-                state, words, action_rows, job.numbers, job.clock, stride, begin, count, outputs
-            )
+        if full > 0:
+            outputs = job.observations, job.rewards, job.terminated, job.truncated, job.finals
+            step_blocks(job, begin, full, action_rows, n, begin, outputs)
         if rest > 0:
-            n = job.num_envs
+            observations = pointer_to(place + observations_at, like_single)
+            rewards = pointer_to(place + rewards_at, like_real)
+            terminated = pointer_to(place + flags_at, False)
+            truncated = shifted(terminated, LANES)
+            finals = pointer_to(place + finals_at, like_single)
+            rows_of_lanes = observations, rewards, terminated, truncated, finals
+            step_blocks(job, begin + full, rest, action_rows, LANES, 0, rows_of_lanes)
             copy_rows(rewards, job.rewards, 1, rest, n)
             copy_rows(terminated, job.terminated, 1, rest, n)
             copy_rows(truncated, job.truncated, 1, rest, n)
