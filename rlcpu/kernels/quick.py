@@ -2,7 +2,7 @@
 
 A kernel is made of dozens of small functions, and eight tenths of the time in which one compiles
 pass in numba's Python, before LLVM sees it. In a block of `quickly` some of that is left out, or
-done once: first kernels compile in three quarters of the time, to the same machine code. What is
+done once: first kernels compile in four fifths of the time, to the same machine code. What is
 replaced belongs to numba, and is back in its place at the end of the block. In a release of numba
 that nobody has read for it nothing is replaced. `tests/kernels/test_quick.py` has a test for each.
 """
