@@ -104,7 +104,7 @@ def restarts(cluster: Any, count: int) -> Iterator[tuple[float, float]]:
         shard = cluster.start(ReplayShard, PrioritizedReplayBuffer, options, folder=folder)
         replay = ShardedReplay([shard], TransitionStructure(EXAMPLE), prefetch=0)
         replay.add({"x": np.zeros((CAPACITY, ITEM_BYTES // 4), np.float32)})
-        replay.settle(wait=True)
+        replay.take_answers(wait=True)
         replay.save()
         for _ in range(count):
             replay.sample(256)

@@ -336,9 +336,9 @@ def learning(dynamics: Dynamics, algorithm: str) -> Learning:
         config: Any = default_config(dynamics)
         is_tuned = entry_of(id, {**DEFAULTS, **MUJOCO_HORIZONS}) is not None
     else:
-        own = entry_of(id, agent.defaults)
+        tuned_config = entry_of(id, agent.defaults)
         general = for_space(agent.Config(), dynamics.observation_space)
-        config, is_tuned = own or general, own is not None
+        config, is_tuned = tuned_config or general, tuned_config is not None
     usual = USUAL_STEPS if algorithm in ("ppo", "pqn") else REPLAY_STEPS
     steps = steps_of(id, algorithm, usual)
     return Learning(algorithm, steps, config, fitting(id) == algorithm, is_tuned)

@@ -86,7 +86,7 @@ def _replay(num_shards: int, capacity: int = CAPACITY) -> Any:
     replay = ShardedReplay(shards, TransitionStructure(example))
     for _ in range(8):
         replay.add(_zeros(capacity // 8))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     return replay
 
 
@@ -109,11 +109,11 @@ def our_blocks() -> Job:
         waiting.append(collector.call("collect", numbers, NUM_STEPS))
         replay.add(block, collector.result(made).size)
         while replay.ledger.on_the_way > 4 * NUM_ENVS * NUM_STEPS:
-            replay.settle()
+            replay.take_answers()
 
     store()
-    replay.settle(wait=True)
-    return Job(store, work=NUM_ENVS * NUM_STEPS, finish=lambda: replay.settle(wait=True))
+    replay.take_answers(wait=True)
+    return Job(store, work=NUM_ENVS * NUM_STEPS, finish=lambda: replay.take_answers(wait=True))
 
 
 def local_blocks() -> Job:
@@ -139,7 +139,7 @@ def our_adds(capacity: int = CAPACITY) -> Job:
     def add() -> None:
         replay.add(block)
 
-    return Job(add, work=EPISODE, finish=lambda: replay.settle(wait=True))
+    return Job(add, work=EPISODE, finish=lambda: replay.take_answers(wait=True))
 
 
 def rllib_adds() -> Job:

@@ -64,8 +64,8 @@ def train(args: argparse.Namespace) -> int:
     shown = not args.no_progress and is_watched()
     print_run(agent, args, target)
     results = Results(args, agent, target)
-    with tensorboard(args.tensorboard) as told, terminating():
-        options = {**told, **processes_of(args, agent)}
+    with tensorboard(args.tensorboard) as logging, terminating():
+        options = {**logging, **processes_of(args, agent)}
         if args.schedule is not None:
             options["schedule"] = args.schedule
         try:

@@ -225,7 +225,7 @@ class Session:
         ):
             if ledger.on_the_way > self._most_on_the_way:
                 ledger.waits += 1
-                self.replay.settle()
+                self.replay.take_answers()
                 return
             self._publish()
             collector = self._idle.pop(0)
@@ -243,7 +243,9 @@ class Session:
             if agent.steps >= agent.config.learning_starts:
                 agent.explore()
             put, numbers = self.cluster.put, agent.policy.state()
-            self._numbers = wait_for_room(lambda: put(numbers), self.ledger, self.replay.settle)
+            self._numbers = wait_for_room(
+                lambda: put(numbers), self.ledger, self.replay.take_answers
+            )
             self._published = agent.num_updates
 
     def _gather(self, history: History, timeout: float) -> None:
@@ -274,7 +276,7 @@ class Session:
             if made.size:
                 self.replay.add(request.block, made.size, request.priorities)
             self.agent.count(size, made.returns, history)
-        self.replay.settle()
+        self.replay.take_answers()
         lost = self.ledger.lost_on_the_way
         self.limiter.insert(self._known_lost - lost)
         self._known_lost = lost
@@ -299,7 +301,7 @@ class Session:
             return request, collector.result(request.made)
         except StoreFullError:
             self.ledger.waits += 1
-        answer: tuple[Request, Made] = wait_for_room(again, self.ledger, self.replay.settle)
+        answer: tuple[Request, Made] = wait_for_room(again, self.ledger, self.replay.take_answers)
         return answer
 
     def _count_death(self, collector: int, size: int) -> None:
@@ -322,6 +324,6 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                self.replay.settle(wait=True)
+                self.replay.take_answers(wait=True)
         finally:
             self.close()

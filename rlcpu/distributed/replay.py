@@ -212,10 +212,10 @@ class ShardedReplay:
     def _let_go(self) -> None:
         """Forget blocks that are stored by now; dead shards are left to their callers."""
         for shard in range(len(self._shards)):
-            self._settle_one(shard, False)
+            self._take_answers_of(shard, False)
         self._count()
 
-    def settle(self, *, wait: bool = False) -> None:
+    def take_answers(self, *, wait: bool = False) -> None:
         """Take note of the answers that have come, or of all of them.
 
         The latter sends what has waited, and forgets batches that were asked for ahead.
@@ -227,14 +227,14 @@ class ShardedReplay:
                 self._read(request)
             self._send_priorities()
         for shard in range(len(self._shards)):
-            while not self._settle_one(shard, wait) or (
+            while not self._take_answers_of(shard, wait) or (
                 wait and self._shards[shard].revive().life != self._statuses[shard].life
             ):  # it died, or did so while nobody asked it and is back
                 self._recover(shard)
         self._count()
 
-    def _settle_one(self, shard: int, wait: bool) -> bool:
-        """Take note of a shard's answers; whether it lives."""
+    def _take_answers_of(self, shard: int, wait: bool) -> bool:
+        """Take note of the answers of one shard, and tell whether it lives."""
         remote, sent, updates = self._shards[shard], self._sent[shard], self._updates[shard]
         try:
             while sent and (wait or remote.is_ready(sent[0].call)):
@@ -317,7 +317,7 @@ class ShardedReplay:
 
     def can_sample(self, batch_size: int = 1) -> bool:
         """Tell whether any shard has something to be drawn."""
-        self.settle()
+        self.take_answers()
         return self._total() > 0.0
 
     def sample(
@@ -348,7 +348,7 @@ class ShardedReplay:
                 f"out={type(out).__name__}: expected a Batch that this replay returned for "
                 f"batch_size={size}"
             )
-        self.settle()
+        self.take_answers()
         indices, probabilities, filled = np.empty(size, ITEM), np.empty(size), 0
         while filled < size:
             if self._stock is None:
@@ -455,17 +455,17 @@ class ShardedReplay:
             return remote.result(remote.call("sample", count)[1])
 
         try:
-            told: Updated = remote.result(updated)
+            updated_weights: Updated = remote.result(updated)
         except LostError:
             self.ledger.priorities_dropped += sent
             raise
-        self._look(shard, sent, told)
+        self._look(shard, sent, updated_weights)
         try:
             answer: Drawn = remote.result(drawn)
         except StoreFullError:
             self.ledger.waits += 1
             answer = wait_for_room(draw_again, self.ledger, self._let_go)
-        if not len(answer.slots) and told.status.life != self._statuses[shard].life:
+        if not len(answer.slots) and updated_weights.status.life != self._statuses[shard].life:
             raise LostError("it died while nobody asked it")
         return answer
 

@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):
-    """What Gymnasium wants to know of an environment before it is made."""
+    """Hold the limits of an environment that Gymnasium asks for before it is made.
+
+    Attributes:
+        max_episode_steps: steps after which an episode is truncated; None for no limit.
+        reward_threshold: mean return from which a task counts as solved; None for none.
+    """
 
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
@@ -51,8 +56,9 @@ def add_modules(folder: str, modules: Mapping[str, Mapping[str, Limits]]) -> Fam
     places = {id: f"{folder}.{name}" for name, limits in modules.items() for id in limits}
 
     def make(id: str) -> Any:
-        held = vars(importlib.import_module(places[id])).values()
-        lists = (value if isinstance(value, tuple | list) else (value,) for value in held)
+        """Import the module of an environment, and return its `Dynamics`, alone or in a list."""
+        values = vars(importlib.import_module(places[id])).values()
+        lists = (value if isinstance(value, tuple | list) else (value,) for value in values)
         return next(each for items in lists for each in items if getattr(each, "id", None) == id)
 
     limits = {id: limit for each in modules.values() for id, limit in each.items()}

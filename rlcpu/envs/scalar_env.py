@@ -71,7 +71,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             self.render()
         if "action_mask" in infos:
             infos = {"action_mask": infos["action_mask"][0]}
-        return each_part(lambda seen: seen[0].copy(), observations), infos
+        return each_part(lambda part: part[0].copy(), observations), infos
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Take one step; see `VectorEnv.step`.

@@ -58,8 +58,8 @@ def _read_of_tuple(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
     """Return signature and generator of `table[index]` of a tuple."""
     if not isinstance(index, types.IntegerLiteral):
         if not isinstance(index, _INDICES):
-            given = types.unliteral(index)
-            raise errors.TypingError(f"it reads a tuple by {given}: tuples take whole numbers")
+            index_type = types.unliteral(index)
+            raise errors.TypingError(f"it reads a tuple by {index_type}: tuples take whole numbers")
         return types.unliteral(table).dtype(table, index), _pick
     place = index.literal_value
     if not -len(table) <= place < len(table):

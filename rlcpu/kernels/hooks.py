@@ -145,12 +145,12 @@ def types_before_failure(state: Any) -> list[Assigned]:
     Numba drops all types where some cannot be unified; they are found again here.
     """
     try:
-        found = type_inference_stage(
+        inferred = type_inference_stage(
             state.typingctx, state.targetctx, state.func_ir, state.args, None, raise_errors=False
         )
     except (errors.NumbaError, AttributeError):
         return []
-    return list(_assigned_types(state.func_ir.blocks, found.typemap))
+    return list(_assigned_types(state.func_ir.blocks, inferred.typemap))
 
 
 def _assigned_types(blocks: Any, typemap: Any) -> Iterator[Assigned]:
@@ -485,8 +485,8 @@ def context_class(base: Any, rules: TypeRules) -> type:
             return super().resolve_function_type(func, args, kws)
 
         def unify_pairs(self, first: Any, second: Any) -> Any:
-            found = None if first == second else rules.unify(first, second, self)
-            return super().unify_pairs(first, second) if found is None else found
+            unified = None if first == second else rules.unify(first, second, self)
+            return super().unify_pairs(first, second) if unified is None else unified
 
     return Context
 
@@ -567,8 +567,8 @@ def linked_compiler(
 
     class Compiler(compiler.Compiler):
         def __init__(self, typing_context: Any, *others: Any) -> None:
-            own = with_rules(typing_context, rules) if rules else typing_context
-            super().__init__(own, *others)
+            context = with_rules(typing_context, rules) if rules else typing_context
+            super().__init__(context, *others)
 
         def define_pipelines(self) -> Any:
             (passes,) = super().define_pipelines()
@@ -692,8 +692,8 @@ def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) ->
 
     def generate(context: Any, builder: Any, values: Any) -> Any:
         cast = [
-            context.cast(builder, value, given, wanted)
-            for value, given, wanted in zip(values, kinds, signature.args, strict=True)
+            context.cast(builder, value, argument_type, wanted)
+            for value, argument_type, wanted in zip(values, kinds, signature.args, strict=True)
         ]
         return context.get_function(kind, signature)(builder, cast)
 
@@ -715,8 +715,8 @@ def resolve_attributes(kind: type, resolve: Callable[[Any, str], Any]) -> None:
     class Attributes(AttributeTemplate):
         key = kind
 
-        def generic_resolve(self, found: Any, name: str) -> Any:
-            return resolve(found, name)
+        def generic_resolve(self, value_type: Any, name: str) -> Any:
+            return resolve(value_type, name)
 
     numba.extending.infer_getattr(Attributes)
 

@@ -334,11 +334,11 @@ def _dots(typing, left, right, start, out, depth, last_row, floor):
             half = len(parts) // 2
             parts = [builder.fadd(*pair) for pair in zip(parts[:half], parts[half:], strict=True)]
         (first,) = _rows(builder, start, 1, I64(0))
-        found = builder.fadd(parts[0], splat(builder, builder.load(first), vector.count))
+        outputs = builder.fadd(parts[0], splat(builder, builder.load(first), vector.count))
         level = splat(builder, floor, vector.count)
-        found = builder.select(builder.fcmp_ordered("<", found, level), level, found)
+        outputs = builder.select(builder.fcmp_ordered("<", outputs, level), level, outputs)
         for row, pointer in enumerate(_rows(builder, out, vector.count, last_row)):
-            builder.store(builder.extract_element(found, I64(row)), pointer)
+            builder.store(builder.extract_element(outputs, I64(row)), pointer)
         return context.get_dummy_value()
 
     return types.void(left, right, start, out, types.intp, types.intp, out[0].dtype), generate

@@ -224,8 +224,8 @@ def load_mask(typing, flags, position, like, count=None):
         place = pointer_at(context, builder, flags, *args[:2])
         zeros = ir.VectorType(I8, like.count)(None)
         mask = _below(builder, args[3], like.count) if count is not None else None
-        found = load_vector(builder, zeros.type, place, mask, zeros)
-        return builder.icmp_unsigned("!=", found, zeros)
+        bytes_of_flags = load_vector(builder, zeros.type, place, mask, zeros)
+        return builder.icmp_unsigned("!=", bytes_of_flags, zeros)
 
     kinds = flags, types.intp, like, _optional(types.intp, count)
     return mask_of(like)(*kinds), generate
@@ -310,8 +310,10 @@ def copy_word(typing, target, to, source, begin, word):
 
     def generate(context, builder, signature, args):
         kind = ir.IntType(8 * context.get_abi_sizeof(context.get_data_type(word)))
-        found = builder.load(pointer_at(context, builder, source, *args[2:4], to=kind), align=1)
-        builder.store(found, pointer_at(context, builder, target, *args[:2], to=kind), align=1)
+        word_value = builder.load(
+            pointer_at(context, builder, source, *args[2:4], to=kind), align=1
+        )
+        builder.store(word_value, pointer_at(context, builder, target, *args[:2], to=kind), align=1)
         return context.get_dummy_value()
 
     return types.void(target, types.intp, source, types.intp, word), generate
@@ -343,12 +345,12 @@ def transposed(builder: Any, rows: list[Any]) -> list[Any]:
     square = list(np.arange(count**2).reshape(count, count))
     moved = np.array(_passes(square, kind, lambda a, b, picks: np.append(a, b)[picks]))
     fed, columns = np.argsort(moved[0] // count), np.argsort(moved[:, 0] % count)
-    found = _passes(
+    transposed_rows = _passes(
         [rows[row] for row in fed],
         kind,
         lambda a, b, picks: builder.shuffle_vector(a, b, indices(picks.tolist())),
     )
-    return [found[column] for column in columns]
+    return [transposed_rows[column] for column in columns]
 
 
 def _passes(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any], Any]) -> list[Any]:
@@ -401,13 +403,13 @@ def load_tile(typing, source, starts, position, tile, registers, span=None, othe
             numbers = builder.add(place, indices(range(one.count), I64))
             begun = builder.icmp_signed(">=", numbers, first)
         for top, rows, parts in _squares(builder, vector, args[:4]):
-            found = []
+            loaded = []
             for row, pointer in enumerate(rows, top):
                 if span is not None:
                     stop = splat(builder, builder.load(builder.gep(stops, [I64(row)])), one.count)
                     mask = builder.and_(begun, builder.icmp_signed("<", numbers, stop))
-                found.append(load_vector(builder, one.code, pointer, mask, rest))
-            for column, pointer in zip(transposed(builder, found), parts, strict=True):
+                loaded.append(load_vector(builder, one.code, pointer, mask, rest))
+            for column, pointer in zip(transposed(builder, loaded), parts, strict=True):
                 store_vector(builder, column, pointer, align=VECTOR_BYTES)
         return context.get_dummy_value()
 

@@ -301,12 +301,14 @@ def _reduction(combine: Callable[[Any, Any, Any], Any]) -> Any:
     @intrinsic
     def reduce(typing, vector):
         def generate(context, builder, signature, args):
-            found, distance = args[0], vector.count // 2
+            combined, distance = args[0], vector.count // 2
             while distance:
                 picks = indices((i + distance) % vector.count for i in range(vector.count))
-                found = combine(builder, found, builder.shuffle_vector(found, found, picks))
+                combined = combine(
+                    builder, combined, builder.shuffle_vector(combined, combined, picks)
+                )
                 distance //= 2
-            return builder.extract_element(found, ir.Constant(I32, 0))
+            return builder.extract_element(combined, ir.Constant(I32, 0))
 
         return vector.dtype(vector), generate
 
@@ -324,8 +326,8 @@ def nonzero_bits(typing, vector):
     """Return 64 bits: whether each of at most 64 numbers is not 0, as NaN is not."""
 
     def generate(context, builder, signature, args):
-        found = builder.fcmp_unordered("!=", args[0], ir.Constant(args[0].type, None))
-        return builder.zext(builder.bitcast(found, ir.IntType(vector.count)), I64)
+        is_nonzero = builder.fcmp_unordered("!=", args[0], ir.Constant(args[0].type, None))
+        return builder.zext(builder.bitcast(is_nonzero, ir.IntType(vector.count)), I64)
 
     return types.uint64(vector), generate
 

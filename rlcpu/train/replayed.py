@@ -48,8 +48,8 @@ def example_with_memory(env: VectorEnv, state_size: int) -> dict[str, Any]:
     if env.dynamics.num_masked:
         example["action_mask"] = example["next_action_mask"]
     names = "action_mask", "observation", "action", "reward", "terminated"
-    kept = {name: example[name] for name in names if name in example}
-    return {**kept, "begins": False, "state": np.zeros(state_size, np.float32)}
+    fields = {name: example[name] for name in names if name in example}
+    return {**fields, "begins": False, "state": np.zeros(state_size, np.float32)}
 
 
 def make_buffer(env: VectorEnv, config: Any, state_size: int, seed: int) -> Any:

@@ -112,7 +112,7 @@ def test_a_block_that_has_no_room_is_sent_again(small):
         collector.resume()
         while not session.ledger.waits:
             session._gather(agent.history, 1.0)
-        session.replay.settle(wait=True)
+        session.replay.take_answers(wait=True)
         ledger = session.ledger
         ledger.check()
         assert ledger.stored + ledger.carried == agent.steps == session._block
@@ -160,13 +160,13 @@ def test_blocks_and_batches_wait_but_not_for_ever(small, monkeypatch):
         shard = cluster.start(ReplayShard, ReplayBuffer, {"capacity": 2000, "example": example})
         replay = ShardedReplay([shard], TransitionStructure(example), prioritized=False)
         replay.add({"x": np.ones((500, 1024), np.float32)})
-        replay.settle(wait=True)
+        replay.take_answers(wait=True)
         filler = Filler()
         filler.let_go_after(replay, 1)
         assert (replay.sample(500)["x"] == 1.0).all()
         filler.let_go_after(replay, 3)
         replay.add({"x": np.full((500, 1024), 2, np.float32)})
-        replay.settle(wait=True)
+        replay.take_answers(wait=True)
         assert replay.ledger.waits >= 4
         assert replay.ledger.held == 1000
         replay.ledger.check()

@@ -38,7 +38,7 @@ def test_a_block_that_has_no_room_is_asked_for_again(monkeypatch):
         session._dispatch()
         collector.no_room = 3  # the answer, the question for it, and its answer
         session._gather(agent.history, 0.0)
-        session.replay.settle(wait=True)
+        session.replay.take_answers(wait=True)
         assert ledger.waits == 3
         assert ledger.stored == session._block - ledger.carried
         assert agent.steps == session._block
@@ -67,7 +67,7 @@ def test_learning_starts_when_it_should_in_long_runs(monkeypatch, num_collectors
     with learning.Session(agent, 10_000_000, num_collectors=num_collectors) as session:
         for _ in range(8):
             session.advance(agent.history)
-            session.replay.settle(wait=True)
+            session.replay.take_answers(wait=True)
             if session.ledger.sampled:
                 break
         assert 500 <= agent.steps <= 2000

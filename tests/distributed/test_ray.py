@@ -87,18 +87,18 @@ def test_a_killed_shard_comes_back_with_its_last_save(start_replay, tmp_path):
     replay, _ = start_replay(tmp_path, prefetch=0)
     for first in range(0, 400, 100):
         replay.add(block_of(first, 100))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     replay.save()
     for first in range(400, 600, 100):
         replay.add(block_of(first, 100))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     batch = replay.sample(500)
     for process in actors():
         process.kill()
     again = replay.sample(500)
     assert (again["x"] < 400).all()
     replay.update_priorities(batch.indices, 1.0)
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     ledger = replay.ledger
     ledger.check()
     assert ledger.shard_restarts == 2

@@ -38,13 +38,13 @@ def test_the_joint_distribution_is_that_of_one_buffer():
     for first, count in [(0, 5), (5, 60), (65, 20), (85, 40)]:
         replay.add(block_of(first, count))
         one.add(block_of(first, count))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     priorities = np.random.default_rng(0).gamma(0.5, size=125)
     one.update_priorities(np.arange(125), priorities)
     for _ in range(40):  # every transition is drawn, and gets its priority
         batch = replay.sample(100)
         replay.update_priorities(batch.indices, priorities[batch["x"]])
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     leaves = (priorities + one.epsilon) ** one.alpha
     known = np.unique(batch["x"])
     counts = np.zeros(125)
@@ -68,7 +68,7 @@ def test_weights_are_of_the_probabilities_that_were_drawn_with():
     replay, shards = make_replay(count=2, prefetch=0, beta=1.0)
     replay.add(block_of(0, 10))
     replay.add(block_of(10, 10))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     # The shard's weights move, and nobody has told the replay: shares are still a half each.
     shard = shards[0].object
     _, drawn = shard.sample(200)
@@ -82,7 +82,7 @@ def test_the_order_of_a_batch_is_random():
     replay, _ = make_replay(count=2, prefetch=0)
     replay.add(block_of(0, 50))
     replay.add(block_of(50, 50))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     shards = replay.sample(1000).indices["shard"]
     assert abs(np.corrcoef(shards[1:], shards[:-1])[0, 1]) < 0.15
 
@@ -90,7 +90,7 @@ def test_the_order_of_a_batch_is_random():
 def test_a_batch_is_overwritten_and_prefetched():
     replay, shards = make_replay(count=1, prefetch=1)
     replay.add(block_of(0, 20))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     batch = replay.sample(8)
     assert len(shards[0].line) == 1  # the next one
     again = replay.sample(8, out=batch)
@@ -106,7 +106,7 @@ def test_a_message_asks_for_several_batches(monkeypatch):
     replay, shards = make_replay(count=2, capacity=5000, prefetch=4)
     for first in (0, 5000):
         replay.add(block_of(first, 5000))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     sent, drawn = [], []
     for shard in shards:
         call = shard.call
@@ -122,7 +122,7 @@ def test_a_message_asks_for_several_batches(monkeypatch):
     assert all(size <= 4000 for each in updates for size in each)
     assert sum(map(sum, updates)) == 3000 + 12_000  # with the second, and with the third
     assert abs(len(set(drawn[:12_000])) - 10_000 * (1 - np.exp(-1.2))) < 200
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     assert replay.ledger.priorities_applied == replay.ledger.sampled == 24_000
     again = replay.sample(10_000)  # those that were drawn before have priorities of their own
     known = np.isin(again["x"], drawn)
@@ -134,7 +134,7 @@ def test_priorities_wait_for_no_message_that_never_comes():
     """Nothing is drawn from a shard without weights; what waits for it stays bounded."""
     replay, shards = make_replay(count=2, prefetch=2)
     replay.add(block_of(0, 10))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     batch = replay.sample(4)
     for _ in range(50):
         replay.update_priorities(batch.indices, 1.0)
@@ -149,7 +149,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("lose"), st.integers(0, 2)),
     st.tuples(st.just("fill"), st.integers(0, 2), st.integers(1, 3)),
     st.tuples(st.just("sample"), st.integers(1, 20)),
-    st.tuples(st.just("settle")),
+    st.tuples(st.just("take_answers")),
 )
 
 
@@ -187,9 +187,9 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
             shards[arguments[0]].no_room += arguments[1]
             filled += arguments[1]
         else:
-            replay.settle()
+            replay.take_answers()
         replay.ledger.check()
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     replay.ledger.check()
     ledger = replay.ledger
     assert ledger.requested == added
@@ -243,7 +243,7 @@ def test_sequences_are_whole_and_none_is_lost_uncounted(tmp_path_factory, action
         elif name == "lose":
             shards[arguments[0] % 2].lose_block()
         replay.ledger.check()
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     ledger = replay.ledger
     ledger.check()
     assert ledger.requested == 2 * begins[-1]
@@ -258,7 +258,7 @@ def test_sequences_of_two_shards_are_drawn_as_those_of_one_buffer():
     replay = ShardedReplay(shards, STRUCTURE, num_envs=2, sequence_length=3, prefetch=0)
     for first, count in ((0, 20), (20, 8), (28, 14)):
         replay.add(steps_of(first, count))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     drawn = np.concatenate([replay.sample(1000)["x"][0] for _ in range(20)])
     expected = [
         2 * step + env
@@ -278,10 +278,10 @@ def test_the_ledger_is_right_after_a_death_that_a_draw_notices(tmp_path):
     """The answer that was asked for ahead does not come; no other call is under way."""
     replay, shards = make_replay(count=1, folder=tmp_path, prefetch=1)
     replay.add(block_of(0, 5))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     shards[0].object.save()
     replay.add(block_of(5, 5))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     replay.sample(3)
     shards[0].die()
     replay.sample(3)
@@ -294,7 +294,7 @@ def test_what_has_no_room_waits_and_is_counted():
     replay, shards = make_replay(count=1)
     shards[0].no_room = 3
     replay.add(block_of(0, 20))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     assert (replay.ledger.waits, replay.ledger.stored) == (3, 20)
     shards[0].no_room = 2
     batch = replay.sample(50)  # the call has no room, then the answer has none
@@ -303,7 +303,7 @@ def test_what_has_no_room_waits_and_is_counted():
     replay.sample(50)
     shards[0].no_room = 2  # the answer with what became of the priorities comes all the same
     replay.sample(50)
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     assert replay.ledger.priorities_applied == 50
     assert replay.ledger.waits == 7
     replay.ledger.check()
@@ -320,13 +320,13 @@ def test_a_store_that_stays_full_is_an_error_in_the_end(monkeypatch):
 def test_what_waits_at_a_death_is_sent_again(tmp_path):
     replay, shards = make_replay(count=1, folder=tmp_path)
     replay.add(block_of(0, 5))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     shards[0].object.save()
     replay.add(block_of(5, 5))
     shards[0].work()  # stored, but neither saved nor told
     replay.add(block_of(10, 5))
     shards[0].die()
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     assert replay.ledger.lost_with_shards == 0
     assert len(replay) == 15
     assert sorted(set(replay.sample(1000)["x"])) == list(range(15))
@@ -336,7 +336,7 @@ def test_a_draw_after_a_death_takes_a_handshake_and_a_question(tmp_path, monkeyp
     """What was asked for ahead is lost: the shard is greeted and asked again, and no more."""
     replay, shards = make_replay(count=1, folder=tmp_path, prefetch=1)
     replay.add(block_of(0, 20))
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     shards[0].object.save()
     replay.sample(8)
     shards[0].die()
@@ -352,7 +352,7 @@ def test_a_block_that_is_lost_on_its_way_holds_up_none_behind_it():
     for first in (0, 5, 10):
         replay.add(block_of(first, 5))
     assert shards[0].lose_block()
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     ledger = replay.ledger
     ledger.check()
     assert (ledger.lost_on_the_way, ledger.stored, ledger.shard_restarts) == (5, 10, 0)
@@ -364,7 +364,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(EmptyError, match="no shard holds"):
         replay.sample(3)
     replay.add({"x": 4, "discount": 1.0})
-    replay.settle(wait=True)
+    replay.take_answers(wait=True)
     batch = replay.sample(3)
     with pytest.raises(TypeError, match="batch_size='3'"):
         replay.sample("3")

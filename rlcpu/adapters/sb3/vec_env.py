@@ -134,15 +134,16 @@ class VecEnv(vec_env.VecEnv):
     # ------------------------------------------------------------ attributes and methods
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return the attribute for each environment.
+        """Return an attribute of the `VectorEnv` once for each of the chosen environments.
 
-        Of `state` and of varied parameters, its own value.
+        `state`, and parameters that vary from environment to environment, have a value of their
+        own in each; other attributes are the same for all.
         """
-        value = getattr(self.env, attr_name)
+        value, dynamics = getattr(self.env, attr_name), self.env.dynamics
         chosen = list(self._get_indices(indices))
         if attr_name == "state" and not isinstance(value, np.ndarray):
-            value = self.env.dynamics.state.states(self.env.engine.get_state())
-        if attr_name in ("state", *self.env.dynamics.varied, *self.env.dynamics.randomized):
+            value = dynamics.state.states(self.env.engine.get_state())
+        if attr_name in ("state", *dynamics.varied, *dynamics.randomized):
             return [value[i] for i in chosen]
         return [value] * len(chosen)
 

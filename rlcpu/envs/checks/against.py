@@ -99,16 +99,18 @@ def compare(
 
 def make_other(against: Any) -> gymnasium.Env[Any, Any]:
     """Return the environment that `compare` is given; see there."""
-    made = against
+    environment = against
     if isinstance(against, str):
         if re.search(r"-v\d+$", against) or ":" not in against:
             return gymnasium.make(against, disable_env_checker=True)
-        made = find_object("against", against)
-    if callable(made):
-        made = made()
-    if not isinstance(made, gymnasium.Env):
-        raise TypeError(f"against={against!r}: expected an environment of Gymnasium, got {made!r}")
-    return made
+        environment = find_object("against", against)
+    if callable(environment):
+        environment = environment()
+    if not isinstance(environment, gymnasium.Env):
+        raise TypeError(
+            f"against={against!r}: expected an environment of Gymnasium, got {environment!r}"
+        )
+    return environment
 
 
 def find_object(argument: str, text: str) -> Any:
@@ -119,12 +121,12 @@ def find_object(argument: str, text: str) -> Any:
         ValueError: it has no such name.
     """
     module, _, name = text.rpartition(":")
-    found = importlib.import_module(module)
+    named = importlib.import_module(module)
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"{argument}={text!r}: {found.__name__} has no {part}")
-        found = getattr(found, part)
-    return found
+        if not hasattr(named, part):
+            raise ValueError(f"{argument}={text!r}: {named.__name__} has no {part}")
+        named = getattr(named, part)
+    return named
 
 
 class Comparison(NamedTuple):
@@ -202,11 +204,14 @@ class Comparison(NamedTuple):
                 action = self._action(state, params, rng)
                 before = state
                 state, *ours = self._step(state, action, params, draws)
-                seen, *theirs = self._other_step(action)
+                their_observation, *theirs = self._other_step(action)
                 if step + 1 == dynamics.max_episode_steps:  # a class may leave that to its users
                     ours[2] = theirs[2] if self.other.spec is None else True
                 taken += 1
-                results = [self._observe(state, params), *ours], [self._numbers(seen), *theirs]
+                results = (
+                    [self._observe(state, params), *ours],
+                    [self._numbers(their_observation), *theirs],
+                )
                 where = f"episode {episode}, step {step}, action {action}"
                 where += f", from state={plain_value(before)}"
                 fields = self._different(*results)
@@ -239,35 +244,48 @@ class Comparison(NamedTuple):
 
     def _observe(self, state: Any, params: Any) -> Array:
         """Return our observation as numbers in one axis."""
-        seen = self._call("observe", state, params)
+        observation = self._call("observe", state, params)
         parts = _parts_of(self.dynamics.observation_space)
-        each = ((part, getattr(seen, name) if name else seen) for name, part in parts.items())
+        each = (
+            (part, getattr(observation, name) if name else observation)
+            for name, part in parts.items()
+        )
         return np.concatenate([self._flat(part, value) for part, value in each])
 
-    def _flat(self, space: Any, seen: Any) -> Array:
+    def _flat(self, space: Any, observation: Any) -> Array:
         """Return our observation, or a part of it, as numbers in one axis."""
-        if isinstance(space, MultiBinary) and isinstance(seen, tuple):
+        if isinstance(space, MultiBinary) and isinstance(observation, tuple):
             cells = math.prod(space.shape[1:])
-            return np.array([board >> k & 1 for board in seen for k in range(cells)], np.float32)
-        return np.array(seen, np.float32).ravel()
+            return np.array(
+                [board >> k & 1 for board in observation for k in range(cells)], np.float32
+            )
+        return np.array(observation, np.float32).ravel()
 
-    def _numbers(self, seen: Any) -> Array:
+    def _numbers(self, observation: Any) -> Array:
         """Return an observation of the other environment as ours has its numbers."""
         theirs = _parts_of(self.other.observation_space)
         parts = _parts_of(self.dynamics.observation_space).items()
         return np.concatenate(
-            [self._as_ours(part, theirs[k], seen[k] if k else seen) for k, part in parts]
+            [
+                self._as_ours(part, theirs[k], observation[k] if k else observation)
+                for k, part in parts
+            ]
         )
 
-    def _as_ours(self, ours: Any, space: Any, seen: Any) -> Array:
+    def _as_ours(self, ours: Any, space: Any, observation: Any) -> Array:
         """Return an observation of the other environment, or a part of it, as ours has it."""
         if isinstance(ours, MultiDiscrete):
-            return np.asarray(seen, np.float32).ravel()
+            return np.asarray(observation, np.float32).ravel()
         if isinstance(ours, Discrete):
-            return np.array([np.asarray(seen).item()], np.float32)
-        array = flatten(space, seen) if not isinstance(space, Box) else np.asarray(seen)
-        if isinstance(ours, MultiBinary) and np.shape(seen) == (*ours.shape[1:], ours.shape[0]):
-            array = np.moveaxis(np.asarray(seen), -1, 0)
+            return np.array([np.asarray(observation).item()], np.float32)
+        array = (
+            flatten(space, observation) if not isinstance(space, Box) else np.asarray(observation)
+        )
+        if isinstance(ours, MultiBinary) and np.shape(observation) == (
+            *ours.shape[1:],
+            ours.shape[0],
+        ):
+            array = np.moveaxis(np.asarray(observation), -1, 0)
         return np.asarray(array, np.float32).ravel()
 
     def _action(self, state: Any, params: Any, rng: np.random.Generator) -> Any:
@@ -279,14 +297,18 @@ class Comparison(NamedTuple):
 
     def _step(self, state: Any, action: Any, params: Any, draws: Any) -> tuple[Any, ...]:
         """Return new state, reward, terminated and truncated of ours."""
-        given: Any = int(action) if np.ndim(action) == 0 else tuple(np.asarray(action).tolist())
-        inputs = (state, given, params) if draws == () else (state, given, params, draws)
+        plain_action: Any = (
+            int(action) if np.ndim(action) == 0 else tuple(np.asarray(action).tolist())
+        )
+        inputs = (
+            (state, plain_action, params) if draws == () else (state, plain_action, params, draws)
+        )
         reached, reward, *flags = self._call("step", *inputs)
         return reached, float(reward), bool(flags[0]), bool(flags[1:] and flags[1])
 
     def _other_step(self, action: Any) -> tuple[Any, ...]:
-        seen, reward, terminated, truncated, _ = self.other.step(action)
-        return seen, float(reward), bool(terminated), bool(truncated)
+        observation, reward, terminated, truncated, _ = self.other.step(action)
+        return observation, float(reward), bool(terminated), bool(truncated)
 
     def _differ(self, where: str, ours: Array, theirs: Array) -> None:
         for field in self._different([ours], [theirs])[:1]:
@@ -295,18 +317,20 @@ class Comparison(NamedTuple):
     def _different(self, ours: list[Any], theirs: list[Any]) -> list[str]:
         """Describe the fields that differ, of an observation, reward and flags."""
         names = ("observation", "reward", "terminated", "truncated")
-        told = []
-        for name, mine, other in zip(names, ours, theirs, strict=False):
-            numbers = np.atleast_1d(mine), np.atleast_1d(other)
+        differences = []
+        for name, our_value, other in zip(names, ours, theirs, strict=False):
+            numbers = np.atleast_1d(our_value), np.atleast_1d(other)
             if numbers[0].shape != numbers[1].shape:
-                told.append(f"{name}={len(numbers[0])} numbers here and {len(numbers[1])} there")
+                differences.append(
+                    f"{name}={len(numbers[0])} numbers here and {len(numbers[1])} there"
+                )
                 continue
             values = [np.asarray(each, np.float64) for each in numbers]
             slack = TOLERANCE * max(np.abs(each).max(initial=0.0) for each in values)
             for k in np.flatnonzero(~(np.abs(values[0] - values[1]) <= slack))[:1]:
                 place = f"{name}[{k}]" if name == "observation" else name
-                told.append(f"{place}={numbers[0][k]} here and {numbers[1][k]} there")
-        return told
+                differences.append(f"{place}={numbers[0][k]} here and {numbers[1][k]} there")
+        return differences
 
     # ------------------------------------------------------------ whole episodes
 
@@ -367,8 +391,8 @@ class Comparison(NamedTuple):
         env.action_space.seed(seed + 1)
         limit = self.dynamics.max_episode_steps if env.spec is None else None
         for episode in range(episodes):
-            seen, infos = env.reset(seed=seed + episode)
-            row, over = [0.0, 0.0, *self._numbers(seen)], False
+            observation, infos = env.reset(seed=seed + episode)
+            row, over = [0.0, 0.0, *self._numbers(observation)], False
             while not over:
                 action = env.action_space.sample(infos.get("action_mask"))
                 _, reward, terminated, truncated, infos = env.step(action)

@@ -453,21 +453,22 @@ class Trial:
         is_group = isinstance(dynamics.observation_space, Dict)
 
         def randomize(rng: Any, params: Any) -> Array:
-            found = self.plain(functions, "randomize", rng, params)
-            return np.array([getattr(found, key) for key in dynamics.randomized], np.float64)
+            drawn = self.plain(functions, "randomize", rng, params)
+            return np.array([getattr(drawn, key) for key in dynamics.randomized], np.float64)
 
         def reset(uniforms: Any, params: Any) -> Array:
             return np.array(layout.numbers(self.plain(functions, "reset", uniforms, params)))
 
         def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
             reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
-            seen: Any = self.plain(functions, "observe", reached, params)
-            seen = _rounded(shown, seen, np.float32) if is_group or shown.is_record else seen
-            seen = shown.numbers(seen)
-            seen = np.float32(seen) if shown.is_plain else seen
+            observation = self.plain(functions, "observe", reached, params)
+            if is_group or shown.is_record:
+                observation = _rounded(shown, observation, np.float32)
+            numbers: Any = shown.numbers(observation)
+            numbers = np.float32(numbers) if shown.is_plain else numbers
             if dynamics.action_mask:
-                seen = *seen, *self.plain(functions, "action_mask", reached, params)
-            return np.array([*layout.numbers(reached), reward, *flags, *seen], np.float64)
+                numbers = *numbers, *self.plain(functions, "action_mask", reached, params)
+            return np.array([*layout.numbers(reached), reward, *flags, *numbers], np.float64)
 
         return {"randomize": randomize, "reset": reset, "step": step}
 

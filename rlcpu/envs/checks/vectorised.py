@@ -230,9 +230,13 @@ def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
 
 def _early_returns(function: Any, tree: Any, path: str) -> Iterator[str]:
     """Yield the lines where a function returns before its end, which LLVM may make choices of."""
-    own = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+    definition = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Return) and own is not None and node is not own.body[-1]:
+        if (
+            isinstance(node, ast.Return)
+            and definition is not None
+            and node is not definition.body[-1]
+        ):
             what = "a `return` before the end: compute all, and choose by ternaries"
             yield f"{what} ({path}:{node.lineno})"
 

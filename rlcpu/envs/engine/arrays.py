@@ -97,7 +97,7 @@ class ArrayLayout(NamedTuple):
 
     def record(self, dtype: Any) -> np.dtype[Any]:
         """Return the structured dtype of a state in an environment of a dtype."""
-        return _record(self, np.dtype(dtype))
+        return _record_type(self, np.dtype(dtype))
 
     def rows(self, dtype: type) -> int:
         """Return how many numbers of the dtype take the memory of a state."""
@@ -195,41 +195,46 @@ class ArrayLayout(NamedTuple):
 
 
 @functools.cache
-def _record(layout: ArrayLayout, real: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of one state: fields aligned, of a size that floats of `real` divide.
+def _record_type(layout: ArrayLayout, real: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the structured dtype of one state, whose floats are of the dtype `real`.
 
-    So a row of such floats can show the memory of all states.
+    Fields are aligned as in C, and zeros at the end make its size a multiple of `real`'s: so the
+    memory of n states is an array (n, rows) of such floats, too.
     """
     fields = [(f.name, real if f.dtype == "float" else f.dtype, f.shape) for f in layout.fields]
-    packed = np.dtype(fields, align=True)
+    aligned = np.dtype(fields, align=True)
     names = [field.name for field in layout.fields]
-    parts = [packed.fields[name] for name in names]  # type: ignore[index]
+    places = [aligned.fields[name] for name in names]  # type: ignore[index]
     return np.dtype(
         {
             "names": names,
-            "formats": [part[0] for part in parts],
-            "offsets": [part[1] for part in parts],
-            "itemsize": -(-packed.itemsize // real.itemsize) * real.itemsize,
+            "formats": [place[0] for place in places],
+            "offsets": [place[1] for place in places],
+            "itemsize": -(-aligned.itemsize // real.itemsize) * real.itemsize,
         },
         align=True,
     )
 
 
-def layout_of_class(made: Any) -> ArrayLayout:
+def layout_of_class(state_class: Any) -> ArrayLayout:
     """Return the layout of a subclass of `State`.
 
     Raises:
         TypeError: a field has no type hint of `_WANTED`, or there is no field.
     """
-    if given := vars(made).get("_fields_given"):
-        return ArrayLayout(made, given)
+    if fields := vars(state_class).get("_fields_given"):
+        return ArrayLayout(state_class, fields)
     try:
-        hints = typing.get_type_hints(made)
+        hints = typing.get_type_hints(state_class)
     except NameError as error:
-        raise TypeError(f"the type hints of {made.__name__} cannot be read: {error}") from None
+        raise TypeError(
+            f"the type hints of {state_class.__name__} cannot be read: {error}"
+        ) from None
     if not hints:
-        raise TypeError(f"{made.__name__} has no field: expected type hints, {_WANTED}")
-    return ArrayLayout(made, tuple(_field(made, name, hint) for name, hint in hints.items()))
+        raise TypeError(f"{state_class.__name__} has no field: expected type hints, {_WANTED}")
+    return ArrayLayout(
+        state_class, tuple(_field(state_class, name, hint) for name, hint in hints.items())
+    )
 
 
 _layout_of: Any = functools.cache(layout_of_class)

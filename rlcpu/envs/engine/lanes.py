@@ -72,6 +72,7 @@ class LaneEngine(Engine):
     simulate_kernels = staticmethod(simulate_kernels)
 
     def __init__(self, *args: Any, **settings: Any) -> None:
+        """Allocate the memory of the environments, none of which has begun; see `Engine`."""
         super().__init__(*args, **settings)
         self._find_code()
         blocks = -(-self.num_envs // LANES)
@@ -103,8 +104,10 @@ class LaneEngine(Engine):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all of it, with episodes and random streams, but no kernels."""
-        made = ("code", "numbers", "steps", "_run_steps", "last_runner")
-        attributes = {name: value for name, value in vars(self).items() if name not in made}
+        compiled_anew = ("code", "numbers", "steps", "_run_steps", "last_runner")
+        attributes = {
+            name: value for name, value in vars(self).items() if name not in compiled_anew
+        }
         return {
             **attributes,
             "last_runner": None,

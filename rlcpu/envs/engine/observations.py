@@ -87,8 +87,10 @@ class ObservationView(NamedTuple):
         if isinstance(space, Dict) and layout is not None:
             is_written = layout.is_record  # then boards are arrays of bytes
             places = byte_places(layout)
-            own = "" if is_written else planes
-            parts = (GroupPart(k, places[k], cls.of_space(x, own)) for k, x in space.items())
+            part_planes = "" if is_written else planes
+            parts = (
+                GroupPart(k, places[k], cls.of_space(x, part_planes)) for k, x in space.items()
+            )
             view = view._replace(parts=tuple(parts), size=(layout.rows(np.float32),))
         return view._replace(num_masked=dynamics.num_masked)
 
@@ -148,12 +150,14 @@ class ObservationView(NamedTuple):
         """Return the NumPy type of the rows: float64 of floats that are delivered so."""
         return np.float64 if self.form == "float64" else np.float32
 
-    def space(self, own: Any) -> Space[Any]:
+    def space(self, single_space: Any) -> Space[Any]:
         """Return the space of one environment's observations, of its own space; a new object."""
         if self.kind == "group":
-            return Dict({part.name: part.view.space(own[part.name]) for part in self.parts})
+            return Dict(
+                {part.name: part.view.space(single_space[part.name]) for part in self.parts}
+            )
         if self.kind != "planes":
-            return copy.deepcopy(own)
+            return copy.deepcopy(single_space)
         if self.is_packed:
             return Box(0, 2**32 - 1, self.shape, np.uint32)
         return Box(0, 1, self.shape, np.dtype(self.form).type)
@@ -271,8 +275,10 @@ class ObservationView(NamedTuple):
         if self.kind == "planes":
             return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
         if self.kind == "group":
-            own = self._without_masks(rows)
-            return np.concatenate(list(self._cut(own, ObservationView.inputs).values()), axis=1)
+            shown_rows = self._without_masks(rows)
+            return np.concatenate(
+                list(self._cut(shown_rows, ObservationView.inputs).values()), axis=1
+            )
         return self.flatten(self.decode(rows))
 
     def _without_masks(self, rows: Any) -> Any:
@@ -294,11 +300,11 @@ class ObservationView(NamedTuple):
         count = _find_ones(words, stride, word_stride, planes, cells, starts, columns)
         return Ones(starts, columns[:count], planes * cells)
 
-    def ones_of(self, kept: Any) -> Ones | None:
+    def ones_of(self, stored: Any) -> Ones | None:
         """Return the positions of inputs that are one, of observations that `keep` stored."""
         if self.kind not in ("choice", "planes"):
             return None
-        rows = kept.reshape(len(kept), -1).view(np.float32)
+        rows = stored.reshape(len(stored), -1).view(np.float32)
         return self._replace(num_masked=0).ones(rows)
 
     # ------------------------------------------------------------ what buffers keep
@@ -337,16 +343,16 @@ class ObservationView(NamedTuple):
             self._replace(form="bits").decode(rows) if self.kind == "planes" else self.inputs(rows)
         )
 
-    def inputs_of(self, kept: Any) -> Any:
+    def inputs_of(self, stored: Any) -> Any:
         """Return n stored observations as networks read them: (n, num_inputs) float32."""
         if self.kind == "floats":
-            return kept
+            return stored
         if self.kind == "group":
-            parts = (part.view.inputs_of(kept[part.name]) for part in self.parts)
+            parts = (part.view.inputs_of(stored[part.name]) for part in self.parts)
             return np.concatenate([each.reshape(len(each), -1) for each in parts], axis=1)
         if self.kind != "planes":
-            return self.flatten(kept)
-        rows = kept.reshape(len(kept), -1).view(np.float32)
+            return self.flatten(stored)
+        rows = stored.reshape(len(stored), -1).view(np.float32)
         return self._replace(num_masked=0).inputs(rows)
 
 

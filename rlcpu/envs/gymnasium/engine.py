@@ -89,9 +89,9 @@ class GymnasiumEngine(Engine):
     def remembered(self) -> npt.NDArray[np.float32]:
         """Return what was remembered before the next step that a rollout has; see `Carrying`."""
         states = super().remembered()
-        for i, kept in enumerate(self.ahead):
-            if kept:
-                states[i] = kept[0]["states"]
+        for i, steps_ahead in enumerate(self.ahead):
+            if steps_ahead:
+                states[i] = steps_ahead[0]["states"]
         return states
 
     def finish(self, mask: Array) -> None:

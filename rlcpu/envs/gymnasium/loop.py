@@ -127,9 +127,9 @@ def take_steps(engine: GymnasiumEngine, act: Act, tables: dict[str, Array], begi
         ended = taken & (step.terminated | step.truncated)
         engine.totals[ended] = engine.lengths[ended] = 0
     last[:] = engine.observed
-    for i, kept in enumerate(engine.ahead):
-        if kept:
-            last[i] = kept[0]["observations"]
+    for i, steps_ahead in enumerate(engine.ahead):
+        if steps_ahead:
+            last[i] = steps_ahead[0]["observations"]
     engine.ready = True
 
 
@@ -156,9 +156,9 @@ def _take_kept(ahead: Any, tables: dict[str, Array]) -> Array:
     """Put what the last rollout had no room for into the tables; how much that is, (N,)."""
     num_steps = len(tables["rewards"])
     filled = np.zeros(len(ahead), np.int64)
-    for i, kept in enumerate(ahead):
-        while kept and filled[i] < num_steps:
-            step = kept.popleft()
+    for i, steps_ahead in enumerate(ahead):
+        while steps_ahead and filled[i] < num_steps:
+            step = steps_ahead.popleft()
             for name, table in tables.items():
                 table[filled[i], i] = step[name]
             filled[i] += 1

@@ -198,16 +198,19 @@ class MuJoCoDynamics(base.Dynamics):
         return f"MuJoCoDynamics({self.id})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        """Return a call that makes it again by its functions' names; see `Dynamics.__reduce__`."""
+        """Pickle the task as a call that makes it again: its functions and classes by their names.
+
+        Raises:
+            TypeError: one of them cannot be imported by its name, as a lambda cannot.
+        """
         for name in self._functions():
             base.check_importable(self, name, getattr(self, name))
         base.check_importable(self, "params", type(self.params))
         for name in ("observation_size", "reset_draws"):
             if callable(self._given[name]):
                 base.check_importable(self, name, self._given[name])
-        return functools.partial(
-            _make_again, {**self._given, "params": self.params}, self._changed
-        ), ()
+        arguments = {**self._given, "params": self.params}
+        return functools.partial(_make_again, arguments, self._changed), ()
 
     def observed_as(self, dtype: Any) -> Box:
         """Return the observation space of environments of a dtype."""
@@ -379,17 +382,17 @@ class MuJoCoDynamics(base.Dynamics):
         """Take a step, ask for all that is asked of it, and return what is measured after it."""
         action = action.astype(np.float32)
         self.advance(data, action)
-        after, seen = self._measure(data), self.look(data.model, data)
+        after, observation = self._measure(data), self.look(data.model, data)
         if len(after) != self.measure_size:
             raise ValueError(
                 f"{self.id}: measure has to return as many numbers each time; returned {before}, "
                 f"then {after}"
             )
-        reward = self._call("reward", seen, action, before, after)
+        reward = self._call("reward", observation, action, before, after)
         if not isinstance(reward, float | np.floating) or not math.isfinite(reward):
             raise TypeError(f"{self.id}: reward has to return a finite float; returned {reward!r}")
         for name in ("terminated", "truncated"):
-            ended = self._call(name, seen)
+            ended = self._call(name, observation)
             if not isinstance(ended, bool | np.bool_):
                 raise TypeError(f"{self.id}: {name} has to return a bool; returned {ended!r}")
         return after

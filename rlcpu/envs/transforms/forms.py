@@ -144,20 +144,20 @@ def extend_tuple(
         observe: (state, own state, params) -> observation.
         changes: other fields that change.
     """
-    own, step = dynamics.state.made, step_of(dynamics)
+    inner_class, step = dynamics.state.made, step_of(dynamics)
     reset, mask, picture = dynamics.reset, dynamics.action_mask, dynamics.picture
     _check_new(dynamics, field[0])
     name = changes["id"].rpartition("/")[2].rpartition("-")[0]
-    if own is None:
-        kept = {"inner": tuple_of(float, dynamics.state.fields[0].size)}
+    if inner_class is None:
+        inner_fields = {"inner": tuple_of(float, dynamics.state.fields[0].size)}
         parts, inner_of = "inner", "state.inner"
     else:
-        kept = typing.get_type_hints(own)
-        parts = ", ".join(f"inner.{each}" for each in own._fields)
+        inner_fields = typing.get_type_hints(inner_class)
+        parts = ", ".join(f"inner.{each}" for each in inner_class._fields)
         inner_of = f"own({parts.replace('inner.', 'state.')})"
-    made: Any = NamedTuple(name, [*kept.items(), field])  # type: ignore[misc]
-    join = define(f"def join(inner, value): return made({parts}, value)", made=made)
-    split = define(f"def split(state): return {inner_of}", own=own)
+    state_class: Any = NamedTuple(name, [*inner_fields.items(), field])  # type: ignore[misc]
+    join = define(f"def join(inner, value): return made({parts}, value)", made=state_class)
+    split = define(f"def split(state): return {inner_of}", own=inner_class)
 
     def new_reset(draws: Any, params: Any) -> Any:
         inner = reset(draws, params)
@@ -199,7 +199,7 @@ def extend_arrays(
         observe: (state, params, out) writes an observation.
         changes: other fields that change.
     """
-    own, reset, step = dynamics.state.made, dynamics.reset, step_of(dynamics)
+    inner_class, reset, step = dynamics.state.made, dynamics.reset, step_of(dynamics)
     _check_new(dynamics, *fields)
 
     def new_reset(state: Any, draws: Any, params: Any) -> None:
@@ -215,6 +215,6 @@ def extend_arrays(
         "reset": _reset_with_signature(dynamics, new_reset),
         "step": with_signature(dynamics, new_step),
         "observe": observe,
-        "state": own.sized(**fields),
+        "state": inner_class.sized(**fields),
     }
     return dataclasses.replace(dynamics, **changes)

@@ -240,18 +240,18 @@ def add_time_left(environment: str | Dynamics) -> Dynamics:
     dynamics = find_own(environment)
     if dynamics.max_episode_steps is None:
         raise ValueError(
-            f"{dynamics.id} has max_episode_steps=None: no time is left or not; give it a limit, "
+            f"{dynamics.id} has max_episode_steps=None: expected a limit, by "
             "dataclasses.replace(dynamics, max_episode_steps=1000)"
         )
     limit = float(dynamics.max_episode_steps)
 
-    def after(state: Any, action: Any, reward: Any) -> Any:
+    def count(state: Any, action: Any, reward: Any) -> Any:
         return state.steps_taken + 1
 
     def show(state: Any) -> Any:
         return (max(1.0 - float(state.steps_taken) / limit, 0.0),)
 
-    field = _Field("steps_taken", int, 0, after, show)
+    field = _Field("steps_taken", int, 0, count, show)
     return _append(add_time_left, dynamics, "TimeLeft", field, [0.0], [1.0])
 
 
@@ -338,8 +338,8 @@ def _append_to_arrays(
         for k in range(count):
             out[size + k] = numbers[k]
 
-    kept: Any = Array[items[0], len(items)] if items else hint
-    return extend_arrays(dynamics, {name: kept}, begin, go_on, observe, changes)
+    field_type: Any = Array[items[0], len(items)] if items else hint
+    return extend_arrays(dynamics, {name: field_type}, begin, go_on, observe, changes)
 
 
 def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
@@ -377,9 +377,9 @@ def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
         out[observe(state, params) - lowest] = 1.0
 
     def write_numbers(state: Any, params: Any, out: Any) -> None:
-        seen = observe(state, params)
+        shown = observe(state, params)
         for k in range(size):
-            out[k] = seen[k]
+            out[k] = shown[k]
 
     return write_choice if is_choice else write_numbers, numbers
 
