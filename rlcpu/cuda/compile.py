@@ -96,7 +96,7 @@ def device(function: Any) -> Any:
 
     Args:
         function: plain Python function, or a function compiled by `rlcpu.kernels.compile`
-            (`specialise`, `inline`, `inline_exact`).
+            (`specialise`, `inline`).
 
     Returns:
         A function that kernels made by `kernel` inline; in the simulator, plain Python.

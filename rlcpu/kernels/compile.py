@@ -25,11 +25,25 @@ import numpy as np
 from numba import from_dtype
 from numba import types as nbtypes
 from numba.core import cgutils
-from numba.extending import intrinsic, is_jitted, lower_builtin, overload, type_callable
+from numba.extending import (
+    intrinsic,
+    is_jitted,
+    lower_builtin,
+    overload,
+    register_jitable,
+    type_callable,
+)
 
 from rlcpu.kernels import announce, guard, hooks, maths
 from rlcpu.kernels.cache import KernelCache
-from rlcpu.kernels.functions import callees, convert_items, fingerprint, package_of, rebuild
+from rlcpu.kernels.functions import (
+    REGISTERED,
+    callees,
+    convert_items,
+    fingerprint,
+    package_of,
+    rebuild,
+)
 from rlcpu.kernels.quick import quickly
 
 njit = numba.njit
@@ -49,13 +63,47 @@ INLINE: dict[str, Any] = {
     "no_cfunc_wrapper": True,
     "pipeline_class": hooks.linked_compiler(),
 }
-#: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
-#: Plain Python calls it as `function.py_func`.
-inline = njit(fastmath=FAST, **INLINE)
-#: The same, but called: what a kernel uses from several places is optimised once.
-outline = njit(fastmath=FAST, **{**INLINE, "forceinline": False})
-#: As `inline`, in IEEE arithmetic.
-inline_exact = njit(fastmath=EXACT, **INLINE)
+
+
+def inline(
+    function: Callable[..., Any] | None = None, *, exact: bool = False, plain: bool = False
+) -> Any:
+    """Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
+
+    Args:
+        function: plain Python that numba compiles.
+        exact: IEEE arithmetic in the order in which it is written; else the flags of `FAST`.
+        plain: the function itself is returned, for Python to call; else Python calls `py_func` of
+            what is returned.
+    """
+    if function is None:
+        return functools.partial(inline, exact=exact, plain=plain)
+    return _part_of_kernels(function, exact, plain, forceinline=True)
+
+
+def outline(
+    function: Callable[..., Any] | None = None, *, exact: bool = False, plain: bool = False
+) -> Any:
+    """Decorator: as `inline`, but called: what a kernel uses from several places is optimised once.
+
+    A call passes arrays and tuples number by number; `calls.function_of` is for large tuples.
+    """
+    if function is None:
+        return functools.partial(outline, exact=exact, plain=plain)
+    return _part_of_kernels(function, exact, plain, forceinline=False)
+
+
+def _part_of_kernels(
+    function: Callable[..., Any], exact: bool, plain: bool, forceinline: bool
+) -> Any:
+    """Return what kernels call for a function: a compiled one, or itself, registered with numba."""
+    options = {**INLINE, "fastmath": EXACT if exact else FAST, "forceinline": forceinline}
+    if not plain:
+        return njit(**options)(function)
+    # A part of the fingerprint of whatever calls it: numba keeps the options elsewhere.
+    setattr(function, REGISTERED, (exact, forceinline))
+    return register_jitable(**options)(function)
+
 
 #: Decorator: a function that is written into its callers before they are compiled. One of `inline`
 #: is optimised on its own and again in each caller: where large ones stood five deep, that was a

@@ -30,6 +30,8 @@ _PLAIN = (int, float, complex, str, bytes, range, slice, np.generic, np.dtype, n
 _HAS_DOCSTRING = 0x4000000 if sys.version_info >= (3, 14) else 0
 #: End of the names of modules that `rebuild` made.
 COPY = "[copy]"
+#: Attribute of functions that `compile.inline` and `outline` leave plain: how they are compiled.
+REGISTERED = "_rlcpu_compiled_as"
 
 
 def package_of(value: types.FunctionType | types.ModuleType) -> str:
@@ -229,7 +231,8 @@ def _add_function(digest: Any, function: types.FunctionType, numbers: dict[Any, 
 
     `numbers` has the number of each function so far: one that comes again is only named.
     """
-    _write(digest, "function", function.__name__, numbers.get(function))
+    compiled_as = vars(function).get(REGISTERED)
+    _write(digest, "function", function.__name__, numbers.get(function), compiled_as)
     if function in numbers or package_of(function) in ("numpy", "numba"):
         return
     numbers[function] = len(numbers)

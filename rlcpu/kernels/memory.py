@@ -19,7 +19,7 @@ from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from rlcpu.kernels.compile import inline_exact
+from rlcpu.kernels.compile import inline
 from rlcpu.kernels.vectors import (
     BYTES,
     I8,
@@ -95,7 +95,7 @@ def call_at(typing, function, values):
     return types.void(types.int64, values), generate
 
 
-@inline_exact
+@inline(exact=True)
 def array_at(address, shape, like):
     """Return the C-contiguous array at an address; whoever owns its memory keeps it alive."""
     return carray(pointer_to(address, like), shape)
@@ -319,7 +319,7 @@ def copy_word(typing, target, to, source, begin, word):
     return types.void(target, types.intp, source, types.intp, word), generate
 
 
-@inline_exact
+@inline(exact=True)
 def stream_bytes(target, to, source, begin, count):
     """Copy bytes past the caches, for what is not read again soon; `fence` after the last one."""
     first = min(to_line(target, to), count)

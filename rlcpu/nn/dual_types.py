@@ -29,7 +29,7 @@ from numba.extending import (
 )
 
 from rlcpu.kernels import hooks, maths
-from rlcpu.kernels.compile import EXACT, INLINE, inline_exact, specialise
+from rlcpu.kernels.compile import EXACT, INLINE, inline, specialise
 from rlcpu.nn.duals import (
     ALIASES,
     BINARY,
@@ -405,7 +405,7 @@ _teach_function(maths.libm_pow, BINARY["pow"])
 
 @overload(power, jit_options=_options)
 def _power(x, y):
-    return _form(inline_exact(power), BINARY["pow"], (x, y))
+    return _form(inline(power, exact=True), BINARY["pow"], (x, y))
 
 
 maths.FORMS.append(_specialised_form)

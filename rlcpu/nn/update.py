@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.calls import kind_of, make_call, make_numbered_call, view
-from rlcpu.kernels.compile import inline, inline_exact, kernel, merge, outline
+from rlcpu.kernels.compile import inline, kernel, merge, outline
 from rlcpu.kernels.random import mix
 from rlcpu.nn.adam import make_adam, make_rates, square_sum
 from rlcpu.nn.flat import LearntLayout
@@ -347,7 +347,7 @@ def sum_slices(turn, first, slices, parts, frame):
             finish(space)
 
 
-@inline_exact
+@inline(exact=True)
 def norm_of(squares):
     """Return the norm of a gradient, from sums of squares of its slices."""
     total = 0.0
@@ -356,13 +356,13 @@ def norm_of(squares):
     return np.sqrt(total)
 
 
-@inline_exact
+@inline(exact=True)
 def are_finite(norm, loss):
     """Tell whether both are; reassociated, isfinite(x + y) is always True: it subtracts itself."""
     return np.isfinite(norm) and np.isfinite(loss)
 
 
-@inline_exact
+@inline(exact=True)
 def total_of(sums, parts, k):
     """Return the sum of statistic k over the parts of a minibatch."""
     total = 0.0

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import EXACT, inline_exact, kernel
+from rlcpu.kernels.compile import EXACT, inline, kernel
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.replay.checks import check_count, check_number
 from rlcpu.replay.fields import Shown, TransitionField
@@ -80,7 +80,7 @@ class Items(NamedTuple):
                 raise IndexError(f"indices: nothing was written at {int(indices[worst])} yet")
 
 
-@inline_exact
+@inline(exact=True)
 def pick_item(u, num_envs, first, count, length):
     """Return an item `env * length + (first + k) % length`, k < count, by a uniform number."""
     k = min(np.int64(u * (num_envs * count)), num_envs * count - 1)
@@ -98,7 +98,7 @@ def _pick_items(stream, num_envs, first, count, length, out):
 
 
 #: For kernels, and for Python.
-pick_items, draw_items = inline_exact(_pick_items), kernel(_pick_items, fastmath=EXACT)
+pick_items, draw_items = inline(_pick_items, exact=True), kernel(_pick_items, fastmath=EXACT)
 
 
 def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
@@ -165,7 +165,7 @@ class Batch(Shown):
 # ---------------------------------------------------------------- returns of n steps
 
 
-@inline_exact
+@inline(exact=True)
 def sum_ahead(rewards, terminated, truncated, row, ring, settings):
     """Return the sum of discounted rewards from a row on, the next discount, and the last row.
 
@@ -194,7 +194,7 @@ def _sums_ahead(rewards, terminated, truncated, rows, ring, settings, out):
 
 
 #: For kernels, and for Python.
-sums_ahead, look_ahead = inline_exact(_sums_ahead), kernel(_sums_ahead, fastmath=EXACT)
+sums_ahead, look_ahead = inline(_sums_ahead, exact=True), kernel(_sums_ahead, fastmath=EXACT)
 
 
 class NStep:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from numba import prange
 
 from rlcpu.kernels.checks import check_seed
-from rlcpu.kernels.compile import EXACT, inline_exact, kernel
+from rlcpu.kernels.compile import EXACT, inline, kernel
 from rlcpu.kernels.memory import LINE, copy_bytes, copy_word, fence, prefetch, stream_bytes
 from rlcpu.kernels.random import splitmix64, stream_seeds
 from rlcpu.kernels.threads import Kernels, launch
@@ -104,7 +104,7 @@ def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
 # Rows are bytes here.
 
 
-@inline_exact
+@inline(exact=True)
 def copy_row(out, to, storage, begin, count):
     """Copy `count` bytes."""
     # Rewards and flags are single numbers: a call of the C library takes 1.6 times as long.
@@ -118,14 +118,14 @@ def copy_row(out, to, storage, begin, count):
         copy_bytes(out, to, storage, begin, count)
 
 
-@inline_exact
+@inline(exact=True)
 def _ask_for(storage, begin, count):
     for line in range(0, count, LINE):
         prefetch(storage, begin + line)
     prefetch(storage, begin + count - 1)
 
 
-@inline_exact
+@inline(exact=True)
 def gather_field(storage, out, field, rows, first, last, steps, length):
     """Copy sequences `first` to `last` of one field; see `GATHER`."""
     source, row_bytes, target = field[0], field[1], field[2]
@@ -174,7 +174,7 @@ def _make_gather(parallel: bool) -> Any:
 GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
 
 
-@inline_exact
+@inline(exact=True)
 def _lay(target, to, batch, row, stride, count, row_bytes):
     for t in range(count):
         copy_row(target, to + t * row_bytes, batch, (row + t * stride) * row_bytes, row_bytes)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels import functions, memory, vectors
-from rlcpu.kernels.compile import inline_exact
+from rlcpu.kernels.compile import inline
 from rlcpu.kernels.memory import ONE_LINE, prefetch
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.kernels.vectors import lane_numbers, maximum, where
@@ -302,13 +302,13 @@ def find_target(key, counter, weight, width, number):
 # ---------------------------------------------------------------- on the CPU: a node is a vector
 
 
-@inline_exact
+@inline(exact=True)
 def load_vector(numbers, position):
     """Load eight numbers as a vector; see `load`."""
     return memory.load(numbers, position, ONE_LINE)
 
 
-@inline_exact
+@inline(exact=True)
 def child_weights_vector(sums, shift, begin, span, filled):
     """Return the weights of eight children as a vector.
 
@@ -324,7 +324,7 @@ def child_weights_vector(sums, shift, begin, span, filled):
     return maximum(sums + counts * shift, 0.0)
 
 
-@inline_exact
+@inline(exact=True)
 def replace_free_vector(leaves, begin, filled, other):
     """Replace leaves without an item; see `replace_free`. A priority of zero has no item."""
     if filled is None:
@@ -354,4 +354,4 @@ def over_vectors(rule: Any) -> Any:
 
     if rule in _OPERATIONS:
         return _OPERATIONS[rule]
-    return inline_exact(functions.rebuild(rule, convert, lambda module: True))
+    return inline(functions.rebuild(rule, convert, lambda module: True), exact=True)

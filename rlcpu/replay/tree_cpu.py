@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numba import prange
 
 from rlcpu.kernels import vectors
-from rlcpu.kernels.compile import EXACT, inline, inline_exact, kernel, specialise
+from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
 from rlcpu.kernels.memory import prefetch
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.kernels.threads import Kernels, launch
@@ -43,13 +43,13 @@ _walk, _scan = over_vectors(rules.walk), over_vectors(rules.scan)
 # ---------------------------------------------------------------- upkeep
 
 
-@inline_exact
+@inline(exact=True)
 def unpack(numbers, capacity, filled):
     """Return the levels of a tree of so many leaves."""
     return _unpack(numbers, _layout(capacity), filled)
 
 
-@inline_exact
+@inline(exact=True)
 def _propagate(levels, nodes, count):
     """Recompute everything above the leaves `nodes[:count]`, which are overwritten.
 
@@ -75,7 +75,7 @@ def _propagate(levels, nodes, count):
         count = num_parents
 
 
-@inline_exact
+@inline(exact=True)
 def _propagate_range(levels, begin, end):
     """Recompute everything above a range of leaves, if there are any in it."""
     if end > begin:
@@ -121,8 +121,8 @@ def _write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
 
 
 #: For kernels, and for Python.
-write_leaves, update = inline_exact(_write_leaves), kernel(_write_leaves, fastmath=EXACT)
-write_new, write_runs = inline_exact(_write_new), kernel(_write_new, fastmath=EXACT)
+write_leaves, update = inline(_write_leaves, exact=True), kernel(_write_leaves, fastmath=EXACT)
+write_new, write_runs = inline(_write_new, exact=True), kernel(_write_new, fastmath=EXACT)
 
 
 @kernel(fastmath=EXACT)
@@ -135,7 +135,7 @@ def rebuild(numbers, capacity, filled):
 # ---------------------------------------------------------------- drawing
 
 
-@inline_exact
+@inline(exact=True)
 def _fill(levels, key, counter, weight, width, first, out):
     """Make draws number `first`, `first + 1`, ... of a call, and write their leaves to `out`.
 
@@ -149,7 +149,7 @@ def _fill(levels, key, counter, weight, width, first, out):
         _walk(levels, targets, out[begin : begin + count], count)
 
 
-@inline_exact
+@inline(exact=True)
 def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
     """Call `_fill`, and draw again by `scan` where the leaf has no weight."""
     levels, key, counter = unpack(numbers, capacity, filled), stream[0], stream[1]
@@ -184,14 +184,14 @@ def draw(numbers, capacity, filled, stream, stratified, out):
 
 
 #: `draw` on one thread in other kernels, and on one or several for Python.
-draw_leaves = inline_exact(draw)
+draw_leaves = inline(draw, exact=True)
 DRAW = Kernels(kernel(draw, fastmath=EXACT), kernel(draw, fastmath=EXACT, parallel=True), _GRAIN)
 
 
 # ---------------------------------------------------------------- without replacement
 
 
-@inline_exact
+@inline(exact=True)
 def _leaf_without_weight(shift):
     """Return the number of a leaf whose weight is zero.
 
@@ -202,7 +202,7 @@ def _leaf_without_weight(shift):
     return -shift
 
 
-@inline_exact
+@inline(exact=True)
 def _draw_successively(levels, key, counter, stratified, out):
     """Draw different leaves, each from those that were not drawn before (successive sampling).
 
@@ -248,7 +248,7 @@ def _draw_successively(levels, key, counter, stratified, out):
     return drawn, draws
 
 
-@inline_exact
+@inline(exact=True)
 def _with_weights(levels):
     """Return levels whose values have a weight, also where all are equal and below zero."""
     highest = vectors.highest(load_vector(levels.highs, levels.highs.size - WIDTH))
@@ -309,13 +309,13 @@ def importance_weights() -> tuple[Any, Any]:
         to_importance_weights(weights, beta)
 
     write = write_importance_weights
-    return inline_exact(write), kernel(write, fastmath=EXACT)
+    return inline(write, exact=True), kernel(write, fastmath=EXACT)
 
 
 # ---------------------------------------------------------------- priorities
 
 
-@inline_exact
+@inline(exact=True)
 def leaf_of(priority, epsilon, alpha):
     """Return the leaf of a priority; Schaul et al. 2016, equation 1."""
     return (priority + epsilon) ** alpha

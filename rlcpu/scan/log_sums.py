@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT, inline_exact
+from rlcpu.kernels.compile import EXACT, inline
 from rlcpu.kernels.maths import exp64, log64
 from rlcpu.kernels.memory import pointer_to, shifted
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
@@ -172,13 +172,13 @@ def level(m: float, s: float) -> float:
     return m + math.log(s) if s > 0.0 else m
 
 
-_advance, _level = inline_exact(advance), inline_exact(level)
+_advance, _level = inline(advance, exact=True), inline(level, exact=True)
 
 
 # ---------------------------------------------------------------- a lane of a tile
 
 
-@inline_exact
+@inline(exact=True)
 def _highest(numbers, count):
     """Return the largest of the numbers; +inf if any is NaN."""
     highest, strange = -np.inf, 0
@@ -188,7 +188,7 @@ def _highest(numbers, count):
     return np.inf if strange else highest
 
 
-@inline_exact
+@inline(exact=True)
 def _lane(numbers, count, m, s, is_total):
     """Return the state after the numbers; results overwrite them, unless only it is wanted."""
     highest = max(_highest(numbers, count), m)
@@ -213,7 +213,7 @@ def _lane(numbers, count, m, s, is_total):
 # ---------------------------------------------------------------- the driver
 
 
-@inline_exact
+@inline(exact=True)
 def _unit(sizes, x, out, is_total, states, like, number):
     """Compute all steps of a few lanes, or of a part of them."""
     _, num_steps, inner, parts, length = sizes

@@ -29,7 +29,7 @@ from rlcpu.envs.engine.lane import (
     make_turn,
 )
 from rlcpu.envs.policies import GREEDY, POLICY_DTYPES, KernelPolicy, PolicyCode
-from rlcpu.kernels.compile import EXACT, define, inline, inline_exact, kernel, merge, wide
+from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge, wide
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import array_at, call_at
 from rlcpu.kernels.rows import ANY, row_access, store_rows
@@ -200,7 +200,7 @@ def _make_driver(is_sums: bool) -> Kernels:
     """Make the loops over blocks, serial and parallel; those of `simulate` add up sums."""
     write_env, write_policy = map(_make_write, (len(EnvArrays._fields), len(KernelPolicy._fields)))
     write_outputs = _make_write(1 if is_sums else len(Records._fields))
-    to_tuple = inline_exact((lambda sums: (sums,)) if is_sums else (lambda records: records))
+    to_tuple = inline((lambda sums: (sums,)) if is_sums else (lambda records: records), exact=True)
 
     def run_blocks(address, env, policy, num_steps, num_envs, outputs):
         """Run all blocks, and return a code; see `Rollouts`."""
@@ -287,7 +287,7 @@ def _make_write(count: int) -> Any:
         lines.append(f"frame[first + {2 * k}] = arrays[{k}].ctypes.data")
         lines.append(f"frame[first + {2 * k + 1}] = arrays[{k}].size")
     source = "\n    ".join(lines)
-    return inline_exact(define(source))
+    return inline(define(source), exact=True)
 
 
 @inline
@@ -433,7 +433,7 @@ def sum_elapsed(words, count):
     return total
 
 
-@inline_exact
+@inline(exact=True)
 def add_up(sums):
     """Add all rows but the last into the last one, in their order."""
     last = sums.shape[0] - 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.policies import KernelPolicy
-from rlcpu.kernels.compile import define, inline_exact
+from rlcpu.kernels.compile import define, inline
 from rlcpu.kernels.memory import array_at
 
 #: What a call does with each simulation: start an episode where the mask says so; take one step
@@ -99,7 +99,7 @@ def make_open(names: Iterable[str], dtype: Any) -> Callable[..., Any]:
         space[f"like_{name}"] = (kind or dtype)(0)
         opened = f"array_at(job[{place_of(name)}], {shape}, like_{name})"
         items.append(opened if name in names else "None")
-    return inline_exact(define(f"def open(job): return Arrays({', '.join(items)})", **space))
+    return inline(define(f"def open(job): return Arrays({', '.join(items)})", **space), exact=True)
 
 
 def write_policy(job: Any, arrays: KernelPolicy) -> None:

@@ -33,7 +33,7 @@ from rlcpu.envs.mujoco.library import i64
 from rlcpu.envs.mujoco.physics import ADVANCE, BEGIN, LOOK, STEPS
 from rlcpu.envs.mujoco.policy import make_choose
 from rlcpu.envs.policies import PolicyCode
-from rlcpu.kernels.compile import EXACT, c_function, inline_exact
+from rlcpu.kernels.compile import EXACT, c_function, inline
 from rlcpu.kernels.memory import array_at, call_at
 
 #: What is written of an episode's end by a rollout alone.
@@ -59,7 +59,7 @@ _KINDS = (types.intp, types.intp, types.int32, types.intp)
 pending, one, nothing, none = np.uint32(PENDING), np.uint32(1), np.uint32(0), np.uint8(0)
 
 
-@inline_exact
+@inline(exact=True)
 def copy(target, source, like):
     """Copy numbers, rounded to another dtype; NaN where one is not finite, else 0."""
     fault = 0.0
@@ -70,7 +70,7 @@ def copy(target, source, like):
     return fault
 
 
-@inline_exact
+@inline(exact=True)
 def begin(m, d, i, address, job, arrays):
     """Start an episode."""
     call_at(job[TASK], (m, d, i, address, np.int64(BEGIN)))
@@ -78,7 +78,7 @@ def begin(m, d, i, address, job, arrays):
     arrays.returns[i] = 0.0
 
 
-@inline_exact
+@inline(exact=True)
 def advance(m, d, i, address, job, arrays, like):
     """Take a step.
 

@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import types
 
-from rlcpu.kernels.compile import define, inline_exact
+from rlcpu.kernels.compile import define, inline
 from rlcpu.kernels.memory import array_at
 
 try:
@@ -148,4 +148,4 @@ def make_view(model: mujoco.MjModel, fields: tuple[str, ...], constants: dict[st
         arrays = (getattr(owner_of(model, data, name), name) for name in fields)
         return kind(*arrays, *constants.values())
 
-    return inline_exact(define(source, **space)), look
+    return inline(define(source, **space), exact=True), look

@@ -30,7 +30,7 @@ from rlcpu.kernels.compile import (
     c_function,
     define,
     freeze,
-    inline_exact,
+    inline,
     specialise,
     tuple_of,
 )
@@ -124,7 +124,7 @@ def _make_unpack(env: TaskCode) -> Callable[..., Any]:
         else:
             fields.append(f"({''.join(f'numbers[{next(places)}], ' for _ in range(option))})")
     source = f"def unpack(numbers): return Params({', '.join(fields)})"
-    return inline_exact(define(source, Params=env.params_type))
+    return inline(define(source, Params=env.params_type), exact=True)
 
 
 def pack(params: Any, dtype: Any) -> Any:
@@ -144,7 +144,7 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
     first, distance = env.warnings
     bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
 
-    @inline_exact
+    @inline(exact=True)
     def counters(d):
         """Return MuJoCo's counts of warnings of bad positions, velocities and accelerations."""
         return (
@@ -153,7 +153,7 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
             array_at(d + bad_qacc, (1,), zero),
         )
 
-    @inline_exact
+    @inline(exact=True)
     def simulate(m, d, ctrl, action):
         """Step a simulation, and tell whether MuJoCo counted no warning."""
         # A mjData serves many simulations: its counters may be those of another one. MuJoCo sets
@@ -183,14 +183,14 @@ def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]
     function does nothing.
     """
     if env.randomize is None:
-        return inline_exact(lambda m, d, row, key, count, params: None)
+        return inline(lambda m, d, row, key, count, params: None, exact=True)
     user = specialise(env.randomize, np.float64, exact=True, arrays=True)
     look, rng = make_look(env.varied), make_rng(STEP_GROUP, np.float64)
     is_bad = make_is_bad(env.varied)
     derives, mask, half = bool(env.varied.derived), np.uint64(0xFFFFFFFF), np.uint64(32)
     u32 = np.uint32
 
-    @inline_exact
+    @inline(exact=True)
     def redraw(m, d, row, key, count, params):
         a, b = mix(u32(key & mask), u32(key >> half), u32(count))
         user(rng(a, b), look(m), params)
@@ -215,12 +215,12 @@ def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
     is_bad = make_is_bad(env.varied)
     randomizes, settle_steps = env.randomize is not None, env.settle_steps
 
-    @inline_exact
+    @inline(exact=True)
     def set_model(m, i, arrays):
         if varies:
             load(m, arrays.physics[i])
 
-    @inline_exact
+    @inline(exact=True)
     def begin(m, d, i, arrays, data, params):
         """Start a new episode of simulation i: draw parameters and a state."""
         stream, uniforms = arrays.streams[i], arrays.uniforms[i]
@@ -241,7 +241,7 @@ def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
 def _make_measured(count: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Make functions that load the numbers that `measure` returns from a row, and store them."""
     lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
-    return tuple_of(None, count), inline_exact(define(f"def store(row, values):{lines}"))
+    return tuple_of(None, count), inline(define(f"def store(row, values):{lines}"), exact=True)
 
 
 #: What functions of a task return.

@@ -18,7 +18,6 @@ from rlcpu.envs.policies import (
 from rlcpu.kernels.compile import (
     define,
     inline,
-    inline_exact,
     source_of_tuple,
     specialise,
     tuple_of,
@@ -152,7 +151,7 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
         for k in range(mean.size):
             cells[k] = normalised(observation[k], mean[k], scale[k])
 
-    @inline_exact
+    @inline(exact=True)
     def choose(i, step, record, arrays, constants, cells):
         """Draw, record and apply the action of simulation i; NaN if a number is not finite."""
         normalise(arrays.observation[i], constants.mean, constants.scale, cells)
@@ -181,7 +180,7 @@ def _act_gaussian() -> Any:
     draw = uniforms(2, 0, np.float32)
 
     # In the written order: which loop LLVM takes depends on where the arrays are.
-    @inline_exact
+    @inline(exact=True)
     def act(i, step, record, arrays, constants, cells, first):
         """Draw an action; returns its log_prob, and NaN if a number is not finite."""
         a, b = bits_of(arrays.streams[i])
@@ -209,7 +208,7 @@ def _act_by_head(policy: PolicyCode, action_size: int) -> Any:
         )
     )
 
-    @inline_exact
+    @inline(exact=True)
     def act(i, step, record, arrays, constants, cells, first):
         """Draw an action; returns its log_prob, and NaN if a number is not finite."""
         a, b = bits_of(arrays.streams[i])

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.mujoco.library import f64, find_offset, i64
 from rlcpu.kernels.checks import as_numbers
-from rlcpu.kernels.compile import define, inline_exact
+from rlcpu.kernels.compile import define, inline
 from rlcpu.kernels.memory import array_at
 
 #: Fields that decide which computations MuJoCo does, and the clock, which is a constant of kernels.
@@ -262,7 +262,7 @@ def make_copies(varied: Varied) -> tuple[Callable[..., Any], Callable[..., Any]]
             ]
             lines += ["        " + line.format(begin=begin)]
             begin += place.size
-        made.append(inline_exact(define("\n".join(lines), **space)))
+        made.append(inline(define("\n".join(lines), **space), exact=True))
     return made[0], made[1]
 
 
@@ -275,7 +275,7 @@ def make_is_bad(varied: Varied) -> Callable[..., Any]:
             lines += [f"    for k in range({begin}, {begin + place.size}):"]
             lines += [f"        bad = bad or not isfinite(row[k]){bad}"]
         begin += place.size
-    return inline_exact(define("\n".join([*lines, "    return bad"]), isfinite=math.isfinite))
+    return inline(define("\n".join([*lines, "    return bad"]), isfinite=math.isfinite), exact=True)
 
 
 def make_look(varied: Varied) -> Callable[..., Any]:
@@ -284,4 +284,4 @@ def make_look(varied: Varied) -> Callable[..., Any]:
     places.sort(key=lambda place: varied.drawn.index(place.name))
     space = {"array_at": array_at, "f64": f64, "i64": i64, "Model": _kind(varied)}
     items = "".join(f"{_array(place, place.shape)}, " for place in places)
-    return inline_exact(define(f"def look(m): return Model({items})", **space))
+    return inline(define(f"def look(m): return Model({items})", **space), exact=True)

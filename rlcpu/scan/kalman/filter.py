@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any, NamedTuple
 
+from rlcpu.kernels.compile import inline
 from rlcpu.scan.kalman.matrices import (
     add_product,
     add_symmetric,
     copy,
-    inlined,
     invert,
     is_close,
     lanes_of,
@@ -110,7 +110,7 @@ Workspace: Any = namedtuple(
 )
 
 
-@inlined
+@inline
 def lay_out(arena, m, p, length, chunks):
     """Return the matrices of a block of models, in memory that is zero."""
     return Workspace(
@@ -160,7 +160,7 @@ def lay_out(arena, m, p, length, chunks):
 # ---------------------------------------------------------------- a step
 
 
-@inlined
+@inline
 def read_model(task, first, w, t):
     """Read F, Q, H and R of a time step: at the first one all, later those that vary."""
     parts, inputs = task.parts, task.inputs
@@ -170,7 +170,7 @@ def read_model(task, first, w, t):
     read(w.observation_cov, inputs.observation_cov, parts[4], first, t)
 
 
-@inlined
+@inline
 def observe(task, first, w, begin, count):
     """Read the observations of a chunk, and return whether none is missing."""
     array, lanes, p = task.inputs.observations, lanes_of(w.observed), w.observed.rows
@@ -187,7 +187,7 @@ def observe(task, first, w, begin, count):
     return gaps == 0
 
 
-@inlined
+@inline
 def update_cov(w, k, j, joseph):
     """Go from P of step k to the covariance given y[k]; results are record j."""
     gain, precision, cov = of_step(w.gain, j), of_step(w.precision, j), of_step(w.filtered_cov, j)
@@ -205,7 +205,7 @@ def update_cov(w, k, j, joseph):
         add_symmetric(cov, w.cov, -1.0, gain, w.projected)
 
 
-@inlined
+@inline
 def update_mean(w, k, j):
     """Go from a of step k to the mean given y[k]."""
     add_product(w.innovation, of_step(w.observed, k), -1.0, w.design, w.mean)
@@ -215,7 +215,7 @@ def update_mean(w, k, j):
     )
 
 
-@inlined
+@inline
 def predict(w, k, j, is_steady):
     """Go on to a and, unless it stands still, P of the next step."""
     multiply(w.mean, w.transition, of_step(w.filtered_mean, k))
@@ -224,7 +224,7 @@ def predict(w, k, j, is_steady):
         add_symmetric(w.cov, w.transition_cov, 1.0, w.transition, w.work)
 
 
-@inlined
+@inline
 def add_log_density(task, first, w, k):
     """Add the log-density of an observation to the log-likelihoods."""
     multiply(w.square, transposed(w.innovation), of_step(w.weighted, k))

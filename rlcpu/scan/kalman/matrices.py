@@ -11,15 +11,11 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import intrinsic, overload
 
-from rlcpu.kernels.compile import FAST, INLINE
+from rlcpu.kernels.compile import INLINE, inline
 from rlcpu.kernels.memory import shifted
 from rlcpu.kernels.vectors import Vector
-
-#: Decorator: a part of the kernel that calls it. Functions that were called, with loops as short as
-#: these, took 1.6 times as long.
-inlined: Any = register_jitable(fastmath=FAST, **INLINE)
 
 # ---------------------------------------------------------------- memory
 
@@ -59,25 +55,25 @@ def _take(arena, rows, columns, count=1):
     return take
 
 
-@inlined
+@inline
 def of_step(x, k):
     """Return the matrix of step k."""
     return SmallMatrix(shifted(x.cells, k * x.rows * x.columns), x.rows, x.columns, x.row, x.column)
 
 
-@inlined
+@inline
 def transposed(x):
     """Return the transposed matrix."""
     return SmallMatrix(x.cells, x.columns, x.rows, x.column, x.row)
 
 
-@inlined
+@inline
 def get(x, i, j):
     """Return element (i, j)."""
     return x.cells[i * x.row + j * x.column]
 
 
-@inlined
+@inline
 def put(x, i, j, cell):
     """Overwrite element (i, j)."""
     x.cells[i * x.row + j * x.column] = cell
@@ -104,7 +100,7 @@ def numbers_of(typing, x):
     return pointer(x), generate
 
 
-@inlined
+@inline
 def read(x, array, parts, first, t):
     """Read a matrix of each lane's model at a time step.
 
@@ -123,7 +119,7 @@ def read(x, array, parts, first, t):
                 numbers[i * lanes + lane] = array[part, t, i]
 
 
-@inlined
+@inline
 def write(x, factor, array, first, t):
     """Write factor times a matrix of each lane's model to a time step of an array.
 
@@ -143,7 +139,7 @@ def write(x, factor, array, first, t):
 # ---------------------------------------------------------------- sums and products
 
 
-@inlined
+@inline
 def clear(out):
     """Set a matrix to 0."""
     numbers = numbers_of(out)
@@ -151,7 +147,7 @@ def clear(out):
         numbers[i] = 0.0
 
 
-@inlined
+@inline
 def set_identity(out):
     """Set a matrix to the identity."""
     clear(out)
@@ -161,7 +157,7 @@ def set_identity(out):
             numbers[i * (out.row + out.column) * lanes + lane] = 1.0
 
 
-@inlined
+@inline
 def copy(out, x):
     """Set out = x."""
     for i in range(out.rows):
@@ -169,7 +165,7 @@ def copy(out, x):
             put(out, i, j, get(x, i, j))
 
 
-@inlined
+@inline
 def add(out, factor, x):
     """Set out = out + factor x."""
     for i in range(out.rows):
@@ -177,7 +173,7 @@ def add(out, factor, x):
             put(out, i, j, get(out, i, j) + factor * get(x, i, j))
 
 
-@inlined
+@inline
 def product_at(left, right, i, j):
     """Return element (i, j) of left @ right."""
     total = get(left, i, 0) * get(right, 0, j)
@@ -186,7 +182,7 @@ def product_at(left, right, i, j):
     return total
 
 
-@inlined
+@inline
 def multiply(out, left, right):
     """Set out = left @ right."""
     for i in range(out.rows):
@@ -194,7 +190,7 @@ def multiply(out, left, right):
             put(out, i, j, product_at(left, right, i, j))
 
 
-@inlined
+@inline
 def add_product(out, start, factor, left, right):
     """Set out = start + factor left @ right; `start` may be `out`."""
     for i in range(out.rows):
@@ -202,7 +198,7 @@ def add_product(out, start, factor, left, right):
             put(out, i, j, get(start, i, j) + factor * product_at(left, right, i, j))
 
 
-@inlined
+@inline
 def add_symmetric(out, start, factor, left, right):
     """Set out = start + factor left @ right, of which it is known that it is symmetric."""
     for i in range(out.rows):
@@ -212,7 +208,7 @@ def add_symmetric(out, start, factor, left, right):
             put(out, j, i, cell)
 
 
-@inlined
+@inline
 def invert(x, missing, log_det):
     """Invert a covariance S by Gauss and Jordan's sweeps, and set log_det to log(det(2 pi S)).
 
@@ -249,7 +245,7 @@ def invert(x, missing, log_det):
         put(x, k, k, inverse)
 
 
-@inlined
+@inline
 def is_close(x, other, tolerance):
     """Tell whether two covariances are equal to a tolerance, in units of the deviations of x."""
     n, lanes, numbers, others, close = x.rows, lanes_of(x), numbers_of(x), numbers_of(other), True

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from numba import prange, types
 
 from rlcpu.kernels.calls import View, kind_of, place_of_view, view
-from rlcpu.kernels.compile import c_function, compact
+from rlcpu.kernels.compile import c_function, compact, inline
 from rlcpu.kernels.memory import LINE, array_at, call_at, pointer_to
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill
@@ -24,7 +24,7 @@ from rlcpu.scan.kalman.filter import (
     forward,
     lay_out,
 )
-from rlcpu.scan.kalman.matrices import Arena, inlined
+from rlcpu.scan.kalman.matrices import Arena
 from rlcpu.scan.kalman.model import Array, KalmanProblem
 from rlcpu.scan.kalman.smoother import backward
 
@@ -118,7 +118,7 @@ def find_parts(
 def count_cells(m: int, p: int, length: int, chunks: int) -> int:
     """Return the number of cells of a workspace."""
     used = [0]
-    lay_out(Arena(None, used), m, p, length, chunks)
+    lay_out.py_func(Arena(None, used), m, p, length, chunks)
     return used[0]
 
 
@@ -159,7 +159,7 @@ def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
     key = function, dtype.name, lanes
     if key in _addresses:
         return _addresses[key]
-    number, whole, run_all = dtype.type(0.0), np.int64(0), inlined(function)
+    number, whole, run_all = dtype.type(0.0), np.int64(0), inline(function)
     cells_at = vectors_at if lanes > 1 else pointer_to
     # Small code compiles in 40 % of the time, and is as fast; but one model forward takes 1.6x.
     make_small = compact if lanes > 1 or function is backward else do_nothing
@@ -176,12 +176,12 @@ def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
     return _addresses[key]
 
 
-@inlined
+@inline
 def vectors_at(address, like):
     """Return a pointer to cells of as many models as a register holds."""
     return pointer_to(address, fill(like, 1))
 
 
-@inlined
+@inline
 def do_nothing():
     """Do nothing, in the place of `compact`."""

@@ -20,6 +20,7 @@ recorded, then backward. Where P stands still, so does N after a while.
 
 from __future__ import annotations
 
+from rlcpu.kernels.compile import inline
 from rlcpu.scan.kalman.filter import observe, predict, read_model, update_cov, update_mean
 from rlcpu.scan.kalman.matrices import (
     add,
@@ -27,7 +28,6 @@ from rlcpu.scan.kalman.matrices import (
     add_symmetric,
     clear,
     copy,
-    inlined,
     is_close,
     multiply,
     numbers_of,
@@ -37,7 +37,7 @@ from rlcpu.scan.kalman.matrices import (
 )
 
 
-@inlined
+@inline
 def smooth_mean(w, k, j):
     """Set smoothed mean, smoothing error and F' r of step k from r of step k + 1."""
     multiply(w.turned, transposed(w.transition), w.score)
@@ -45,7 +45,7 @@ def smooth_mean(w, k, j):
     add_product(w.error, of_step(w.weighted, k), -1.0, transposed(of_step(w.gain, j)), w.turned)
 
 
-@inlined
+@inline
 def smooth_cov(w, j, is_wanted):
     """Go from N of the next step to N; set `few` to Y, `small` to D and, if wanted, `work2`.
 
@@ -65,7 +65,7 @@ def smooth_cov(w, j, is_wanted):
     add_symmetric(adjoint, adjoint, 1.0, transposed(w.projected), w.design)
 
 
-@inlined
+@inline
 def add_slopes_of_mean(w):
     """Add to the gradients what r of the next step, x and s contribute."""
     add_product(w.transition_slope, w.transition_slope, 1.0, w.score, transposed(w.smoothed))
@@ -74,7 +74,7 @@ def add_slopes_of_mean(w):
     add_product(w.observation_cov_slope, w.observation_cov_slope, 1.0, w.error, transposed(w.error))
 
 
-@inlined
+@inline
 def add_slopes_of_cov(w, j, times):
     """Add to the gradients what N contributes, `times` as much, and go on to the next N."""
     add(w.transition_cov_slope, -times, w.adjoint)
@@ -86,7 +86,7 @@ def add_slopes_of_cov(w, j, times):
     add_product(w.design_slope, w.design_slope, times, w.few, of_step(w.filtered_cov, j))
 
 
-@inlined
+@inline
 def write_slopes(task, first, w, t):
     """Write the gradients of a step, the sums of all steps at the first one; begin again at 0."""
     gradients = task.gradients
@@ -96,7 +96,7 @@ def write_slopes(task, first, w, t):
     write_slope(w.observation_cov_slope, 0.5, gradients.observation_cov, first, t)
 
 
-@inlined
+@inline
 def write_slope(slope, factor, array, first, t):
     """Write the gradient with respect to a matrix that varies, or at the first step that of one."""
     if array.shape[1] > 1 or t == 0:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from numba import prange, types
 
 from rlcpu.kernels.calls import View
-from rlcpu.kernels.compile import EXACT, c_function, compact, inline_exact, njit
+from rlcpu.kernels.compile import EXACT, c_function, compact, inline, outline
 from rlcpu.kernels.memory import (
     address,
     call_at,
@@ -69,9 +69,6 @@ PIECES = 4  # pieces of a row from which one more costs less than to write throu
 #: Windows of a row, at least, and steps and registers of columns, that are computed together.
 WINDOWS, TALL, WIDE = 512, 32, 4
 
-#: Decorator of a function that is called: compiled once for all that call it.
-called: Any = njit(nogil=True, error_model="numpy", fastmath=EXACT)
-
 
 # ---------------------------------------------------------------- columns
 
@@ -83,7 +80,7 @@ def make_advance(rule: Rule, dtype: Any, read: Any, prefetch_arrays: Any) -> Any
     connect = link if rule.cuts else link_always
     read_after, sees, row = make_read_after(rule), used(rule.sees), rows_of(rule.sees)
 
-    @inline_exact
+    @inline(exact=True)
     def store_after(step, state, by):
         after, room = shifted(state.memory, state.room), state.room
         if sees.value:
@@ -95,7 +92,7 @@ def make_advance(rule: Rule, dtype: Any, read: Any, prefetch_arrays: Any) -> Any
         if sees.action_value:
             store(step.action_value, after, by + row.action_value * room)
 
-    @inline_exact
+    @inline(exact=True)
     def vector(here, targets, state, by, count, options):
         """Compute the lanes of a vector, or the first ones of them."""
         step, carried = read(here, by, count), load(state.memory, by, 1)
@@ -111,7 +108,7 @@ def make_advance(rule: Rule, dtype: Any, read: Any, prefetch_arrays: Any) -> Any
         if two:
             write(outputs[1], second, by, count, streamed > 1)
 
-    @inline_exact
+    @inline(exact=True)
     def advance(here, ahead, targets, state, width, options):
         """Compute all lanes, and prefetch the lines of the step that comes next."""
         compact()
@@ -134,7 +131,7 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
     begin = make_begin(rule, dtype, is_rows=False)
     advance = make_advance(rule, dtype, read, prefetch_arrays)
 
-    @inline_exact
+    @inline(exact=True)
     def columns(plan, options, outer, lane, width):
         """Compute all steps of `width` lanes from `lane` on."""
         compact()
@@ -179,18 +176,18 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
     read_after, sees, number_of = make_read_after(rule), used(rule.sees), rows_of(rule.sees)
     zero = dtype(0.0)
 
-    @inline_exact
+    @inline(exact=True)
     def copy(source, target, count, ends, row):
         for by in range(0, count, full):
             store(numbers(source, by, min(full, count - by)), target, by)
         target[count], ends[row] = ends[row], target[0]
 
-    @inline_exact
+    @inline(exact=True)
     def store_field(x, number, next_values, by, count, state, row):
         ends = shifted(state.memory, (1 + number) * state.room)
         copy(x, shifted(next_values, by + number * plane), count, ends, row)
 
-    @inline_exact
+    @inline(exact=True)
     def store_after(x, *to):
         if sees.value:
             store_field(x.value, number_of.value, *to)
@@ -201,7 +198,7 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
         if sees.action_value:
             store_field(x.action_value, number_of.action_value, *to)
 
-    @inline_exact
+    @inline(exact=True)
     def prepare(plan, piece, area, state, options):
         """Compute the coefficients, and prefetch the lines of the piece that comes next."""
         compact()
@@ -217,7 +214,7 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
                 store(a, area.a, at + by)
                 store(b, area.b, at + by)
 
-    @inline_exact
+    @inline(exact=True)
     def finish(plan, piece, area, options):
         """Compute the results of a piece from its y, and write them."""
         compact()
@@ -244,7 +241,7 @@ def make_connect(cuts: bool, dtype: Any) -> Any:
     full, group, zero = lanes_of(dtype), REGISTERS * lanes_of(dtype), dtype(0.0)
     connect_one, square = link if cuts else link_always, full * group
 
-    @called
+    @outline(exact=True)
     def connect(area, count, direction, carried, products):
         """Compute y of a piece step by step, in tiles of steps and rows that are transposed."""
         y, product = load(carried, 0, REGISTERS), load(products, 0, REGISTERS)
@@ -280,7 +277,7 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
     begin, connect = make_begin(rule, dtype, is_rows=True), make_connect(rule.cuts, dtype)
     prepare, finish = make_passes(rule, dtype, pitch)
 
-    @inline_exact
+    @inline(exact=True)
     def rows(plan, options, outer, width):
         """Compute all steps of `width` rows from `outer` on, a piece after the other."""
         compact()
@@ -331,7 +328,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
     (arrays_at, read, _), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
     coefficients = rule.coefficients
 
-    @inline_exact
+    @inline(exact=True)
     def windows(plan, options, outer, lane, width, begin):
         """Compute the windows that begin with the steps from `begin` on."""
         compact()

@@ -7,16 +7,16 @@ numbers or vectors of them, one for each of several lanes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from numba.extending import register_jitable
-
+from rlcpu.kernels.compile import inline
 from rlcpu.kernels.vectors import where
 
-#: Decorator of a scalar function: plain Python, of numbers or vectors of them, and a part of every
-#: kernel that calls it. In IEEE arithmetic: memory is the limit, and it equals plain Python's.
-inlined: Any = register_jitable(forceinline=True, error_model="numpy", fastmath=False)
+#: Decorator of a rule's functions: plain Python of numbers, or of vectors of them in kernels. In
+#: IEEE arithmetic: memory is the limit, and results equal plain Python's.
+rule_function = functools.partial(inline, exact=True, plain=True)
 
 
 class Step(NamedTuple):
@@ -76,31 +76,31 @@ class Rule(NamedTuple):
 # ---------------------------------------------------------------- parts of rules
 
 
-@inlined
+@rule_function
 def link(a: float, b: float, carried: float) -> Any:
     """Make one step of a recurrence that is cut where a is 0."""
     return where(a == 0.0, b, b + a * carried)
 
 
-@inlined
+@rule_function
 def link_always(a: float, b: float, carried: float) -> Any:
     """Make one step of a recurrence whose NaN and infinities go on for ever."""
     return b + a * carried
 
 
-@inlined
+@rule_function
 def bootstrap(step: Step, following: float) -> Any:
     """Return the value of what comes after the step, `following` if the episode goes on."""
     return where(step.terminated, 0.0, where(step.truncated, step.final_value, following))
 
 
-@inlined
+@rule_function
 def unless_ended(step: Step, number: float) -> Any:
     """Return the number if the episode goes on, else 0."""
     return where(step.terminated, 0.0, where(step.truncated, 0.0, number))
 
 
-@inlined
+@rule_function
 def clipped(ratio: float, clip: float) -> Any:
     """Return the smaller of both, NaN if the ratio is that."""
     return where(ratio > clip, clip, ratio)
@@ -109,33 +109,33 @@ def clipped(ratio: float, clip: float) -> Any:
 # ---------------------------------------------------------------- coefficients
 
 
-@inlined
+@rule_function
 def linear_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of y_t = a_t * y_{t-1} + b_t."""
     return step.gamma, step.reward
 
 
-@inlined
+@rule_function
 def return_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of R_t = r_t + gamma * R_{t+1}; the last term is a value where it ended."""
     return unless_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
 
 
-@inlined
+@rule_function
 def advantage_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of A_t = delta_t + gamma * lambda * A_{t+1}."""
     delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
     return unless_ended(step, step.gamma * step.lambda_), delta
 
 
-@inlined
+@rule_function
 def lambda_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
     following = bootstrap(step, (1.0 - step.lambda_) * after.value)
     return unless_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
 
 
-@inlined
+@rule_function
 def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of E_t = rho_t * delta_t + gamma * lambda * c_t * E_{t+1}.
 
@@ -146,7 +146,7 @@ def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any
     return unless_ended(step, weight), clipped(step.ratio, options[0]) * (target - step.value)
 
 
-@inlined
+@rule_function
 def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of G_t = r_t + gamma * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1}))."""
     c = after.lambda_ * clipped(after.ratio, 1.0)
@@ -157,19 +157,19 @@ def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, An
 # ---------------------------------------------------------------- results
 
 
-@inlined
+@rule_function
 def itself(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return the recurrence."""
     return y, y
 
 
-@inlined
+@rule_function
 def with_value(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return the recurrence, and its sum with the value."""
     return y, y + step.value
 
 
-@inlined
+@rule_function
 def vtrace_results(y: Any, carried: Any, step: Step, after: Step, options: Any) -> Any:
     """Return the target, and the advantage of the action against the next step's target."""
     following = bootstrap(step, after.value + step.lambda_ * carried)

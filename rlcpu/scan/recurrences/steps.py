@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 
 from rlcpu.kernels.calls import kind_of
-from rlcpu.kernels.compile import inline_exact
+from rlcpu.kernels.compile import inline
 from rlcpu.kernels.memory import load, load_mask, pointer_to, prefetch, shifted, store, stream
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill
 from rlcpu.kernels.vectors import width as width_of
@@ -60,7 +60,7 @@ def lanes_of(dtype: Any) -> int:
 # ---------------------------------------------------------------- from a plan to vectors
 
 
-@inline_exact
+@inline(exact=True)
 def place(array, outer, step, lane, like):
     """Return a pointer to a number of an array, a view of `Strided`."""
     by = outer * array.outer + step * array.time + lane * array.lane
@@ -71,13 +71,13 @@ def make_loads(dtype: Any) -> tuple[Any, Any]:
     """Return functions (pointer, by, count) of the first `count` numbers or flags, then 0."""
     full, zero = lanes_of(dtype), dtype(0.0)
 
-    @inline_exact
+    @inline(exact=True)
     def numbers(pointer, by, count):
         if count < full:
             return load(pointer, by, 1, count, zero)
         return load(pointer, by, 1)
 
-    @inline_exact
+    @inline(exact=True)
     def flags(pointer, by, count):
         if count < full:
             return load_mask(pointer, by, fill(zero, 1), count)
@@ -86,7 +86,7 @@ def make_loads(dtype: Any) -> tuple[Any, Any]:
     return numbers, flags
 
 
-@inline_exact
+@inline(exact=True)
 def write(vector, pointer, by, count, streamed):
     """Write the first `count` numbers of a vector; `streamed`, past the caches."""
     if count < width_of(pointer, 1):
@@ -106,7 +106,7 @@ def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
     numbers, flags = make_loads(dtype)
     number, flag, is_read = dtype(0.0), np.uint8(0), used(rule.reads)
 
-    @inline_exact
+    @inline(exact=True)
     def arrays_at(plan, outer, step, lane):
         """Return the places of all arrays at one step of a lane."""
         x = plan.steps
@@ -122,7 +122,7 @@ def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
             action_value=place(x.action_value, outer, step, lane, number),
         )
 
-    @inline_exact
+    @inline(exact=True)
     def read(x, by, count):
         """Load the numbers of a step for `count` lanes."""
         return Step(
@@ -137,7 +137,7 @@ def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
             action_value=numbers(x.action_value, by, count),
         )
 
-    @inline_exact
+    @inline(exact=True)
     def prefetch_arrays(x, by):
         """Prefetch the lines of all arrays at a step."""
         if is_read.reward:
@@ -182,7 +182,7 @@ def make_read_after(rule: Rule) -> Any:
     """
     row = rows_of(rule.sees)
 
-    @inline_exact
+    @inline(exact=True)
     def read_after(memory, lane, row_stride):
         """Load the fields of the step after this one in time that the rule reads."""
         return Step(
@@ -211,7 +211,7 @@ def make_begin(rule: Rule, dtype: Any, is_rows: bool) -> Any:
     """Return a function: the state of lanes before the step that is computed first."""
     sees, zero = len(rule.sees) > 0, dtype(0.0)
 
-    @inline_exact
+    @inline(exact=True)
     def begin(plan, outer, lane, width, state):
         initial = place(plan.initial, outer, 0, lane, zero)
         last = place(plan.last, outer, 0, lane, zero)

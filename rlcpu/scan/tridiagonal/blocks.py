@@ -13,9 +13,9 @@ import numpy as np
 from numba import types
 
 from rlcpu.kernels.calls import kind_of
+from rlcpu.kernels.compile import inline
 from rlcpu.kernels.memory import load, pointer_to, prefetch, prefetch_far, shifted, store, stream
 from rlcpu.kernels.vectors import width
-from rlcpu.scan.tridiagonal.equations import inlined
 
 ONE = 1  # register of a vector
 ROWS_AHEAD = 2  # rows between one that is asked for and one that is read, of long lanes
@@ -104,7 +104,7 @@ FIELDS = len(StridedPointer._fields)
 PLAN: Any = kind_of(SolvePlan._make([types.int64] * len(SolvePlan._fields)))
 
 
-@inlined
+@inline(exact=True)
 def place_at(places, i):
     """Return the place of array i."""
     p = shifted(places, i * FIELDS)
@@ -140,19 +140,19 @@ class LaneBlock(NamedTuple):
     column: Any  # lanes of the panel before this block
 
 
-@inlined
+@inline(exact=True)
 def get(block, plane, k):
     """Return row k of a plane."""
     return load(block.memory, plane * block.plane + k * width(block.memory, ONE), ONE)
 
 
-@inlined
+@inline(exact=True)
 def put(value, block, plane, k):
     """Overwrite row k of a plane."""
     store(value, block.memory, plane * block.plane + k * width(block.memory, ONE))
 
 
-@inlined
+@inline(exact=True)
 def read(block, i, k):
     """Return row k of input i, whose plane was not written to there."""
     if block.begin <= k < block.end:
@@ -160,7 +160,7 @@ def read(block, i, k):
     return get(block, i, k)
 
 
-@inlined
+@inline(exact=True)
 def write(value, block, k):
     """Write row k of the output."""
     if k < block.written:
@@ -170,25 +170,25 @@ def write(value, block, k):
             store(value, block.target, k * block.target_step)
 
 
-@inlined
+@inline(exact=True)
 def stops(block):
     """Return the number of rows of each lane, as a vector."""
     return load(block.extras, 0, ONE)
 
 
-@inlined
+@inline(exact=True)
 def extra_input(block, i):
     """Return number i of those that go into each lane besides."""
     return load(block.extras, (1 + i) * width(block.extras, ONE), ONE)
 
 
-@inlined
+@inline(exact=True)
 def set_extra_output(value, block, i):
     """Set number i of those that come out of each lane besides."""
     store(value, block.extras, (1 + i) * width(block.extras, ONE))
 
 
-@inlined
+@inline(exact=True)
 def prefetch_row(block, inputs, number, later):
     """Prefetch a row of so many inputs; called once for each row that is read.
 

@@ -24,17 +24,17 @@ partial pivoting and 0 to take the pending equation always (Thomas).
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from rlcpu.kernels.compile import EXACT, INLINE
+from rlcpu.kernels.compile import inline, outline
 from rlcpu.kernels.vectors import fma, inverse_power, maximum, smallest_normal, where
 
-#: Decorators of what kernels call, in IEEE arithmetic: inlined, or functions of their own.
-inlined: Any = register_jitable(fastmath=EXACT, **INLINE)
-called: Any = register_jitable(fastmath=EXACT, **{**INLINE, "forceinline": False})
+#: Decorator of rules: plain Python of numbers, or of vectors of them in kernels;
+#: in IEEE arithmetic.
+rule_function = functools.partial(inline, exact=True, plain=True)
 
 
 class Equation(NamedTuple):
@@ -63,13 +63,13 @@ class Pivot(NamedTuple):
     rhs: Any
 
 
-@inlined
+@rule_function
 def nan_or_zero(x: Any) -> Any:
     """Return NaN where a number is not finite, else zero."""
     return x * 0.0
 
 
-@inlined
+@rule_function
 def scaled(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Equation:
     """Return the equation times the power of two that brings its largest coefficient into [2, 4).
 
@@ -82,13 +82,13 @@ def scaled(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Equation:
     )
 
 
-@inlined
+@rule_function
 def mirrored(equation: Equation) -> Equation:
     """Return the equation of the system that is numbered from the other end."""
     return Equation(equation.upper, equation.diagonal, equation.lower, equation.rhs, equation.scale)
 
 
-@inlined
+@rule_function
 def is_better(pending: Any, equation: Any, pivoting: float) -> Any:
     """Tell whether the equation's coefficient of x[k] is the larger part of its sum.
 
@@ -110,7 +110,7 @@ class Freed(NamedTuple):
     upper_left: Any
 
 
-@inlined
+@rule_function
 def free(pending: Any, equation: Any, pivoting: float) -> Freed:
     """Free one of two equations of x[k], but for the right-hand sides; see `eliminate`."""
     swap = is_better(pending, equation, pivoting)
@@ -125,7 +125,7 @@ def free(pending: Any, equation: Any, pivoting: float) -> Freed:
     return Freed(swap, inverse, factor, coefficient * inverse, second, diagonal, upper_left)
 
 
-@inlined
+@rule_function
 def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pivot, Pending]:
     """Free one of two equations of x[k]; the other one is the pivot.
 
@@ -143,13 +143,13 @@ def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pi
     return pivot, Pending(freed.diagonal_left, freed.upper_left, left)
 
 
-@inlined
+@rule_function
 def substitute(pivot: Pivot, following: Any, second: Any) -> Any:
     """Return x[k] from x[k+1] and x[k+2]."""
     return fma(-pivot.upper, following, fma(-pivot.second, second, pivot.rhs))
 
 
-@inlined
+@rule_function
 def meet(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
     """Return x[k] and x[k+1] from all that is left of the equations above, and of those below.
 
@@ -165,7 +165,7 @@ def meet(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
     return substitute(pivot, below, nothing), below
 
 
-@inlined
+@rule_function
 def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
     """Smallest relative change of coefficients and right-hand side that makes x solve the equation.
 
@@ -183,7 +183,7 @@ def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
     return abs(residual(lower, diagonal, upper, rhs, around)) / (size + smallest_normal(size))
 
 
-@inlined
+@rule_function
 def residual(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any, Any, Any]) -> Any:
     """Return rhs - lower * x[k-1] - diagonal * x[k] - upper * x[k+1]."""
     before, middle, after = around
@@ -211,7 +211,7 @@ class Factors(NamedTuple):
     second: Any
 
 
-@inlined
+@rule_function
 def factor(pending: Pending, equation: Equation) -> tuple[Multiplier, Factors, Pending]:
     """Free one of two equations of x[k]; of `scaled` with a right-hand side of one."""
     freed = free(pending, equation, 1.0)
@@ -221,7 +221,7 @@ def factor(pending: Pending, equation: Equation) -> tuple[Multiplier, Factors, P
     return multiplier, Factors(freed.inverse, freed.upper, freed.second), left
 
 
-@inlined
+@rule_function
 def advance(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[Any, Any]:
     """Right-hand sides of the pivot and of what is pending, from the pending one and the next."""
     equation = rhs * abs(multiplier.scale)
@@ -230,7 +230,7 @@ def advance(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[Any, Any]:
     return pivot, fma(multiplier.factor, pivot, where(swap, pending, equation))
 
 
-@inlined
+@rule_function
 def back(rhs: Any, following: Any, second: Any, factors: Factors) -> Any:
     """Return x[k] from the pivot's right-hand side, x[k+1] and x[k+2]."""
     known = fma(-factors.second, second, rhs * factors.inverse)
@@ -277,14 +277,14 @@ class Choice(NamedTuple):
     smaller: Any  # coefficient of the other pending equation
 
 
-@inlined
+@rule_function
 def sort(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
     """Return one column of the three equations: of the pivot, of the larger, of the smaller."""
     big, small = where(choice.second, two, one), where(choice.second, one, two)
     return where(choice.new, new, big), where(choice.new, big, new), small
 
 
-@inlined
+@rule_function
 def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
     """Return one column after the elimination: of the pivot, of what is left."""
     pivot, other, small = sort(choice, one, two, new)
@@ -292,7 +292,7 @@ def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any
     return pivot, fma(-choice.larger, pivot, other), fma(-choice.smaller, pivot, small)
 
 
-@inlined
+@rule_function
 def eliminate_pair(
     one: Left, two: Left, equation: Equation, pivoting: float
 ) -> tuple[Choice, Pivot, Left, Left]:
@@ -320,7 +320,7 @@ def eliminate_pair(
     return choice, Pivot(upper * inverse, beyond, rhs), left, last
 
 
-@inlined
+@rule_function
 def reduce_pair(
     one: Rest, two: Rest, equation: Equation, pivoting: float
 ) -> tuple[Any, Rest, Rest]:
@@ -337,7 +337,7 @@ def reduce_pair(
     return choice.inverse, *rests
 
 
-@inlined
+@rule_function
 def open_chunk(top: Equation, following: Equation) -> tuple[Rest, Rest]:
     """Return a chunk's first two equations as rests of x[1] and x[2], natural pivot first."""
     nothing = nan_or_zero(top.lower)
@@ -346,7 +346,7 @@ def open_chunk(top: Equation, following: Equation) -> tuple[Rest, Rest]:
     return Rest(one, nothing, following.lower), Rest(two, top.lower, top.diagonal)
 
 
-@inlined
+@rule_function
 def enter_chunk(rest: Rest, before: Any, first: Any) -> Left:
     """Return the rest, x[-1] and x[0] being known."""
     diagonal, upper, rhs, scale = rest.left
@@ -368,7 +368,7 @@ WIDTH = 8
 _RHS, _SCALE = 6, 7
 
 
-@called
+@outline(exact=True, plain=True)
 def eliminate_column(work, row, column):
     """Bring the best pivot of a column to a row, and free the rows below of the column."""
     best = row
@@ -386,7 +386,7 @@ def eliminate_column(work, row, column):
             work[i, j] -= factor * work[row, j]
 
 
-@called
+@outline(exact=True, plain=True)
 def enter_row(work, row, rest, columns):
     """Write an equation of a chunk to a row, its four coefficients to some columns."""
     for j in range(WIDTH):
@@ -396,7 +396,7 @@ def enter_row(work, row, rest, columns):
     work[row, _RHS], work[row, _SCALE] = rest[4], rest[5]
 
 
-@called
+@outline(exact=True, plain=True)
 def _close(work):
     """Return the last and first unknown of the ring from the two equations that are left."""
     for i in (2, 3):
@@ -407,7 +407,7 @@ def _close(work):
     return work[2, _RHS] - work[2, 1] * first, first
 
 
-@called
+@outline(exact=True, plain=True)
 def join(rests, pivots, ends):
     """Solve for the outer unknowns of every chunk of a system.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.compile import EXACT, inline, kernel
 from rlcpu.kernels.memory import address, pointer_to, store
 from rlcpu.kernels.vectors import fill, maximum, where
 from rlcpu.scan.tridiagonal.blocks import (
@@ -41,7 +41,6 @@ from rlcpu.scan.tridiagonal.equations import (
     eliminate_pair,
     enter_chunk,
     factor,
-    inlined,
     meet,
     mirrored,
     nan_or_zero,
@@ -71,21 +70,21 @@ def inputs_of(arrays: Any, transposed: bool = False) -> list[LaneInput]:
     return [below, LaneInput(diagonal, 1), above, LaneInput(rhs)]
 
 
-@inlined
+@inline(exact=True)
 def numbers(block, k):
     """Return coefficients and right-hand side of equation k of all lanes."""
     lower, diagonal = read(block, LOWER, k), read(block, DIAGONAL, k)
     return lower, diagonal, read(block, UPPER, k), read(block, RHS, k)
 
 
-@inlined
+@inline(exact=True)
 def equation(block, k):
     """Return equation k of all lanes, scaled."""
     lower, diagonal, upper, rhs = numbers(block, k)
     return scaled(lower, diagonal, upper, rhs)
 
 
-@inlined
+@inline(exact=True)
 def put_pivot(pivot, block, k):
     """Overwrite the planes of an equation with its pivot."""
     put(pivot.upper, block, PIVOT_UPPER, k)
@@ -93,7 +92,7 @@ def put_pivot(pivot, block, k):
     put(pivot.rhs, block, SOLUTION, k)
 
 
-@inlined
+@inline(exact=True)
 def get_pivot(block, k):
     """Return pivot k from its planes."""
     second, rhs = get(block, PIVOT_SECOND, k), get(block, SOLUTION, k)
@@ -103,7 +102,7 @@ def get_pivot(block, k):
 # ---------------------------------------------------------------- whole systems
 
 
-@inlined
+@inline(exact=True)
 def solve(block, pivoting):
     """Write the unknowns, by elimination from both ends, which hide each other's latency."""
     half, last = block.rows // 2, block.rows - 1
@@ -142,19 +141,19 @@ def solve(block, pivoting):
 INVERSE, ABOVE, SECOND, SCALE, MULTIPLE, FACTORS = range(6)
 
 
-@inlined
+@inline(exact=True)
 def entry(planes, plane, k):
     """Return one number as a vector: the rules compute on these."""
     return fill(planes[plane, k], ONE)
 
 
-@inlined
+@inline(exact=True)
 def set_entry(value, planes, plane, k):
     """Overwrite one number."""
     store(value, address(planes), plane * planes.shape[1] + k, 1)
 
 
-@inlined
+@inline(exact=True)
 def set_factors(factors, planes, k):
     """Store the factors of x[k]."""
     set_entry(factors.inverse, planes, INVERSE, k)
@@ -162,7 +161,7 @@ def set_factors(factors, planes, k):
     set_entry(factors.second, planes, SECOND, k)
 
 
-@inlined
+@inline(exact=True)
 def set_multiplier(multiplier, planes, k):
     """Store the multipliers of equation k for a right-hand side."""
     set_entry(multiplier.scale, planes, SCALE, k)
@@ -200,20 +199,20 @@ def factor_matrix(planes):
     set_factors(below, planes, half)
 
 
-@inlined
+@inline(exact=True)
 def shared_number(block, plane, k):
     """Return a number of the factors that all lanes share."""
     return fill(pointer_to(block.plan.shared, block.memory[0])[plane * block.rows + k], ONE)
 
 
-@inlined
+@inline(exact=True)
 def descend(pending, block, k):
     """Return right-hand sides of the pivot and of what is pending."""
     multiplier = Multiplier(shared_number(block, SCALE, k), shared_number(block, MULTIPLE, k))
     return advance(pending, read(block, 0, k), multiplier)
 
 
-@inlined
+@inline(exact=True)
 def ascend(following, second, block, k):
     """Return x[k] from the two unknowns that it is made of."""
     inverse, above = shared_number(block, INVERSE, k), shared_number(block, ABOVE, k)
@@ -223,7 +222,7 @@ def ascend(following, second, block, k):
     return x
 
 
-@inlined
+@inline(exact=True)
 def solve_factored(block, parameter):
     """Write the unknowns of systems of one matrix, from rhs, the only input."""
     half, last, zero = block.rows // 2, block.rows - 1, fill(parameter, ONE)
@@ -255,7 +254,7 @@ def solve_factored(block, parameter):
 # ---------------------------------------------------------------- chunks
 
 
-@inlined
+@inline(exact=True)
 def open_block(block):
     """Return the first two equations of chunks as rests; a ring of one is its own neighbour."""
     lower, diagonal, upper, rhs = numbers(block, 0)
@@ -265,7 +264,7 @@ def open_block(block):
     return open_chunk(scaled(lower, diagonal, upper, rhs), equation(block, 1))
 
 
-@inlined
+@inline(exact=True)
 def select(condition, x, y):
     """Return the rest of one equation where the condition holds, else that of the other."""
     return Left(
@@ -276,14 +275,14 @@ def select(condition, x, y):
     )
 
 
-@inlined
+@inline(exact=True)
 def select_rest(condition, x, y):
     """Select between two rests, number by number."""
     before, first = where(condition, x.before, y.before), where(condition, x.first, y.first)
     return Rest(select(condition, x.left, y.left), before, first)
 
 
-@inlined
+@inline(exact=True)
 def reduce_rows(block, pivoting):
     """Return the two equations that a chunk leaves, and one over its smallest pivot, of each lane.
 
@@ -306,7 +305,7 @@ def reduce_rows(block, pivoting):
     return one, two, largest
 
 
-@inlined
+@inline(exact=True)
 def eliminate_rows(block, before, first, pivoting):
     """Put pivots in place of the equations of a chunk of which x[-1] and x[0] are known."""
     top, following = open_block(block)
@@ -321,7 +320,7 @@ def eliminate_rows(block, before, first, pivoting):
         one, two = new_one, new_two
 
 
-@inlined
+@inline(exact=True)
 def substitute_rows(block, first, last, after):
     """Write the unknowns of a chunk from pivots and from x[0], x[m-1] and x[m]."""
     zero, final = nan_or_zero(first), block.rows - 1
@@ -342,7 +341,7 @@ def substitute_rows(block, first, last, after):
     return trace
 
 
-@inlined
+@inline(exact=True)
 def reduce(block, pivoting):
     """Report what chunks leave, and one over the smallest pivot: the first pass."""
     one, two, largest = reduce_rows(block, pivoting)
@@ -358,7 +357,7 @@ def reduce(block, pivoting):
     return nan_or_zero(one.left.rhs)
 
 
-@inlined
+@inline(exact=True)
 def expand(block, pivoting):
     """Write the unknowns of chunks, whose outer ones are known: the second pass."""
     before, first = extra_input(block, 0), extra_input(block, 1)
@@ -369,7 +368,7 @@ def expand(block, pivoting):
 # ---------------------------------------------------------------- residuals
 
 
-@inlined
+@inline(exact=True)
 def check(block, zero):
     """Write residuals if they are an output; report the largest backward error."""
     before, after, x = extra_input(block, 0), extra_input(block, 1), read(block, X, 0)

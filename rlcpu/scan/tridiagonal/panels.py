@@ -18,7 +18,7 @@ import numpy as np
 from numba import prange
 
 from rlcpu.kernels.calls import make_view, view
-from rlcpu.kernels.compile import EXACT
+from rlcpu.kernels.compile import EXACT, inline, outline
 from rlcpu.kernels.memory import (
     call_at,
     fence,
@@ -34,7 +34,6 @@ from rlcpu.kernels.memory import (
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 from rlcpu.scan.device import for_cores
 from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, LaneBlock, SolvePlan, place_at
-from rlcpu.scan.tridiagonal.equations import called, inlined
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
 PARTS = 64  # that cores take in turn
@@ -54,7 +53,7 @@ INPUTS = 5  # at most
 LISTS, PLACES = len(Lists._fields) - 1, len(SolvePlan._fields)
 
 
-@inlined
+@inline(exact=True, plain=True)
 def parts_of(length: Any, rows: Any) -> Any:
     """Return the number of chunks of at most so many rows; all are about as long."""
     return (length + rows - 1) // rows
@@ -63,7 +62,7 @@ def parts_of(length: Any, rows: Any) -> Any:
 # ---------------------------------------------------------------- rows
 
 
-@inlined
+@inline(exact=True)
 def extremes(numbers, count):
     """Return the smallest and the largest of some numbers."""
     least: Any = numbers[0]
@@ -73,7 +72,7 @@ def extremes(numbers, count):
     return least, most
 
 
-@called
+@outline(exact=True)
 def gather_rows(place, starts, lists, plane, rows):
     """Fill rows of a plane with those of an input that lie along lanes, transposed."""
     plane[0] = place.other
@@ -97,7 +96,7 @@ def gather_rows(place, starts, lists, plane, rows):
                 plane[lane] = source[starts[lane]]
 
 
-@called
+@outline(exact=True)
 def scatter_rows(plane, target, starts, ends):
     """Write a plane to rows along lanes, transposed."""
     lanes = width(plane, ONE)
@@ -111,7 +110,7 @@ def scatter_rows(plane, target, starts, ends):
             target[starts[lane] + k] = plane[k * lanes + lane]
 
 
-@called
+@outline(exact=True)
 def stream_rows(plane, target, start, ends, linear, begins):
     """Write a plane past the caches to rows of equal length that follow each other.
 
@@ -136,7 +135,7 @@ def stream_rows(plane, target, start, ends, linear, begins):
 # ---------------------------------------------------------------- columns
 
 
-@called
+@outline(exact=True)
 def gather_columns(place, start, lists, count, inside, plane, rows):
     """Fill rows of a plane with those of an input that lie across lanes, but for rows `inside`."""
     plane[0] = place.other
@@ -157,14 +156,14 @@ def gather_columns(place, start, lists, count, inside, plane, rows):
 # ---------------------------------------------------------------- panels
 
 
-@inlined
+@inline(exact=True)
 def lists_at(pointer, arrays, lanes):
     """Return the lists that begin at a pointer."""
     rest = shifted(pointer, arrays * lanes)
     return Lists(pointer, rest, shifted(rest, lanes), shifted(rest, 2 * lanes))
 
 
-@inlined
+@inline(exact=True)
 def find_lane(plan, places, index, lists, lanes, lane):
     """Write the lists of a lane from its outer index, the number of its chunk, and its column."""
     outer, chunk, column = index
@@ -186,7 +185,7 @@ def find_lane(plan, places, index, lists, lanes, lane):
         lists.starts[i * lanes + lane] = at
 
 
-@called
+@outline(exact=True)
 def find_panel(plan, places, panel, lists, lanes):
     """Write the lists of a panel; how many lanes there are, and the number of the first one."""
     chunks = plan.chunks
@@ -221,7 +220,7 @@ class PanelScratch(NamedTuple):
     steps: Any  # numbers between their rows
 
 
-@inlined
+@inline(exact=True)
 def scratch_at(plan, memory, lists):
     """Return the scratch memory of a thread, whose lanes have not failed yet."""
     lanes, arrays = width(memory, ONE), plan.inputs + 1
@@ -242,7 +241,7 @@ def scratch_at(plan, memory, lists):
     )
 
 
-@inlined
+@inline(exact=True)
 def gather_inputs(plan, places, memory, scratch, here, columns, rows):
     """Bring the inputs of a block to planes, or note where its columns are.
 
@@ -269,7 +268,7 @@ def gather_inputs(plan, places, memory, scratch, here, columns, rows):
             gather_columns(place, at, here, count, (begin, max(begin, end)), plane, rows)
 
 
-@inlined
+@inline(exact=True)
 def scatter_output(plan, target, plane, scratch, here, columns, rows):
     """Write the plane of a block's output, unless its columns have been written already."""
     (by, count, _, _), lanes = columns, width(plane, ONE)
@@ -285,7 +284,7 @@ def scatter_output(plan, target, plane, scratch, here, columns, rows):
             store(row, memory, starts[0] + by + k * target.step, count)
 
 
-@inlined
+@inline(exact=True)
 def load_extras(plan, scratch, stops, units):
     """Set the stops of a block's lanes and the numbers that go into them besides.
 
@@ -302,7 +301,7 @@ def load_extras(plan, scratch, stops, units):
             extras[(1 + i) * lanes + k] = inputs[unit * plan.num_extra_inputs + i]
 
 
-@inlined
+@inline(exact=True)
 def store_extras(plan, scratch, units):
     """Write the numbers that come out of a block's lanes besides; see `load_extras`."""
     first, step, count = units

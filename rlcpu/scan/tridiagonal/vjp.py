@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT, inline_exact
+from rlcpu.kernels.compile import EXACT, inline
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.arguments import (
     Array,
@@ -135,7 +135,7 @@ def _overwrite(
 _PART = 4096  # numbers that a core takes at a time: seven arrays of them fit the second cache
 
 
-@inline_exact
+@inline(exact=True)
 def _multiply(multipliers, x, result):
     for i in range(result.size):
         result[i] = -multipliers[i] * x[i]

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlcpu.kernels.compile import inline
 from rlcpu.scan.tridiagonal import blocks, plans
 from rlcpu.scan.tridiagonal.blocks import LaneInput, Lanes
 from rlcpu.scan.tridiagonal.chunks import layout_of_systems, repeats_of
-from rlcpu.scan.tridiagonal.equations import inlined
 from rlcpu.scan.tridiagonal.panels import parts_of
 from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments
 
 
-@inlined
+@inline(exact=True)
 def sums(block, start):
     """Running sums of products, from a number on; the end besides."""
     total = blocks.extra_input(block, 0) + start
