@@ -1,7 +1,8 @@
 """The table `networks`: memory, convolution, and policies that run without this library.
 
 PPO with memory has rl-baselines3-zoo's settings of CartPole without velocities, and its networks:
-64 units that remember, then 64 with relu, for the policy and for its value.
+64 units that remember, then 64 with relu, for the policy and for its value. PQN of MinAtar's games
+has its authors' settings and network, in `purejaxql.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from asv_benches.peers import purejaxql
 from asv_benches.peers.agents import learning, stable_learning
 from asv_benches.peers.cpp import fma_peak, load, pointer
 from asv_benches.peers.harness import Job, drawn
@@ -36,6 +38,11 @@ def rows() -> list[Row]:
         what = f"PPO, CartPole without velocities, {network}, rl-zoo's settings"
         peer = {"": (PEER, recurrent_ppo, target)}
         table += duels(f"memory-{network}", what, partial(our_memory, network), peer, limit_s=900.0)
+    for game in ("Breakout", "Asterix"):
+        what = f"PQN, MinAtar's {game}, convolution, 128 environments, its authors' settings"
+        peer = {"": ("purejaxql", partial(purejaxql.purejaxql_pqn, game), 5)}
+        ours = partial(purejaxql.our_pqn, game)
+        table += duels(f"pqn-{game.lower()}", what, ours, peer, limit_s=900.0)
     what = "one observation, 64-64: exported C beside `predict`"
     table += duels("export-c", what, exported, {"": ("predict", predicted)}, "time")
     for channels in (32, 64):
