@@ -28,9 +28,14 @@ from rlcpu.envs.tasks import popgym
 Run = dict[str, Any]
 EPISODES, POINTS = 100, 30
 PATH = RESULTS / "study" / "runs.json"
-#: Algorithms that fit each environment, and returns that rl-baselines3-zoo's page on trained agents
-#: prints, of one run each: the landers' are of the versions -v2, HalfCheetah's of -v3 and of a
-#: million steps.
+ZOO, GYMNAX = "rl-zoo", "gymnax"
+#: PPO's returns on MinAtar's games in the table of gymnax's README: 10 million steps, 256-256 units
+#: (gymnax-blines, `agents/*-MinAtar/ppo.yaml`). PQN's authors print no returns.
+GYMNAX_RETURNS = {"Breakout": 28.0, "Asterix": 15.0, "Freeway": 58.0, "SpaceInvaders": 131.0}
+MINATAR = ("Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders")
+#: Algorithms that fit each environment, and published returns: `GYMNAX_RETURNS`, and of all else
+#: those of rl-baselines3-zoo's page on trained agents, of one run each: the landers' are of the
+#: versions -v2, HalfCheetah's of -v3 and of a million steps.
 PAIRS: dict[str, dict[str, float | None]] = {
     "CartPole-v1": {"ppo": 500.0, "dqn": 500.0, "pqn": None},
     "Acrobot-v1": {"ppo": -73.5, "dqn": -76.6},
@@ -52,11 +57,10 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "LunarLander-v3": {"ppo": 242.1},
     "LunarLanderContinuous-v3": {"ppo": 270.9},
     "HalfCheetah-v5": {"ppo": 5819.1, "sac": 9535.5},
-    "MinAtar/Breakout-v1": {"ppo": None, "pqn": None},
-    "MinAtar/Asterix-v1": {"ppo": None, "pqn": None},
-    "MinAtar/Freeway-v1": {"ppo": None, "pqn": None},
-    "MinAtar/Seaquest-v1": {"ppo": None, "pqn": None},
-    "MinAtar/SpaceInvaders-v1": {"ppo": None, "pqn": None},
+    **{
+        f"MinAtar/{game}-v1": dict.fromkeys(("ppo", "pqn"), GYMNAX_RETURNS.get(game))
+        for game in MINATAR
+    },
     "Craftax-Classic-Symbolic-v1": {"ppo": None},
     **{id: {"ppo": None} for id in popgym.FAMILY.limits if id.endswith("Easy-v0")},
 }
@@ -162,7 +166,7 @@ class Line(NamedTuple):
         seeds: how many.
         mean: of the seeds' means of 100 greedy episodes.
         error: its standard error over seeds; 0 of a single one.
-        published: the mean that rl-baselines3-zoo prints, or None.
+        published: a mean that others print, or None; `source` says who.
         threshold: Gymnasium's, or None.
         steps: that each seed learnt.
         seconds: median of the CPU's.
@@ -178,6 +182,11 @@ class Line(NamedTuple):
     steps: int
     seconds: float
 
+    @property
+    def source(self) -> str:
+        """Who published the figure."""
+        return GYMNAX if self.env.startswith("MinAtar/") else ZOO
+
     def reaches(self, goal: float | None) -> str:
         """Whether the mean is not below a goal by more than one standard error."""
         return "" if goal is None else "yes" if self.mean + self.error >= goal else "no"
@@ -188,6 +197,8 @@ class Line(NamedTuple):
 
         goals = (self.published, self.threshold)
         shown = ["-" if goal is None else f"{goal:g} {self.reaches(goal)}" for goal in goals]
+        if self.published is not None:
+            shown[0] += f" ({self.source})"
         mean = f"{self.mean:.2f}" if abs(self.mean) < 10 else f"{self.mean:.1f}"
         error = f" +- {self.error:.2g}" if self.seeds > 1 else ""
         chosen = " (default)" if fitting(self.env) == self.algorithm else ""
@@ -196,13 +207,15 @@ class Line(NamedTuple):
         return (self.env, agent, *figures)
 
 
-HEAD = ("environment", "agent", "return", "seeds", "rl-zoo", "threshold", "steps", "CPU")
+HEAD = ("environment", "agent", "return", "seeds", "published", "threshold", "steps", "CPU")
 NOTE = (
     "Mean over seeds of the mean return of 100 greedy episodes, and its standard error, with the "
     "default settings, at the end of the default steps. rl-zoo: what rl-baselines3-zoo prints of "
-    "one trained agent; threshold: Gymnasium's; yes: the mean is not below it by more than one "
-    "standard error. Default: what `rlcpu train` takes. CPU: median seconds of a run, one thread, "
-    "kernels compiled before, on machines of two kinds, with two cores that others used too."
+    "one trained agent; gymnax: what its README prints of PPO after 10 million steps, in games "
+    "without sticky actions that end after 1,000 steps (Freeway 2,500); threshold: Gymnasium's; "
+    "yes: the mean is not below it by more than one standard error. Default: what `rlcpu train` "
+    "takes. CPU: median seconds of a run, one thread, kernels compiled before, on machines of two "
+    "kinds, with two cores that others used too."
 )
 
 

@@ -43,7 +43,12 @@ def test_a_line_has_the_mean_over_seeds_and_its_standard_error() -> None:
     assert line.error == pytest.approx(10.0 / 3**0.5)
     assert (line.published, line.threshold) == (500.0, 475.0)
     assert line.cells()[1] == "PPO (default)"
-    assert line.cells()[2:6] == ("480.0 +- 5.8", "3", "500 no", "475 yes")
+    assert line.cells()[2:6] == ("480.0 +- 5.8", "3", "500 no (rl-zoo)", "475 yes")
+
+
+def test_a_published_return_has_its_source() -> None:
+    (line,) = study.summary([run_of(14.0, env="MinAtar/Asterix-v1", algorithm="pqn")])
+    assert line.cells()[4] == "15 no (gymnax)"
 
 
 def test_a_goal_may_be_missed_by_one_standard_error() -> None:
