@@ -267,18 +267,21 @@ class Learner:
             return
         kind = self._kind()
         is_awaited, self.awaited = self.awaited is not None, None
-        # A second process that compiles ahead begins with the instructions, and this one with the
-        # update, then the instructions from the last on. Each finds in the cache what the other
-        # has made, until they meet; compiled once, the update's address costs nothing below.
+        kernel: Any = make_kernel(share_kind(kind))
+        kinds = [self._kind_of(each) for each in self.tape.instructions]
+        rows = list(zip(self._program.instructions, kinds, strict=True))
+        # A second process that compiles ahead begins with the update, the longest piece, and this
+        # one with its kernel and the last instruction. Each finds in the cache what the other has
+        # made, until they meet; what is compiled once costs nothing below.
         if is_awaited:
+            kernel.compile(self._types())
+            instructions.link(rows[::-1], self.tape.functions, self.dtype, kind)
+        else:
             self._compile_update(kind)
         for table, each in zip(self.layout.tables, self.networks, strict=True):
             table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)
-        kinds = [self._kind_of(each) for each in self.tape.instructions]
-        rows = list(zip(self._program.instructions, kinds, strict=True))
-        rows = rows if is_awaited else rows[::-1]
         instructions.link(rows, self.tape.functions, self.dtype, kind)
-        self._compiled = _Compiled(make_kernel(share_kind(kind)), self._compile_update(kind))
+        self._compiled = _Compiled(kernel, self._compile_update(kind))
         self._is_ready = True
 
     def _kind_of(self, instruction: Mapping[str, Any]) -> str:

@@ -229,32 +229,35 @@ class Agent:
         }
         check_learning(callback, target_return, num_collectors, **of_collectors)
         bounds = check_schedule(schedule, self.steps, total_steps)
-        self._undo_interrupted_update()
-        self._read_policy()
-        opened: Any = contextlib.nullcontext()
-        if num_collectors is not None:
-            opened = self._open_session(total_steps, num_collectors, **of_collectors)
-        history = self.history = History(losses=self._no_losses, steps_before=self.steps)
-        start, compiled = clock(), announce.seconds()
-        size = self.config.num_steps * self.env.num_envs
-        whole, bar = -(-total_steps // size) * size, None
-        if progress:
-            bar = LearningBar(self.env.dynamics.id, whole, target_return)
-        ahead = precompile.precompiled(self.learner, precompile.describe(self, self._kind))
-        shown: Any = bar or contextlib.nullcontext()
-        try:
-            with opened as session, ahead, shown, WholeRounds() as rounds:
-                call = Call(total_steps, target_return, bounds, session, rounds, start, compiled)
-                while not history.stopped:
-                    self._make_progress(history, call)
-                    if bar is not None:
-                        bar.tell(history, history.time_total)
-                    if callback is not None and callback(history) is False and not history.stopped:
-                        history.stopped = "callback"
-        except BaseException as error:
-            self._give_up(history)
-            history.stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
-            raise
+        # A second process compiles the update from now on, while the policy is compiled here.
+        with precompile.precompiled(self.learner, precompile.describe(self, self._kind)):
+            self._undo_interrupted_update()
+            self._read_policy()
+            opened: Any = contextlib.nullcontext()
+            if num_collectors is not None:
+                opened = self._open_session(total_steps, num_collectors, **of_collectors)
+            history = self.history = History(losses=self._no_losses, steps_before=self.steps)
+            start, compiled = clock(), announce.seconds()
+            size = self.config.num_steps * self.env.num_envs
+            whole, bar = -(-total_steps // size) * size, None
+            if progress:
+                bar = LearningBar(self.env.dynamics.id, whole, target_return)
+            shown: Any = bar or contextlib.nullcontext()
+            try:
+                with opened as session, shown, WholeRounds() as rounds:
+                    times = start, compiled
+                    call = Call(total_steps, target_return, bounds, session, rounds, *times)
+                    while not history.stopped:
+                        self._make_progress(history, call)
+                        if bar is not None:
+                            bar.tell(history, history.time_total)
+                        if callback is not None and callback(history) is False:
+                            history.stopped = history.stopped or "callback"
+            except BaseException as error:
+                self._give_up(history)
+                is_interrupt = isinstance(error, KeyboardInterrupt)
+                history.stopped = "interrupted" if is_interrupt else "error"
+                raise
         return history
 
     def _open_session(

@@ -425,7 +425,10 @@ def test_another_algorithm_and_other_networks_compile_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def first(batch: Any, nets: Any, settings: Any) -> Any:
-        return nn.mean(nn.each(cubic, nets.a(batch.x), batch.x)), {}
+        z = nn.log_softmax(nets.b(batch.y))
+        noise = z[0] * nn.normal(batch.x) + nn.take(z, nn.argmax(z))
+        value = nn.each(cubic, nets.a(batch.x), batch.x)
+        return nn.mean(value + noise), {"value": value}
 
     def second(batch: Any, nets: Any, settings: Any) -> Any:
         z = nets.b(nets.a(batch.x), batch.y)
@@ -440,7 +443,8 @@ def test_another_algorithm_and_other_networks_compile_nothing(
 
     batch = {"x": np.ones(9), "y": np.ones((9, 2))}
     columns, a = {"x": 1, "y": 2}, nn.Network((1, 1))
-    learner = nn.Learner({"a": a}, first, columns=columns, dtype=np.float64)
+    b = nn.Network((2, 3, 2), "relu", layer_norm=True)
+    learner = nn.Learner({"a": a, "b": b}, first, columns=columns, dtype=np.float64)
     learner.update(batch, learning_rate=0.1)
     kernel: Any = make_update(np.float64, learner._kind())
     caplog.set_level(logging.INFO, logger="rlcpu")
