@@ -118,30 +118,32 @@ def test_nothing_is_imported_unasked() -> None:
     assert result.stdout.strip() == ""
 
 
-@pytest.mark.parametrize(
-    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
-)
-def test_imports(path: Path) -> None:
-    """Three modules know the compiler; one imports by name, and two a user's module."""
-    tree = ast.parse(path.read_text("utf-8"))
-    imported = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            imported += [f"{node.module}.{alias.name}" for alias in node.names]
-    place = path.relative_to(PACKAGE).as_posix()
-    if place not in ("cuda/compile.py", "cuda/device.py", "cuda/maths.py"):
-        assert not [name for name in imported if name.startswith(("numba.cuda", "cuda.", "cupy"))]
-    of_their_own_modules = (
-        "nn/__init__.py",
-        "envs/registry.py",
-        "train/precompile.py",
-    )
-    users_modules = ("cli/arguments.py", "envs/checks/against.py")
-    if place not in ("backends.py", *users_modules, *of_their_own_modules):
-        used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(tree)} | set(imported)
-        assert not used & {"import_module", "__import__", "importlib.import_module"}
+#: Modules that import by name: one, two that a user's module, and three that their own modules.
+BY_NAME = {
+    *("backends.py", "cli/arguments.py", "envs/checks/against.py"),
+    *("envs/registry.py", "nn/__init__.py", "train/precompile.py"),
+}
+#: Modules that know the compiler.
+OF_COMPILER = {"cuda/compile.py", "cuda/device.py", "cuda/maths.py"}
+
+
+def test_imports() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        imported = set()
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+        place = path.relative_to(PACKAGE).as_posix()
+        if place not in OF_COMPILER:
+            cuda_names = [n for n in imported if n.startswith(("numba.cuda", "cuda.", "cupy"))]
+            assert not cuda_names, place
+        if place not in BY_NAME:
+            used = {getattr(n, "id", getattr(n, "attr", "")) for n in nodes} | imported
+            by_name = used & {"import_module", "__import__", "importlib.import_module"}
+            assert not by_name, place
 
 
 def test_simulator_in_a_process_of_its_own() -> None:

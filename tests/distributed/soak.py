@@ -127,13 +127,17 @@ def main() -> None:
     from rlcpu.train import DQN, SAC
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="of both environments together")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of all environments together")
     parser.add_argument("--period", type=float, default=20.0, help="seconds between two kills")
+    cases = {"CartPole-v1": (DQN, 150.0), "Pendulum-v1": (SAC, -300.0)}
+    parser.add_argument("--env", nargs="+", choices=cases, default=list(cases))
     args = parser.parse_args()
-    for kind, env, target in (DQN, "CartPole-v1", 150.0), (SAC, "Pendulum-v1", -300.0):
+    for env in args.env:
+        kind, target = cases[env]
         agent: Any = kind(env, seed=0)
+        seconds = 60.0 * args.minutes / len(args.env)
         with tempfile.TemporaryDirectory() as folder:
-            killer = soak(agent, 30.0 * args.minutes, args.period, target, Path(folder))
+            killer = soak(agent, seconds, args.period, target, Path(folder))
         print(f"{env}: {agent.evaluate().mean():.1f} after {len(killer.killed)} kills")
         print(agent.ledger, flush=True)
 

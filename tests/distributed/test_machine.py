@@ -20,39 +20,39 @@ pytestmark = pytest.mark.parallel  # others are told of one CPU alone
 ROOT = Path(__file__).parents[2]
 #: Arguments of `sh` that join a group, the first argument, and become the program of the others.
 JOIN = "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"'
-#: Prints what an actor finds, and what it is kept to.
+#: Prints what an actor finds, then without its mask of CPUs, and what it is kept to in the end.
 SCRIPT = """if True:
-    import json, os
+    import json, os, sys
     from rlcpu.distributed import Cluster, Collector
-    from rlcpu.kernels.processors import numa_nodes
     from rlcpu.kernels.threads import usable_cpus
 
     class Probe(Collector):
-        def __init__(self):
-            self._nodes = [[cpu] for node in numa_nodes() for cpu in node]  # as if each were one
+        def __init__(self, cpus):
+            self._nodes = [[cpu] for cpu in cpus]  # as if each were a NUMA node
 
         def look(self):
-            return [*usable_cpus(), sorted(os.sched_getaffinity(0))]
+            cpus = sorted(os.sched_getaffinity(0))
+            return [*usable_cpus(), cpus, os.environ.get("SLURM_CPUS_PER_TASK")]
+
+        def free(self):
+            os.sched_setaffinity(0, [cpu for node in self._nodes for cpu in node])
 
     with Cluster(1) as cluster:
-        probe = cluster.start(Probe)
-        found = probe.result(probe.call("look"))
-        probe.call("pin", 0, 1)
-        pinned = probe.result(probe.call("look"))[-1]
-    print(json.dumps({"actor": found, "pinned": pinned}))
+        probe = cluster.start(Probe, json.loads(sys.argv[1]))
+        looks = [probe.call("look")]
+        for change in ("free",), ("pin", 0, 1):
+            probe.call(*change)
+            looks.append(probe.call("look"))
+        print(json.dumps([probe.result(look) for look in looks]))
 """
 
 
-def run(*launcher):
-    """What `rlcpu info` and the script print where they are started by a launcher."""
-    told = []
-    for program in (["-m", "rlcpu", "info"], ["-W", "error", "-c", SCRIPT]):
-        command = [*map(str, launcher), sys.executable, *program]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
-        told.append(done.stdout.splitlines())
-    info = {name: value.strip() for name, value in (line.split("  ", 1) for line in told[0])}
-    return {**info, **json.loads(told[1][-1])}
+def run(launcher, *program):
+    """What a program of Python prints where it is started by a launcher."""
+    command = [*map(str, launcher), sys.executable, "-W", "error", *program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
 
 
 @pytest.fixture
@@ -99,26 +99,22 @@ def remove(group):
 
 
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="there is no taskset")
-def test_a_process_and_its_actors_keep_to_the_cpus_of_taskset(cpus):
-    found = run("taskset", "-c", cpus[-1])
-    assert found["threads"] == f"1 of {os.cpu_count()} (affinity)"
-    assert found["limits of CPUs"] == "1 (affinity)"
-    assert found["numa nodes"] == "1 (1 CPUs)"
-    assert found["actor"] == [1, "affinity", cpus[-1:]]
-    assert found["pinned"] == cpus[-1:]
-
-
-def test_a_process_and_its_actors_keep_to_the_limit_of_a_control_group(cpus, group):
-    found = run("sh", *JOIN, group)
-    assert found["threads"] == f"1 of {os.cpu_count()} (cgroup limit)"
-    assert found["limits of CPUs"] == "1 (cgroup limit)"
-    assert found["numa nodes"] == f"1 ({len(cpus)} CPUs)"
-    assert found["actor"] == [1, "cgroup limit", cpus]
-    assert found["pinned"] == cpus[:1]
-
-
-def test_a_process_and_its_actors_keep_to_the_limit_of_slurm(cpus):
-    found = run("env", "SLURM_CPUS_PER_TASK=1")
-    assert found["threads"] == f"1 of {os.cpu_count()} (SLURM_CPUS_PER_TASK)"
-    assert found["limits of CPUs"] == "1 (SLURM_CPUS_PER_TASK), SLURM_CPUS_PER_TASK=1"
-    assert found["actor"] == [1, "SLURM_CPUS_PER_TASK", cpus]
+def test_a_process_and_its_actors_keep_to_the_limits_of_the_machine(cpus, group):
+    """Of taskset, of a control group, of Slurm: a process to each, its actors to all at once."""
+    launchers = {
+        "affinity": ("taskset", "-c", cpus[-1]),
+        "cgroup limit": ("sh", *JOIN, group),
+        "SLURM_CPUS_PER_TASK": ("env", "SLURM_CPUS_PER_TASK=1"),
+    }
+    for limit, launcher in launchers.items():
+        lines = run(launcher, "-m", "rlcpu", "info")
+        info = {name: value.strip() for name, value in (line.split("  ", 1) for line in lines)}
+        assert info["threads"] == f"1 of {os.cpu_count()} ({limit})"
+        assert info["limits of CPUs"].startswith(f"1 ({limit})")
+        count = 1 if limit == "affinity" else len(cpus)
+        assert info["numa nodes"] == f"1 ({count} CPUs)"
+    every = [word for launcher in launchers.values() for word in launcher]
+    found, freed, pinned = json.loads(run(every, "-c", SCRIPT, json.dumps(cpus))[-1])
+    assert found == [1, "affinity", cpus[-1:], "1"]
+    assert freed == [1, "cgroup limit", cpus, "1"]
+    assert pinned[2] == cpus[:1]

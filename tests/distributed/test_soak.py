@@ -14,8 +14,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.soak
-def test_agents_learn_while_their_actors_are_killed():
-    command = [sys.executable, "-m", "tests.distributed.soak", "--minutes", "0.3", "--period", "2"]
+def test_an_agent_learns_while_its_actors_are_killed():
+    """SAC, by an update a step; DQN's machine and processes are killed in `test_ray.py`."""
+    command = [sys.executable, "-m", "tests.distributed.soak", "--env", "Pendulum-v1"]
+    command += ["--minutes", "0.1", "--period", "2"]
     with tempfile.TemporaryDirectory(
         ignore_cleanup_errors=True
     ) as folder:  # other tests have clusters at the same time
@@ -29,5 +31,4 @@ def test_agents_learn_while_their_actors_are_killed():
         )
     said = (ended.stdout + ended.stderr).splitlines()  # Ray tells of each process that was killed
     assert ended.returncode == 0, "\n".join(each for each in said if "(raylet)" not in each)
-    assert "CartPole-v1: " in ended.stdout
     assert "Pendulum-v1: " in ended.stdout

@@ -16,7 +16,7 @@ from rlcpu.envs import find, registration, registry
 from rlcpu.envs.tasks import classic_control
 from tests import naive
 
-COPIES = 40
+COPIES = 20
 GAMES = [
     name
     for name, family in registry.families.items()

@@ -75,8 +75,9 @@ def test_infos_of_taxi_are_gymnasiums(mode: gymnasium.vector.AutoresetMode) -> N
     def make() -> Any:
         return gymnasium.make("Taxi-v4", max_episode_steps=3, disable_env_checker=True)
 
-    theirs = gymnasium.vector.SyncVectorEnv([make] * NUM_ENVS, autoreset_mode=mode)
-    env = rlcpu.make_vec("Taxi-v4", NUM_ENVS, autoreset_mode=mode, max_episode_steps=3)
+    count = 9
+    theirs = gymnasium.vector.SyncVectorEnv([make] * count, autoreset_mode=mode)
+    env = rlcpu.make_vec("Taxi-v4", count, autoreset_mode=mode, max_episode_steps=3)
     mask_of = theirs.envs[0].unwrapped.action_mask  # type: ignore[attr-defined]
     (observations, infos), (_, expected) = env.reset(seed=0), theirs.reset(seed=0)
     for turn in range(5):
@@ -95,13 +96,13 @@ def test_infos_of_taxi_are_gymnasiums(mode: gymnasium.vector.AutoresetMode) -> N
                 final["action_mask"], [mask_of(o) for o in infos["final_obs"]]
             )
         if mode is gymnasium.vector.AutoresetMode.DISABLED and turn == 2:
-            ended = {"reset_mask": np.arange(NUM_ENVS) % 2 == 0}
+            ended = {"reset_mask": np.arange(count) % 2 == 0}
             observations, infos = env.reset(options=dict(ended))
             _, expected = theirs.reset(options=dict(ended))
             continue
         if mode is gymnasium.vector.AutoresetMode.DISABLED and turn == 3:
             break
-        actions = np.random.default_rng(turn).integers(0, 6, NUM_ENVS)
+        actions = np.random.default_rng(turn).integers(0, 6, count)
         observations, *_, infos = env.step(actions)
         *_, expected = theirs.step(actions)
 

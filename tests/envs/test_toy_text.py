@@ -124,8 +124,9 @@ def test_taxi_is_gymnasiums(rainy: bool) -> None:
     ],
 )
 def test_kernels_have_gymnasiums_tables(name: str, state_of: Any) -> None:
-    """Every state and action, a hundred times: outcomes, and how often each comes."""
-    p, times = gymnasium.make(name).unwrapped.P, 100
+    """Every state and action: outcomes, and of a hundred tries how often each comes."""
+    p = gymnasium.make(name).unwrapped.P
+    times = 100 if name.startswith("FrozenLake") else 2  # other tables leave nothing to chance
     pairs = [(number, action) for number in p for action in p[number]]
     ours = rlcpu.make_vec(name, len(pairs) * times, autoreset_mode="SameStep")
     ours.reset(seed=0)

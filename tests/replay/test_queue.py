@@ -9,7 +9,7 @@ from rlcpu.replay import TrajectoryQueue
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_first_in_first_out(tmp_path_factory, data):
     envs, length = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 9))
     taken = data.draw(st.integers(1, length))
