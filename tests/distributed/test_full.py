@@ -92,14 +92,14 @@ def test_learning_waits_and_loses_nothing(small):
             time.sleep(0.05)
         filler.let_go()
 
-    agent.learn(4000, num_collectors=2, num_shards=1, callback=fill)
+    agent.learn(1500, num_collectors=2, num_shards=1, callback=fill)
     filled[0].join()
     ledger = agent.ledger
     ledger.check()
     assert ledger.waits >= 10
     assert ledger.lost == ledger.collector_restarts == ledger.shard_restarts == 0
     assert ledger.stored + ledger.carried + ledger.being_made == ledger.requested
-    assert agent.steps >= 4000
+    assert agent.steps >= 1500
 
 
 def test_a_block_that_has_no_room_is_sent_again(small):

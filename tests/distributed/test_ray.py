@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +21,7 @@ from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import TransitionStructure
 from rlcpu.train import DQN, PPO, PQN, SAC
+from tests.distributed.local import Here
 from tests.distributed.soak import actors
 from tests.distributed.test_shard import EXAMPLE, block_of
 from tests.kernels.processes import run_python
@@ -59,32 +58,14 @@ def cluster(machines):
         yield cluster
 
 
-@pytest.fixture
-def start_replay(cluster):
-    """Function that starts two shards; they end with the test."""
-    started = []
-
-    def start(folder=None, **options):
-        shards = [
-            cluster.start(
-                ReplayShard,
-                PrioritizedReplayBuffer,
-                {"capacity": 10_000, "example": EXAMPLE},
-                folder=None if folder is None else folder / f"{number}",
-                save_period=1e6,
-            )
-            for number in range(2)
-        ]
-        started.extend(shards)
-        return ShardedReplay(shards, TransitionStructure(EXAMPLE), **options), shards
-
-    yield start
-    for shard in started:
-        shard.stop()
-
-
-def test_a_killed_shard_comes_back_with_its_last_save(start_replay, tmp_path):
-    replay, _ = start_replay(tmp_path, prefetch=0)
+def test_a_killed_shard_comes_back_with_its_last_save(cluster, tmp_path):
+    options = {"capacity": 10_000, "example": EXAMPLE}
+    save = {"save_period": 1e6}
+    shards = [
+        cluster.start(ReplayShard, PrioritizedReplayBuffer, options, folder=tmp_path / name, **save)
+        for name in ("one", "two")
+    ]
+    replay = ShardedReplay(shards, TransitionStructure(EXAMPLE), prefetch=0)
     for first in range(0, 400, 100):
         replay.add(block_of(first, 100))
     replay.take_answers(wait=True)
@@ -105,6 +86,8 @@ def test_a_killed_shard_comes_back_with_its_last_save(start_replay, tmp_path):
     assert (ledger.lost_with_shards, ledger.held) == (200, 400)
     assert ledger.priorities_applied == (batch["x"] < 400).sum()
     assert ledger.priorities_dropped == (batch["x"] >= 400).sum()
+    for shard in shards:
+        shard.stop()
 
 
 def test_a_constructor_that_fails_is_one_clear_error(cluster):
@@ -113,38 +96,13 @@ def test_a_constructor_that_fails_is_one_clear_error(cluster):
         actor.revive()
 
 
-WITHOUT_RAYLET = """
-import json, psutil
-from rlcpu.distributed import Cluster, ClusterError, ReplayShard
-with Cluster(1) as cluster:
-    (raylet,) = (p for p in psutil.Process().children(recursive=True) if p.name() == "raylet")
-    raylet.kill()
-    try:
-        cluster.start(ReplayShard, int, {}).revive()
-    except ClusterError as error:
-        print(json.dumps(str(error)))
-"""
-
-
-def test_the_death_of_rays_own_process_is_named():
-    """Of the other one, the GCS, no error tells: Ray ends a process that misses it for a minute."""
-    assert run_python("-c", WITHOUT_RAYLET, RAY_ADDRESS=None).startswith(
-        "Ray's own process on this machine, the raylet, has died"
-    )
-
-
-def test_what_a_method_raises_is_raised_here(start_replay):
-    replay, shards = start_replay()
-    status = shards[0].revive()
-    call = shards[0].call("add", status.life, 0, {"x": np.arange(3)})
-    with pytest.raises(ValueError, match="lacks field 'discount'"):
-        shards[0].result(call)
-    assert len(replay) == 0
-
-
-def test_an_actor_of_another_version_is_refused(cluster, monkeypatch):
+def test_what_an_actor_raises_is_raised_here(cluster, monkeypatch):
+    """And one of another version is refused."""
     actor = cluster.start(ReplayShard, PrioritizedReplayBuffer, {"capacity": 5, "example": EXAMPLE})
-    actor.revive()
+    status = actor.revive()
+    call = actor.call("add", status.life, 0, {"x": np.arange(3)})
+    with pytest.raises(ValueError, match="lacks field 'discount'"):
+        actor.result(call)
     monkeypatch.setattr("rlcpu.__version__", "9.9.9")
     with pytest.raises(ClusterError, match=r"an actor has rlcpu .*, expected 9\.9\.9"):
         actor.revive()
@@ -200,13 +158,13 @@ def test_what_cannot_be_sharded_is_refused():
 def test_learning_keeps_the_count_and_the_agents_own_buffer(cluster):
     agent = DQN("CartPole-v1", seed=0, replay="prioritized")
     own = agent.buffer
-    history = agent.learn(3000, num_collectors=2, num_shards=2)
+    history = agent.learn(2000, num_collectors=2, num_shards=2)
     assert history.stopped == "steps"
     assert agent.buffer is own
     ledger = agent.ledger
     ledger.check()
     assert ledger.lost_with_collectors == ledger.lost_with_shards == 0
-    assert agent.steps >= 3000
+    assert agent.steps >= 2000
     assert agent.num_updates > 0
     ratio = agent.config.num_updates * agent.config.batch_size / (16 * 8)
     learnt = agent.num_updates * agent.config.batch_size
@@ -237,10 +195,10 @@ def test_collectors_wait_while_shards_do_not_keep_up(cluster):
         for process in stopped:
             process.resume()
 
-    agent.learn(10**9, num_collectors=2, num_shards=2, callback=stop)
+    agent.learn(10**9, num_collectors=1, num_shards=1, callback=stop)
     ledger = agent.ledger
     ledger.check()
-    assert len(stopped) == 2
+    assert len(stopped) == 1
     assert ledger.waits > 0
     assert ledger.lost == 0
     assert ledger.stored + ledger.carried + ledger.being_made == ledger.requested
@@ -270,22 +228,15 @@ def test_ppo_learns_bit_for_bit_what_one_process_learns(cluster):
     assert "collect_rollout" not in vars(agent)
 
 
-def test_sac_makes_an_update_a_step(cluster):
-    agent = SAC("Pendulum-v1", seed=0)
-    before = agent.evaluate(20).mean()
-    agent.learn(3000, num_collectors=1)
-    agent.ledger.check()
-    assert 1000 < agent.num_updates < 3500
-    assert agent.evaluate(20).mean() > before + 300.0
-
-
-def test_the_command_line_tells_what_became_of_transitions(cluster, capsys):
+def test_the_command_line_tells_what_became_of_transitions(cluster, capsys, monkeypatch):
+    """Of those in a replay, and of PPO's, which collectors of this process make."""
     command = ["train", "CartPole-v1", "--algo", "dqn", "--steps", "1500", "--target", "0"]
     assert cli.main([*command, "--collectors", "1", "--episodes", "5"]) == 0
     told = capsys.readouterr()
     assert "transitions stored" in told.out
     assert re.search(r"collector 0 steps per second [\d,]+\nshard 0     size [\d,]+\n", told.out)
     command[3] = "ppo"
+    monkeypatch.setattr("rlcpu.distributed.rollouts.Cluster", Here)
     assert cli.main([*command, "--collectors", "2", "--episodes", "5", "--seed", "3"]) == 0
     assert "steps made, 0 lost in 0 restarts" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
@@ -357,26 +308,30 @@ def _say_bad_request(server):
 def test_nothing_is_left_behind():
     """A cluster that was started here ends with its context: its processes and its files.
 
-    One that nobody closes ends with its process. It is started whatever cluster RAY_ADDRESS names.
+    Also where Ray's own process died, which is told. (Of the other one, the GCS, no error tells:
+    Ray ends a process that misses it for a minute.) A cluster that nobody closes ends with its
+    process. It is started whatever cluster RAY_ADDRESS names.
     """
     script = """if True:
+        import json, psutil
         import rlcpu.distributed as d
         from tests.distributed.soak import remains
-        with d.Cluster(1):
+        with d.Cluster(1) as cluster:
             assert len(remains()) > 1, remains()
+            found = psutil.Process().children(recursive=True)
+            (raylet,) = (each for each in found if each.name() == "raylet")
+            raylet.kill()
+            try:
+                cluster.start(d.ReplayShard, int, {}).revive()
+            except d.ClusterError as error:
+                message = str(error)
         assert not remains(), remains()
         d.Cluster(1)
+        print(json.dumps(message))
     """
     with tempfile.TemporaryDirectory(
         ignore_cleanup_errors=True
     ) as folder:  # other tests have clusters at the same time
-        ended = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "RAY_ADDRESS": "127.0.0.1:9", "TMPDIR": folder},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert ended.returncode == 0, ended.stderr
+        told = run_python("-c", script, RAY_ADDRESS="127.0.0.1:9", TMPDIR=folder)
+        assert told.startswith("Ray's own process on this machine, the raylet, has died")
         assert not [each for each in os.listdir(folder) if "rlcpu-ray" in each]
