@@ -94,6 +94,7 @@ class Learner:
         layout, learnt: places of all that is learnt, and the vectors; see `rlcpu.nn.flat`.
         key: (2,) uint32 of the random stream.
         num_workers: threads at most.
+        helpers: all but the calling one.
         space: scratch memory of the last update, or None.
 
     Raises:
@@ -161,7 +162,7 @@ class Learner:
         self.counters = np.zeros(2, np.int64)
         self.key = keys(stream_seeds(seed, 1))[:, 0]
         self.num_workers = num_threads or default_num_threads()
-        self._helpers, self._alone = Helpers(), 0
+        self.helpers, self._alone = Helpers(), 0
         self.read_networks()
         self._trace()
 
@@ -358,16 +359,17 @@ class Learner:
         places = np.array([0 if array is None else address_of(array) for array in remembered])
         samples = SampleColumns(count, columns, outputs, places)
         frame = Frame(self.learnt, self.layout, self._program, samples, space, values)
-        workers, compiled = self._workers_for(values, count), self._compiled
-        self.last_call = UpdateArguments(workers, references, compiled.update, frame)
-        crew = 1 if self._alone else workers
+        compiled, num_steps = self._compiled, values.epochs * -(-count // values.minibatch)
+        many = self._workers_for(values, math.inf)
+        self.last_call = UpdateArguments(many, references, compiled.update, frame)
+        crew = 1 if self._alone else self._workers_for(values, num_steps)
 
         def run(worker: int, alive: Any = (references, remembered)) -> None:
             """Hold arrays whose addresses the kernel has, also where nobody waits for its end."""
             compiled.kernel(compiled.update, worker, crew, *frame)
 
         try:
-            self._helpers.run(crew, run)
+            self.helpers.run(crew, run)
         finally:
             self.counters[0] += int(space.report[0, self.num_sums + STEPS])
             self.counters[1] += values.epochs
@@ -395,10 +397,9 @@ class Learner:
         # PPO's updates were made by one thread.
         return values._replace(patience=800_000 + values.part * self.learnt.parameters.size // 16)
 
-    def _workers_for(self, values: UpdateSettings, count: int) -> int:
-        """Return how many threads are worth their start, and the waiting in each step."""
+    def _workers_for(self, values: UpdateSettings, steps: float) -> int:
+        """Return how many threads are worth their start, and the waiting in each of the steps."""
         work = values.minibatch * self.learnt.parameters.size
-        steps = values.epochs * -(-count // values.minibatch)
         if work < LEAST_OF_MINIBATCH or work * steps < LEAST_OF_CALL:
             return 1
         return min(self.num_workers, -(-values.minibatch // values.part))
@@ -579,7 +580,7 @@ class UpdateArguments(NamedTuple):
     """Arguments of an update, which kernels may call again in the same memory.
 
     Attributes:
-        workers: threads that made it.
+        workers: threads that pay where many updates follow each other.
         columns: of the batch by name, see `rlcpu.nn.columns`.
         update: address of the function that all workers run.
         frame: what they work on.

@@ -25,6 +25,8 @@ from rlcpu.kernels.memory import pointer_at
 
 #: Distance between two claims, in int64: one cache line each.
 LINE = 8
+#: Added to the number of a gate's calls after the last one.
+ENDED = -(2**60)
 
 
 class WorkersMemory(NamedTuple):
@@ -112,6 +114,77 @@ def wait(board: WorkersMemory, items: int, patience: int) -> bool:
             _exchange_add(board.done, 2, 1)
             return False
     return _load(board.done, 1) == 0
+
+
+# ---------------------------------------------------------------- calls with other work between
+#
+# One worker, the leader, calls the region again and again, and resets its memory in front of each
+# call. Helpers pass a gate: who comes while it is open counts among those inside, and the leader
+# waits for these, and no others, before it goes on.
+
+
+class Gate(NamedTuple):
+    """Gate of a region that a leader calls again and again; all zero when it starts.
+
+    Attributes:
+        calls: (LINE,) int64, how often the gate was opened or closed: odd while it is open,
+            negative after the last call.
+        inside: (LINE,) int64, helpers between the gate's two sides.
+    """
+
+    calls: Any
+    inside: Any
+
+
+@inline
+def open_gate(gate):
+    """Let helpers into a call."""
+    _exchange_add(gate.calls, 0, 1)
+
+
+@inline
+def close_gate(gate):
+    """Let no more helpers in, and wait until all have left: the region's memory may be reset."""
+    _exchange_add(gate.calls, 0, 1)
+    while _exchange_add(gate.inside, 0, 0) > 0:
+        pass
+
+
+@inline
+def dismiss(gate):
+    """Send all helpers away: no more calls are shared."""
+    _exchange_add(gate.calls, 0, ENDED)
+
+
+@inline
+def next_call(gate, last, patience):
+    """Wait for a call after number `last`, and return its number.
+
+    It is negative after the last one, and after `patience` looks: the leader has lost its core.
+    """
+    number = last
+    for _ in range(patience):
+        number = _load(gate.calls, 0)
+        if number < 0 or (number != last and number % 2 == 1):
+            return number
+    return ENDED
+
+
+@inline
+def enter(gate, number):
+    """Tell whether the gate of a call is still open, with the helper inside; see `leave`.
+
+    The helper counts as inside before it looks, and the leader looks who is inside after it has
+    closed the gate: one of them sees the other.
+    """
+    _exchange_add(gate.inside, 0, 1)
+    return _exchange_add(gate.calls, 0, 0) == number
+
+
+@inline
+def leave(gate):
+    """Say that a helper is no longer inside, also where the gate was closed."""
+    _exchange_add(gate.inside, 0, -1)
 
 
 # ---------------------------------------------------------------- threads

@@ -55,6 +55,7 @@ class Call(NamedTuple):
         schedule: total steps of the agent between which schedules run.
         session: processes that collect, or None.
         rounds: runs functions that Ctrl-C does not interrupt.
+        is_watched: whether there is a callback, which may change the agent.
         start, compiled: the clock, and seconds of compiling, when it began.
     """
 
@@ -63,6 +64,7 @@ class Call(NamedTuple):
     schedule: tuple[int, int]
     session: Any
     rounds: WholeRounds
+    is_watched: bool
     start: float
     compiled: float
 
@@ -245,8 +247,8 @@ class Agent:
             shown: Any = bar or contextlib.nullcontext()
             try:
                 with opened as session, shown, WholeRounds() as rounds:
-                    times = start, compiled
-                    call = Call(total_steps, target_return, bounds, session, rounds, *times)
+                    rest = callback is not None, start, compiled
+                    call = Call(total_steps, target_return, bounds, session, rounds, *rest)
                     while not history.stopped:
                         self._make_progress(history, call)
                         if bar is not None:

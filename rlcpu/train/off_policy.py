@@ -352,12 +352,16 @@ class OffPolicy(Agent):
         """Run rounds for `REPORT_STEPS`, and look whether the target is reached."""
         last = min(call.total_steps, history.steps + REPORT_STEPS)
         advance = getattr(call.session, "advance", self._advance)
+        is_checked = not call.is_watched  # what a callback has changed, a round in Python checks
         while history.steps < last:
-            self._remaining = left_of(call.schedule, self.steps)
-            call.rounds.run(advance, history)
-            if call.session is None and history.steps < last:
-                left = call.total_steps - history.steps
+            before = history.steps
+            if is_checked and call.session is None:
+                left = call.total_steps - before
                 call.rounds.run(self._repeat, history, last, left, call.schedule)
+            if history.steps == before:
+                self._remaining = left_of(call.schedule, self.steps)
+                call.rounds.run(advance, history)
+            is_checked = True
         history.solved = self._is_solved(call.target, history.steps >= call.total_steps)
         self._note(history, call)
 

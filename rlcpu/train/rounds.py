@@ -4,7 +4,8 @@ A round of a small network takes 50 us in kernels, and three times as long in Py
 round in Python, which checks everything, a kernel makes the next ones in the same memory: the same
 functions collect, store, draw, learn and give priorities, called by address or inlined, and the
 result is the same, bit for bit. Python goes on after 50 ms, for the sake of Ctrl-C, and wherever it
-has something to do: callbacks, evaluations, and numbers that are not finite.
+has something to do: callbacks, evaluations, and numbers that are not finite. Of several threads one
+makes the rounds, and all share each update.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rlcpu.kernels.calls import view
 from rlcpu.kernels.compile import EXACT, kernel, merge
 from rlcpu.kernels.memory import address, array_at, call_at
 from rlcpu.nn.update import FAULT, STEPS, Frame, Share
+from rlcpu.nn.workers import LINE, Gate, close_gate, dismiss, enter, leave, next_call, open_gate
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.train.normalise import CLIP
 
@@ -67,7 +69,9 @@ class RoundsPlan(NamedTuple):
             and how many numbers.
         reward_scale: float32.
         calls: of the learner in a round.
-        results: (2,) int64: whole rounds, and why the kernel stopped.
+        gate: of the updates, which helpers pass.
+        results: (3,) int64: whole rounds, why the kernel stopped, and how many workers lost
+            patience (see `rlcpu.nn.workers.wait`), after which the leader is alone.
         times: (2,) int64, nanoseconds of collecting and of updating.
         observations: what normalises them.
         shift, scale: (size,) float32, by which networks see observations normalised.
@@ -85,6 +89,7 @@ class RoundsPlan(NamedTuple):
     columns: Any
     reward_scale: Any
     calls: Any
+    gate: Any
     results: Any
     times: Any
     observations: Any
@@ -109,7 +114,19 @@ def _now(clock, place):
 
 
 @merge
-def _learn(where, share):
+def _help(where, share, gate):
+    """Take part in the updates of the leader, until there are no more."""
+    patience = share.frame.settings.patience
+    number = next_call(gate, 0, patience)
+    while number >= 0:
+        if enter(gate, number):
+            call_at(where, (share,))
+        leave(gate)
+        number = next_call(gate, number, patience)
+
+
+@merge
+def _learn(where, share, plan):
     """Call the learner's update; returns how many of its losses were not finite."""
     space, counters = share.frame.space, share.frame.settings.counters
     sums, faults = space.sums.shape[1], 0
@@ -120,7 +137,15 @@ def _learn(where, share):
     for update in range(space.report.shape[0]):
         for k in range(space.report.shape[1]):
             space.report[update, k] = 0.0
+    is_shared = share.workers > 1 and plan.results[2] == 0
+    if is_shared:
+        open_gate(plan.gate)
     call_at(where, (share,))
+    if is_shared:
+        close_gate(plan.gate)
+        plan.results[2] += space.done[2]
+        if plan.results[2] > 0:
+            dismiss(plan.gate)
     counters[0] += np.int64(space.report[0, sums + STEPS])
     counters[1] += 1
     for update in range(space.report.shape[0]):
@@ -253,7 +278,7 @@ def _advance(number, where, repeat, loop, plan, share, scratch):
     for _ in range(plan.calls):
         call_at(loop.draw, (loop,))
         _make_columns(plan)
-        if _learn(where, share) > 0:
+        if _learn(where, share, plan) > 0:
             return BAD_LOSS
         if loop.give != 0:
             call_at(loop.give, (loop,))
@@ -265,18 +290,24 @@ def _advance(number, where, repeat, loop, plan, share, scratch):
 
 
 @kernel(fastmath=EXACT)
-def _play(most, where, repeat, loop, plan, learnt, layout, program, batch, space, settings):
-    """Make at most so many rounds, by the update at the address `where`.
+def _play(most, crew, where, repeat, loop, plan, learnt, layout, program, batch, space, settings):
+    """Make at most so many rounds, by the update at the address `where`; or help with these.
 
-    The last arguments are those of an update.
+    `crew` is the number of this worker, 0 for the leader, and how many there are. The last
+    arguments are those of an update.
     """
-    share = view(Share(0, 1, Frame(learnt, layout, program, batch, space, settings)))
+    worker, workers = crew
+    share = view(Share(worker, workers, Frame(learnt, layout, program, batch, space, settings)))
+    if worker > 0:
+        _help(where, share, plan.gate)
+        return
     rollouts, buffer, rounds = view(repeat), view(loop), view(plan)
     times, scratch, number, stopped = plan.times, np.zeros(2, np.int64), 0, WHOLE
     while number < most and stopped == WHOLE and times[0] + times[1] < LONGEST:
         stopped = _advance(number, where, rollouts, buffer, rounds, share, scratch)
         number += stopped == WHOLE
     plan.results[0], plan.results[1] = number, stopped
+    dismiss(plan.gate)
 
 
 # ---------------------------------------------------------------- what Python does before and after
@@ -318,7 +349,6 @@ def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
         and _find_inputs(agent, rollout) is not None
         and (config.num_updates <= AT_ONCE or config.num_updates % AT_ONCE == 0)
         and call is not None
-        and call.workers == 1
         and not any(network.state_size for network in learner.networks)
         and learner.dtype is np.float32
         and learner.networks[0] is agent.policy.network
@@ -419,7 +449,8 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
         columns=np.array(_find_columns(agent, batch), np.int64).reshape(-1, 4),
         reward_scale=f32(getattr(agent.config, "reward_scale", 1.0)),
         calls=calls_of(agent.config),
-        results=np.zeros(2, np.int64),
+        gate=Gate(np.zeros(LINE, np.int64), np.zeros(LINE, np.int64)),
+        results=np.zeros(3, np.int64),
         times=np.zeros(2, np.int64),
         observations=Running(inputs, **agent.normalizer.state()),
         shift=agent.policy.observation_mean,
@@ -432,9 +463,14 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
         clock=_clock(),
     )
     with buffer.looping(batch, sources, rollout.rewards.size, errors) as loop:
-        _play(most, call.update, repeat, loop, plan, *call.frame)
+
+        def run(worker: int) -> None:
+            crew = worker, call.workers
+            _play(most, crew, call.update, repeat, loop, plan, *call.frame)
+
+        learner.helpers.run(call.workers, run)
     rollout.renew(agent.policy, engine.last_runner)
-    whole, stopped = plan.results.tolist()
+    whole, stopped, _ = plan.results.tolist()
     collecting, updating = (plan.times * 1e-9).tolist()
     return Played(whole, stopped, repeat.returns[: repeat.ended[0]], (collecting, updating))
 

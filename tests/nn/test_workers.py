@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.compile import kernel
-from rlcpu.nn.workers import LINE, WorkersMemory, claim, finish, stop, wait
+from rlcpu.nn.workers import (
+    LINE,
+    Gate,
+    WorkersMemory,
+    claim,
+    close_gate,
+    dismiss,
+    enter,
+    finish,
+    leave,
+    next_call,
+    open_gate,
+    stop,
+    wait,
+)
 
 ITEMS = 5
 
@@ -68,3 +82,54 @@ def test_patience_ends() -> None:
     claims, done = make_board()
     assert not wait_for_nobody(claims, done, 1000)
     assert done[2] == 1
+
+
+@kernel
+def attend(worker, num_calls, patience, claims, done, calls, inside, runs):
+    """Leads, or helps with, calls of one phase; `runs` (calls, items) counts who ran what."""
+    board, gate = WorkersMemory(claims, done), Gate(calls, inside)
+    number = 0
+    while True:
+        if worker == 0:
+            number += 1 if number == 0 else 2  # odd while the gate is open
+            if number > 2 * num_calls:
+                break
+            done[0] = 0
+            for k in range(claims.size):
+                claims[k] = 0
+            open_gate(gate)
+        else:
+            number = next_call(gate, number, patience)
+            if number < 0:
+                return
+        if worker == 0 or enter(gate, number):
+            for shift in range(ITEMS):
+                item = (worker + shift) % ITEMS
+                if claim(board, item, 1):
+                    runs[number // 2, item] += 1
+                    finish(board)
+            wait(board, ITEMS, 1 << 30)
+        if worker == 0:
+            close_gate(gate)
+        else:
+            leave(gate)
+    dismiss(gate)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_helpers_come_to_calls_and_are_gone_when_the_memory_is_reset(workers: int) -> None:
+    num_calls = 3000
+    runs = np.zeros((num_calls, ITEMS), np.int64)
+    gate = [np.zeros(LINE, np.int64) for _ in range(2)]
+    args = num_calls, 1 << 30, *make_board(), *gate, runs
+    attend(1, num_calls, 1000, *make_board(), *gate, runs)  # nobody leads, and it does not wait
+    assert (runs == 0).all()
+    threads = [threading.Thread(target=attend, args=(w, *args)) for w in range(1, workers)]
+    for thread in threads:
+        thread.start()
+    attend(0, *args)
+    for thread in threads:
+        thread.join()
+    assert (runs == 1).all()
+    assert gate[1][0] == 0
+    assert gate[0][0] < 0

@@ -122,6 +122,15 @@ def test_steps_environments_and_schedules(settings: dict[str, Any]) -> None:
     assert_same(*learn_both(DQN, "CartPole-v1", **settings))
 
 
+@pytest.mark.parallel
+@pytest.mark.parametrize(("kind", "env"), ACTORS[:2])
+def test_threads_share_the_updates_of_a_round(kind: Any, env: str) -> None:
+    large = {"hidden": (64, 64), "batch_size": 128, "capacity": 2000, "learning_starts": 200}
+    both = learn_both(kind, env, 600, num_threads=2, **large)
+    assert both[0].learner.last_call.workers == 2
+    assert_same(*both)
+
+
 def test_learning_rates_of_a_schedule() -> None:
     schedules: tuple[Any, ...] = ("linear", lambda remaining: remaining)
     both = [make(DQN, "CartPole-v1", False, learning_rate_schedule=each) for each in schedules]
