@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcpu
 from rlcpu import nn
+from rlcpu.envs.tasks.minatar import breakout
 from rlcpu.policies import NetworkPolicy
 from rlcpu.train import DQN, PPO, PQN, SAC, TD3
 from tests.envs.masked import TIC_TAC_TOE
@@ -28,6 +29,7 @@ from tests.envs.test_multi_discrete import LEVERS
 Array = np.ndarray
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
 CC, NODE = shutil.which("cc") or shutil.which("gcc"), shutil.which("node")
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
 
 
@@ -398,26 +400,98 @@ def test_torch(agent: Any) -> None:
 # ---------------------------------------------------------------- what else the page shows
 
 
-def test_the_page_plays_the_same_game() -> None:
+def scripts(*names: str) -> str:
+    """Scripts of the page, one after the other."""
+    return "\n".join((PAGES / f"{name}.js").read_text("utf-8") for name in names)
+
+
+def test_the_page_balances_the_same_pole() -> None:
     """The page's steps are those of the environment, and its policy balances for a minute."""
     env = rlcpu.make_vec("CartPole-v1", 8, dtype="float64")
     env.reset(seed=0)
     states, actions = np.array(env.state), np.arange(8) % 2
     env.step(actions)
-    files = ("policy.js", "cartpole_policy.js", "cartpole.js")
-    script = "\n".join((PAGES / name).read_text("utf-8") for name in files)
+    script = scripts("policy", "cartpole_policy", "cartpole")
     script += """
-        let state = given.states[0], steps = 0;
-        while (steps < 3000 && !cartpole.isOver(state)) {
-            state = cartpole.step(state, act(cartpolePolicy, state)), steps += 1;
+        let state = given.states[0], steps = 0, isOver = false;
+        while (steps < 3000 && !isOver) {
+            [state, , isOver] = cartpole.step(state, act(cartpolePolicy, state)), steps += 1;
         }
-        const after = given.states.map((each, k) => cartpole.step(each, given.actions[k]));
+        const after = given.states.map((each, k) => cartpole.step(each, given.actions[k])[0]);
         console.log(JSON.stringify([after, steps]));
     """
     given = {"states": states.tolist(), "actions": actions.tolist()}
     after, steps = run_node(script, given)
     np.testing.assert_allclose(after, env.state, rtol=1e-12, atol=1e-15)
     assert steps == 3000
+
+
+def test_the_page_plays_the_same_breakout() -> None:
+    """Its policy plays as long as the environment's functions do, and sees the same all the time.
+
+    Chances decide where an episode begins and whether an action sticks to the one before.
+    """
+    chances = np.random.default_rng(0).random(3000)
+    script = scripts("policy", "breakout_policy", "breakout")
+    script += """
+        let state = breakout.reset(0);
+        console.log(JSON.stringify(given.map((chance, k) => {
+            const seen = breakout.observe(state);
+            const action = k < 600 ? k % 3 : act(breakoutPolicy, seen); // losing at first
+            const [after, reward, isLost] = breakout.step(state, action, chance);
+            state = isLost ? breakout.reset(Number(chance >= 0.5)) : after;
+            return [seen.flatMap((x, place) => (x ? place : [])), action, reward, isLost];
+        })));
+    """
+    params, lost = breakout.Params(), []
+    state = breakout.reset(Chance(0), params)
+    for chance, (seen, action, *expected) in zip(
+        chances, run_node(script, chances.tolist()), strict=True
+    ):
+        planes = enumerate(breakout.observe(state, params))
+        places = [100 * k + cell for k, plane in planes for cell in range(100) if plane.test(cell)]
+        assert seen == places
+        state, reward, is_lost = breakout.step(state, action, params, Chance(chance))
+        assert [reward, is_lost] == expected
+        state = breakout.reset(Chance(chance >= 0.5), params) if is_lost else state
+        lost.append(is_lost)
+    assert sum(lost[:600]) > 30
+    assert sum(lost[600:]) < 30
+
+
+class Chance(NamedTuple):
+    """A source of random numbers that gives one of them alone."""
+
+    number: float
+
+    def uniform(self, k: int) -> float:
+        return self.number
+
+    def integers(self, k: int, bound: int) -> int:
+        return int(self.number)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+def test_a_browser_plays_both(tmp_path: Path) -> None:
+    """After half a minute of a browser's clock the pole stands, and bricks were broken.
+
+    Frames follow a timer, for the clock that runs ahead makes none.
+    """
+    names = re.findall(r'<script src="\.\./(\w+)\.js">', (PAGES / "deploy.md").read_text("utf-8"))
+    (tmp_path / "page.html").write_text(
+        '<meta charset="utf-8"><div id="cartpole"></div><div id="breakout"></div><script>'
+        "requestAnimationFrame = (show) => setTimeout(() => show(performance.now()), 16)</script>"
+        + "".join(f'<script src="{PAGES / name}.js"></script>' for name in names)
+    )
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=30000"]
+    command = [str(BROWSER), *options, f"--user-data-dir={tmp_path}/user", "--dump-dom"]
+    page = subprocess.check_output(
+        [*command, str(tmp_path / "page.html")], text=True, timeout=120, stderr=subprocess.DEVNULL
+    )
+    (seconds,) = re.findall(r"([0-9.]+) s upright", page)
+    (most,) = re.findall(r"bricks broken, most (\d+)", page)
+    assert float(seconds) > 5
+    assert int(most) > 3
 
 
 def test_the_node_of_ros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
