@@ -22,7 +22,7 @@ from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, xp, zeros
 from rlcpu.kernels.compile import specialise
 from rlcpu.scan import log_sums
 from rlcpu.scan.recurrences.driver import RecurrenceProblem
-from rlcpu.scan.recurrences.rules import FLAGS, LINEAR, Rule, Step, link, link_always
+from rlcpu.scan.recurrences.rules import FLAGS, LINEAR, Rule, Step, next_y, next_y_or_cut
 
 __all__ = ["asarray", "layout_of", "run", "run_log_sums", "xp"]
 
@@ -184,7 +184,7 @@ def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
 def make_advance(rule: Rule, dtype: Any) -> Any:
     """Return a function that writes one step of a lane, and returns y and the step for the next."""
     coefficients, results = device_rule(rule.coefficients, dtype), device_rule(rule.results, dtype)
-    connect = device_rule(link if rule.cuts else link_always, dtype)
+    connect = device_rule(next_y_or_cut if rule.cuts_at_zero else next_y, dtype)
     two, zero = rule.outputs == 2, dtype(0.0)
 
     def advance(step, state, options, lane, k, first, second):
@@ -244,7 +244,7 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
     y is the value after the last of them. Time runs backward. What a thread reads its neighbours
     read too, so that n steps cost n reads of the first cache.
     """
-    coefficients, connect = device_rule(rule.coefficients, dtype), device_rule(link, dtype)
+    coefficients, connect = device_rule(rule.coefficients, dtype), device_rule(next_y_or_cut, dtype)
     zero = dtype(0.0)
 
     @kernel(exact=True)

@@ -1,4 +1,9 @@
-"""What drivers of recurrences are told of arrays, and how they read and write steps of them."""
+"""Arrays of a recurrence in kernels: where they lie, and how their vectors are read and written.
+
+Arrays are (outer, num_steps, inner), see `rlcpu.scan.layout`. A lane is one recurrence: a pair of
+indices (outer, inner). A vector is one register of numbers, of so many lanes or of so many steps of
+one lane. Functions `make_...` return functions that kernels inline, for one rule or dtype.
+"""
 
 from __future__ import annotations
 
@@ -10,41 +15,45 @@ from numba import types
 from rlcpu.kernels.calls import kind_of
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.memory import load, load_mask, pointer_to, prefetch, shifted, store, stream
-from rlcpu.kernels.vectors import VECTOR_BYTES, fill
-from rlcpu.kernels.vectors import width as width_of
+from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 from rlcpu.scan.recurrences.rules import Rule, Step
 
 
 class Strided(NamedTuple):
-    """Place of an array (outer, num_steps, inner), strides in numbers; see `layout.Place`."""
+    """An array (outer, num_steps, inner) in memory; strides are in numbers, see `layout.Place`."""
 
-    address: Any
+    address: Any  # of the first number
     outer: Any
     time: Any
-    lane: Any
+    lane: Any  # stride along `inner`
 
 
 class RecurrencePlan(NamedTuple):
-    """One call, for kernels: whole numbers."""
+    """One call of a recurrence as kernels read it: whole numbers alone.
+
+    Work is cut into blocks, which cores take in turn: lanes side by side (columns), some rows, or
+    windows that begin at neighbouring steps.
+    """
 
     outer: Any  # sizes of the arrays
     num_steps: Any
     inner: Any
-    width: Any  # lanes of a block, or steps of a piece of rows
-    offset: Any  # by how many the first block or piece is shorter
-    streamed: Any  # how many outputs are written past the caches
+    block_lanes: Any  # lanes of a block of columns, or of one of windows
+    lead: Any  # lanes or steps by which the first block or piece is shorter: others are aligned
+    num_streamed: Any  # how many of the outputs are written past the caches
     direction: Any  # 1 if the last step is computed first, else -1
-    ends: Any  # address of `Problem.ends`, or 0
-    window: Any  # steps of a window
-    span: Any  # windows of a lane that a block has
-    steps: Any  # a `Step` of where its arrays are
-    last: Any  # values after the last step
-    initial: Any  # what is carried into the step that is computed first
-    first: Any  # first output
-    second: Any  # second output; the first one again if there is none
+    ends_address: Any  # address of `RecurrenceProblem.ends`, or 0
+    window_steps: Any  # steps of a window
+    block_windows: Any  # windows of a lane in a block
+    arrays: Any  # a `Step` of `Strided`: the inputs
+    last_values: Any  # `Strided`, of one step, as the next three: values after the last step
+    initial: Any  # y before the step that is computed first
+    first_output: Any
+    second_output: Any  # the first one again if there is none
 
 
 _STRIDED = kind_of(Strided._make([types.int64] * 4))
+#: Numba's type of a `RecurrencePlan`.
 PLAN: Any = kind_of(
     RecurrencePlan._make(
         [types.int64] * 10 + [kind_of(Step._make([_STRIDED] * len(Step._fields)))] + [_STRIDED] * 4
@@ -53,138 +62,157 @@ PLAN: Any = kind_of(
 
 
 def lanes_of(dtype: Any) -> int:
-    """Return how many numbers a register holds."""
+    """Return how many numbers of a NumPy dtype a vector holds."""
     return VECTOR_BYTES // np.dtype(dtype).itemsize
 
 
-# ---------------------------------------------------------------- from a plan to vectors
+# ---------------------------------------------------------------- numbers in memory
 
 
 @inline(exact=True)
-def place(array, outer, step, lane, like):
-    """Return a pointer to a number of an array, a view of `Strided`."""
-    by = outer * array.outer + step * array.time + lane * array.lane
-    return shifted(pointer_to(array.address, like), by)
+def pointer_into(array, outer, step, lane, like):
+    """Return a pointer to a number of a `Strided`, whose numbers are of the type of `like`."""
+    position = outer * array.outer + step * array.time + lane * array.lane
+    return shifted(pointer_to(array.address, like), position)
 
 
 def make_loads(dtype: Any) -> tuple[Any, Any]:
-    """Return functions (pointer, by, count) of the first `count` numbers or flags, then 0."""
-    full, zero = lanes_of(dtype), dtype(0.0)
+    """Make `load_numbers` and `load_flags`, both (pointer, position, count) -> vector.
+
+    The vector has `count` numbers or flags, uint8 in memory, from a position on, and then 0.
+    """
+    vector_lanes, zero = lanes_of(dtype), dtype(0.0)
 
     @inline(exact=True)
-    def numbers(pointer, by, count):
-        if count < full:
-            return load(pointer, by, 1, count, zero)
-        return load(pointer, by, 1)
+    def load_numbers(pointer, position, count):
+        if count < vector_lanes:
+            return load(pointer, position, 1, count, zero)
+        return load(pointer, position, 1)
 
     @inline(exact=True)
-    def flags(pointer, by, count):
-        if count < full:
-            return load_mask(pointer, by, fill(zero, 1), count)
-        return load_mask(pointer, by, fill(zero, 1))
+    def load_flags(pointer, position, count):
+        if count < vector_lanes:
+            return load_mask(pointer, position, fill(zero, 1), count)
+        return load_mask(pointer, position, fill(zero, 1))
 
-    return numbers, flags
+    return load_numbers, load_flags
 
 
 @inline(exact=True)
-def write(vector, pointer, by, count, streamed):
-    """Write the first `count` numbers of a vector; `streamed`, past the caches."""
-    if count < width_of(pointer, 1):
-        store(vector, pointer, by, count)
-    elif streamed:
-        stream(vector, pointer, by)
+def write_numbers(vector, pointer, position, count, is_streamed):
+    """Write the first `count` numbers of a vector, past the caches if `is_streamed` and all."""
+    if count < width(pointer, 1):
+        store(vector, pointer, position, count)
+    elif is_streamed:
+        stream(vector, pointer, position)
     else:
-        store(vector, pointer, by)
+        store(vector, pointer, position)
 
 
-def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
-    """Return functions: pointers to the arrays of steps; their vectors; `prefetch_arrays`.
+# ---------------------------------------------------------------- fields of a step
 
-    Their arguments are (plan, outer, step, lane), (pointers, by, count) and (pointers, by). What a
-    rule does not use is read nowhere: LLVM removes it.
+
+def make_step_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
+    """Make three functions that read the arrays of a rule's steps.
+
+    Returns:
+        `pointers_at(plan, outer, step, lane)` -> a `Step` of pointers to these numbers.
+        `read_step(pointers, position, count)` -> a `Step` of vectors of `count` numbers, that many
+        behind the pointers. Fields that no rule uses are read nowhere: LLVM drops their loads.
+        `prefetch_step(pointers, position)` asks for the cache lines of the fields that are used.
     """
-    numbers, flags = make_loads(dtype)
-    number, flag, is_read = dtype(0.0), np.uint8(0), used(rule.reads)
+    load_numbers, load_flags = make_loads(dtype)
+    number, flag, is_read = dtype(0.0), np.uint8(0), is_among(rule.reads)
 
     @inline(exact=True)
-    def arrays_at(plan, outer, step, lane):
-        """Return the places of all arrays at one step of a lane."""
-        x = plan.steps
+    def pointers_at(plan, outer, step, lane):
+        x = plan.arrays
         return Step(
-            reward=place(x.reward, outer, step, lane, number),
-            value=place(x.value, outer, step, lane, number),
-            terminated=place(x.terminated, outer, step, lane, flag),
-            truncated=place(x.truncated, outer, step, lane, flag),
-            final_value=place(x.final_value, outer, step, lane, number),
-            gamma=place(x.gamma, outer, step, lane, number),
-            lambda_=place(x.lambda_, outer, step, lane, number),
-            ratio=place(x.ratio, outer, step, lane, number),
-            action_value=place(x.action_value, outer, step, lane, number),
+            reward=pointer_into(x.reward, outer, step, lane, number),
+            value=pointer_into(x.value, outer, step, lane, number),
+            terminated=pointer_into(x.terminated, outer, step, lane, flag),
+            truncated=pointer_into(x.truncated, outer, step, lane, flag),
+            final_value=pointer_into(x.final_value, outer, step, lane, number),
+            gamma=pointer_into(x.gamma, outer, step, lane, number),
+            lambda_=pointer_into(x.lambda_, outer, step, lane, number),
+            ratio=pointer_into(x.ratio, outer, step, lane, number),
+            action_value=pointer_into(x.action_value, outer, step, lane, number),
         )
 
     @inline(exact=True)
-    def read(x, by, count):
-        """Load the numbers of a step for `count` lanes."""
+    def read_step(pointers, position, count):
         return Step(
-            reward=numbers(x.reward, by, count),
-            value=numbers(x.value, by, count),
-            terminated=flags(x.terminated, by, count),
-            truncated=flags(x.truncated, by, count),
-            final_value=numbers(x.final_value, by, count),
-            gamma=numbers(x.gamma, by, count),
-            lambda_=numbers(x.lambda_, by, count),
-            ratio=numbers(x.ratio, by, count),
-            action_value=numbers(x.action_value, by, count),
+            reward=load_numbers(pointers.reward, position, count),
+            value=load_numbers(pointers.value, position, count),
+            terminated=load_flags(pointers.terminated, position, count),
+            truncated=load_flags(pointers.truncated, position, count),
+            final_value=load_numbers(pointers.final_value, position, count),
+            gamma=load_numbers(pointers.gamma, position, count),
+            lambda_=load_numbers(pointers.lambda_, position, count),
+            ratio=load_numbers(pointers.ratio, position, count),
+            action_value=load_numbers(pointers.action_value, position, count),
         )
 
     @inline(exact=True)
-    def prefetch_arrays(x, by):
-        """Prefetch the lines of all arrays at a step."""
+    def prefetch_step(pointers, position):
         if is_read.reward:
-            prefetch(x.reward, by)
+            prefetch(pointers.reward, position)
         if is_read.value:
-            prefetch(x.value, by)
+            prefetch(pointers.value, position)
         if is_read.terminated:
-            prefetch(x.terminated, by)
+            prefetch(pointers.terminated, position)
         if is_read.truncated:
-            prefetch(x.truncated, by)
+            prefetch(pointers.truncated, position)
         if is_read.final_value:
-            prefetch(x.final_value, by)
+            prefetch(pointers.final_value, position)
         if is_read.gamma:
-            prefetch(x.gamma, by)
+            prefetch(pointers.gamma, position)
         if is_read.lambda_:
-            prefetch(x.lambda_, by)
+            prefetch(pointers.lambda_, position)
         if is_read.ratio:
-            prefetch(x.ratio, by)
+            prefetch(pointers.ratio, position)
         if is_read.action_value:
-            prefetch(x.action_value, by)
+            prefetch(pointers.action_value, position)
 
-    return arrays_at, read, prefetch_arrays
+    return pointers_at, read_step, prefetch_step
 
 
-def used(fields: tuple[str, ...]) -> Step:
-    """Return for each field of a step whether it is one of these."""
+def is_among(fields: tuple[str, ...]) -> Step:
+    """Return a `Step` of bools: whether each field is one of these names."""
     return Step._make(field in fields for field in Step._fields)
 
 
-def rows_of(fields: tuple[str, ...]) -> Step:
-    """Return the number of each of these fields among them; 0 for all others."""
+def positions_of(fields: tuple[str, ...]) -> Step:
+    """Return a `Step` of the positions of its fields among these names; 0 for all others."""
     return Step._make(fields.index(f) if f in fields else 0 for f in Step._fields)
 
 
-def make_read_after(rule: Rule) -> Any:
-    """Make `read_after(memory, lane, row_stride)`: loads the fields `rule.sees` of the next step.
+# ---------------------------------------------------------------- from step to step
 
-    They lie in rows of lanes, in the order of `rule.sees`: `memory` points to the first row,
-    `row_stride` numbers lie between rows, and `lane` is the position of the lanes in each. Other
-    fields are placeholders, 0 or a number of the first row: no rule uses them, and LLVM drops
-    the loads.
+
+class Carried(NamedTuple):
+    """Scratch memory with what each lane of a block takes from one step to the next.
+
+    Row 0 has y of the step computed before, the rows after it the fields `rule.reads_after` of the
+    next step in time, one number for each lane.
     """
-    row = rows_of(rule.sees)
+
+    memory: Any  # pointer to row 0
+    row_stride: Any  # numbers from one row to the next
+
+
+def make_read_after(rule: Rule) -> Any:
+    """Make `read_after(memory, lane, row_stride)` -> a `Step` of the next step in time.
+
+    Its fields lie in rows of lanes, in the order of `rule.reads_after`: `memory` points to the
+    first row, `row_stride` numbers lie between rows, and a vector begins at `lane` in each. Other
+    fields are placeholders, 0 or numbers of the first row: no rule uses them, and LLVM drops the
+    loads.
+    """
+    row = positions_of(rule.reads_after)
 
     @inline(exact=True)
     def read_after(memory, lane, row_stride):
-        """Load the fields of the step after this one in time that the rule reads."""
         return Step(
             reward=0,
             value=load(memory, lane + row.value * row_stride, 1),
@@ -200,25 +228,23 @@ def make_read_after(rule: Rule) -> Any:
     return read_after
 
 
-class CarriedValues(NamedTuple):
-    """Hold what lanes carry from step to step: rows of `room` numbers, y and values rules see."""
+def make_set_initial(rule: Rule, dtype: Any, is_rows: bool) -> Any:
+    """Make `set_initial(plan, outer, lane, width, carried)`, for the step that is computed first.
 
-    memory: Any  # pointer
-    room: Any
-
-
-def make_begin(rule: Rule, dtype: Any, is_rows: bool) -> Any:
-    """Return a function: the state of lanes before the step that is computed first."""
-    sees, zero = len(rule.sees) > 0, dtype(0.0)
+    It overwrites a `Carried` of `width` lanes: with `plan.initial`, and with `plan.last_values` if
+    the rule reads the next value. The lanes begin at (outer, lane), and are rows or columns.
+    """
+    reads_value, zero = len(rule.reads_after) > 0, dtype(0.0)
 
     @inline(exact=True)
-    def begin(plan, outer, lane, width, state):
-        initial = place(plan.initial, outer, 0, lane, zero)
-        last = place(plan.last, outer, 0, lane, zero)
+    def set_initial(plan, outer, lane, width, carried):
+        initial = pointer_into(plan.initial, outer, 0, lane, zero)
+        last = pointer_into(plan.last_values, outer, 0, lane, zero)
         for i in range(width):
-            state.memory[i] = initial[i * (plan.initial.outer if is_rows else plan.initial.lane)]
-            if sees:
-                by = i * (plan.last.outer if is_rows else plan.last.lane)
-                state.memory[state.room + i] = last[by]
+            stride = plan.initial.outer if is_rows else plan.initial.lane
+            carried.memory[i] = initial[i * stride]
+            if reads_value:
+                stride = plan.last_values.outer if is_rows else plan.last_values.lane
+                carried.memory[carried.row_stride + i] = last[i * stride]
 
-    return begin
+    return set_initial

@@ -1,0 +1,268 @@
+"""Recurrences over rows: each lane's steps lie side by side in memory.
+
+A block of rows is computed a piece of `PIECE` steps at a time. Vectors are made of the steps of one
+row, but for y, which goes from step to step. So a piece takes three passes over scratch memory: the
+coefficients a and b, along the rows; y, across the rows, whose squares are transposed in registers;
+and the results, along the rows again.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcpu.kernels.compile import compact, inline, outline
+from rlcpu.kernels.memory import (
+    address,
+    load,
+    load_tile,
+    pointer_to,
+    shifted,
+    store,
+    store_tile,
+    to_line,
+)
+from rlcpu.kernels.vectors import fill, smallest_normal, where
+from rlcpu.scan.recurrences.rules import Rule, next_y, next_y_or_cut
+from rlcpu.scan.recurrences.steps import (
+    Carried,
+    is_among,
+    lanes_of,
+    make_loads,
+    make_read_after,
+    make_set_initial,
+    make_step_readers,
+    pointer_into,
+    positions_of,
+    write_numbers,
+)
+
+REGISTERS = 2  # of rows in a block: two hide the latency of one step after the other
+PIECE = 128  # steps of a piece
+
+
+class Piece(NamedTuple):
+    """Steps of a block that are computed together.
+
+    Attributes:
+        outer: first row of the block.
+        width: number of rows.
+        step: first step.
+        num_steps: number of steps.
+    """
+
+    outer: Any
+    width: Any
+    step: Any
+    num_steps: Any
+
+
+class PieceScratch(NamedTuple):
+    """Pointers to scratch memory of a piece.
+
+    A plane holds a number for each step of each row; a row begins every `row_stride_of` numbers.
+    Behind a row's last step stands the number of the step after the piece.
+    """
+
+    a: Any  # plane of the coefficients a
+    b: Any  # plane of the coefficients b, which y overwrites
+    after: Any  # a plane for each field of `rule.reads_after`
+    tiles: Any  # two tiles of steps and rows, of a and of b
+    starts: Any  # where each row begins in a plane, int64
+
+
+def block_rows(dtype: Any) -> int:
+    """Return the rows of a block."""
+    return REGISTERS * lanes_of(dtype)
+
+
+def row_stride_of(dtype: Any) -> int:
+    """Return the distance between the rows of a plane, in numbers."""
+    return PIECE + lanes_of(dtype)
+
+
+# ---------------------------------------------------------------- along the rows
+
+
+def _make_keep_fields(rule: Rule, dtype: Any) -> Any:
+    """Make `keep_fields(pointers, planes, position, count, carried, row)`, called before the pass.
+
+    For each of `rule.reads_after` it copies `count` numbers of a row's piece to the field's plane,
+    from `position` on, followed by the one of the step after the piece, which is carried; and it
+    carries the number of the first step, which the piece before wants.
+    """
+    load_numbers, _ = make_loads(dtype)
+    vector_lanes, plane_size = lanes_of(dtype), block_rows(dtype) * row_stride_of(dtype)
+    is_kept, number_of = is_among(rule.reads_after), positions_of(rule.reads_after)
+
+    @inline(exact=True)
+    def keep_field(pointer, number, planes, position, count, carried, row):
+        carried_row = shifted(carried.memory, (1 + number) * carried.row_stride)
+        target = shifted(planes, position + number * plane_size)
+        for k in range(0, count, vector_lanes):
+            store(load_numbers(pointer, k, min(vector_lanes, count - k)), target, k)
+        target[count], carried_row[row] = carried_row[row], target[0]
+
+    @inline(exact=True)
+    def keep_fields(pointers, *to):
+        if is_kept.value:
+            keep_field(pointers.value, number_of.value, *to)
+        if is_kept.lambda_:
+            keep_field(pointers.lambda_, number_of.lambda_, *to)
+        if is_kept.ratio:
+            keep_field(pointers.ratio, number_of.ratio, *to)
+        if is_kept.action_value:
+            keep_field(pointers.action_value, number_of.action_value, *to)
+
+    return keep_fields
+
+
+def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
+    """Make the passes along the rows of a piece.
+
+    Returns:
+        `compute_coefficients(plan, piece, scratch, carried, options)` writes a and b to scratch.
+        `write_results(plan, piece, scratch, options)` writes the outputs, from y in scratch.
+    """
+    vector_lanes, row_stride = lanes_of(dtype), row_stride_of(dtype)
+    plane_size, has_second, zero = block_rows(dtype) * row_stride, rule.outputs == 2, dtype(0.0)
+    coefficients, results = rule.coefficients, rule.results
+    pointers_at, read_step, prefetch_step = make_step_readers(rule, dtype)
+    read_after, keep_fields = make_read_after(rule), _make_keep_fields(rule, dtype)
+
+    @inline(exact=True)
+    def compute_coefficients(plan, piece, scratch, carried, options):
+        compact()
+        count = piece.num_steps
+        for row in range(piece.width):
+            pointers = pointers_at(plan, piece.outer + row, piece.step, 0)
+            begin = row * row_stride
+            keep_fields(pointers, scratch.after, begin, count, carried, row)
+            for k in range(0, count, vector_lanes):
+                prefetch_step(pointers, k - plan.direction * PIECE)
+                step = read_step(pointers, k, min(vector_lanes, count - k))
+                after = read_after(scratch.after, begin + k + 1, plane_size)
+                a, b = coefficients(step, after, options)
+                store(a, scratch.a, begin + k)
+                store(b, scratch.b, begin + k)
+
+    @inline(exact=True)
+    def write_results(plan, piece, scratch, options):
+        compact()
+        num_streamed, count = plan.num_streamed, piece.num_steps
+        for row in range(piece.width):
+            pointers = pointers_at(plan, piece.outer + row, piece.step, 0)
+            first = pointer_into(plan.first_output, piece.outer + row, piece.step, 0, zero)
+            second = pointer_into(plan.second_output, piece.outer + row, piece.step, 0, zero)
+            begin = row * row_stride
+            for k in range(0, count, vector_lanes):
+                some = min(vector_lanes, count - k)
+                y, previous_y = load(scratch.b, begin + k, 1), load(scratch.b, begin + k + 1, 1)
+                after = read_after(scratch.after, begin + k + 1, plane_size)
+                step = read_step(pointers, k, some)
+                computed = results(y, previous_y, step, after, options)
+                write_numbers(computed[0], first, k, some, num_streamed > 0)
+                if has_second:
+                    write_numbers(computed[1], second, k, some, num_streamed > 1)
+
+    return compute_coefficients, write_results
+
+
+# ---------------------------------------------------------------- across the rows
+
+
+@functools.cache
+def _make_compute_y(cuts_at_zero: bool, dtype: Any) -> Any:
+    """Make `compute_y(scratch, count, direction, last_y, products)`: y of a piece, in place of b.
+
+    `last_y` points to y of each row before the piece, and is overwritten with that after it.
+    Unless the recurrence is cut where a is 0, `products` are multiplied by all a of their rows.
+    """
+    vector_lanes, rows, zero = lanes_of(dtype), block_rows(dtype), dtype(0.0)
+    continue_y, tile_size = next_y_or_cut if cuts_at_zero else next_y, vector_lanes * rows
+
+    @outline(exact=True)
+    def compute_y(scratch, count, direction, last_y, products):
+        y, product = load(last_y, 0, REGISTERS), load(products, 0, REGISTERS)
+        num_tiles = (count + vector_lanes - 1) // vector_lanes
+        a, b = scratch.tiles, shifted(scratch.tiles, tile_size)
+        for i in range(num_tiles):
+            begin = (num_tiles - 1 - i if direction > 0 else i) * vector_lanes
+            load_tile(scratch.a, scratch.starts, begin, a, REGISTERS)
+            load_tile(scratch.b, scratch.starts, begin, b, REGISTERS)
+            some = min(vector_lanes, count - begin)
+            for j in range(some):
+                at = (some - 1 - j if direction > 0 else j) * rows
+                factor = load(a, at, REGISTERS)
+                y = continue_y(factor, load(b, at, REGISTERS), y)
+                store(y, b, at)
+                if not cuts_at_zero:
+                    product = product * factor
+            store_tile(b, scratch.b, scratch.starts, begin, REGISTERS)
+        store(y, last_y, 0)
+        if not cuts_at_zero:
+            # Products of many factors end among the subnormal numbers, at 150 cycles each.
+            vanished = abs(product) < smallest_normal(product)
+            store(where(vanished, zero, product), products, 0)
+
+    return compute_y
+
+
+# ---------------------------------------------------------------- a block
+
+
+def make_rows(rule: Rule, dtype: Any) -> Any:
+    """Make `rows(plan, options, outer, width)`: all steps of `width` rows from `outer` on.
+
+    It writes the outputs; or, where `plan.ends_address` is not 0, the last y of each row and the
+    product of its a there. `plan` is a view of a `RecurrencePlan`, `options` are three numbers.
+    """
+    vector_lanes, max_rows, row_stride = lanes_of(dtype), block_rows(dtype), row_stride_of(dtype)
+    num_fields, plane_size = len(rule.reads_after), max_rows * row_stride
+    tile_size = vector_lanes * max_rows
+    cuts_at_zero, zero, one = rule.cuts_at_zero, dtype(0.0), dtype(1.0)
+    set_initial = make_set_initial(rule, dtype, is_rows=True)
+    compute_y = _make_compute_y(cuts_at_zero, dtype)
+    compute_coefficients, write_results = _make_passes(rule, dtype)
+    # Planes of a, b and the fields; two tiles; y before a piece, products, and what is carried.
+    size = (2 + num_fields) * plane_size + 2 * tile_size + (3 + num_fields) * max_rows
+    size += 2 * vector_lanes  # to begin at a cache line, and to load whole vectors at the end
+
+    @inline(exact=True)
+    def rows(plan, options, outer, width):
+        compact()
+        num_steps, direction = plan.num_steps, plan.direction
+        memory, starts = np.zeros(size, dtype), np.empty(max_rows, np.int64)
+        for row in range(max_rows):
+            starts[row] = row * row_stride
+        tiles = shifted(address(memory), to_line(address(memory), 0))
+        y_before = shifted(tiles, 2 * tile_size)
+        products = shifted(y_before, max_rows)
+        store(fill(one, REGISTERS), products, 0)
+        carried = Carried(shifted(products, max_rows), max_rows)
+        a = shifted(carried.memory, (1 + num_fields) * max_rows)
+        b, after = shifted(a, plane_size), shifted(a, 2 * plane_size)
+        scratch = PieceScratch(a, b, after, tiles, address(starts))
+        set_initial(plan, outer, 0, width, carried)
+        num_pieces = (num_steps + plan.lead + PIECE - 1) // PIECE
+        for i in range(num_pieces):
+            begin = (num_pieces - 1 - i if direction > 0 else i) * PIECE - plan.lead
+            step = max(begin, 0)
+            piece = Piece(outer, width, step, min(begin + PIECE, num_steps) - step)
+            compute_coefficients(plan, piece, scratch, carried, options)
+            store(load(carried.memory, 0, REGISTERS), y_before, 0)
+            compute_y(scratch, piece.num_steps, direction, carried.memory, products)
+            for row in range(width):
+                scratch.b[row * row_stride + piece.num_steps] = y_before[row]
+            if plan.ends_address == 0:
+                write_results(plan, piece, scratch, options)
+        if not cuts_at_zero and plan.ends_address != 0:
+            ends = pointer_to(plan.ends_address, zero)
+            for row in range(width):
+                ends[outer + row] = carried.memory[row]
+                ends[plan.outer + outer + row] = products[row]
+        return memory.size + starts.size  # keeps them alive until now: pointers do not
+
+    return rows

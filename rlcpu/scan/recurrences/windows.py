@@ -1,0 +1,142 @@
+"""Recurrences over windows of n steps: y of each step is that of the n steps from it on alone.
+
+y is b + a * (b' + a' * (...)), where the innermost y is the value after the window's last step. So
+a, b and the value after each step are written to scratch memory, once for all windows that share
+the step, and each window is then computed from its last step to its first. Beyond the last step of
+an array, a is 1 and b is 0, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcpu.kernels.compile import compact, inline
+from rlcpu.kernels.memory import address, load, shifted, store
+from rlcpu.scan.recurrences.rows import PIECE
+from rlcpu.scan.recurrences.rules import Rule, Step, next_y_or_cut
+from rlcpu.scan.recurrences.steps import (
+    lanes_of,
+    make_loads,
+    make_step_readers,
+    pointer_into,
+    write_numbers,
+)
+
+WIDE = 4  # registers of lanes in a block of columns
+
+
+class WindowBlock(NamedTuple):
+    """Windows that are computed together: those of some lanes that begin with some steps.
+
+    Attributes:
+        outer, lane: indices of the first lane.
+        width: number of lanes; 1 in rows.
+        begin: first step of the first window.
+        stop: first step of the last window, exclusive.
+        end: last step of the last window, exclusive; it may be beyond the arrays.
+    """
+
+    outer: Any
+    lane: Any
+    width: Any
+    begin: Any
+    stop: Any
+    end: Any
+
+
+class WindowScratch(NamedTuple):
+    """Pointers to what windows are made of: `row_stride` numbers for each step of a block.
+
+    In rows a row has one number, so that vectors are made of steps.
+    """
+
+    a: Any
+    b: Any
+    next_values: Any  # value after each step
+    row_stride: Any
+
+
+def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
+    """Make `windows(plan, options, outer, lane, width, begin)`: the windows of one block.
+
+    It writes the output of `width` lanes from (outer, lane) on, for `plan.block_windows` steps from
+    `begin` on. The rule reads nothing of the step after but its value.
+    """
+    vector_lanes = lanes_of(dtype)
+    compute_coefficients = _make_compute_coefficients(rule, dtype, is_rows)
+    slide = _make_slide(dtype, is_rows)
+
+    @inline(exact=True)
+    def windows(plan, options, outer, lane, width, begin):
+        compact()
+        stop = min(begin + plan.block_windows, plan.num_steps)
+        end = stop - 1 + plan.window_steps
+        row_stride = 1 if is_rows else WIDE * vector_lanes
+        size = (end - begin) * row_stride + vector_lanes
+        memory = np.empty(3 * size, dtype)
+        a = address(memory)
+        scratch = WindowScratch(a, shifted(a, size), shifted(a, 2 * size), row_stride)
+        block = WindowBlock(outer, lane, width, begin, stop, end)
+        compute_coefficients(plan, options, block, scratch)
+        slide(plan, block, scratch)
+        return memory.size  # keeps it alive until now: pointers do not
+
+    return windows
+
+
+def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
+    """Make `compute_coefficients(plan, options, block, scratch)`, which fills the scratch."""
+    vector_lanes, zero, one = lanes_of(dtype), dtype(0.0), dtype(1.0)
+    pointers_at, read_step, _ = make_step_readers(rule, dtype)
+    (load_numbers, _), coefficients = make_loads(dtype), rule.coefficients
+
+    @inline(exact=True)
+    def compute_coefficients(plan, options, block, scratch):
+        outer, lane, width, begin, _, end = block
+        row_stride, last = scratch.row_stride, plan.num_steps - 1
+        last_values = pointer_into(plan.last_values, outer, 0, lane, zero)
+        step = begin
+        while step < min(end, last + 1):  # as many steps or lanes at once as lie side by side
+            here, following, run = pointers_at(plan, outer, step, lane), last_values, width
+            if step < last:
+                following = pointer_into(plan.arrays.value, outer, step + 1, lane, zero)
+                run = min(PIECE, min(end, last) - step) if is_rows else width
+            for k in range(0, run, vector_lanes):
+                count, at = min(vector_lanes, run - k), (step - begin) * row_stride + k
+                next_value = load_numbers(following, k, count)
+                after = Step(0, next_value, 0, 0, 0, 0, 0, 0, 0)
+                factor, addend = coefficients(read_step(here, k, count), after, options)
+                store(factor, scratch.a, at)
+                store(addend, scratch.b, at)
+                store(next_value, scratch.next_values, at)
+            step += run if is_rows else 1
+        for at in range((step - begin) * row_stride, (end - begin) * row_stride):
+            scratch.a[at], scratch.b[at] = one, zero
+            value = last_values[min(at % row_stride, width - 1) * plan.last_values.lane]
+            scratch.next_values[at] = value
+
+    return compute_coefficients
+
+
+def _make_slide(dtype: Any, is_rows: bool) -> Any:
+    """Make `slide(plan, block, scratch)`, which writes y of all windows of a block."""
+    vector_lanes, zero = lanes_of(dtype), dtype(0.0)
+
+    @inline(exact=True)
+    def slide(plan, block, scratch):
+        outer, lane, width, begin, stop, _ = block
+        row_stride, num_steps = scratch.row_stride, plan.window_steps
+        run = stop - begin if is_rows else width
+        for step in range(begin, stop, run if is_rows else 1):
+            target = pointer_into(plan.first_output, outer, step, lane, zero)
+            for k in range(0, run, vector_lanes):
+                at = (step - begin + num_steps - 1) * row_stride + k
+                y = load(scratch.next_values, at, 1)
+                for _ in range(num_steps):
+                    y = next_y_or_cut(load(scratch.a, at, 1), load(scratch.b, at, 1), y)
+                    at -= row_stride
+                write_numbers(y, target, k, min(vector_lanes, run - k), False)
+
+    return slide
