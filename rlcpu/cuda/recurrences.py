@@ -423,13 +423,15 @@ def sums_kernel() -> Any:
     def start(_):
         return nothing, zero
 
-    return row_kernel(load, start, log_sums.merge, log_sums.level, (nothing, zero), np.float64)
+    return row_kernel(
+        load, start, log_sums.merge_states, log_sums.log_of_state, (nothing, zero), np.float64
+    )
 
 
 @functools.cache
 def sums_lane_kernel() -> Any:
     """Return the driver (x, sizes, direction, out), with a thread for each lane."""
-    advance, level = log_sums.advance, log_sums.level
+    add_number, log_of_state = log_sums.add_number, log_sums.log_of_state
 
     @kernel(exact=True)
     def scan(x, sizes, direction, out):
@@ -438,8 +440,8 @@ def sums_lane_kernel() -> Any:
             lane, m, s = lane_of(sizes, number), -np.inf, 0.0
             for i in range(sizes[1]):
                 k = sizes[1] - 1 - i if direction > 0 else i
-                m, s = advance(m, s, np.float64(get(x, lane, k)))
-                out.memory[place(out, lane, k)] = level(m, s)
+                m, s = add_number(m, s, np.float64(get(x, lane, k)))
+                out.memory[place(out, lane, k)] = log_of_state(m, s)
 
     return scan
 

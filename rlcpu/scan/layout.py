@@ -1,8 +1,8 @@
 """How arrays with a time axis anywhere are seen by kernels: (outer, num_steps, inner), by strides.
 
-Nothing is copied if three strides describe an array and its *runs*, the numbers that a kernel reads
-in vectors, lie side by side: the lanes of a step or, where there is one lane, its steps. Systems of
-equations have their unknowns in the place of steps.
+Nothing is copied if three strides describe an array and its *runs* have no gaps: the numbers that a
+kernel reads in vectors, that is the lanes of a step or, where there is one lane, its steps. Systems
+of equations have their unknowns in the place of steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPEATED = 4096
 
 
 class Place(NamedTuple):
-    """Places of the numbers of an array.
+    """Where the numbers of an array (outer, num_steps, inner) are in memory.
 
     Attributes:
         array: whose memory it is, to be kept alive.
@@ -43,7 +43,9 @@ class Place(NamedTuple):
 
 
 class AxesOrder(NamedTuple):
-    """The common order of the axes of several arrays.
+    """The order in which kernels go through the axes of several arrays of one shape.
+
+    Its methods take arrays whose axes are in the order of the caller.
 
     Attributes:
         order: axes of the arrays from the longest stride to the shortest.
@@ -52,7 +54,7 @@ class AxesOrder(NamedTuple):
         outer: number of indices before time.
         num_steps: length of the time axis.
         inner: number of lanes, after time.
-        is_plain: whether the order is the callers'.
+        is_plain: whether the order is the caller's.
     """
 
     order: tuple[int, ...]
@@ -64,18 +66,21 @@ class AxesOrder(NamedTuple):
     is_plain: bool
 
     @property
-    def _run(self) -> int:
-        """Return the axis of runs in (outer, num_steps, inner)."""
+    def _run_axis(self) -> int:
+        """Return the axis along which runs lie in (outer, num_steps, inner)."""
         return 1 if self.inner == 1 else 2
 
     def _has_runs(self, whole: Array) -> bool:
         """Tell whether runs of an array (outer, num_steps, inner) have no gaps."""
         size, strides = whole.itemsize, whole.strides
-        is_run = whole.shape[self._run] == 1 or strides[self._run] == size
+        is_run = whole.shape[self._run_axis] == 1 or strides[self._run_axis] == size
         return is_run and whole.flags.aligned and not any(stride % size for stride in strides)
 
     def place(self, array: Array) -> Place:
-        """Return an array of numbers or flags broadcast to the shape, copied if it has to be."""
+        """Return where an array of numbers or flags is that broadcasts to the shape.
+
+        It is copied if three strides cannot describe it, or if its runs have gaps.
+        """
         if array.ndim == 0:
             return repeated(array.tobytes(), array.dtype)
         return self.target(array) or place_of(self.arranged(array, REPEATED // array.itemsize))
@@ -83,9 +88,11 @@ class AxesOrder(NamedTuple):
     def arranged(self, array: Array, repeats: int) -> Array:
         """Return the array as (outer, num_steps, inner), copied if its runs have gaps.
 
-        What is repeated, stride 0, stays so; along a run, `repeats` numbers at most stand for all.
+        Along an axis where numbers are repeated the copy has them once, with a stride of 0. Along a
+        run of a repeated number it has that `repeats` times, if the run is as long: of no run does
+        a kernel read more numbers at once.
         """
-        whole, run = self.flat(array), self._run
+        whole, run = self.flat(array), self._run_axis
         if self._has_runs(whole):
             return whole
         once = whole[tuple(slice(None if stride else 1) for stride in whole.strides)]
@@ -97,7 +104,7 @@ class AxesOrder(NamedTuple):
         return np.lib.stride_tricks.as_strided(once, whole.shape, strides, writeable=False)
 
     def place_ends(self, array: Array) -> Place:
-        """Return an array that lacks the time axis."""
+        """Return where an array is that lacks the time axis, and broadcasts to all others."""
         if array.ndim == 0:
             return repeated(array.tobytes(), array.dtype)
         if not self.is_plain or array.size != self.outer * self.inner:
@@ -106,7 +113,7 @@ class AxesOrder(NamedTuple):
         return place_of(numbers)._replace(time=0)
 
     def target(self, array: Array) -> Place | None:
-        """Return the array; None if three strides cannot describe it, or its runs have gaps."""
+        """Return where an array is; None if `place` would have to copy it."""
         flags = array.flags
         if self.is_plain and array.shape == self.shape and flags.c_contiguous and flags.aligned:
             return Place(array, address_of(array), self.num_steps * self.inner, self.inner, 1)
@@ -115,7 +122,7 @@ class AxesOrder(NamedTuple):
         return place_of(whole) if is_view else None
 
     def empty(self, dtype: Any) -> Array:
-        """Return a new array of the shape as the caller has it, in memory in the common order.
+        """Return a new array of the caller's shape, whose memory is in the order of kernels.
 
         It begins at a cache line, so that kernels can write past the caches.
         """
@@ -133,16 +140,16 @@ class AxesOrder(NamedTuple):
         return array.reshape(self.outer, self.num_steps, self.inner)
 
     def without_steps(self, numbers: Array) -> Array:
-        """Return numbers of lanes, in the common order, with the axes of the arrays but time's."""
+        """Return numbers of lanes (outer, inner) with the caller's axes but the last, of time."""
         axes = [i for i in self.order if i != len(self.order) - 1]
         sizes = [size for i, size in enumerate(self.shape) if i != self.axis]
         return numbers.reshape(sizes).transpose(np.argsort(axes))
 
 
 def layout_of(array: Array, axis: int, backend: Any = None) -> Any:
-    """Return the order in which an array lies in memory, for it and all that goes with it.
+    """Return the order in which an array lies in memory: an `AxesOrder`, or a backend's layout.
 
-    A `AxesOrder`, or what the backend has in its place.
+    `axis` is that of time, counted from the first.
     """
     if backend is not None:
         return backend.layout_of(array, axis)
@@ -164,7 +171,7 @@ def place_of(array: Array) -> Place:
 
 @functools.lru_cache(maxsize=64)
 def repeated(number: bytes, dtype: Any) -> Place:
-    """Return one number in place of an array."""
+    """Return the place of a number of a dtype, given as bytes, that is repeated everywhere."""
     array = np.full(REPEATED // len(number), np.frombuffer(number, dtype)[0])
     return Place(array, address_of(array), 0, 0, 0)
 

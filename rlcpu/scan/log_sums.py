@@ -1,9 +1,9 @@
 """Logarithms of cumulative sums of exponentials.
 
-A state is a maximum m and a sum s: log(exp(x_0) + ... + exp(x_t)) = m + log(s). Lanes are computed
-in tiles of a few steps, those of a lane side by side. All exponentials of a lane in a tile are
-relative to one maximum, so that a number takes one exponential and one logarithm, both in vectors;
-only the sum goes step by step.
+A state stands for the numbers so far, by a maximum m and a sum s: log(exp(x_0) + ... + exp(x_t)) =
+m + log(s); of no numbers it is -inf and 0. Lanes are computed in tiles of a few steps, those of a
+lane side by side. All exponentials of a lane in a tile are relative to one maximum, so that each
+number takes one exponential and one logarithm, both in vectors; only the sum goes step by step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def logcumsumexp(
     out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
-    """y_t = log(exp(x_0) + ... + exp(x_t)) along an axis, or of x_t and all after it in reverse.
+    """Return y_t = log(exp(x_0) + ... + exp(x_t)) along an axis; in reverse, of x_t and later ones.
 
     Nothing overflows: every exponential is taken relative to a maximum (Blanchard, Higham and
     Higham 2021, Accurately computing the log-sum-exp and softmax functions). Computed in float64,
@@ -145,8 +145,8 @@ def _exp_difference(smaller: Array, larger: Array, xp: Any) -> Any:
 # ---------------------------------------------------------------- states, in plain Python
 
 
-def advance(m: float, s: float, x: float) -> tuple[float, float]:
-    """Return the state after one more number, whatever it is."""
+def add_number(m: float, s: float, x: float) -> tuple[float, float]:
+    """Return the state (m, s) after one more number, which may be NaN or infinite."""
     if math.isnan(x) or math.isnan(m):
         return math.nan, 1.0
     if x == -math.inf:
@@ -156,8 +156,8 @@ def advance(m: float, s: float, x: float) -> tuple[float, float]:
     return m, s if m == math.inf else s + math.exp(x - m)
 
 
-def merge(m: float, s: float, n: float, t: float) -> tuple[float, float]:
-    """Return the state of the numbers of two states together."""
+def merge_states(m: float, s: float, n: float, t: float) -> tuple[float, float]:
+    """Return the state of the numbers of two states, (m, s) and (n, t), together."""
     if math.isnan(m) or math.isnan(n):
         return math.nan, 1.0
     if t == 0.0 or m == math.inf:
@@ -167,12 +167,12 @@ def merge(m: float, s: float, n: float, t: float) -> tuple[float, float]:
     return (m, s + t * math.exp(n - m)) if m >= n else (n, s * math.exp(m - n) + t)
 
 
-def level(m: float, s: float) -> float:
+def log_of_state(m: float, s: float) -> float:
     """Return the logarithm of the sum that a state stands for: m + log(s)."""
     return m + math.log(s) if s > 0.0 else m
 
 
-_advance, _level = inline(advance, exact=True), inline(level, exact=True)
+_add_number, _log_of_state = inline(add_number, exact=True), inline(log_of_state, exact=True)
 
 
 # ---------------------------------------------------------------- a lane of a tile
@@ -180,23 +180,26 @@ _advance, _level = inline(advance, exact=True), inline(level, exact=True)
 
 @inline(exact=True)
 def _highest(numbers, count):
-    """Return the largest of the numbers; +inf if any is NaN."""
-    highest, strange = -np.inf, 0
+    """Return the largest of the first `count` numbers; +inf if any is NaN."""
+    highest, num_nan = -np.inf, 0
     for i in range(count):
         highest = max(highest, numbers[i])
-        strange += numbers[i] != numbers[i]
-    return np.inf if strange else highest
+        num_nan += numbers[i] != numbers[i]
+    return np.inf if num_nan else highest
 
 
 @inline(exact=True)
-def _lane(numbers, count, m, s, is_total):
-    """Return the state after the numbers; results overwrite them, unless only it is wanted."""
+def _scan_lane(numbers, count, m, s, is_total):
+    """Return the state after `count` numbers of a lane, from the state (m, s) before them.
+
+    Results overwrite the numbers, unless `is_total`: only the state is wanted.
+    """
     highest = max(_highest(numbers, count), m)
     first = highest if is_total else max(m, numbers[0])
     if not (-np.inf < highest < np.inf and first >= highest - SPREAD):  # also where m is NaN
         for i in range(count):
-            m, s = _advance(m, s, numbers[i])
-            numbers[i] = _level(m, s)
+            m, s = _add_number(m, s, numbers[i])
+            numbers[i] = _log_of_state(m, s)
         return m, s
     s = s * math.exp(m - highest) if s > 0.0 else 0.0
     for i in range(count):
@@ -214,8 +217,11 @@ def _lane(numbers, count, m, s, is_total):
 
 
 @inline(exact=True)
-def _unit(sizes, x, out, is_total, states, like, number):
-    """Compute all steps of a few lanes, or of a part of them."""
+def _scan_unit(sizes, x, out, is_total, states, like, number):
+    """Compute all steps of a few lanes, or of a part of them, in tiles.
+
+    `number` is that of the unit; the other arguments are those of `drivers`.
+    """
     _, num_steps, inner, parts, length = sizes
     groups = (inner + LANES - 1) // LANES
     lane, part, outer = number % groups * LANES, number // groups % parts, number // groups // parts
@@ -232,7 +238,7 @@ def _unit(sizes, x, out, is_total, states, like, number):
                 tile[i, k] = memory[i * x[3]]
         for i in range(lanes):
             state = states[outer, part, lane + i]
-            state[0], state[1] = _lane(tile[i], count, state[0], state[1], is_total)
+            state[0], state[1] = _scan_lane(tile[i], count, state[0], state[1], is_total)
         if not is_total:
             for k in range(count):
                 memory = shifted(target, (begin + k) * out[2])
@@ -241,19 +247,20 @@ def _unit(sizes, x, out, is_total, states, like, number):
 
 
 @functools.cache
-def kernels() -> Kernels:
-    """Return drivers: (sizes, x, out, is_total, states, like).
+def drivers() -> Kernels:
+    """Return kernels (sizes, x, out, is_total, states, like), for one core and for all.
 
-    `sizes` are those of the arrays, the number of parts of time and the steps of one; `x` and `out`
-    an address and the strides of the three axes. `states` is (outer, parts, inner, 2): that before
-    each part of each lane, and then that after. `like` is a number of the arrays' dtype. A unit of
-    work is one part of LANES lanes.
+    `sizes` are outer, num_steps and inner of the arrays, the number of parts that time is cut into,
+    and the steps of one; `x` and `out` an address and the strides of the three axes. `states`
+    float64 (outer, parts, inner, 2) has the state before each part of each lane, and is overwritten
+    with that after it; with `is_total` nothing else is written. `like` is a number of the arrays'
+    dtype. A unit of work is one part of LANES lanes.
     """
 
     def scan(sizes, x, out, is_total, states, like):
         outer, _, inner, parts, _ = sizes
         for unit in prange(outer * parts * ((inner + LANES - 1) // LANES)):
-            _unit(sizes, x, out, is_total, states, like, np.int64(unit))
+            _scan_unit(sizes, x, out, is_total, states, like, np.int64(unit))
 
     return for_cores(scan, GRAIN, fastmath=EXACT)
 
@@ -261,9 +268,10 @@ def kernels() -> Kernels:
 def run_log_sums(
     layout: AxesOrder, x: Array, result: Array, reverse: bool, num_threads: int | None
 ) -> None:
-    """Overwrite the results, of the layout's shape; they may be x.
+    """Overwrite `result` with the logarithms of x's sums; both are of the layout's shape.
 
-    A lone long row is passed twice, in parts that wait for no other.
+    They may be the same array. A lone long row is passed twice, in parts that wait for no other:
+    for the state of each part alone, then with the state of all parts before it.
     """
     target = layout.target(result)
     copy = result if target else layout.empty(result.dtype)
@@ -271,29 +279,30 @@ def run_log_sums(
     is_long = outer * -(-inner // LANES) < 2 and num_steps >= LONG
     length = SEGMENT if is_long else num_steps
     parts = -(-num_steps // length)
-    source = layout.place(x), target or layout.place(copy)  # with copies, which have to live on
+    arrays = layout.place(x), target or layout.place(copy)  # with copies, which have to live on
     places = []
-    for _, begin, over, time, lane in source:
-        if reverse:
-            begin, time = begin + (num_steps - 1) * time * x.itemsize, -time
-        places.append((begin, over, time, lane))
+    for _, address, outer_stride, time_stride, lane_stride in arrays:
+        if reverse:  # begin at the last step
+            address += (num_steps - 1) * time_stride * x.itemsize
+            time_stride = -time_stride
+        places.append((address, outer_stride, time_stride, lane_stride))
     states = np.empty((outer, parts, inner, 2))
     states[...] = -math.inf, 0.0
     for is_total in (True, False) if parts > 1 else (False,):
         sizes = (outer, num_steps, inner, parts, length)
         arguments = (sizes, *places, is_total, states, x.dtype.type(0))
-        launch(kernels(), outer * num_steps * inner, num_threads, *arguments)
+        launch(drivers(), outer * num_steps * inner, num_threads, *arguments)
         if is_total:
-            _accumulate(states)
+            _merge_parts(states)
     if copy is not result:
         np.copyto(result, copy)
 
 
-def _accumulate(states: Array) -> None:
-    """Replace the state after each part alone by that of all parts before it."""
+def _merge_parts(states: Array) -> None:
+    """Replace the state of each part alone by that of all parts before it; see `drivers`."""
     for lanes in states.transpose(0, 2, 1, 3):
         for lane in lanes:
             before = (-math.inf, 0.0)
             for part, state in enumerate(lane.tolist()):
                 lane[part] = before
-                before = merge(*before, *state)
+                before = merge_states(*before, *state)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.scan import logcumsumexp, logcumsumexp_vjp
-from rlcpu.scan.log_sums import LONG, SEGMENT, advance, level, merge
+from rlcpu.scan.log_sums import LONG, SEGMENT, add_number, log_of_state, merge_states
 
 INF, NAN = math.inf, math.nan
 
@@ -118,15 +118,15 @@ def test_results_do_not_depend_on_the_number_of_threads():
 def test_scalar_functions_in_plain_python(numbers):
     states = [(-INF, 0.0)]
     for x in numbers:
-        states.append(advance(*states[-1], x))
+        states.append(add_number(*states[-1], x))
     for cut in range(len(numbers) + 1):
         rest = (-INF, 0.0)
         for x in numbers[cut:]:
-            rest = advance(*rest, x)
-        whole = level(*merge(*states[cut], *rest))
-        np.testing.assert_allclose(whole, level(*states[-1]), rtol=1e-14, atol=1e-14)
+            rest = add_number(*rest, x)
+        whole = log_of_state(*merge_states(*states[cut], *rest))
+        np.testing.assert_allclose(whole, log_of_state(*states[-1]), rtol=1e-14, atol=1e-14)
     if numbers:
-        found = [level(*state) for state in states[1:]]
+        found = [log_of_state(*state) for state in states[1:]]
         np.testing.assert_allclose(found, naive(numbers), rtol=1e-14, atol=1e-14)
 
 

@@ -12,11 +12,16 @@ state has mean a and covariance P. With their recursion (4.24):
 * prediction: a = F mean, P = F cov F' + Q;
 * log-likelihood (section 7.2): -(log(det(2 pi S)) + v' u) / 2.
 
+The functions below compute a block of models, one in each lane of the cells of `matrices`. They
+take a `KalmanTask`, `task`; the number of the block's first lane, `first`; the block's `Workspace`,
+`w`, which they overwrite; a time step t, or the number k of a step in its chunk.
+
 Time is cut into chunks. With constant matrices P converges. Where no number of it has changed over
 a chunk by more than what rounding does to a sum of m products, m units, it is no longer computed in
-the following chunks without missing observations. If the distance to the limit shrinks by a factor
-d a step, what is left of it is at most m / (32 (1 - d)) units, below the 1 / (1 - d) that the
-recursion's own rounding adds up to, times m.
+the following chunks without missing observations, which are called steady: what step k has computed
+of covariances is kept as record j, which is 0 for all steps of a steady chunk. If the distance to
+the limit shrinks by a factor d a step, what is left of it is at most m / (32 (1 - d)) units, below
+the 1 / (1 - d) that the recursion's own rounding adds up to, times m.
 """
 
 from __future__ import annotations
@@ -28,25 +33,25 @@ from rlcpu.kernels.compile import inline
 from rlcpu.scan.kalman.matrices import (
     add_product,
     add_symmetric,
+    allocate,
     copy,
     invert,
     is_close,
     lanes_of,
+    matrix_at,
     multiply,
-    numbers_of,
-    of_step,
-    read,
+    read_models,
+    scalars_of,
     set_identity,
-    take,
     transposed,
-    write,
+    write_models,
 )
 
 CONVERGED = 2.0  # units of rounding, of correlations, that a covariance may change by; m if more
 
 
 class ModelArrays(NamedTuple):
-    """An array (parts, T or 1, numbers) for each input, or for the gradient with respect to it."""
+    """An array (models, T or 1, numbers) for each input, or for the gradient with respect to it."""
 
     observations: Any
     transition: Any
@@ -71,22 +76,22 @@ class KalmanTask(NamedTuple):
 
     Attributes:
         inputs: of all models.
-        parts: (7, lanes of all blocks) the part of each input that each lane's model takes.
+        positions: (7, lanes of all blocks) int64, where each lane's model is in each input.
         loglik: (lanes of all blocks,) float64, overwritten.
         states: results, overwritten.
         gradients: of the log-likelihoods, overwritten; of no models if unwanted.
         m: numbers of a state.
         p: numbers of an observation.
         length: time steps of a chunk.
-        chunks: number of chunks of which it is kept how they begin, 1 if there is no way back.
+        chunks: number of chunks whose first states are kept; 1 if nothing goes back in time.
         wants_states: whether the filter writes states.
-        varies: whether a matrix varies with time.
+        varies: whether one of F, Q, H and R varies with time.
         joseph: whether to update in Joseph's form.
         tolerance: change of a covariance, in units of standard deviations, that counts as rounding.
     """
 
     inputs: Any
-    parts: Any
+    positions: Any
     loglik: Any
     states: Any
     gradients: Any
@@ -100,60 +105,63 @@ class KalmanTask(NamedTuple):
     tolerance: Any
 
 
-#: The matrices of a block of models, see `lay_out`.
+#: The matrices of a block of models, see `lay_out_workspace`.
 Workspace: Any = namedtuple(
     "Workspace",
-    "transition transition_cov design observation_cov mean cov projected innovation log_det square "
-    "observed missing weighted filtered_mean filtered_cov gain precision start_mean start_cov "
-    "is_steady identity work work2 few small score turned smoothed error adjoint adjoint_before "
-    "transition_slope transition_cov_slope design_slope observation_cov_slope",
+    "transition transition_cov design observation_cov mean cov design_cov innovation log_det "
+    "mahalanobis observed missing scaled_innovation filtered_mean filtered_cov gain precision "
+    "start_mean start_cov is_steady identity work_mm work_mm2 work_pm score mean_gradient "
+    "smoothed_mean smoothed_cov smoothing_error error_cov gain_adjoint adjoint adjoint_at_end "
+    "transition_gradient transition_cov_gradient design_gradient observation_cov_gradient",
 )
 
 
 @inline
-def lay_out(arena, m, p, length, chunks):
-    """Return the matrices of a block of models, in memory that is zero."""
+def lay_out_workspace(arena, m, p, length, chunks):
+    """Return the `Workspace` of a block, in an arena of zeros; see `KalmanTask` for the sizes."""
     return Workspace(
         # The model at the current step, and what is known of its state before y is seen.
-        transition=take(arena, m, m),  # F
-        transition_cov=take(arena, m, m),  # Q
-        design=take(arena, p, m),  # H
-        observation_cov=take(arena, p, p),  # R
-        mean=take(arena, m, 1),  # a
-        cov=take(arena, m, m),  # P
-        projected=take(arena, p, m),  # H P
-        innovation=take(arena, p, 1),  # v
-        log_det=take(arena, 1, 1),  # log(det(2 pi S))
-        square=take(arena, 1, 1),  # v' u
-        # Of each step of a chunk; the last three of its first one alone where P stands still.
-        observed=take(arena, p, 1, length),  # y, 0 where it is missing
-        missing=take(arena, p, 1, length),  # 1 where y is missing, else 0
-        weighted=take(arena, p, 1, length),  # u
-        filtered_mean=take(arena, m, 1, length),  # given y
-        filtered_cov=take(arena, m, m, length),
-        gain=take(arena, m, p, length),  # K
-        precision=take(arena, p, p, length),  # S^-1
+        transition=allocate(arena, m, m),  # F
+        transition_cov=allocate(arena, m, m),  # Q
+        design=allocate(arena, p, m),  # H
+        observation_cov=allocate(arena, p, p),  # R
+        mean=allocate(arena, m, 1),  # a
+        cov=allocate(arena, m, m),  # P
+        design_cov=allocate(arena, p, m),  # H P
+        innovation=allocate(arena, p, 1),  # v
+        log_det=allocate(arena, 1, 1),  # log(det(2 pi S))
+        mahalanobis=allocate(arena, 1, 1),  # v' u
+        # Of each step of a chunk; in a steady one, the last three of its first step alone.
+        observed=allocate(arena, p, 1, length),  # y, 0 where it is missing
+        missing=allocate(arena, p, 1, length),  # 1 where y is missing, else 0
+        scaled_innovation=allocate(arena, p, 1, length),  # u
+        filtered_mean=allocate(arena, m, 1, length),  # given y
+        filtered_cov=allocate(arena, m, m, length),
+        gain=allocate(arena, m, p, length),  # K
+        precision=allocate(arena, p, p, length),  # S^-1
         # At the beginning of each chunk.
-        start_mean=take(arena, m, 1, chunks),  # a
-        start_cov=take(arena, m, m, chunks),  # P
-        is_steady=take(arena, 1, 1, chunks),  # 1 where P stands still in the chunk, else 0
-        # For in between.
-        identity=take(arena, m, m),
-        work=take(arena, m, m),
-        work2=take(arena, m, m),
-        few=take(arena, p, m),
-        small=take(arena, p, p),
+        start_mean=allocate(arena, m, 1, chunks),  # a
+        start_cov=allocate(arena, m, m, chunks),  # P
+        is_steady=allocate(arena, 1, 1, chunks),  # 1 if the chunk is steady, else 0
+        # Products on the way.
+        identity=allocate(arena, m, m),
+        work_mm=allocate(arena, m, m),
+        work_mm2=allocate(arena, m, m),
+        work_pm=allocate(arena, p, m),
         # On the way back, see `smoother`.
-        score=take(arena, m, 1),  # r
-        turned=take(arena, m, 1),  # F' r
-        smoothed=take(arena, m, 1),  # mean given all observations
-        error=take(arena, p, 1),  # s
-        adjoint=take(arena, m, m),  # N
-        adjoint_before=take(arena, m, m),  # N at the end of the chunk
-        transition_slope=take(arena, m, m),  # gradient with respect to F; so the next three
-        transition_cov_slope=take(arena, m, m),
-        design_slope=take(arena, p, m),
-        observation_cov_slope=take(arena, p, p),
+        score=allocate(arena, m, 1),  # r
+        mean_gradient=allocate(arena, m, 1),  # F' r, with respect to the filtered mean
+        smoothed_mean=allocate(arena, m, 1),  # given all observations
+        smoothed_cov=allocate(arena, m, m),
+        smoothing_error=allocate(arena, p, 1),  # s
+        error_cov=allocate(arena, p, p),  # D
+        gain_adjoint=allocate(arena, p, m),  # Y
+        adjoint=allocate(arena, m, m),  # N
+        adjoint_at_end=allocate(arena, m, m),  # N at the end of the chunk
+        transition_gradient=allocate(arena, m, m),  # with respect to F; so the next three
+        transition_cov_gradient=allocate(arena, m, m),
+        design_gradient=allocate(arena, p, m),
+        observation_cov_gradient=allocate(arena, p, p),
     )
 
 
@@ -163,23 +171,23 @@ def lay_out(arena, m, p, length, chunks):
 @inline
 def read_model(task, first, w, t):
     """Read F, Q, H and R of a time step: at the first one all, later those that vary."""
-    parts, inputs = task.parts, task.inputs
-    read(w.transition, inputs.transition, parts[1], first, t)
-    read(w.transition_cov, inputs.transition_cov, parts[2], first, t)
-    read(w.design, inputs.design, parts[3], first, t)
-    read(w.observation_cov, inputs.observation_cov, parts[4], first, t)
+    positions, inputs = task.positions, task.inputs
+    read_models(w.transition, inputs.transition, positions[1], first, t)
+    read_models(w.transition_cov, inputs.transition_cov, positions[2], first, t)
+    read_models(w.design, inputs.design, positions[3], first, t)
+    read_models(w.observation_cov, inputs.observation_cov, positions[4], first, t)
 
 
 @inline
-def observe(task, first, w, begin, count):
-    """Read the observations of a chunk, and return whether none is missing."""
+def read_observations(task, first, w, begin, count):
+    """Read `count` observations from step `begin` on, and return whether none is missing."""
     array, lanes, p = task.inputs.observations, lanes_of(w.observed), w.observed.rows
-    observed, missing, gaps = numbers_of(w.observed), numbers_of(w.missing), 0
+    observed, missing, gaps = scalars_of(w.observed), scalars_of(w.missing), 0
     for lane in range(lanes):
-        part = task.parts[0, first + lane]
+        position = task.positions[0, first + lane]
         for k in range(count):
             for i in range(p):
-                y = array[part, begin + k, i]
+                y = array[position, begin + k, i]
                 is_missing = y != y
                 gaps += is_missing
                 observed[(k * p + i) * lanes + lane] = 0.0 if is_missing else y
@@ -189,47 +197,55 @@ def observe(task, first, w, begin, count):
 
 @inline
 def update_cov(w, k, j, joseph):
-    """Go from P of step k to the covariance given y[k]; results are record j."""
-    gain, precision, cov = of_step(w.gain, j), of_step(w.precision, j), of_step(w.filtered_cov, j)
-    multiply(w.projected, w.design, w.cov)
-    add_symmetric(precision, w.observation_cov, 1.0, w.projected, transposed(w.design))
-    invert(precision, of_step(w.missing, k), w.log_det)
-    multiply(gain, transposed(w.projected), precision)
+    """Compute record j of step k: S^-1, K and the covariance given y[k], from P."""
+    gain, precision, cov = (
+        matrix_at(w.gain, j),
+        matrix_at(w.precision, j),
+        matrix_at(w.filtered_cov, j),
+    )
+    multiply(w.design_cov, w.design, w.cov)
+    add_symmetric(precision, w.observation_cov, 1.0, w.design_cov, transposed(w.design))
+    invert(precision, matrix_at(w.missing, k), w.log_det)
+    multiply(gain, transposed(w.design_cov), precision)
     if joseph:
-        add_product(w.work, w.identity, -1.0, gain, w.design)
-        multiply(w.work2, w.cov, transposed(w.work))
-        multiply(w.few, w.observation_cov, transposed(gain))
-        multiply(cov, gain, w.few)
-        add_symmetric(cov, cov, 1.0, w.work, w.work2)
+        add_product(w.work_mm, w.identity, -1.0, gain, w.design)
+        multiply(w.work_mm2, w.cov, transposed(w.work_mm))
+        multiply(w.work_pm, w.observation_cov, transposed(gain))
+        multiply(cov, gain, w.work_pm)
+        add_symmetric(cov, cov, 1.0, w.work_mm, w.work_mm2)
     else:
-        add_symmetric(cov, w.cov, -1.0, gain, w.projected)
+        add_symmetric(cov, w.cov, -1.0, gain, w.design_cov)
 
 
 @inline
 def update_mean(w, k, j):
-    """Go from a of step k to the mean given y[k]."""
-    add_product(w.innovation, of_step(w.observed, k), -1.0, w.design, w.mean)
-    multiply(of_step(w.weighted, k), of_step(w.precision, j), w.innovation)
+    """Compute u and the mean given y[k], from a and record j."""
+    add_product(w.innovation, matrix_at(w.observed, k), -1.0, w.design, w.mean)
+    multiply(matrix_at(w.scaled_innovation, k), matrix_at(w.precision, j), w.innovation)
     add_product(
-        of_step(w.filtered_mean, k), w.mean, 1.0, transposed(w.projected), of_step(w.weighted, k)
+        matrix_at(w.filtered_mean, k),
+        w.mean,
+        1.0,
+        transposed(w.design_cov),
+        matrix_at(w.scaled_innovation, k),
     )
 
 
 @inline
 def predict(w, k, j, is_steady):
-    """Go on to a and, unless it stands still, P of the next step."""
-    multiply(w.mean, w.transition, of_step(w.filtered_mean, k))
+    """Replace a and, unless the chunk is steady, P of step k by those of step k + 1."""
+    multiply(w.mean, w.transition, matrix_at(w.filtered_mean, k))
     if not is_steady:
-        multiply(w.work, of_step(w.filtered_cov, j), transposed(w.transition))
-        add_symmetric(w.cov, w.transition_cov, 1.0, w.transition, w.work)
+        multiply(w.work_mm, matrix_at(w.filtered_cov, j), transposed(w.transition))
+        add_symmetric(w.cov, w.transition_cov, 1.0, w.transition, w.work_mm)
 
 
 @inline
 def add_log_density(task, first, w, k):
-    """Add the log-density of an observation to the log-likelihoods."""
-    multiply(w.square, transposed(w.innovation), of_step(w.weighted, k))
-    squares, log_dets = numbers_of(w.square), numbers_of(w.log_det)
-    for lane in range(lanes_of(w.square)):
+    """Add the log-density of observation k to the log-likelihoods."""
+    multiply(w.mahalanobis, transposed(w.innovation), matrix_at(w.scaled_innovation, k))
+    squares, log_dets = scalars_of(w.mahalanobis), scalars_of(w.log_det)
+    for lane in range(lanes_of(w.mahalanobis)):
         task.loglik[first + lane] -= 0.5 * (squares[lane] + log_dets[lane])
 
 
@@ -237,37 +253,37 @@ def add_log_density(task, first, w, k):
 
 
 def forward(task, first, w):
-    """Go through all time steps; keep how each chunk begins, for the way back if there is one."""
+    """Filter all time steps; keep the state at the beginning of each chunk for `backward`."""
     steps, states = task.inputs.observations.shape[1], task.states
     length, chunks, wants_states = task.length, task.chunks, task.wants_states
-    read(w.mean, task.inputs.initial_mean, task.parts[5], first, 0)
-    read(w.cov, task.inputs.initial_cov, task.parts[6], first, 0)
+    read_models(w.mean, task.inputs.initial_mean, task.positions[5], first, 0)
+    read_models(w.cov, task.inputs.initial_cov, task.positions[6], first, 0)
     set_identity(w.identity)
     has_converged = False
     for begin in range(0, steps, length):
         count, number = min(length, steps - begin), min(begin // length, chunks - 1)
-        is_complete = observe(task, first, w, begin, count)
+        is_complete = read_observations(task, first, w, begin, count)
         is_steady = has_converged and is_complete
-        copy(of_step(w.start_mean, number), w.mean)
-        copy(of_step(w.start_cov, number), w.cov)
-        numbers_of(of_step(w.is_steady, number))[0] = 1.0 if is_steady else 0.0
+        copy(matrix_at(w.start_mean, number), w.mean)
+        copy(matrix_at(w.start_cov, number), w.cov)
+        scalars_of(matrix_at(w.is_steady, number))[0] = 1.0 if is_steady else 0.0
         for k in range(count):
             t = begin + k
             if task.varies or t == 0:
                 read_model(task, first, w, t)
             if wants_states:
-                write(w.mean, 1.0, states.predicted_mean, first, t)
-                write(w.cov, 1.0, states.predicted_cov, first, t)
+                write_models(w.mean, 1.0, states.predicted_mean, first, t)
+                write_models(w.cov, 1.0, states.predicted_cov, first, t)
             if k == 0 or not is_steady:
                 update_cov(w, k, 0, task.joseph)
             update_mean(w, k, 0)
             add_log_density(task, first, w, k)
             if wants_states:
-                write(of_step(w.filtered_mean, k), 1.0, states.mean, first, t)
-                write(of_step(w.filtered_cov, 0), 1.0, states.cov, first, t)
+                write_models(matrix_at(w.filtered_mean, k), 1.0, states.mean, first, t)
+                write_models(matrix_at(w.filtered_cov, 0), 1.0, states.cov, first, t)
             predict(w, k, 0, is_steady)
         has_converged = is_steady or (
             is_complete
             and not task.varies
-            and is_close(w.cov, of_step(w.start_cov, number), task.tolerance)
+            and is_close(w.cov, matrix_at(w.start_cov, number), task.tolerance)
         )

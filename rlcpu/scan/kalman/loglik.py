@@ -95,9 +95,7 @@ def kalman_loglik(
         >>> kalman_loglik(y, one, 0 * one, one, one).round(6)
         array([-3.449963, -3.449963])
     """
-    matrices = (transition, transition_cov, design, observation_cov)
-    arguments = (observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(arguments, time_varying, form, num_threads)
+    problem = make_problem(locals())
     if out is not None:
         like = np.empty(problem.batch, problem.inputs[0].dtype)
         check_out("out", out, like, problem.inputs)
@@ -142,16 +140,16 @@ def kalman_loglik_vjp(
         >>> kalman_loglik_vjp(y, one, one, one, one)[1].observations
         array([[-1.]])
     """
-    matrices = (transition, transition_cov, design, observation_cov)
-    arguments = (observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(arguments, time_varying, form, num_threads)
+    problem = make_problem(locals())
     factor = check_real("grad", grad, problem.inputs[0].dtype)
     factor = np.broadcast_to(check_broadcast("grad", factor, problem.batch), problem.batch)
-    loglik, slopes = run(problem, "gradients")
+    loglik, gradients = run(problem, "gradients")
     if not np.isfinite(loglik).all():
         check_observations(problem)
     if (factor != 1.0).any():
-        for slope, shape in zip(slopes, problem.shapes, strict=True):
-            slope *= factor.reshape(factor.shape + (1,) * len(shape))
-    arrays = zip(slopes, problem.inputs, strict=True)
-    return loglik, KalmanGradients(*(sum_to_shape(slope, like.shape) for slope, like in arrays))
+        for gradient, shape in zip(gradients, problem.shapes, strict=True):
+            gradient *= factor.reshape(factor.shape + (1,) * len(shape))
+    arrays = zip(gradients, problem.inputs, strict=True)
+    return loglik, KalmanGradients(
+        *(sum_to_shape(gradient, like.shape) for gradient, like in arrays)
+    )

@@ -1,7 +1,9 @@
 """Small matrices in plain loops: products, sums and an inverse.
 
-A cell of a matrix holds a number of one model or of each of several, as many as a register has
-lanes: the loops are the same. A vector is a matrix of one column. Nothing is checked here.
+A cell of a matrix holds a number of one model, or a vector of numbers: one of each of several
+models, as many as a register has lanes. The loops are the same. What has to be done to each number,
+such as a logarithm, goes through `scalars_of`: number `lane` of cell i is i * lanes + lane of them.
+A vector of a model is a matrix of one column. `out` is overwritten; nothing is checked.
 """
 
 from __future__ import annotations
@@ -21,75 +23,80 @@ from rlcpu.kernels.vectors import Vector
 
 
 class SmallMatrix(NamedTuple):
-    """Cells in memory; or one matrix of each time step, of which this is the first.
+    """A matrix in memory, or the first of some that follow each other, one for each time step.
 
-    Unlike arrays it has no owner, whom numba would count wherever one is passed on.
+    Unlike an array it has no owner, whom numba would count wherever one is passed on.
     """
 
-    cells: Any  # pointer
+    cells: Any  # pointer to numbers or vectors
     rows: Any
     columns: Any
-    row: Any  # cells from one row to the next
-    column: Any  # cells from one column to the next
+    row_stride: Any  # cells from one row to the next
+    column_stride: Any  # cells from one column to the next
 
 
 class Arena(NamedTuple):
-    """Memory of a workspace: a pointer to its cells, and an array of one number, cells in use."""
+    """Memory that matrices are taken from: a pointer to cells, and an array (1,), cells in use."""
 
     cells: Any
     used: Any
 
 
-def take(arena: Any, rows: int, columns: int, count: int = 1) -> Any:
-    """Return a matrix, or one for each of some steps, of the next cells; Python counts them."""
+def allocate(arena: Any, rows: int, columns: int, count: int = 1) -> Any:
+    """Return a new matrix, or the first of `count`, in the next cells of an arena.
+
+    In Python, only count the cells.
+    """
     arena.used[0] += count * rows * columns
 
 
-@overload(take, jit_options=INLINE)
-def _take(arena, rows, columns, count=1):
-    def take(arena, rows, columns, count=1):
+@overload(allocate, jit_options=INLINE)
+def _allocate(arena, rows, columns, count=1):
+    def allocate(arena, rows, columns, count=1):
         begin = arena.used[0]
         arena.used[0] += count * rows * columns
         return SmallMatrix(shifted(arena.cells, begin), rows, columns, columns, 1)
 
-    return take
+    return allocate
 
 
 @inline
-def of_step(x, k):
-    """Return the matrix of step k."""
-    return SmallMatrix(shifted(x.cells, k * x.rows * x.columns), x.rows, x.columns, x.row, x.column)
+def matrix_at(x, k):
+    """Return matrix k of some that follow each other, of which x is the first."""
+    return SmallMatrix(
+        shifted(x.cells, k * x.rows * x.columns), x.rows, x.columns, x.row_stride, x.column_stride
+    )
 
 
 @inline
 def transposed(x):
-    """Return the transposed matrix."""
-    return SmallMatrix(x.cells, x.columns, x.rows, x.column, x.row)
+    """Return the transposed matrix, in the same memory."""
+    return SmallMatrix(x.cells, x.columns, x.rows, x.column_stride, x.row_stride)
 
 
 @inline
-def get(x, i, j):
+def element(x, i, j):
     """Return element (i, j)."""
-    return x.cells[i * x.row + j * x.column]
+    return x.cells[i * x.row_stride + j * x.column_stride]
 
 
 @inline
-def put(x, i, j, cell):
+def set_element(x, i, j, cell):
     """Overwrite element (i, j)."""
-    x.cells[i * x.row + j * x.column] = cell
+    x.cells[i * x.row_stride + j * x.column_stride] = cell
 
 
 @intrinsic
 def lanes_of(typing, x):
-    """Return how many numbers a cell of a matrix holds."""
+    """Return how many numbers a cell of a matrix holds, a constant."""
     cell = x.types[0].dtype
     lanes = cell.count if isinstance(cell, Vector) else 1
     return types.intp(x), lambda *_: ir.Constant(ir.IntType(64), lanes)
 
 
 @intrinsic
-def numbers_of(typing, x):
-    """Return a pointer to the numbers of a matrix, `lanes_of` in each cell."""
+def scalars_of(typing, x):
+    """Return a pointer to the numbers of a matrix, those of a cell side by side."""
     cell = x.types[0].dtype
     pointer = types.CPointer(cell.dtype if isinstance(cell, Vector) else cell)
 
@@ -101,26 +108,26 @@ def numbers_of(typing, x):
 
 
 @inline
-def read(x, array, parts, first, t):
+def read_models(x, array, positions, first, t):
     """Read a matrix of each lane's model at a time step.
 
     Args:
         x: overwritten.
-        array: (parts, T or 1, rows * columns), of all models.
-        parts: (lanes of all blocks,) which of the array's parts each lane reads.
-        first: number of the first lane.
+        array: (count, T or 1, rows * columns), an input of all models.
+        positions: (lanes of all blocks,) int64, where each lane's model is in the array.
+        first: number of the block's first lane.
         t: time step; one that is constant is read at the first one alone.
     """
     if t == 0 or array.shape[1] > 1:
-        numbers, lanes = numbers_of(x), lanes_of(x)
+        numbers, lanes = scalars_of(x), lanes_of(x)
         for lane in range(lanes):
-            part = parts[first + lane]
+            position = positions[first + lane]
             for i in range(array.shape[2]):
-                numbers[i * lanes + lane] = array[part, t, i]
+                numbers[i * lanes + lane] = array[position, t, i]
 
 
 @inline
-def write(x, factor, array, first, t):
+def write_models(x, factor, array, first, t):
     """Write factor times a matrix of each lane's model to a time step of an array.
 
     Args:
@@ -130,7 +137,7 @@ def write(x, factor, array, first, t):
         first: number of the first lane's model; lanes beyond the last model are left out.
         t: time step.
     """
-    numbers, lanes = numbers_of(x), lanes_of(x)
+    numbers, lanes = scalars_of(x), lanes_of(x)
     for lane in range(min(lanes, array.shape[0] - first)):
         for i in range(array.shape[2]):
             array[first + lane, t, i] = factor * numbers[i * lanes + lane]
@@ -140,9 +147,9 @@ def write(x, factor, array, first, t):
 
 
 @inline
-def clear(out):
+def set_zero(out):
     """Set a matrix to 0."""
-    numbers = numbers_of(out)
+    numbers = scalars_of(out)
     for i in range(out.rows * out.columns * lanes_of(out)):
         numbers[i] = 0.0
 
@@ -150,11 +157,11 @@ def clear(out):
 @inline
 def set_identity(out):
     """Set a matrix to the identity."""
-    clear(out)
-    numbers, lanes = numbers_of(out), lanes_of(out)
+    set_zero(out)
+    numbers, lanes = scalars_of(out), lanes_of(out)
     for i in range(out.rows):
         for lane in range(lanes):
-            numbers[i * (out.row + out.column) * lanes + lane] = 1.0
+            numbers[i * (out.row_stride + out.column_stride) * lanes + lane] = 1.0
 
 
 @inline
@@ -162,7 +169,7 @@ def copy(out, x):
     """Set out = x."""
     for i in range(out.rows):
         for j in range(out.columns):
-            put(out, i, j, get(x, i, j))
+            set_element(out, i, j, element(x, i, j))
 
 
 @inline
@@ -170,15 +177,15 @@ def add(out, factor, x):
     """Set out = out + factor x."""
     for i in range(out.rows):
         for j in range(out.columns):
-            put(out, i, j, get(out, i, j) + factor * get(x, i, j))
+            set_element(out, i, j, element(out, i, j) + factor * element(x, i, j))
 
 
 @inline
 def product_at(left, right, i, j):
     """Return element (i, j) of left @ right."""
-    total = get(left, i, 0) * get(right, 0, j)
+    total = element(left, i, 0) * element(right, 0, j)
     for k in range(1, left.columns):
-        total = total + get(left, i, k) * get(right, k, j)
+        total = total + element(left, i, k) * element(right, k, j)
     return total
 
 
@@ -187,7 +194,7 @@ def multiply(out, left, right):
     """Set out = left @ right."""
     for i in range(out.rows):
         for j in range(out.columns):
-            put(out, i, j, product_at(left, right, i, j))
+            set_element(out, i, j, product_at(left, right, i, j))
 
 
 @inline
@@ -195,60 +202,66 @@ def add_product(out, start, factor, left, right):
     """Set out = start + factor left @ right; `start` may be `out`."""
     for i in range(out.rows):
         for j in range(out.columns):
-            put(out, i, j, get(start, i, j) + factor * product_at(left, right, i, j))
+            set_element(out, i, j, element(start, i, j) + factor * product_at(left, right, i, j))
+
+
+@inline
+def accumulate(out, factor, left, right):
+    """Set out = out + factor left @ right."""
+    add_product(out, out, factor, left, right)
 
 
 @inline
 def add_symmetric(out, start, factor, left, right):
-    """Set out = start + factor left @ right, of which it is known that it is symmetric."""
+    """Set out = start + factor left @ right where that is symmetric: half of it is computed."""
     for i in range(out.rows):
         for j in range(i + 1):
-            cell = get(start, i, j) + factor * product_at(left, right, i, j)
-            put(out, i, j, cell)
-            put(out, j, i, cell)
+            cell = element(start, i, j) + factor * product_at(left, right, i, j)
+            set_element(out, i, j, cell)
+            set_element(out, j, i, cell)
 
 
 @inline
 def invert(x, missing, log_det):
-    """Invert a covariance S by Gauss and Jordan's sweeps, and set log_det to log(det(2 pi S)).
+    """Replace a covariance S by its inverse, and set log_det, a cell, to log(det(2 pi S)).
 
-    Where `missing`, a column, is 1, rows and columns are left out: the inverse is 0 there. Both are
-    NaN of a matrix that is not positive definite.
+    By Gauss and Jordan's sweeps, a row at a time. Rows and columns of which `missing`, a column, is
+    1 are left out: the inverse is 0 there. Both results are NaN of a matrix that is not positive
+    definite.
     """
-    lanes, numbers, logs, is_missing = (
-        lanes_of(x),
-        numbers_of(x),
-        numbers_of(log_det),
-        numbers_of(missing),
-    )
-    clear(log_det)
+    lanes, numbers = lanes_of(x), scalars_of(x)
+    logs, is_missing = scalars_of(log_det), scalars_of(missing)
+    set_zero(log_det)
     for k in range(x.rows):
         for lane in range(lanes):
-            at = k * (x.row + x.column) * lanes + lane
+            at = k * (x.row_stride + x.column_stride) * lanes + lane
             if is_missing[k * lanes + lane] != 0.0:
                 numbers[at] = 1.0
             elif 0.0 < numbers[at] < math.inf:
                 logs[lane] += math.log(2.0 * math.pi * numbers[at])
             else:
                 numbers[at] = logs[lane] = math.nan
-        inverse = (1.0 - get(missing, k, 0)) / get(x, k, k)
+        inverse = (1.0 - element(missing, k, 0)) / element(x, k, k)
         for i in range(x.rows):
             if i != k:
-                factor = get(x, i, k) * inverse
+                factor = element(x, i, k) * inverse
                 for j in range(x.rows):
                     if j != k:
-                        put(x, i, j, get(x, i, j) - factor * get(x, k, j))
-                put(x, i, k, -factor)
+                        set_element(x, i, j, element(x, i, j) - factor * element(x, k, j))
+                set_element(x, i, k, -factor)
         for j in range(x.rows):
             if j != k:
-                put(x, k, j, get(x, k, j) * inverse)
-        put(x, k, k, inverse)
+                set_element(x, k, j, element(x, k, j) * inverse)
+        set_element(x, k, k, inverse)
 
 
 @inline
 def is_close(x, other, tolerance):
-    """Tell whether two covariances are equal to a tolerance, in units of the deviations of x."""
-    n, lanes, numbers, others, close = x.rows, lanes_of(x), numbers_of(x), numbers_of(other), True
+    """Tell whether two covariances are equal, but for `tolerance` times the deviations in x.
+
+    Element (i, j) may differ by tolerance * sqrt(x[i, i] * x[j, j]), in every lane.
+    """
+    n, lanes, numbers, others, close = x.rows, lanes_of(x), scalars_of(x), scalars_of(other), True
     for i in range(n):
         for j in range(i + 1):
             for lane in range(lanes):

@@ -29,11 +29,11 @@ class KalmanProblem(NamedTuple):
     """A call that has been checked.
 
     Attributes:
-        inputs: in the order of `NAMES`, of one dtype.
-        shapes: of one model's part of each, see `KalmanGradients`.
-        rows: time steps and numbers of a step of each; one step where it is constant.
-        leading: shape of the leading axes of each.
-        batch: shape of the models, to which those broadcast.
+        inputs: arrays in the order of `NAMES`, of one dtype.
+        shapes: shape of each input of one model, see `KalmanGradients`.
+        rows: time steps and numbers of a step of each input; one step where it is constant.
+        leading: shape of the models of each input.
+        batch: shape of all models, to which `leading` broadcast.
         joseph: whether to update in Joseph's form.
         num_threads: at most so many; None for all.
     """
@@ -50,10 +50,10 @@ class KalmanProblem(NamedTuple):
 # ---------------------------------------------------------------- checks
 
 
-def make_problem(
-    arguments: tuple[Any, ...], time_varying: Collection[str], form: str, num_threads: int | None
-) -> KalmanProblem:
-    """Return the call, checked; `arguments` are those of `NAMES`, the last two may be None.
+def make_problem(arguments: dict[str, Any]) -> KalmanProblem:
+    """Return the call of a public function, checked, from all its arguments by name.
+
+    Those of `NAMES` are arrays; `initial_mean` and `initial_cov` may be None.
 
     Raises:
         NotImplementedError: an array is on a CUDA device.
@@ -61,7 +61,8 @@ def make_problem(
         ValueError: shapes do not fit or broadcast, a number is not finite (but for observations), a
             covariance is none, or another argument is out of range.
     """
-    named_arguments = dict(zip(NAMES, arguments, strict=True))
+    named_arguments = {name: arguments[name] for name in NAMES}
+    form, time_varying = arguments["form"], arguments["time_varying"]
     check_on_host("Kalman filtering", **named_arguments)
     if not isinstance(form, str) or form not in FORMS:
         raise ValueError(f"form={form!r}: expected one of {', '.join(FORMS)}")
@@ -85,31 +86,34 @@ def make_problem(
         inputs["initial_mean"] = np.zeros(m, dtype)
     if "initial_cov" not in inputs:
         inputs["initial_cov"] = np.eye(m, dtype=dtype)
-    arrays, threads = tuple(inputs[name] for name in NAMES), check_num_threads(num_threads)
+    arrays = tuple(inputs[name] for name in NAMES)
+    threads = check_num_threads(arguments["num_threads"])
     return KalmanProblem(arrays, shapes, rows, leading, batch, form == "joseph", threads)
 
 
 @functools.lru_cache(maxsize=64)
 def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, ...]) -> Any:
-    """Return shapes, rows, leading and batch of a `KalmanProblem`, from the shapes of its inputs.
+    """Return shapes, rows, leading and batch of a `KalmanProblem`.
 
-    `timed` says which of `NAMES` have a time axis.
+    Args:
+        sizes: names and shapes of the inputs that there are.
+        timed: which of `NAMES` have a time axis.
     """
-    known = dict(sizes)
-    y, transition = known["observations"], known["transition"]
+    shape_of = dict(sizes)
+    y, transition = shape_of["observations"], shape_of["transition"]
     if len(y) < 2 or y[-1] == 0:
         raise ValueError(f"observations: expected shape (..., T, p) with p > 0, got {y}")
     if len(transition) < 2 or transition[-1] == 0:
         raise ValueError(f"transition: expected shape (..., m, m) with m > 0, got {transition}")
     (steps, p), m = y[-2:], transition[-1]
-    parts = ((steps, p), (m, m), (m, m), (p, m), (p, p), (m,), (m, m))
-    shapes = tuple((steps, *s) if t else s for t, s in zip(timed, parts, strict=True))
+    constant = ((steps, p), (m, m), (m, m), (p, m), (p, p), (m,), (m, m))
+    shapes = tuple((steps, *s) if t else s for t, s in zip(timed, constant, strict=True))
     leading = {}
-    for name, part in zip(NAMES, shapes, strict=True):
-        shape = known.get(name, part)
-        count = len(shape) - len(part)
-        if count < 0 or shape[count:] != part:
-            expected = ", ".join(["...", *map(str, part)])
+    for name, wanted in zip(NAMES, shapes, strict=True):
+        shape = shape_of.get(name, wanted)
+        count = len(shape) - len(wanted)
+        if count < 0 or shape[count:] != wanted:
+            expected = ", ".join(["...", *map(str, wanted)])
             raise ValueError(f"{name}: expected shape ({expected}), got {shape}")
         leading[name] = shape[:count]
     try:
@@ -117,9 +121,7 @@ def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, 
     except ValueError:
         pairs = ", ".join(f"{name} {shape}" for name, shape in leading.items())
         raise ValueError(f"shapes of the models do not broadcast: {pairs}") from None
-    rows = [
-        (s[0] if t else 1, math.prod(part)) for t, s, part in zip(timed, shapes, parts, strict=True)
-    ]
+    rows = [(steps if t else 1, math.prod(s)) for t, s in zip(timed, constant, strict=True)]
     return shapes, ((steps, p), *rows[1:]), tuple(leading.values()), batch
 
 
@@ -142,7 +144,7 @@ _GRAIN = 2**15  # numbers of all matrices from which a second core is worth waki
 
 
 def defect(matrix: Any, work: Any, tolerance: float) -> int:
-    """Return the code of `DEFECTS` of one matrix (n, n); `work` is as large, overwritten.
+    """Return the code in `DEFECTS` of one matrix (n, n); `work` is as large, overwritten.
 
     Semi-definite is a matrix whose correlations plus the tolerance on the diagonal have positive
     pivots: no correlation matrix with an eigenvalue below minus the tolerance passes.
@@ -175,7 +177,7 @@ def defect(matrix: Any, work: Any, tolerance: float) -> int:
 
 @functools.cache
 def _defect_kernels() -> Kernels:
-    """Return drivers of `defect` over (count, n, n) float64 matrices; codes (count,) int8."""
+    """Return kernels of `defect` over matrices (count, n, n) float64; codes (count,) are int8."""
     scalar = specialise(defect, np.float64, exact=True)
 
     def find_defects(matrices, tolerance, codes):

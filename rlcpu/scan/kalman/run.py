@@ -22,7 +22,7 @@ from rlcpu.scan.kalman.filter import (
     ModelArrays,
     StateArrays,
     forward,
-    lay_out,
+    lay_out_workspace,
 )
 from rlcpu.scan.kalman.matrices import Arena
 from rlcpu.scan.kalman.model import Array, KalmanProblem
@@ -30,9 +30,10 @@ from rlcpu.scan.kalman.smoother import backward
 
 #: Steps of a chunk, fewer where what is kept of them takes more than this many numbers.
 LONGEST, NUMBERS = 32, 2**17
-#: Up to so many numbers of a state, a cell holds a number of each of several models, if they are at
-#: least half as many.
+#: Numbers of a state up to which models share cells, if there are at least half as many models.
 LARGE = 24
+#: Outputs of `run` for which time is gone through backward, too.
+TWO_WAY = ("smoothed", "gradients")
 #: m * m of all models and steps from which a second core is worth waking: 20 us of the smallest.
 GRAIN = 2**14
 
@@ -49,76 +50,83 @@ def run(problem: KalmanProblem, outputs: str) -> tuple[Array, list[Array]]:
     (steps, p), (m, _) = problem.shapes[0], problem.shapes[-1]
     mean, cov = (steps, m), (steps, m, m)
     shapes = {"states": (mean, cov) * 2, "smoothed": (mean, cov), "gradients": problem.shapes}
-    wanted = shapes.get(outputs, ())
-    results = [np.zeros(problem.batch + shape, dtype) for shape in wanted]
+    results = [np.zeros(problem.batch + s, dtype) for s in shapes.get(outputs, ())]
     if models == 0 or steps == 0:
         return np.zeros(problem.batch, dtype), results
     lanes = VECTOR_BYTES // dtype.itemsize
     if models == 1 or m > min(2 * models, LARGE):
         lanes = 1
     blocks = -(-models // lanes)
-    nothing = np.empty((0, 1, 1), dtype)
-    states, gradients = [nothing] * 4, [nothing] * 7
-    if outputs == "gradients":
-        pairs = zip(results, problem.rows, strict=True)
-        gradients = [x.reshape(models, *row) for x, row in pairs]
-    elif wanted:
-        states[-len(wanted) :] = [x.reshape(models, steps, -1) for x in results]
-    length = min(steps, max(8, min(LONGEST, NUMBERS // ((m + p) * (m + p + 1)))))
-    is_two_way = outputs in ("smoothed", "gradients")
-    task = KalmanTask(
-        inputs=ModelArrays(*map(as_rows, problem.inputs, problem.rows)),
-        parts=find_parts(problem.batch, problem.leading, blocks * lanes),
-        loglik=np.zeros(blocks * lanes),
-        states=StateArrays(*states),
-        gradients=ModelArrays(*gradients),
-        m=m,
-        p=p,
-        length=length,
-        chunks=-(-steps // length) if is_two_way else 1,
-        wants_states=outputs == "states",
-        varies=any(count > 1 for count, _ in problem.rows[1:]),
-        joseph=problem.joseph,
-        tolerance=max(CONVERGED, m) * float(np.finfo(dtype).eps),
-    )
+    task = _make_task(problem, outputs, results, blocks * lanes)
     addresses = [address_of(forward, task, lanes), 0]
-    if is_two_way:
+    if outputs in TWO_WAY:
         addresses[1] = address_of(backward, task, lanes)
-    size = LINE + count_cells(m, p, length, task.chunks) * lanes * dtype.itemsize
+    size = LINE + count_cells(m, p, task.length, task.chunks) * lanes * dtype.itemsize
     work = models * steps * m * m if blocks > 1 else 0
     launch(drivers(), work, problem.num_threads, *addresses, task, size, blocks)
     return task.loglik[:models].astype(dtype).reshape(problem.batch), results
 
 
-def as_rows(array: Array, row: tuple[int, int]) -> Array:
-    """Return an input as (parts, T or 1, numbers of a step), a view where kernels can take it."""
+def _make_task(
+    problem: KalmanProblem, outputs: str, results: list[Array], lanes: int
+) -> KalmanTask:
+    """Return a call for kernels: `results` are those of `run`, `lanes` those of all blocks."""
+    models, dtype = math.prod(problem.batch), problem.inputs[0].dtype
+    (steps, p), (m, _) = problem.shapes[0], problem.shapes[-1]
+    nothing = np.empty((0, 1, 1), dtype)
+    states, gradients = [nothing] * 4, [nothing] * 7
+    if outputs == "gradients":
+        pairs = zip(results, problem.rows, strict=True)
+        gradients = [x.reshape(models, *row) for x, row in pairs]
+    elif results:
+        states[-len(results) :] = [x.reshape(models, steps, -1) for x in results]
+    length = min(steps, max(8, min(LONGEST, NUMBERS // ((m + p) * (m + p + 1)))))
+    return KalmanTask(
+        inputs=ModelArrays(*map(to_rows, problem.inputs, problem.rows)),
+        positions=find_positions(problem.batch, problem.leading, lanes),
+        loglik=np.zeros(lanes),
+        states=StateArrays(*states),
+        gradients=ModelArrays(*gradients),
+        m=m,
+        p=p,
+        length=length,
+        chunks=-(-steps // length) if outputs in TWO_WAY else 1,
+        wants_states=outputs == "states",
+        varies=any(count > 1 for count, _ in problem.rows[1:]),
+        joseph=problem.joseph,
+        tolerance=max(CONVERGED, m) * float(np.finfo(dtype).eps),
+    )
+
+
+def to_rows(array: Array, row: tuple[int, int]) -> Array:
+    """Return an input as (models, T or 1, numbers of a step), a view where kernels can take it."""
     rows = array.reshape(-1, *row)
     return rows if rows.flags.carray else rows.copy()
 
 
 @functools.lru_cache(maxsize=64)
-def find_parts(
+def find_positions(
     batch: tuple[int, ...], leading: tuple[tuple[int, ...], ...], lanes: int
 ) -> npt.NDArray[np.int64]:
-    """Return which part of each input each lane's model takes, (7, lanes).
+    """Return where each lane's model is in each input, (7, lanes).
 
     Args:
-        batch: shape of the models.
-        leading: shape of the parts of each input.
+        batch: shape of the models, to which those of the inputs broadcast.
+        leading: shape of the models of each input.
         lanes: number of lanes of all blocks; those beyond the last model repeat it.
     """
-    parts = np.empty((len(leading), lanes), np.int64)
-    for row, shape in zip(parts, leading, strict=True):
+    positions = np.empty((len(leading), lanes), np.int64)
+    for row, shape in zip(positions, leading, strict=True):
         numbers = np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), batch).ravel()
         row[: numbers.size], row[numbers.size :] = numbers, numbers[-1]
-    return parts
+    return positions
 
 
 @functools.lru_cache(maxsize=64)
 def count_cells(m: int, p: int, length: int, chunks: int) -> int:
     """Return the number of cells of a workspace."""
     used = [0]
-    lay_out.py_func(Arena(None, used), m, p, length, chunks)
+    lay_out_workspace.py_func(Arena(None, used), m, p, length, chunks)
     return used[0]
 
 
@@ -127,13 +135,13 @@ def count_cells(m: int, p: int, length: int, chunks: int) -> int:
 
 @functools.cache
 def drivers() -> Kernels:
-    """Return loops over blocks: `(forward, backward, task, size, blocks)`.
-
-    The first two are addresses, `backward` may be 0; `size` is in bytes, of a block's memory.
-    """
+    """Return kernels of the loop over blocks of models."""
 
     def run_blocks(forward, backward, task, size, blocks):
-        """Filter each block of series, and smooth it if `backward` is an address."""
+        """Run the functions at two addresses for each block; `backward` may be 0.
+
+        `task` is a `KalmanTask`, `size` the bytes of a block's memory.
+        """
         task_address = place_of_view(view(task))
         for block in prange(blocks):
             memory = np.zeros(size + LINE, np.uint8)
@@ -169,7 +177,9 @@ def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
         used = array_at(memory, (1,), whole)
         used[0] = 0
         arena = Arena(cells_at(memory + LINE, number), used)
-        run_all(task, block * lanes, lay_out(arena, task.m, task.p, task.length, task.chunks))
+        run_all(
+            task, block * lanes, lay_out_workspace(arena, task.m, task.p, task.length, task.chunks)
+        )
 
     kinds = View(kind_of(task)), types.int64, types.int64
     _addresses[key] = c_function(run_block, kinds)

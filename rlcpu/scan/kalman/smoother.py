@@ -1,4 +1,4 @@
-"""Smoother and gradient of linear-Gaussian models, as loops over time, backward.
+"""Smoother and gradients of linear-Gaussian models, backward in time.
 
 r is the gradient of the log-likelihood with respect to a[t + 1], and (r r' - N) / 2 that with
 respect to P[t + 1]. One step leads to those of t, by Durbin and Koopman's recursion (4.44; section
@@ -15,140 +15,165 @@ The gradients (section 7.3.3), with the old r and N:
 * y: -s; H: s x' + Y cov - K'; R: (s s' - D) / 2.
 
 The chunks are taken in reverse: each forward again from the state at its beginning, with everything
-recorded, then backward. Where P stands still, so does N after a while.
+recorded, then backward. In steady chunks N converges too. Parameters are those of `filter`.
 """
 
 from __future__ import annotations
 
 from rlcpu.kernels.compile import inline
-from rlcpu.scan.kalman.filter import observe, predict, read_model, update_cov, update_mean
+from rlcpu.scan.kalman.filter import predict, read_model, read_observations, update_cov, update_mean
 from rlcpu.scan.kalman.matrices import (
+    accumulate,
     add,
     add_product,
     add_symmetric,
-    clear,
     copy,
     is_close,
+    matrix_at,
     multiply,
-    numbers_of,
-    of_step,
+    scalars_of,
+    set_zero,
     transposed,
-    write,
+    write_models,
 )
 
 
 @inline
 def smooth_mean(w, k, j):
     """Set smoothed mean, smoothing error and F' r of step k from r of step k + 1."""
-    multiply(w.turned, transposed(w.transition), w.score)
-    add_product(w.smoothed, of_step(w.filtered_mean, k), 1.0, of_step(w.filtered_cov, j), w.turned)
-    add_product(w.error, of_step(w.weighted, k), -1.0, transposed(of_step(w.gain, j)), w.turned)
+    multiply(w.mean_gradient, transposed(w.transition), w.score)
+    add_product(
+        w.smoothed_mean,
+        matrix_at(w.filtered_mean, k),
+        1.0,
+        matrix_at(w.filtered_cov, j),
+        w.mean_gradient,
+    )
+    add_product(
+        w.smoothing_error,
+        matrix_at(w.scaled_innovation, k),
+        -1.0,
+        transposed(matrix_at(w.gain, j)),
+        w.mean_gradient,
+    )
 
 
 @inline
 def smooth_cov(w, j, is_wanted):
-    """Go from N of the next step to N; set `few` to Y, `small` to D and, if wanted, `work2`.
+    """Replace N of step k + 1 by that of step k, whose record is j, and compute Y and D.
 
-    That is the smoothed covariance.
+    Also the smoothed covariance, if wanted.
     """
-    adjoint, cov, gain = w.adjoint, of_step(w.filtered_cov, j), of_step(w.gain, j)
-    multiply(w.work, adjoint, w.transition)
-    multiply(adjoint, transposed(w.transition), w.work)  # N1
+    adjoint, cov, gain = w.adjoint, matrix_at(w.filtered_cov, j), matrix_at(w.gain, j)
+    multiply(w.work_mm, adjoint, w.transition)
+    multiply(adjoint, transposed(w.transition), w.work_mm)  # N1
     if is_wanted:
-        multiply(w.work, adjoint, cov)
-        add_symmetric(w.work2, cov, -1.0, cov, w.work)
-    multiply(w.few, transposed(gain), adjoint)  # Y
-    add_symmetric(w.small, of_step(w.precision, j), 1.0, w.few, gain)  # D
-    multiply(w.projected, w.small, w.design)
-    add(w.projected, -1.0, w.few)
-    add_product(adjoint, adjoint, -1.0, transposed(w.design), w.few)
-    add_symmetric(adjoint, adjoint, 1.0, transposed(w.projected), w.design)
+        multiply(w.work_mm, adjoint, cov)
+        add_symmetric(w.smoothed_cov, cov, -1.0, cov, w.work_mm)
+    multiply(w.gain_adjoint, transposed(gain), adjoint)  # Y
+    add_symmetric(w.error_cov, matrix_at(w.precision, j), 1.0, w.gain_adjoint, gain)  # D
+    multiply(w.design_cov, w.error_cov, w.design)
+    add(w.design_cov, -1.0, w.gain_adjoint)
+    accumulate(adjoint, -1.0, transposed(w.design), w.gain_adjoint)
+    add_symmetric(adjoint, adjoint, 1.0, transposed(w.design_cov), w.design)
 
 
 @inline
-def add_slopes_of_mean(w):
-    """Add to the gradients what r of the next step, x and s contribute."""
-    add_product(w.transition_slope, w.transition_slope, 1.0, w.score, transposed(w.smoothed))
-    add_product(w.transition_cov_slope, w.transition_cov_slope, 1.0, w.score, transposed(w.score))
-    add_product(w.design_slope, w.design_slope, 1.0, w.error, transposed(w.smoothed))
-    add_product(w.observation_cov_slope, w.observation_cov_slope, 1.0, w.error, transposed(w.error))
+def add_mean_gradients(w):
+    """Add to the gradients of F, Q, H and R what r of step k + 1, x and s of step k contribute."""
+    accumulate(w.transition_gradient, 1.0, w.score, transposed(w.smoothed_mean))
+    accumulate(w.transition_cov_gradient, 1.0, w.score, transposed(w.score))
+    accumulate(w.design_gradient, 1.0, w.smoothing_error, transposed(w.smoothed_mean))
+    accumulate(w.observation_cov_gradient, 1.0, w.smoothing_error, transposed(w.smoothing_error))
 
 
 @inline
-def add_slopes_of_cov(w, j, times):
-    """Add to the gradients what N contributes, `times` as much, and go on to the next N."""
-    add(w.transition_cov_slope, -times, w.adjoint)
-    multiply(w.work, w.adjoint, w.transition)
-    add_product(w.transition_slope, w.transition_slope, -times, w.work, of_step(w.filtered_cov, j))
+def add_cov_gradients(w, j, times):
+    """Add to the gradients `times` what N of step k + 1 contributes; then `smooth_cov`."""
+    add(w.transition_cov_gradient, -times, w.adjoint)
+    multiply(w.work_mm, w.adjoint, w.transition)
+    accumulate(w.transition_gradient, -times, w.work_mm, matrix_at(w.filtered_cov, j))
     smooth_cov(w, j, False)
-    add(w.observation_cov_slope, -times, w.small)
-    add(w.design_slope, -times, transposed(of_step(w.gain, j)))
-    add_product(w.design_slope, w.design_slope, times, w.few, of_step(w.filtered_cov, j))
+    add(w.observation_cov_gradient, -times, w.error_cov)
+    add(w.design_gradient, -times, transposed(matrix_at(w.gain, j)))
+    accumulate(w.design_gradient, times, w.gain_adjoint, matrix_at(w.filtered_cov, j))
 
 
 @inline
-def write_slopes(task, first, w, t):
-    """Write the gradients of a step, the sums of all steps at the first one; begin again at 0."""
+def write_gradients(task, first, w, t):
+    """Write the gradients of a step where matrices vary; at the first step the sums of others."""
     gradients = task.gradients
-    write_slope(w.transition_slope, 1.0, gradients.transition, first, t)
-    write_slope(w.transition_cov_slope, 0.5, gradients.transition_cov, first, t)
-    write_slope(w.design_slope, 1.0, gradients.design, first, t)
-    write_slope(w.observation_cov_slope, 0.5, gradients.observation_cov, first, t)
+    write_gradient(w.transition_gradient, 1.0, gradients.transition, first, t)
+    write_gradient(w.transition_cov_gradient, 0.5, gradients.transition_cov, first, t)
+    write_gradient(w.design_gradient, 1.0, gradients.design, first, t)
+    write_gradient(w.observation_cov_gradient, 0.5, gradients.observation_cov, first, t)
 
 
 @inline
-def write_slope(slope, factor, array, first, t):
-    """Write the gradient with respect to a matrix that varies, or at the first step that of one."""
+def write_gradient(gradient, factor, array, first, t):
+    """Write `factor` times a gradient and set it to 0, if the matrix varies or t is 0.
+
+    `array` is that of the gradients of all models, see `write_models`.
+    """
     if array.shape[1] > 1 or t == 0:
-        write(slope, factor, array, first, t)
-        clear(slope)
+        write_models(gradient, factor, array, first, t)
+        set_zero(gradient)
+
+
+@inline
+def replay_chunk(task, first, w, number, begin, count, is_steady):
+    """Filter a chunk again, from the state at its beginning, and keep a record of each step.
+
+    It is chunk `number`, with `count` steps from step `begin` on.
+    """
+    read_observations(task, first, w, begin, count)
+    copy(w.mean, matrix_at(w.start_mean, number))
+    copy(w.cov, matrix_at(w.start_cov, number))
+    for k in range(count):
+        j = 0 if is_steady else k
+        if task.varies:
+            read_model(task, first, w, begin + k)
+        if k == j:
+            update_cov(w, k, j, task.joseph)
+        update_mean(w, k, j)
+        predict(w, k, j, is_steady)
 
 
 def backward(task, first, w):
-    """Go through all chunks in reverse, after `forward` of these models."""
+    """Smooth all time steps, or compute the gradients, after `forward` of the same block."""
     steps, length = task.inputs.observations.shape[1], task.length
     wants_gradients, has_converged = task.gradients.initial_mean.shape[0] > 0, False
     for begin in range((steps - 1) // length * length, -1, -length):
         count, number = min(length, steps - begin), begin // length
-        is_steady = numbers_of(of_step(w.is_steady, number))[0] != 0.0
+        is_steady = scalars_of(matrix_at(w.is_steady, number))[0] != 0.0
         has_converged = has_converged and is_steady
-        observe(task, first, w, begin, count)
-        copy(w.mean, of_step(w.start_mean, number))
-        copy(w.cov, of_step(w.start_cov, number))
-        copy(w.adjoint_before, w.adjoint)
-        for k in range(count):
-            j = 0 if is_steady else k
-            if task.varies:
-                read_model(task, first, w, begin + k)
-            if k == j:
-                update_cov(w, k, j, task.joseph)
-            update_mean(w, k, j)
-            predict(w, k, j, is_steady)
+        copy(w.adjoint_at_end, w.adjoint)
+        replay_chunk(task, first, w, number, begin, count, is_steady)
         for k in range(count - 1, -1, -1):
-            j = 0 if is_steady else k
+            j, t = 0 if is_steady else k, begin + k
             if task.varies:
-                read_model(task, first, w, begin + k)
+                read_model(task, first, w, t)
             smooth_mean(w, k, j)
             if wants_gradients:
-                add_slopes_of_mean(w)
-            add_product(w.score, w.turned, 1.0, transposed(w.design), w.error)
-            if not has_converged or k == count - 1:
+                add_mean_gradients(w)
+            add_product(w.score, w.mean_gradient, 1.0, transposed(w.design), w.smoothing_error)
+            if not has_converged or k == count - 1:  # else N is the same for the whole chunk
                 if wants_gradients:
-                    add_slopes_of_cov(w, j, float(count if has_converged else 1))
+                    add_cov_gradients(w, j, float(count if has_converged else 1))
                 else:
                     smooth_cov(w, j, True)
             if wants_gradients:
-                write(w.error, -1.0, task.gradients.observations, first, begin + k)
-                if task.varies or begin + k == 0:
-                    write_slopes(task, first, w, begin + k)
+                write_models(w.smoothing_error, -1.0, task.gradients.observations, first, t)
+                if task.varies or t == 0:
+                    write_gradients(task, first, w, t)
             else:
-                write(w.smoothed, 1.0, task.states.mean, first, begin + k)
-                write(w.work2, 1.0, task.states.cov, first, begin + k)
+                write_models(w.smoothed_mean, 1.0, task.states.mean, first, t)
+                write_models(w.smoothed_cov, 1.0, task.states.cov, first, t)
         has_converged = has_converged or (
-            is_steady and is_close(w.adjoint, w.adjoint_before, task.tolerance)
+            is_steady and is_close(w.adjoint, w.adjoint_at_end, task.tolerance)
         )
     if wants_gradients:
-        write(w.score, 1.0, task.gradients.initial_mean, first, 0)
-        multiply(w.work, w.score, transposed(w.score))
-        add(w.work, -1.0, w.adjoint)
-        write(w.work, 0.5, task.gradients.initial_cov, first, 0)
+        write_models(w.score, 1.0, task.gradients.initial_mean, first, 0)
+        multiply(w.work_mm, w.score, transposed(w.score))
+        add(w.work_mm, -1.0, w.adjoint)
+        write_models(w.work_mm, 0.5, task.gradients.initial_cov, first, 0)

@@ -71,10 +71,7 @@ def kalman_filter(
         >>> kalman_filter(y, one, one, one, one).filtered_mean
         array([[1.]])
     """
-    matrices = (transition, transition_cov, design, observation_cov)
-    arguments = (observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(arguments, time_varying, form, num_threads)
-    return KalmanStates(*_states(problem, "states"))
+    return KalmanStates(*_states(make_problem(locals()), "states"))
 
 
 def kalman_smooth(
@@ -108,14 +105,11 @@ def kalman_smooth(
         >>> kalman_smooth(y, one, one, one, one).mean.ravel()
         array([1., 2.])
     """
-    matrices = (transition, transition_cov, design, observation_cov)
-    arguments = (observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(arguments, time_varying, form, num_threads)
-    return SmoothedStates(*_states(problem, "smoothed"))
+    return SmoothedStates(*_states(make_problem(locals()), "smoothed"))
 
 
 def _states(problem: KalmanProblem, outputs: str) -> tuple[Any, ...]:
-    """Return means and covariances, and the log-likelihoods."""
+    """Return means and covariances, those that `run` returns for `outputs`, and log-likelihoods."""
     check_observations(problem)
     loglik, states = run(problem, outputs)
     return (*states, loglik)

@@ -90,9 +90,9 @@ def linear_scan(
     target = out
     if out is not None:
         target = check_out("out", out, repeated(b, shape, backend), (a, b, start), b, backend)
-    full = [array for array in (b, target, a) if array is not None and array.shape == shape]
-    # The order of the axes is that of the largest array.
-    layout = layout_of(full[0] if full else repeated(b, shape, backend), axis, backend)
+    whole = [array for array in (b, target, a) if array is not None and array.shape == shape]
+    # The order of the axes is that of an array that is not broadcast, if there is one.
+    layout = layout_of(whole[0] if whole else repeated(b, shape, backend), axis, backend)
     target = layout.empty(b.dtype) if target is None else target
     if backend is None and layout.inner == 1 and layout.outer < MANY and shape[axis] >= LONG:
         rows = [axis_last(repeated(array, shape), axis) for array in (a, b, target)]
@@ -151,17 +151,18 @@ def linear_scan_vjp(
     xp, asarray = (np, np.asarray) if backend is None else (backend.xp, backend.asarray)
     if not y.size:
         return LinearGradients(xp.zeros(a.shape, y.dtype), xp.zeros_like(y), xp.zeros_like(start))
-    h, products = xp.empty_like(y), xp.empty_like(y)
-    slope, factor = repeated(grad, y.shape, backend), repeated(a, y.shape, backend)
-    # The first step and the last, all but the last and all but the first, in the order of the scan.
-    parts: Any = (0, -1, slice(None, -1), slice(1, None))
+    h, products = xp.empty_like(y), xp.empty_like(y)  # gradients of b, and of a where it varies
+    grad, factor = repeated(grad, y.shape, backend), repeated(a, y.shape, backend)
+    # Indices of the first step and the last, of all but the last and all but the first step, in the
+    # order of the scan.
+    along_axis: Any = (0, -1, slice(None, -1), slice(1, None))
     if reverse:
-        parts = (-1, 0, slice(1, None), slice(None, -1))
-    first, last, head, tail = ((slice(None),) * axis + (part,) for part in parts)
-    h[last] = slope[last]
+        along_axis = (-1, 0, slice(1, None), slice(None, -1))
+    first, last, head, tail = ((slice(None),) * axis + (index,) for index in along_axis)
+    h[last] = grad[last]
     if y.shape[axis] > 1:
-        layout = layout_of(slope[head], axis, backend)
-        inputs = factor[tail], slope[head], slope[last]
+        layout = layout_of(grad[head], axis, backend)
+        inputs = factor[tail], grad[head], grad[last]
         _scan(backend, layout, inputs, not reverse, h[head], num_threads)
     xp.multiply(h[tail], y[head], out=products[tail])
     products[first] = h[first] * asarray(start)
@@ -180,7 +181,17 @@ def _scan(
     num_threads: int | None,
     ends: Array | None = None,
 ) -> None:
-    """Overwrite `out`, or in its place `ends`, by the scan of a and b from initial values."""
+    """Compute y of `linear_scan`, checked.
+
+    Args:
+        backend: what computes; None for the host's cores.
+        layout: the order of the axes.
+        inputs: a, b and the initial values.
+        reverse: begin at the end.
+        out: overwritten with y.
+        num_threads: at most so many; None for all.
+        ends: overwritten in the place of `out`, see `RecurrenceProblem`; None for `out`.
+    """
     a, b, start = inputs
     steps = UNUSED._replace(reward=b, gamma=a)
     problem = RecurrenceProblem(steps, initial=start, direction=1 if reverse else -1, ends=ends)
@@ -189,13 +200,21 @@ def _scan(
 
 
 def _scan_long(row: list[Array], start: Any, reverse: bool, num_threads: int | None) -> None:
-    """`_scan` of a long row, a, b and out, which is cut into segments that are rows of their own.
+    """Scan a long row, cut into segments that are rows of their own.
 
-    Segments are passed twice: to know what each makes of any y before it, product * y + final; and,
-    once these have been put together, with the right y to begin with.
+    Segments are passed twice: for what each makes of any y before it, which is product * y + final,
+    where the product is that of its a, and final its last y from 0; and, once these have been put
+    together, from the right y before each.
+
+    Args:
+        row: a, b and the result, which is overwritten, (n,).
+        start: initial value.
+        reverse: begin at the end.
+        num_threads: at most so many; None for all.
     """
 
     def scan(arrays: list[Array], start: Any, ends: Array | None = None) -> None:
+        """Scan a, b and out along their last axis from one initial value or one for each row."""
         *inputs, out = arrays
         arguments = inputs[0], inputs[1], np.asarray(start, out.dtype)
         _scan(None, layout_of(out, out.ndim - 1), arguments, reverse, out, num_threads, ends)
@@ -203,8 +222,8 @@ def _scan_long(row: list[Array], start: Any, reverse: bool, num_threads: int | N
     size, dtype = row[0].size, row[0].dtype
     # An odd number of vectors: segments whose distance is a power of two would meet in the same
     # few lines of the cache.
-    number, full = 64 if size < 2**20 else 256, lanes_of(dtype)
-    length = ((size // (number * full) + 1) // 2 * 2 - 1) * full
+    number, vector_lanes = 64 if size < 2**20 else 256, lanes_of(dtype)
+    length = ((size // (number * vector_lanes) + 1) // 2 * 2 - 1) * vector_lanes
     rest = size - number * length
     first, others = slice(rest), slice(rest, None)
     if reverse:
@@ -212,17 +231,17 @@ def _scan_long(row: list[Array], start: Any, reverse: bool, num_threads: int | N
     if rest:
         scan([array[first] for array in row], start)
         start = row[2][first][0 if reverse else -1]
-    long = [array[others] for array in row]
-    segments = [array.reshape(number, length) for array in long]
+    remaining = [array[others] for array in row]
+    segments = [array.reshape(number, length) for array in remaining]
     ends = np.empty((2, number), dtype)
     scan(segments, 0.0, ends)
     order = slice(None, None, -1 if reverse else 1)
-    pairs = zip(*ends[:, order].tolist(), strict=True)
-    carried = [*itertools.accumulate(pairs, lambda y, p: p[0] + p[1] * y, initial=float(start))]
-    if np.isfinite(ends[1]).all() and np.isfinite(carried[:-1]).all():
-        scan(segments, carried[:-1][order])
+    pairs = zip(*ends[:, order].tolist(), strict=True)  # final, product
+    *starts, _ = itertools.accumulate(pairs, lambda y, p: p[0] + p[1] * y, initial=float(start))
+    if np.isfinite(ends[1]).all() and np.isfinite(starts).all():
+        scan(segments, starts[order])  # y before each segment
     else:  # an infinity or NaN would spread to steps that it does not reach
-        scan(long, start)
+        scan(remaining, start)
 
 
 # ---------------------------------------------------------------- arguments

@@ -132,7 +132,7 @@ def discounted_returns(
         >>> discounted_returns(np.ones((3, 1)), ended, ended, np.ones(1), gamma=0.5).ravel()
         array([1.5, 1. , 1.5])
     """
-    return _estimate(RETURNS, locals(), starts=True)
+    return _estimate(RETURNS, locals(), starts_with_values=True)
 
 
 def gae(
@@ -206,7 +206,7 @@ def lambda_returns(
         >>> lambda_returns(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).ravel()
         array([2.5, 2. ])
     """
-    return _estimate(LAMBDA_RETURNS, locals(), starts=True)
+    return _estimate(LAMBDA_RETURNS, locals(), starts_with_values=True)
 
 
 def nstep_returns(
@@ -246,7 +246,7 @@ def nstep_returns(
         array([1.75, 1.75, 1.5 ])
     """
     window = check_count("n", n, limit=2**63)
-    return _estimate(LAMBDA_RETURNS, locals(), starts=True, window=window)
+    return _estimate(LAMBDA_RETURNS, locals(), starts_with_values=True, window=window)
 
 
 def vtrace(
@@ -354,17 +354,17 @@ def _estimate(
     arguments: dict[str, Any],
     *,
     result: Any = None,
-    starts: bool = False,
+    starts_with_values: bool = False,
     options: tuple[float, ...] = (),
     window: int = 0,
 ) -> Any:
-    """Check the arguments of a public function, and compute.
+    """Return the results of a public function, whose arguments are checked here.
 
     Args:
         rule: of the recurrence.
-        arguments: by name.
-        result: type of several results; None for one array.
-        starts: whether the last values are also y after the last step, which is else 0.
+        arguments: of the public function, by name.
+        result: NamedTuple of the results; None for one array.
+        starts_with_values: whether y after the last step is `last_values`; else it is 0.
         options: of the rule.
         window: number of steps that count; 0 for all.
     """
@@ -395,18 +395,26 @@ def _estimate(
     outs = _outputs(buffers, targets, [*fields.values(), last], rewards, backend)
     outs = [layout.empty(dtype) if array is None else array for array in outs]
     window = window if window < layout.num_steps else 0
-    initial = last if starts else np.zeros(())
+    initial = last if starts_with_values else np.zeros(())
     problem = RecurrenceProblem(UNUSED._replace(**fields), last, initial, options, window=window)
     compute = run if backend is None else backend.run
     compute(rule, layout, problem, tuple(outs), arguments["num_threads"])
-    results = [new if out is None else out for out, new in zip(buffers, outs, strict=True)]
+    results = [new if array is None else array for array, new in zip(buffers, outs, strict=True)]
     return result(*results) if result else results[0]
 
 
 def _outputs(
     out: Any, names: Sequence[str], inputs: list[Array], like: Array, backend: Any
 ) -> list[Any]:
-    """Return the checked arrays of `out` by these names; None where it has none."""
+    """Return the arrays to overwrite, checked; None where there is none.
+
+    Args:
+        out: of the public function.
+        names: of its arrays, for messages.
+        inputs: arrays that they may not overlap.
+        like: an array of their shape and dtype.
+        backend: what computes; None for the host's cores.
+    """
     if not isinstance(out, tuple | list | np.ndarray) or len(out) != len(names):
         raise TypeError(f"out: expected {len(names)} arrays, got {type(out).__name__}")
     outs: list[Any] = []

@@ -1,8 +1,8 @@
 """Tridiagonal systems of any number and length: whole or in chunks, refined where that is needed.
 
-Systems that are long, or few, are cut into chunks, which are lanes like systems. Two passes over
-them: chunks are reduced to two equations each, these are solved system by system, and the chunks
-are expanded. The equations are read twice.
+Systems that are long, or few, are cut into chunks, which are lanes like systems. There are two
+passes over them: the first reduces chunks to two equations each, which are solved system by system,
+and the second solves chunks whose outer unknowns are known. The equations are read twice.
 """
 
 from __future__ import annotations
@@ -19,20 +19,12 @@ from rlcpu.scan.arguments import Array, is_same
 from rlcpu.scan.device import for_cores
 from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.tridiagonal import lanes
-from rlcpu.scan.tridiagonal.blocks import LaneInput
-from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
-from rlcpu.scan.tridiagonal.panels import GRAIN, parts_of
-from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments, even, run
+from rlcpu.scan.tridiagonal.blocks import LaneInput, count_chunks
+from rlcpu.scan.tridiagonal.equations import EQUATION_NUMBERS, RING_COLUMNS, solve_chunk_ends
+from rlcpu.scan.tridiagonal.panels import GRAIN
+from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments, cut_systems, even, run
 from rlcpu.scan.tridiagonal.status import REFINED
 
-#: Unknowns from which systems are cut. Of 10,000 side by side, whole ones take 0.6 of the time of
-#: chunks, though their pivots leave the second cache.
-LONG = 2**15
-#: The same of so few systems that they do not fill a register.
-SHORT = 2**11
-#: Equations of a chunk at least and at most, and chunks that there should be, for full registers on
-#: several cores.
-LEAST, MOST, CHUNKS = 32, 250, 64
 #: One over the smallest pivot, of equations of the size 2 to 4, from which solutions are looked at:
 #: of 768,000 equations with dominant diagonals it is 3.8, of 1,000 random ones 17.
 DOUBTFUL = 4
@@ -50,11 +42,18 @@ class Arrays(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """Choices of a solve."""
+    """Choices of a solve.
+
+    Attributes:
+        pivoting: whether to exchange equations.
+        periodic: whether lower[0] is the coefficient of x[n-1], and upper[n-1] that of x[0].
+        transposed: whether to solve the transposed systems, which are not periodic.
+        num_threads: at most so many; None for all.
+    """
 
     pivoting: bool = True
-    periodic: bool = False  # whether lower[0] is about x[n-1], and upper[n-1] about x[0]
-    transposed: bool = False  # whether to solve the transposed systems, which are not periodic
+    periodic: bool = False
+    transposed: bool = False
     num_threads: int | None = None
 
 
@@ -97,10 +96,10 @@ def solve_arrays(
 
 
 def layout_of_systems(out: Array, in_rows: bool = False) -> AxesOrder:
-    """Return how systems (batch..., n) are computed that are written to `out`.
+    """Return the layout in which systems are computed whose unknowns are written to `out`.
 
-    Columns where systems are side by side there, and fill a register; else, or if they have to be
-    `in_rows`, rows.
+    `out` is (batch..., n). Columns where systems are side by side there, and fill a register; rows
+    elsewhere, and with `in_rows`.
     """
     layout: AxesOrder = layout_of(out, out.ndim - 1)
     if in_rows or 1 < layout.inner < VECTOR_BYTES // out.itemsize:
@@ -114,62 +113,60 @@ def repeats_of(layout: AxesOrder, dtype: Any) -> int:
 
 
 def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -> tuple[bool, bool]:
-    """Solve systems once; whether all solutions are finite, and whether a pivot was small."""
+    """Solve systems once, without refining the solutions.
+
+    Returns:
+        Whether all solutions are finite, and whether a pivot of a chunk was small.
+    """
     out = arrays.out
     outer, n, inner = out.shape
     inputs = lanes.inputs_of(arrays, mode.transposed)
     cut = cut or (Cut(1, even(n)) if mode.periodic else None)
-    call = LaneArguments(cut, mode.periodic, mode.pivoting, lengths, num_threads=mode.num_threads)
+    arguments = LaneArguments(
+        cut, mode.periodic, mode.pivoting, lengths, num_threads=mode.num_threads
+    )
     is_doubtful = False
     if cut is None:
-        is_finite = run(lanes.SOLVE, inputs, out, call)
+        is_finite = run(lanes.SOLVE, inputs, out, arguments)
     else:
-        rests = np.empty((outer * inner, cut.chunks, 2 * REST + 1))
-        run(lanes.REDUCE, inputs, out, call._replace(extra_outputs=rests))
-        parts = np.maximum(parts_of(_lengths(lengths, out).ravel(), cut.rows), 1)
+        equations = np.empty((outer * inner, cut.chunks, 2 * EQUATION_NUMBERS + 1))
+        run(lanes.REDUCE, inputs, out, arguments._replace(extra_outputs=equations))
+        counts = np.maximum(count_chunks(_lengths(lengths, out).ravel(), cut.rows), 1)
         ends = np.zeros((outer * inner, cut.chunks, 4))
-        launch(JOIN, out.size, mode.num_threads, rests, parts, ends)
-        is_finite = run(lanes.EXPAND, inputs, out, call._replace(extra_inputs=ends))
-        is_doubtful = bool(np.fmax.reduce(rests[..., -1], None) > DOUBTFUL)
+        launch(SOLVE_ENDS, out.size, mode.num_threads, equations, counts, ends)
+        is_finite = run(lanes.EXPAND, inputs, out, arguments._replace(extra_inputs=ends))
+        is_doubtful = bool(np.fmax.reduce(equations[..., -1], None) > DOUBTFUL)
     if lengths is not None:
         out[np.arange(n) >= lengths[:, None]] = 0
     return is_finite, is_doubtful
 
 
 def _lengths(lengths: Array | None, out: Array) -> Array:
-    """Return the number of unknowns of each system (outer, inner)."""
+    """Return the unknowns of each system, (outer, inner); `lengths` is (outer,) or None."""
     if lengths is None:
         return np.full((out.shape[0], out.shape[2]), out.shape[1])
     return lengths[:, None]
-
-
-def cut_systems(count: int, n: int, dtype: Any) -> Cut | None:
-    """Return how to cut so many systems of n unknowns; None for whole ones."""
-    if n < LONG and (count >= VECTOR_BYTES // dtype.itemsize or n < SHORT):
-        return None
-    rows = min(max(count * n // CHUNKS, LEAST), MOST)
-    return Cut(parts_of(n, rows), rows)
 
 
 def _cut(out: Array) -> Cut | None:
     return cut_systems(out.shape[0] * out.shape[2], out.shape[1], out.dtype)
 
 
-def join_all(rests, parts, ends):
+def solve_all_ends(equations, counts, ends):
     """Overwrite `ends` with the outer unknowns of all chunks.
 
     Args:
-        rests: (systems, chunks, 13) what `reduce` reports.
-        parts: (systems,) chunks of each system.
-        ends: (systems, chunks, 4) overwritten with the numbers that `expand` starts from.
+        equations: (systems, chunks, 13) float64, extra outputs of `lanes.REDUCE`.
+        counts: (systems,) chunks of each system.
+        ends: (systems, chunks, 4) float64, overwritten with the extra inputs of `lanes.EXPAND`.
     """
-    for system in prange(len(parts)):
-        count = parts[system]
-        pivots = np.empty((count, 2, WIDTH))
-        join(rests[system, :count], pivots, ends[system, :count])
+    for system in prange(len(counts)):
+        count = counts[system]
+        pivots = np.empty((count, 2, RING_COLUMNS))
+        solve_chunk_ends(equations[system, :count], pivots, ends[system, :count])
 
 
-JOIN = for_cores(join_all, GRAIN, fastmath=EXACT)
+SOLVE_ENDS = for_cores(solve_all_ends, GRAIN, fastmath=EXACT)
 
 
 # ---------------------------------------------------------------- refinement
@@ -178,7 +175,7 @@ JOIN = for_cores(join_all, GRAIN, fastmath=EXACT)
 def backward_errors(
     arrays: Arrays, lengths: Array | None, mode: Mode, residuals: Array | None = None
 ) -> Array:
-    """Measure how exact solutions are.
+    """Return the backward errors of solutions.
 
     Args:
         arrays: systems (outer, n, inner), and their solutions in `out`.
@@ -200,20 +197,32 @@ def backward_errors(
     around, errors = np.zeros((outer, inner, chunks, 2)), np.empty((outer, inner, chunks))
     if mode.periodic or cut is not None:
         ends = _lengths(lengths, out)
-        _look_around(np.moveaxis(out, 1, 2), ends, mode.periodic, cut or Cut(1, n), around)
+        _read_neighbours(np.moveaxis(out, 1, 2), ends, mode.periodic, cut or Cut(1, n), around)
     kind, target = (lanes.ERRORS, out) if residuals is None else (lanes.RESIDUALS, residuals)
-    call = LaneArguments(cut, mode.periodic, lengths=lengths, num_threads=mode.num_threads)
-    run(kind, inputs, target, call._replace(extra_inputs=around, extra_outputs=errors))
+    arguments = LaneArguments(
+        cut,
+        mode.periodic,
+        lengths=lengths,
+        extra_inputs=around,
+        extra_outputs=errors,
+        num_threads=mode.num_threads,
+    )
+    run(kind, inputs, target, arguments)
     worst: Array = errors.max(-1).astype(out.dtype)
     return worst
 
 
-def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut, around: Array) -> None:
-    """Overwrite (outer, inner, chunks, 2) with the unknowns before and after each chunk, or zero.
+def _read_neighbours(x: Array, lengths: Array, periodic: bool, cut: Cut, around: Array) -> None:
+    """Overwrite `around` with the unknowns before and after each chunk; 0 where there is none.
 
-    x is (outer, inner, n) and lengths (outer, inner).
+    Args:
+        x: (outer, inner, n), the unknowns.
+        lengths: (outer, inner), how many each system has.
+        periodic: whether the last unknown is next to the first.
+        cut: how systems are cut.
+        around: (outer, inner, chunks, 2), overwritten.
     """
-    parts = np.maximum(parts_of(lengths, cut.rows), 1)[..., None]
+    parts = np.maximum(count_chunks(lengths, cut.rows), 1)[..., None]
     ends, chunk = lengths[..., None], np.arange(cut.chunks)
     for side in range(2):
         border = ends * (chunk + side) // parts
@@ -223,9 +232,13 @@ def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut, around: Arr
 
 
 def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> None:
-    """Refine solutions whose backward errors (outer, inner) are above `REFINED`.
+    """Refine solutions that are not accurate, and overwrite their errors with the new ones.
 
-    Overwrites both.
+    Args:
+        arrays: systems (outer, n, inner); solutions, in `out`, are overwritten.
+        lengths: (outer,) int64, unknowns of each system; None for n.
+        mode: how to solve.
+        errors: (outer, inner) backward errors; solutions above `REFINED` epsilons are refined.
     """
     limit = REFINED * float(np.finfo(errors.dtype).eps)
     is_inaccurate = errors > limit
@@ -234,14 +247,15 @@ def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> 
     # Those that are refined become rows.
     rows = [np.moveaxis(array, 1, 2)[is_inaccurate][..., None] for array in arrays]
     systems = Arrays(*rows)
-    ends, change = None if lengths is None else lengths[is_inaccurate[:, 0]], np.empty_like(rows[4])
-    left = backward_errors(systems, ends, mode, change)
+    ends = None if lengths is None else lengths[is_inaccurate[:, 0]]
+    change = np.empty_like(rows[4])  # residuals, and then the corrections that solve for them
+    new_errors = backward_errors(systems, ends, mode, change)
     for _ in range(STEPS):
-        is_wrong = left > limit
+        is_wrong = new_errors > limit
         if not is_wrong.any():
             break
         _solve(systems._replace(rhs=change, out=change), ends, mode, _cut(change))
         systems.out[...] += np.where(np.isfinite(change) & is_wrong[:, None], change, 0)
-        left = backward_errors(systems, ends, mode, change)
-    errors[is_inaccurate] = left[:, 0]
+        new_errors = backward_errors(systems, ends, mode, change)
+    errors[is_inaccurate] = new_errors[:, 0]
     np.moveaxis(arrays.out, 1, 2)[is_inaccurate] = systems.out[..., 0]

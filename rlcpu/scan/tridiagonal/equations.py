@@ -18,8 +18,9 @@ nothing overflows.
 A long system is cut into chunks, each of which leaves two equations to be solved with those of the
 others; a periodic one is a chunk whose neighbour on both sides is itself.
 
-The functions compute on numbers or on vectors of them. `pivoting`, one of these numbers, is 1 for
-partial pivoting and 0 to take the pending equation always (Thomas).
+The functions compute on numbers, or on vectors that have a number for each of several systems.
+`pivoting`, one number, is 1 for partial pivoting and 0 to take the pending equation always
+(Thomas). Conditions are bools, or vectors of them, for `where`: nothing branches.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ rule_function = functools.partial(inline, exact=True, plain=True)
 
 
 class Equation(NamedTuple):
-    """lower * x[k-1] + diagonal * x[k] + upper * x[k+1] = rhs, the largest of them being scale."""
+    """Equation k: lower * x[k-1] + diagonal * x[k] + upper * x[k+1] = rhs.
+
+    `scale` is the largest coefficient.
+    """
 
     lower: Any
     diagonal: Any
@@ -48,7 +52,7 @@ class Equation(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """diagonal * x[k] + upper * x[k+1] = rhs."""
+    """What is left of the equations above: diagonal * x[k] + upper * x[k+1] = rhs."""
 
     diagonal: Any
     upper: Any
@@ -56,7 +60,7 @@ class Pending(NamedTuple):
 
 
 class Pivot(NamedTuple):
-    """x[k] = rhs - upper * x[k+1] - second * x[k+2]."""
+    """The equation that x[k] follows from: x[k] = rhs - upper * x[k+1] - second * x[k+2]."""
 
     upper: Any
     second: Any
@@ -65,7 +69,7 @@ class Pivot(NamedTuple):
 
 @rule_function
 def nan_or_zero(x: Any) -> Any:
-    """Return NaN where a number is not finite, else zero."""
+    """Return NaN where a number is not finite, else 0: a sum of these tells whether all were."""
     return x * 0.0
 
 
@@ -84,36 +88,38 @@ def scaled(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Equation:
 
 @rule_function
 def mirrored(equation: Equation) -> Equation:
-    """Return the equation of the system that is numbered from the other end."""
+    """Return the same equation of the system whose unknowns are numbered from the other end."""
     return Equation(equation.upper, equation.diagonal, equation.lower, equation.rhs, equation.scale)
 
 
 @rule_function
-def is_better(pending: Any, equation: Any, pivoting: float) -> Any:
-    """Tell whether the equation's coefficient of x[k] is the larger part of its sum.
+def is_better_pivot(pending: Any, equation: Any, pivoting: float) -> Any:
+    """Tell whether `equation`, not `pending`, is the better pivot for x[k].
 
-    Of both sums, the coefficients of x[k] cancel out of the comparison.
+    It is if its coefficient of x[k] is the larger share of the sum of its coefficients. Those of
+    x[k] cancel out of both sums, so that what is compared are |lower| / (|diagonal| + |upper|) and
+    |pending.diagonal| / |pending.upper|, multiplied out.
     """
     others = abs(equation.diagonal) + abs(equation.upper)
     return abs(equation.lower) * pivoting * abs(pending.upper) > abs(pending.diagonal) * others
 
 
-class Freed(NamedTuple):
-    """Coefficients of two equations after the choice of a pivot for x[k]."""
+class Elimination(NamedTuple):
+    """Coefficients of two equations after one of them, the pivot, has freed the other of x[k]."""
 
-    swap: Any  # whether the equation is the pivot, not the pending one
-    inverse: Any  # one over the pivot's coefficient
-    factor: Any  # times inverse, of the pivot, that is added to the other one
-    upper: Any  # of the pivot
-    second: Any  # of the pivot
-    diagonal_left: Any
+    swap: Any  # whether the pivot is the next equation, not the pending one
+    inverse: Any  # one over the pivot's coefficient of x[k]
+    factor: Any  # factor * inverse times the pivot is added to the other equation
+    upper: Any  # of the pivot, see `Pivot`
+    second: Any
+    diagonal_left: Any  # of the other equation, which becomes pending
     upper_left: Any
 
 
 @rule_function
-def free(pending: Any, equation: Any, pivoting: float) -> Freed:
-    """Free one of two equations of x[k], but for the right-hand sides; see `eliminate`."""
-    swap = is_better(pending, equation, pivoting)
+def eliminate_coefficients(pending: Any, equation: Any, pivoting: float) -> Elimination:
+    """Do what `eliminate` does, but for the right-hand sides; `pending` and `equation` are its."""
+    swap = is_better_pivot(pending, equation, pivoting)
     inverse = 1.0 / where(swap, equation.lower, pending.diagonal)
     factor = -where(swap, pending.diagonal, equation.lower)
     # The next division waits for this one and the product with it: what it is multiplied by is not.
@@ -122,40 +128,43 @@ def free(pending: Any, equation: Any, pivoting: float) -> Freed:
     diagonal = fma(product, inverse, where(swap, pending.upper, equation.diagonal))
     second = where(swap, equation.upper, 0.0) * inverse
     upper_left = fma(factor, second, where(swap, 0.0, equation.upper))
-    return Freed(swap, inverse, factor, coefficient * inverse, second, diagonal, upper_left)
+    return Elimination(swap, inverse, factor, coefficient * inverse, second, diagonal, upper_left)
 
 
 @rule_function
 def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pivot, Pending]:
-    """Free one of two equations of x[k]; the other one is the pivot.
+    """Choose one of two equations as the pivot for x[k], and free the other one of x[k].
 
     A pivot of zero makes everything pending NaN, from here to the end.
 
     Args:
-        pending: holds x[k] and x[k+1].
-        equation: holds x[k], x[k+1] and x[k+2].
+        pending: of x[k] and x[k+1].
+        equation: number k + 1, of x[k], x[k+1] and x[k+2].
         pivoting: 1 for partial pivoting; 0 takes the pending equation always (Thomas).
+
+    Returns:
+        The pivot of x[k], and the equation of x[k+1] and x[k+2] that is pending now.
     """
-    freed = free(pending, equation, pivoting)
-    rhs = where(freed.swap, equation.rhs, pending.rhs) * freed.inverse
-    left = fma(freed.factor, rhs, where(freed.swap, pending.rhs, equation.rhs))
-    pivot = Pivot(freed.upper, freed.second, rhs)
-    return pivot, Pending(freed.diagonal_left, freed.upper_left, left)
+    step = eliminate_coefficients(pending, equation, pivoting)
+    rhs = where(step.swap, equation.rhs, pending.rhs) * step.inverse
+    left = fma(step.factor, rhs, where(step.swap, pending.rhs, equation.rhs))
+    pivot = Pivot(step.upper, step.second, rhs)
+    return pivot, Pending(step.diagonal_left, step.upper_left, left)
 
 
 @rule_function
-def substitute(pivot: Pivot, following: Any, second: Any) -> Any:
+def substitute(pivot: Pivot, next_x: Any, second_x: Any) -> Any:
     """Return x[k] from x[k+1] and x[k+2]."""
-    return fma(-pivot.upper, following, fma(-pivot.second, second, pivot.rhs))
+    return fma(-pivot.upper, next_x, fma(-pivot.second, second_x, pivot.rhs))
 
 
 @rule_function
-def meet(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
-    """Return x[k] and x[k+1] from all that is left of the equations above, and of those below.
+def solve_middle(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
+    """Return x[k] and x[k+1], where eliminations from both ends of a system meet.
 
     Args:
-        falling: holds x[k] and x[k+1].
-        rising: holds x[k+1] and x[k].
+        falling: pending from the top down, of x[k] and x[k+1].
+        rising: pending from the bottom up, of x[k+1] and x[k].
         pivoting: see `eliminate`.
     """
     nothing = nan_or_zero(falling.diagonal)
@@ -167,7 +176,7 @@ def meet(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
 
 @rule_function
 def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
-    """Smallest relative change of coefficients and right-hand side that makes x solve the equation.
+    """Return the smallest relative change of an equation's numbers after which x solves it.
 
     Oettli and Prager 1964, Compatibility of approximate solution of linear equations with given
     error bounds for coefficients and right-hand sides. Numbers below the smallest normal one are
@@ -192,19 +201,19 @@ def residual(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any,
 
 # ---------------------------------------------------------------- factors
 
-# The elimination in two parts: what it does to the matrix is kept, and is done later to any
-# right-hand side. Five numbers an equation are left, and no division.
+# The elimination in two parts: what it does to the matrix is computed once, and is done later to
+# any right-hand side, by five numbers for each equation and without division.
 
 
 class Multiplier(NamedTuple):
-    """Factor that frees an equation or the pending one of x[k]."""
+    """How step k of the elimination combines the pending right-hand side and the next one."""
 
     scale: Any  # power of two that the equation is multiplied by; negative if it is the pivot
     factor: Any  # of the pivot, which is added to the other one
 
 
 class Factors(NamedTuple):
-    """x[k] = inverse * rhs - upper * x[k+1] - second * x[k+2]."""
+    """Pivot of x[k] for any right-hand side: inverse * rhs - upper * x[k+1] - second * x[k+2]."""
 
     inverse: Any
     upper: Any
@@ -212,18 +221,24 @@ class Factors(NamedTuple):
 
 
 @rule_function
-def factor(pending: Pending, equation: Equation) -> tuple[Multiplier, Factors, Pending]:
-    """Free one of two equations of x[k]; of `scaled` with a right-hand side of one."""
-    freed = free(pending, equation, 1.0)
+def factor_step(pending: Pending, equation: Equation) -> tuple[Multiplier, Factors, Pending]:
+    """Return step k of the elimination as numbers, and the equation that is pending after it.
+
+    `equation` is `scaled` with a right-hand side of 1, so that its rhs is the power of two.
+    """
+    step = eliminate_coefficients(pending, equation, 1.0)
     power = equation.rhs
-    multiplier = Multiplier(where(freed.swap, -power, power), freed.factor * freed.inverse)
-    left = Pending(freed.diagonal_left, freed.upper_left, pending.rhs)
-    return multiplier, Factors(freed.inverse, freed.upper, freed.second), left
+    multiplier = Multiplier(where(step.swap, -power, power), step.factor * step.inverse)
+    new_pending = Pending(step.diagonal_left, step.upper_left, pending.rhs)
+    return multiplier, Factors(step.inverse, step.upper, step.second), new_pending
 
 
 @rule_function
-def advance(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[Any, Any]:
-    """Right-hand sides of the pivot and of what is pending, from the pending one and the next."""
+def apply_multiplier(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[Any, Any]:
+    """Return the right-hand sides of the pivot and of the equation that is pending after a step.
+
+    `pending` is the right-hand side that is pending before, `rhs` that of the next equation.
+    """
     equation = rhs * abs(multiplier.scale)
     swap = multiplier.scale < 0.0
     pivot = where(swap, equation, pending)
@@ -231,10 +246,10 @@ def advance(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[Any, Any]:
 
 
 @rule_function
-def back(rhs: Any, following: Any, second: Any, factors: Factors) -> Any:
+def substitute_factored(rhs: Any, next_x: Any, second_x: Any, factors: Factors) -> Any:
     """Return x[k] from the pivot's right-hand side, x[k+1] and x[k+2]."""
-    known = fma(-factors.second, second, rhs * factors.inverse)
-    return fma(-factors.upper, following, known)
+    known = fma(-factors.second, second_x, rhs * factors.inverse)
+    return fma(-factors.upper, next_x, known)
 
 
 # ---------------------------------------------------------------- chunks
@@ -250,8 +265,8 @@ def back(rhs: Any, following: Any, second: Any, factors: Factors) -> Any:
 # equations; a pending pair is what it takes to pivot in it.
 
 
-class Left(NamedTuple):
-    """diagonal * x[k] + upper * x[k+1] = rhs, left of an equation whose largest was scale."""
+class ScaledPending(NamedTuple):
+    """A `Pending` equation; `scale` is the largest coefficient of the one that it is left of."""
 
     diagonal: Any
     upper: Any
@@ -259,44 +274,61 @@ class Left(NamedTuple):
     scale: Any
 
 
-class Rest(NamedTuple):
-    """Equation that is left, with before * x[-1] + first * x[0] on its left-hand side."""
+class ChunkPending(NamedTuple):
+    """A pending equation of a chunk, with before * x[-1] + first * x[0] on its left-hand side."""
 
-    left: Left
+    pending: ScaledPending
     before: Any
     first: Any
 
 
-class Choice(NamedTuple):
-    """Pivot of x[k] among three equations, and the share that the others have of x[k]."""
+class PairPivot(NamedTuple):
+    """Choice of a pivot for x[k] among three equations: two pending ones and the next."""
 
-    second: Any  # whether the second pending equation has the larger coefficient of the two
-    new: Any  # whether the new equation has the largest of all
-    inverse: Any  # one over the pivot's coefficient
-    larger: Any  # coefficient of the new equation, or of the pending one that it replaces
-    smaller: Any  # coefficient of the other pending equation
+    second: Any  # whether the second pending equation is preferred to the first
+    new: Any  # whether the next equation is preferred to both, and is the pivot
+    inverse: Any  # one over the pivot's coefficient of x[k]
+    larger: (
+        Any  # coefficient of x[k] of the next equation, or of the pending one it is preferred to
+    )
+    smaller: Any  # coefficient of x[k] of the pending equation that is not preferred
 
 
 @rule_function
-def sort(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
-    """Return one column of the three equations: of the pivot, of the larger, of the smaller."""
+def order_column(choice: PairPivot, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """Return the coefficients of one unknown in three equations, in the order of `PairPivot`.
+
+    That is: of the pivot, of the equation with `larger`, of the one with `smaller`. `one`, `two`
+    and `new` are those of the pending equations and of the next one.
+    """
     big, small = where(choice.second, two, one), where(choice.second, one, two)
     return where(choice.new, new, big), where(choice.new, big, new), small
 
 
 @rule_function
-def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
-    """Return one column after the elimination: of the pivot, of what is left."""
-    pivot, other, small = sort(choice, one, two, new)
+def eliminate_entries(choice: PairPivot, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """Return what `order_column` does, after the pivot has freed the others of x[k]."""
+    pivot, other, small = order_column(choice, one, two, new)
     pivot = pivot * choice.inverse
     return pivot, fma(-choice.larger, pivot, other), fma(-choice.smaller, pivot, small)
 
 
 @rule_function
 def eliminate_pair(
-    one: Left, two: Left, equation: Equation, pivoting: float
-) -> tuple[Choice, Pivot, Left, Left]:
-    """Free two of three equations of x[k]."""
+    one: ScaledPending, two: ScaledPending, equation: Equation, pivoting: float
+) -> tuple[PairPivot, Pivot, ScaledPending, ScaledPending]:
+    """Choose a pivot for x[k] among three equations, and free the other two of x[k].
+
+    Args:
+        one: pending equation of x[k] and x[k+1].
+        two: the same.
+        equation: number k + 1, of x[k], x[k+1] and x[k+2].
+        pivoting: 1, or 0 for the first pending equation always.
+
+    Returns:
+        The choice, the pivot, and the two equations that are pending now.
+    """
+    # Sizes of the coefficients of x[k], in proportion to the scale of their equations.
     lower, size_new = equation.lower, abs(equation.lower) * pivoting
     size_one, size_two = abs(one.diagonal), abs(two.diagonal)
     second = size_two * (pivoting * one.scale) > size_one * two.scale
@@ -306,76 +338,86 @@ def eliminate_pair(
     big = where(second, two.diagonal, one.diagonal)
     small = where(second, one.diagonal, two.diagonal)
     inverse = 1.0 / where(new, lower, big)
-    choice = Choice(second, new, inverse, where(new, big, lower), small)
-    # The next division waits for these two alone: what they hold of this one comes last.
-    upper, other, another = sort(choice, one.upper, two.upper, equation.diagonal)
-    diagonal = fma(-choice.larger * upper, inverse, other)
-    last_diagonal = fma(-choice.smaller * upper, inverse, another)
-    nothing = nan_or_zero(lower)
-    beyond, following, last_following = combine(choice, nothing, nothing, equation.upper)
-    rhs, value, last_value = combine(choice, one.rhs, two.rhs, equation.rhs)
-    left = Left(diagonal, following, value, where(new, scale, equation.scale))
-    last_scale = where(second, one.scale, two.scale)
-    last = Left(last_diagonal, last_following, last_value, last_scale)
-    return choice, Pivot(upper * inverse, beyond, rhs), left, last
+    choice = PairPivot(second, new, inverse, where(new, big, lower), small)
+    # Coefficients of x[k+1]. The next division waits for these two alone: the factor that waits for
+    # this one comes last.
+    upper, other, another = order_column(choice, one.upper, two.upper, equation.diagonal)
+    first_diagonal = fma(-choice.larger * upper, inverse, other)
+    second_diagonal = fma(-choice.smaller * upper, inverse, another)
+    # Coefficients of x[k+2], which only the next equation has, and right-hand sides.
+    zero = nan_or_zero(lower)
+    pivot_second, first_upper, second_upper = eliminate_entries(choice, zero, zero, equation.upper)
+    pivot_rhs, first_rhs, second_rhs = eliminate_entries(choice, one.rhs, two.rhs, equation.rhs)
+    first_scale = where(new, scale, equation.scale)
+    first_pending = ScaledPending(first_diagonal, first_upper, first_rhs, first_scale)
+    second_scale = where(second, one.scale, two.scale)
+    second_pending = ScaledPending(second_diagonal, second_upper, second_rhs, second_scale)
+    return choice, Pivot(upper * inverse, pivot_second, pivot_rhs), first_pending, second_pending
 
 
 @rule_function
-def reduce_pair(
-    one: Rest, two: Rest, equation: Equation, pivoting: float
-) -> tuple[Any, Rest, Rest]:
-    """Free two of three equations of x[k], which hold x[-1] and x[0] too.
+def eliminate_pair_with_outer(
+    one: ChunkPending, two: ChunkPending, equation: Equation, pivoting: float
+) -> tuple[Any, ChunkPending, ChunkPending]:
+    """Do what `eliminate_pair` does to equations that hold x[-1] and x[0] too.
 
     Returns:
-        One over the pivot's coefficient, and the two equations that are left.
+        One over the pivot's coefficient, and the two equations that are pending now.
     """
-    choice, _, left, last = eliminate_pair(one.left, two.left, equation, pivoting)
+    choice, _, first, second = eliminate_pair(one.pending, two.pending, equation, pivoting)
     zero = nan_or_zero(equation.lower)
-    _, left_before, last_before = combine(choice, one.before, two.before, zero)
-    _, left_first, last_first = combine(choice, one.first, two.first, zero)
-    rests = Rest(left, left_before, left_first), Rest(last, last_before, last_first)
-    return choice.inverse, *rests
+    _, first_before, second_before = eliminate_entries(choice, one.before, two.before, zero)
+    _, first_first, second_first = eliminate_entries(choice, one.first, two.first, zero)
+    new_one = ChunkPending(first, first_before, first_first)
+    return choice.inverse, new_one, ChunkPending(second, second_before, second_first)
 
 
 @rule_function
-def open_chunk(top: Equation, following: Equation) -> tuple[Rest, Rest]:
-    """Return a chunk's first two equations as rests of x[1] and x[2], natural pivot first."""
+def start_chunk(top: Equation, following: Equation) -> tuple[ChunkPending, ChunkPending]:
+    """Return a chunk's equations 0 and 1, `top` and `following`, as pending ones of x[1] and x[2].
+
+    Equation 1 comes first: it is the pivot where nothing is exchanged.
+    """
     nothing = nan_or_zero(top.lower)
-    one = Left(following.diagonal, following.upper, following.rhs, following.scale)
-    two = Left(top.upper, nothing, top.rhs, top.scale)
-    return Rest(one, nothing, following.lower), Rest(two, top.lower, top.diagonal)
+    one = ScaledPending(following.diagonal, following.upper, following.rhs, following.scale)
+    two = ScaledPending(top.upper, nothing, top.rhs, top.scale)
+    return ChunkPending(one, nothing, following.lower), ChunkPending(two, top.lower, top.diagonal)
 
 
 @rule_function
-def enter_chunk(rest: Rest, before: Any, first: Any) -> Left:
-    """Return the rest, x[-1] and x[0] being known."""
-    diagonal, upper, rhs, scale = rest.left
-    rhs = fma(-rest.before, before, fma(-rest.first, first, rhs))
-    return Left(diagonal, upper, rhs, scale)
+def insert_outer(equation: ChunkPending, before: Any, first: Any) -> ScaledPending:
+    """Return a pending equation of a chunk whose x[-1] and x[0] are known: `before` and `first`."""
+    diagonal, upper, rhs, scale = equation.pending
+    rhs = fma(-equation.before, before, fma(-equation.first, first, rhs))
+    return ScaledPending(diagonal, upper, rhs, scale)
 
 
 # ---------------------------------------------------------------- the equations of all chunks
 
-# Chunk j of J leaves two equations of before, first, last and after: the last unknown of the chunk
-# before, its own two, and the first unknown of the chunk after. Chunks are in a ring: what comes
-# before the first is the last. Where the system is none, the coefficients there are zero.
+# Chunk j of J leaves two equations of four unknowns: before, first, last and after, that is the
+# last unknown of the chunk before, its own first and last, and the first one of the chunk after.
+# Chunks are in a ring: before the first one comes the last. Where the system is not periodic, the
+# coefficients there are zero. The 2 J equations are solved by elimination too, four at a time.
 
 #: Numbers of an equation that a chunk leaves: before, first, last, after, rhs, scale.
-REST = 6
+EQUATION_NUMBERS = 6
 #: Columns of four equations at work: the ring's last and first unknown, the unknowns before, first,
 #: last and after of a chunk, the right-hand side, the scale.
-WIDTH = 8
+RING_COLUMNS = 8
 _RHS, _SCALE = 6, 7
 
 
 @outline(exact=True, plain=True)
-def eliminate_column(work, row, column):
-    """Bring the best pivot of a column to a row, and free the rows below of the column."""
+def eliminate_ring_column(work, row, column):
+    """Bring the best pivot of a column to a row, and free the rows below of the column.
+
+    `work` is (4, RING_COLUMNS), overwritten.
+    """
     best = row
     for i in range(row + 1, 4):
         if abs(work[i, column]) * work[best, _SCALE] > abs(work[best, column]) * work[i, _SCALE]:
             best = i
-    for j in range(WIDTH):
+    for j in range(RING_COLUMNS):
         work[row, j], work[best, j] = work[best, j], work[row, j]
     inverse = 1.0 / work[row, column]
     for j in range(_SCALE):
@@ -387,60 +429,68 @@ def eliminate_column(work, row, column):
 
 
 @outline(exact=True, plain=True)
-def enter_row(work, row, rest, columns):
-    """Write an equation of a chunk to a row, its four coefficients to some columns."""
-    for j in range(WIDTH):
+def write_ring_row(work, row, equation, columns):
+    """Overwrite a row of `work` with an equation (EQUATION_NUMBERS,) that a chunk leaves.
+
+    Its coefficients of before, first, last and after go to the four `columns`.
+    """
+    for j in range(RING_COLUMNS):
         work[row, j] = 0.0
     for i in range(4):
-        work[row, columns[i]] = rest[i]
-    work[row, _RHS], work[row, _SCALE] = rest[4], rest[5]
+        work[row, columns[i]] = equation[i]
+    work[row, _RHS], work[row, _SCALE] = equation[4], equation[5]
 
 
 @outline(exact=True, plain=True)
-def _close(work):
-    """Return the last and first unknown of the ring from the two equations that are left."""
+def _solve_ring(work):
+    """Return the ring's last and first unknown from the two equations in rows 2 and 3 of `work`."""
     for i in (2, 3):
         work[i, 0] += work[i, 4]
         work[i, 1] += work[i, 5]
-    eliminate_column(work, 2, 0)
+    eliminate_ring_column(work, 2, 0)
     first = work[3, _RHS] / work[3, 1]
     return work[2, _RHS] - work[2, 1] * first, first
 
 
 @outline(exact=True, plain=True)
-def join(rests, pivots, ends):
+def solve_chunk_ends(equations, pivots, ends):
     """Solve for the outer unknowns of every chunk of a system.
 
     Args:
-        rests: (J, 2 * REST) equations that the chunks leave, and numbers that are not looked at.
-        pivots: (J, 2, WIDTH) scratch of float64.
-        ends: (J, 4) overwritten with the unknowns before, first, last and after.
+        equations: (J, at least 2 * EQUATION_NUMBERS) the two equations that each chunk leaves, one
+            after the other; further numbers are not looked at.
+        pivots: (J, 2, RING_COLUMNS) scratch of float64.
+        ends: (J, 4) overwritten with the unknowns before, first, last and after of each chunk.
     """
-    count = len(rests)
-    work = np.zeros((4, WIDTH))
+    num_chunks = len(equations)
+    work = np.zeros((4, RING_COLUMNS))
     for i in range(2):
-        enter_row(work, 2 + i, rests[0, i * REST :], (0, 1, 4, 5))
-    for j in range(1, count):
+        write_ring_row(work, 2 + i, equations[0, i * EQUATION_NUMBERS :], (0, 1, 4, 5))
+    for j in range(1, num_chunks):
+        # The last and after of the chunk before are the before and first of chunk j.
         for i in range(2):
-            for column in range(WIDTH):
+            for column in range(RING_COLUMNS):
                 work[i, column] = work[2 + i, column]
             work[i, 2], work[i, 3] = work[i, 4], work[i, 5]
             work[i, 4] = work[i, 5] = 0.0
-            enter_row(work, 2 + i, rests[j, i * REST :], (2, 3, 4, 5))
-        eliminate_column(work, 0, 2)
-        eliminate_column(work, 1, 3)
+            write_ring_row(work, 2 + i, equations[j, i * EQUATION_NUMBERS :], (2, 3, 4, 5))
+        eliminate_ring_column(work, 0, 2)
+        eliminate_ring_column(work, 1, 3)
         # To assign a slice would compile numba's text of an error too, which takes as long again.
         for i in range(2):
-            for column in range(WIDTH):
+            for column in range(RING_COLUMNS):
                 pivots[j, i, column] = work[i, column]
-    last, first = _close(work)
-    ends[0, 0] = ends[count - 1, 2] = last
-    ends[0, 1] = ends[count - 1, 3] = first
-    rest, after = last, first
-    for j in range(count - 1, 0, -1):
+    ring_last, ring_first = _solve_ring(work)
+    ends[0, 0] = ends[num_chunks - 1, 2] = ring_last
+    ends[0, 1] = ends[num_chunks - 1, 3] = ring_first
+    last, after = ring_last, ring_first
+    for j in range(num_chunks - 1, 0, -1):
+        # The pivots of chunk j say what its `before` and `first` are.
         one, two = pivots[j, 0], pivots[j, 1]
-        start = two[_RHS] - two[0] * last - two[1] * first - two[4] * rest - two[5] * after
-        end = one[_RHS] - one[0] * last - one[1] * first - one[4] * rest - one[5] * after
-        rest, after = end - one[3] * start, start
-        ends[j, 0] = ends[j - 1, 2] = rest
+        first = two[_RHS] - two[0] * ring_last - two[1] * ring_first - two[4] * last
+        first -= two[5] * after
+        before = one[_RHS] - one[0] * ring_last - one[1] * ring_first - one[4] * last
+        before -= one[5] * after
+        last, after = before - one[3] * first, first
+        ends[j, 0] = ends[j - 1, 2] = last
         ends[j, 1] = ends[j - 1, 3] = after

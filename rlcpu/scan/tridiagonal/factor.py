@@ -27,7 +27,6 @@ from rlcpu.scan.arguments import (
 from rlcpu.scan.device import check_on_host
 from rlcpu.scan.tridiagonal.blocks import LaneInput
 from rlcpu.scan.tridiagonal.chunks import (
-    SHORT,
     Arrays,
     Mode,
     layout_of_systems,
@@ -35,7 +34,7 @@ from rlcpu.scan.tridiagonal.chunks import (
     solve_arrays,
 )
 from rlcpu.scan.tridiagonal.lanes import FACTORED, FACTORS, factor_matrix
-from rlcpu.scan.tridiagonal.plans import LaneArguments, even, run
+from rlcpu.scan.tridiagonal.plans import SHORT, LaneArguments, even, run
 from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of
 
 
@@ -105,10 +104,10 @@ class TridiagonalFactors:
         if self._factors is None or (few and rhs.shape[axis] >= SHORT):
             whole = [repeated(array, right.shape) for array in self._matrices]
             systems = (*whole, right, target)
-            well, _ = solve_arrays(Arrays(*systems), None, Mode(num_threads=num_threads))
+            is_finite, _ = solve_arrays(Arrays(*systems), None, Mode(num_threads=num_threads))
         else:
-            well = _solve_factored(self._factors, right, target, num_threads)
-        if not well:
+            is_finite = _solve_factored(self._factors, right, target, num_threads)
+        if not is_finite:
             finite = np.isfinite(target).all(-1)
             raise SingularMatrixError(
                 np.where(finite, Status.SOLVED, Status.NOT_FINITE).astype(np.int8)
@@ -116,7 +115,7 @@ class TridiagonalFactors:
         return result
 
     def _check_shape(self, axis: int, rhs: Array) -> int:
-        """Return the axis, if the matrices fit."""
+        """Return the axis, counted from the first; ValueError if rhs does not fit the matrices."""
         axis, n = check_axis(axis, rhs.shape, "rhs"), self.shape[self.axis]
         if rhs.shape[axis] != n:
             raise ValueError(f"rhs: expected {n} numbers along axis {axis}, got shape {rhs.shape}")
@@ -168,24 +167,29 @@ def factor_tridiagonal(
     check_on_host("factor_tridiagonal", **named)
     arrays = check_alike(named)
     shape = common_shape(named, arrays)
-    place = check_axis(axis, shape, "lower, diagonal and upper")
+    position = check_axis(axis, shape, "lower, diagonal and upper")
     num_threads = check_num_threads(num_threads)
-    if shape[place] == 0:
-        raise ValueError(f"lower, diagonal, upper: no unknowns along axis {place} of shape {shape}")
-    whole = [axis_last(repeated(array.copy("K"), shape), place) for array in arrays]
+    if shape[position] == 0:
+        raise ValueError(
+            f"lower, diagonal, upper: no unknowns along axis {position} of shape {shape}"
+        )
+    whole = [axis_last(repeated(array.copy("K"), shape), position) for array in arrays]
     factors = _factor(whole) if math.prod(whole[0].shape[:-1]) == 1 else None
     if factors is None:
-        # Matrices that can be solved with for zero are sound.
+        # A matrix is regular if its system with zeros on the right can be solved.
         systems = (*whole, np.zeros_like(whole[1]), np.empty_like(whole[1]))
-        well, _ = solve_arrays(Arrays(*systems), None, Mode(num_threads=num_threads))
-        if not well:
+        is_finite, _ = solve_arrays(Arrays(*systems), None, Mode(num_threads=num_threads))
+        if not is_finite:
             status = status_of(systems, None, periodic=False)
             raise SingularMatrixError(status, "matrices not factored")
     return TridiagonalFactors(whole, factors, shape, int(axis))
 
 
 def _factor(matrix: Sequence[Array]) -> Array | None:
-    """Factors of lower, diagonal and upper (..., n) of one matrix; None if they are not finite."""
+    """Return the factors (FACTORS, n rounded up) of one matrix; None if they are not finite.
+
+    `matrix` has its lower, diagonal and upper (..., n).
+    """
     n = matrix[0].shape[-1]
     planes = np.zeros((FACTORS, even(n)), matrix[0].dtype)
     planes[1] = 1.0
@@ -197,12 +201,12 @@ def _factor(matrix: Sequence[Array]) -> Array | None:
 
 
 def _solve_factored(factors: Array, rhs: Array, out: Array, num_threads: int | None) -> bool:
-    """Overwrite `out` (batch..., n); whether all of it is finite."""
+    """Overwrite `out` (batch..., n) with solutions for rhs, and return whether all are finite."""
     layout = layout_of_systems(out)
     target = out if layout.target(out) else layout.empty(out.dtype)
     inputs = [LaneInput(layout.arranged(rhs, repeats_of(layout, out.dtype)))]
-    call = LaneArguments(shared=factors, num_threads=num_threads)
-    is_finite = run(FACTORED, inputs, layout.flat(target), call)
+    arguments = LaneArguments(shared=factors, num_threads=num_threads)
+    is_finite = run(FACTORED, inputs, layout.flat(target), arguments)
     if target is not out:
         out[...] = target
     return is_finite

@@ -1,8 +1,10 @@
-"""Lane functions of tridiagonal systems: what `blocks` runs on vectors of systems, in scratch.
+"""Lane functions of tridiagonal systems, by the rules of `equations` on the blocks of `blocks`.
 
-Rows that a lane does not have say x = 0, so that they change nothing in whole systems. A chunk ends
-where its lane stops: the unknown after it is in another chunk. A periodic system is one chunk or
-more, of which the last is followed by the first.
+Each computes some systems, or chunks of systems, one in each lane of a vector; `k` is the number of
+an equation in its lane, `block` a `LaneBlock`, and values that are read from it are vectors. Lanes
+may be of different lengths: rows that a lane does not have say x = 0, which changes nothing in a
+whole system. A chunk ends where its lane does: the unknown after it, x[m] of m rows, is in another
+chunk. A periodic system is one chunk or more, of which the last is followed by the first.
 """
 
 from __future__ import annotations
@@ -15,40 +17,40 @@ from rlcpu.kernels.vectors import fill, maximum, where
 from rlcpu.scan.tridiagonal.blocks import (
     ONE,
     ROWS_AHEAD,
+    LaneFunction,
     LaneInput,
-    Lanes,
     extra_input,
-    get,
+    lane_rows,
+    load_row,
     prefetch_row,
-    put,
-    read,
+    read_input,
     set_extra_output,
-    stops,
-    write,
+    store_row,
+    write_output,
 )
 from rlcpu.scan.tridiagonal.equations import (
-    REST,
+    EQUATION_NUMBERS,
+    ChunkPending,
     Factors,
-    Left,
     Multiplier,
     Pending,
     Pivot,
-    Rest,
-    advance,
-    back,
+    ScaledPending,
+    apply_multiplier,
     backward_error,
     eliminate,
     eliminate_pair,
-    enter_chunk,
-    factor,
-    meet,
+    eliminate_pair_with_outer,
+    factor_step,
+    insert_outer,
     mirrored,
     nan_or_zero,
-    open_chunk,
-    reduce_pair,
     residual,
     scaled,
+    solve_middle,
+    start_chunk,
     substitute,
+    substitute_factored,
 )
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes of inputs
@@ -57,10 +59,10 @@ PIVOT_UPPER, PIVOT_SECOND, SOLUTION = range(3)
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[LaneInput]:
-    """Return the inputs of a plan, from lower, diagonal, upper and rhs (outer, n, inner).
+    """Return the inputs of lane functions, from lower, diagonal, upper and rhs (outer, n, inner).
 
-    The lower coefficients of the transposed systems are the upper ones one row before, and the
-    other way round.
+    With `transposed`, those of the transposed systems: their lower coefficients are the upper ones
+    one row before, and the other way round.
     """
     lower, diagonal, upper, rhs = arrays[:4]
     if transposed:
@@ -71,32 +73,32 @@ def inputs_of(arrays: Any, transposed: bool = False) -> list[LaneInput]:
 
 
 @inline(exact=True)
-def numbers(block, k):
-    """Return coefficients and right-hand side of equation k of all lanes."""
-    lower, diagonal = read(block, LOWER, k), read(block, DIAGONAL, k)
-    return lower, diagonal, read(block, UPPER, k), read(block, RHS, k)
+def read_equation(block, k):
+    """Return lower, diagonal, upper and rhs of equation k of all lanes, as they are."""
+    lower, diagonal = read_input(block, LOWER, k), read_input(block, DIAGONAL, k)
+    return lower, diagonal, read_input(block, UPPER, k), read_input(block, RHS, k)
 
 
 @inline(exact=True)
-def equation(block, k):
-    """Return equation k of all lanes, scaled."""
-    lower, diagonal, upper, rhs = numbers(block, k)
+def read_scaled_equation(block, k):
+    """Return equation k of all lanes as a scaled `Equation`."""
+    lower, diagonal, upper, rhs = read_equation(block, k)
     return scaled(lower, diagonal, upper, rhs)
 
 
 @inline(exact=True)
-def put_pivot(pivot, block, k):
+def store_pivot(pivot, block, k):
     """Overwrite the planes of an equation with its pivot."""
-    put(pivot.upper, block, PIVOT_UPPER, k)
-    put(pivot.second, block, PIVOT_SECOND, k)
-    put(pivot.rhs, block, SOLUTION, k)
+    store_row(pivot.upper, block, PIVOT_UPPER, k)
+    store_row(pivot.second, block, PIVOT_SECOND, k)
+    store_row(pivot.rhs, block, SOLUTION, k)
 
 
 @inline(exact=True)
-def get_pivot(block, k):
-    """Return pivot k from its planes."""
-    second, rhs = get(block, PIVOT_SECOND, k), get(block, SOLUTION, k)
-    return Pivot(get(block, PIVOT_UPPER, k), second, rhs)
+def load_pivot(block, k):
+    """Return the pivot of x[k], which `store_pivot` wrote."""
+    second, rhs = load_row(block, PIVOT_SECOND, k), load_row(block, SOLUTION, k)
+    return Pivot(load_row(block, PIVOT_UPPER, k), second, rhs)
 
 
 # ---------------------------------------------------------------- whole systems
@@ -104,66 +106,72 @@ def get_pivot(block, k):
 
 @inline(exact=True)
 def solve(block, pivoting):
-    """Write the unknowns, by elimination from both ends, which hide each other's latency."""
+    """Write the unknowns of whole systems; see `LaneFunction`.
+
+    Elimination goes from both ends to the middle, and substitution back: the latency of one
+    direction hides that of the other.
+    """
     half, last = block.rows // 2, block.rows - 1
-    top, bottom = equation(block, 0), mirrored(equation(block, last))
+    top, bottom = read_scaled_equation(block, 0), mirrored(read_scaled_equation(block, last))
     falling = Pending(top.diagonal, top.upper, top.rhs)
     rising = Pending(bottom.diagonal, bottom.upper, bottom.rhs)
     prefetch_row(block, 4, 0, ROWS_AHEAD)
     prefetch_row(block, 4, 1, last - ROWS_AHEAD)
     for i in range(1, half):
         prefetch_row(block, 4, 2 * i, i + ROWS_AHEAD)
-        pivot, falling = eliminate(falling, equation(block, i), pivoting)
-        put_pivot(pivot, block, i - 1)
+        pivot, falling = eliminate(falling, read_scaled_equation(block, i), pivoting)
+        store_pivot(pivot, block, i - 1)
         prefetch_row(block, 4, 2 * i + 1, last - i - ROWS_AHEAD)
-        pivot, rising = eliminate(rising, mirrored(equation(block, last - i)), pivoting)
-        put_pivot(pivot, block, last - i + 1)
-    above, below = meet(falling, rising, pivoting)
-    write(above, block, half - 1)
-    write(below, block, half)
-    up, after_up, down, after_down = above, below, below, above
+        pivot, rising = eliminate(rising, mirrored(read_scaled_equation(block, last - i)), pivoting)
+        store_pivot(pivot, block, last - i + 1)
+    above, below = solve_middle(falling, rising, pivoting)
+    write_output(above, block, half - 1)
+    write_output(below, block, half)
+    # The last unknown on each side, and the one before it.
+    up, before_up, down, before_down = above, below, below, above
     for i in range(1, half):
-        x = substitute(get_pivot(block, half - 1 - i), up, after_up)
-        write(x, block, half - 1 - i)
-        after_up = up
+        x = substitute(load_pivot(block, half - 1 - i), up, before_up)
+        write_output(x, block, half - 1 - i)
+        before_up = up
         up = x
-        x = substitute(get_pivot(block, half + i), down, after_down)
-        write(x, block, half + i)
-        after_down = down
+        x = substitute(load_pivot(block, half + i), down, before_down)
+        write_output(x, block, half + i)
+        before_down = down
         down = x
     return nan_or_zero(up) + nan_or_zero(down)
 
 
 # ---------------------------------------------------------------- one matrix
 
-#: Rows of factors. x[half - 1] follows from no other unknown: the multiplier of the middle is in
-#: the place of what it would have of x[half] and x[half + 1].
+#: Rows of a matrix's factors: fields of `Factors`, then of `Multiplier`. x[half - 1], the unknown
+#: that is computed first, follows from no other: the multiplier of the middle stands in the place
+#: of its coefficients of x[half] and x[half + 1].
 INVERSE, ABOVE, SECOND, SCALE, MULTIPLE, FACTORS = range(6)
 
 
 @inline(exact=True)
-def entry(planes, plane, k):
-    """Return one number as a vector: the rules compute on these."""
+def entry_vector(planes, plane, k):
+    """Return number k of a row of `planes` as a vector: the rules compute on these."""
     return fill(planes[plane, k], ONE)
 
 
 @inline(exact=True)
 def set_entry(value, planes, plane, k):
-    """Overwrite one number."""
+    """Overwrite number k of a row of `planes` with a vector of one number repeated."""
     store(value, address(planes), plane * planes.shape[1] + k, 1)
 
 
 @inline(exact=True)
-def set_factors(factors, planes, k):
-    """Store the factors of x[k]."""
+def store_factors(factors, planes, k):
+    """Overwrite the `Factors` of x[k]."""
     set_entry(factors.inverse, planes, INVERSE, k)
     set_entry(factors.upper, planes, ABOVE, k)
     set_entry(factors.second, planes, SECOND, k)
 
 
 @inline(exact=True)
-def set_multiplier(multiplier, planes, k):
-    """Store the multipliers of equation k for a right-hand side."""
+def store_multiplier(multiplier, planes, k):
+    """Overwrite the `Multiplier` of equation k."""
     set_entry(multiplier.scale, planes, SCALE, k)
     set_entry(multiplier.factor, planes, MULTIPLE, k)
 
@@ -172,81 +180,87 @@ def set_multiplier(multiplier, planes, k):
 def factor_matrix(planes):
     """Factor a matrix of an even number of rows, from both ends as `solve` does.
 
-    Factors that are not finite tell of a matrix for which that is impossible.
-
     Args:
-        planes: (FACTORS, rows) with lower, diagonal and upper in the first three, whose numbers
-            that are ignored are zero; overwritten.
+        planes: (FACTORS, rows) with lower, diagonal and upper in the first three rows, 0 where they
+            are ignored; overwritten with the factors, some of which are not finite if the matrix is
+            singular.
     """
     half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[0, 0], ONE)
     one = zero + 1.0
     falling = rising = Pending(one, zero, zero)
     for i in range(half):
-        row = scaled(entry(planes, 0, i), entry(planes, 1, i), entry(planes, 2, i), one)
-        multiplier, above, falling = factor(falling, row)
-        set_multiplier(multiplier, planes, i)
+        row = scaled(
+            entry_vector(planes, 0, i), entry_vector(planes, 1, i), entry_vector(planes, 2, i), one
+        )
+        multiplier, above, falling = factor_step(falling, row)
+        store_multiplier(multiplier, planes, i)
         k = last - i
-        row = scaled(entry(planes, 2, k), entry(planes, 1, k), entry(planes, 0, k), one)
-        multiplier, below, rising = factor(rising, row)
-        set_multiplier(multiplier, planes, k)
+        row = scaled(
+            entry_vector(planes, 2, k), entry_vector(planes, 1, k), entry_vector(planes, 0, k), one
+        )
+        multiplier, below, rising = factor_step(rising, row)
+        store_multiplier(multiplier, planes, k)
         if i > 0:
-            set_factors(above, planes, i - 1)
-            set_factors(below, planes, k + 1)
+            store_factors(above, planes, i - 1)
+            store_factors(below, planes, k + 1)
     middle = scaled(falling.upper, falling.diagonal, zero, one)
-    multiplier, below, left = factor(rising, middle)
+    multiplier, below, left = factor_step(rising, middle)
     above = Factors(1.0 / left.diagonal, multiplier.scale, multiplier.factor)
-    set_factors(above, planes, half - 1)
-    set_factors(below, planes, half)
+    store_factors(above, planes, half - 1)
+    store_factors(below, planes, half)
 
 
 @inline(exact=True)
-def shared_number(block, plane, k):
-    """Return a number of the factors that all lanes share."""
+def shared_factor(block, plane, k):
+    """Return number k of a row of the factors, the plan's shared array, as a vector."""
     return fill(pointer_to(block.plan.shared, block.memory[0])[plane * block.rows + k], ONE)
 
 
 @inline(exact=True)
-def descend(pending, block, k):
-    """Return right-hand sides of the pivot and of what is pending."""
-    multiplier = Multiplier(shared_number(block, SCALE, k), shared_number(block, MULTIPLE, k))
-    return advance(pending, read(block, 0, k), multiplier)
+def eliminate_rhs(pending, block, k):
+    """Return the right-hand sides of the pivot and of the pending equation after equation k."""
+    multiplier = Multiplier(shared_factor(block, SCALE, k), shared_factor(block, MULTIPLE, k))
+    return apply_multiplier(pending, read_input(block, 0, k), multiplier)
 
 
 @inline(exact=True)
-def ascend(following, second, block, k):
-    """Return x[k] from the two unknowns that it is made of."""
-    inverse, above = shared_number(block, INVERSE, k), shared_number(block, ABOVE, k)
-    factors = Factors(inverse, above, shared_number(block, SECOND, k))
-    x = back(get(block, 0, k), following, second, factors)
-    write(x, block, k)
+def substitute_rhs(next_x, second_x, block, k):
+    """Write and return x[k], from the two unknowns that it is made of."""
+    inverse, above = shared_factor(block, INVERSE, k), shared_factor(block, ABOVE, k)
+    factors = Factors(inverse, above, shared_factor(block, SECOND, k))
+    x = substitute_factored(load_row(block, 0, k), next_x, second_x, factors)
+    write_output(x, block, k)
     return x
 
 
 @inline(exact=True)
 def solve_factored(block, parameter):
-    """Write the unknowns of systems of one matrix, from rhs, the only input."""
+    """Write the unknowns of systems of one matrix that is factored; see `LaneFunction`.
+
+    The only input is rhs. `parameter` stands for `pivoting`: only its type counts.
+    """
     half, last, zero = block.rows // 2, block.rows - 1, fill(parameter, ONE)
     falling = rising = zero
     for i in range(half):
         prefetch_row(block, 1, 2 * i, i + ROWS_AHEAD)
-        above, falling = descend(falling, block, i)
+        above, falling = eliminate_rhs(falling, block, i)
         prefetch_row(block, 1, 2 * i + 1, last - i - ROWS_AHEAD)
-        below, rising = descend(rising, block, last - i)
+        below, rising = eliminate_rhs(rising, block, last - i)
         if i > 0:
-            put(above, block, 0, i - 1)
-            put(below, block, 0, last - i + 1)
-    scale = shared_number(block, ABOVE, half - 1)
-    middle = Multiplier(scale, shared_number(block, SECOND, half - 1))
-    pivot, pending = advance(rising, falling, middle)
-    above = pending * shared_number(block, INVERSE, half - 1)
-    write(above, block, half - 1)
-    put(pivot, block, 0, half)
-    below = ascend(above, zero, block, half)
+            store_row(above, block, 0, i - 1)
+            store_row(below, block, 0, last - i + 1)
+    scale = shared_factor(block, ABOVE, half - 1)
+    middle = Multiplier(scale, shared_factor(block, SECOND, half - 1))
+    pivot, pending = apply_multiplier(rising, falling, middle)
+    above = pending * shared_factor(block, INVERSE, half - 1)
+    write_output(above, block, half - 1)
+    store_row(pivot, block, 0, half)
+    below = substitute_rhs(above, zero, block, half)
     after_above, after_below = below, above
     for i in range(1, half):
-        x = ascend(above, after_above, block, half - 1 - i)
+        x = substitute_rhs(above, after_above, block, half - 1 - i)
         after_above, above = above, x
-        x = ascend(below, after_below, block, half + i)
+        x = substitute_rhs(below, after_below, block, half + i)
         after_below, below = below, x
     return nan_or_zero(above) + nan_or_zero(below)
 
@@ -255,19 +269,22 @@ def solve_factored(block, parameter):
 
 
 @inline(exact=True)
-def open_block(block):
-    """Return the first two equations of chunks as rests; a ring of one is its own neighbour."""
-    lower, diagonal, upper, rhs = numbers(block, 0)
-    alone, nothing = stops(block) < 2, nan_or_zero(diagonal)
+def start_chunks(block):
+    """Return the first two equations of chunks as `start_chunk` does.
+
+    In a ring of one unknown, that unknown is its own neighbour on both sides.
+    """
+    lower, diagonal, upper, rhs = read_equation(block, 0)
+    alone, nothing = lane_rows(block) < 2, nan_or_zero(diagonal)
     diagonal = where(alone, lower + diagonal + upper, diagonal)
     lower, upper = where(alone, nothing, lower), where(alone, nothing, upper)
-    return open_chunk(scaled(lower, diagonal, upper, rhs), equation(block, 1))
+    return start_chunk(scaled(lower, diagonal, upper, rhs), read_scaled_equation(block, 1))
 
 
 @inline(exact=True)
-def select(condition, x, y):
-    """Return the rest of one equation where the condition holds, else that of the other."""
-    return Left(
+def select_pending(condition, x, y):
+    """Return, in each lane, x where the condition holds, else y: both `ScaledPending`."""
+    return ScaledPending(
         where(condition, x.diagonal, y.diagonal),
         where(condition, x.upper, y.upper),
         where(condition, x.rhs, y.rhs),
@@ -276,124 +293,147 @@ def select(condition, x, y):
 
 
 @inline(exact=True)
-def select_rest(condition, x, y):
-    """Select between two rests, number by number."""
+def select_chunk_pending(condition, x, y):
+    """Return, in each lane, x where the condition holds, else y: both `ChunkPending`."""
     before, first = where(condition, x.before, y.before), where(condition, x.first, y.first)
-    return Rest(select(condition, x.left, y.left), before, first)
+    return ChunkPending(select_pending(condition, x.pending, y.pending), before, first)
 
 
 @inline(exact=True)
-def reduce_rows(block, pivoting):
-    """Return the two equations that a chunk leaves, and one over its smallest pivot, of each lane.
+def reduce_chunks(block, pivoting):
+    """Eliminate all unknowns of chunks but the outer ones.
 
-    `block` is a `LaneBlock`; with `pivoting`, a flag, equations are exchanged where the next one's
-    first number is larger.
+    Returns:
+        The two equations that are left of each chunk, `ChunkPending`, and one over its smallest
+        pivot.
     """
-    one, two = open_block(block)
+    one, two = start_chunks(block)
     largest = nan_or_zero(one.before)
     prefetch_row(block, 4, 0, ROWS_AHEAD)
     prefetch_row(block, 4, 1, ROWS_AHEAD + 1)
     for k in range(2, block.rows):
         prefetch_row(block, 4, k, k + ROWS_AHEAD)
-        inverse, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
-        if k >= block.least:  # some lanes have stopped
-            goes_on = stops(block) > k
+        inverse, new_one, new_two = eliminate_pair_with_outer(
+            one, two, read_scaled_equation(block, k), pivoting
+        )
+        if k >= block.common_rows:  # some lanes have stopped
+            goes_on = lane_rows(block) > k
             inverse = where(goes_on, inverse, nan_or_zero(largest))
-            new_one = select_rest(goes_on, new_one, one)
-            new_two = select_rest(goes_on, new_two, two)
+            new_one = select_chunk_pending(goes_on, new_one, one)
+            new_two = select_chunk_pending(goes_on, new_two, two)
         one, two, largest = new_one, new_two, maximum(abs(inverse), largest)
     return one, two, largest
 
 
 @inline(exact=True)
-def eliminate_rows(block, before, first, pivoting):
-    """Put pivots in place of the equations of a chunk of which x[-1] and x[0] are known."""
-    top, following = open_block(block)
-    one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
+def eliminate_chunks(block, before, first, pivoting):
+    """Overwrite the equations of chunks with pivots; x[-1] and x[0] are `before` and `first`."""
+    top, following = start_chunks(block)
+    one, two = insert_outer(top, before, first), insert_outer(following, before, first)
     for k in range(2, block.rows):
         prefetch_row(block, 4, k, k + ROWS_AHEAD)
-        _, pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
-        put_pivot(pivot, block, k - 1)
-        if k >= block.least:
-            goes_on = stops(block) > k
-            new_one, new_two = select(goes_on, new_one, one), select(goes_on, new_two, two)
+        _, pivot, new_one, new_two = eliminate_pair(
+            one, two, read_scaled_equation(block, k), pivoting
+        )
+        store_pivot(pivot, block, k - 1)
+        if k >= block.common_rows:
+            goes_on = lane_rows(block) > k
+            new_one, new_two = (
+                select_pending(goes_on, new_one, one),
+                select_pending(goes_on, new_two, two),
+            )
         one, two = new_one, new_two
 
 
 @inline(exact=True)
-def substitute_rows(block, first, last, after):
-    """Write the unknowns of a chunk from pivots and from x[0], x[m-1] and x[m]."""
+def substitute_chunks(block, first, last, after):
+    """Write the unknowns of chunks from pivots and from x[0], x[m-1] and x[m].
+
+    Returns 0, NaN in lanes whose unknowns are not finite.
+    """
     zero, final = nan_or_zero(first), block.rows - 1
-    write(where(stops(block) > 0, first, zero), block, 0)
-    write(where(stops(block) > final, last, zero), block, final)
-    x, second, trace = last, after, zero + nan_or_zero(last)
+    write_output(where(lane_rows(block) > 0, first, zero), block, 0)
+    write_output(where(lane_rows(block) > final, last, zero), block, final)
+    x, second, failures = last, after, zero + nan_or_zero(last)
     for i in range(1, final):
         k = final - i
-        current = substitute(get_pivot(block, k), x, second)
+        current = substitute(load_pivot(block, k), x, second)
         second, value = x, current
-        if k >= block.least - 1:  # some lanes have not begun
-            begun = stops(block) > k + 1
-            current, second = where(begun, current, last), where(begun, second, after)
-            value = where(stops(block) > k, current, zero)
+        if k >= block.common_rows - 1:  # some lanes have fewer rows
+            has_begun = lane_rows(block) > k + 1
+            current, second = where(has_begun, current, last), where(has_begun, second, after)
+            value = where(lane_rows(block) > k, current, zero)
         x = current
-        trace = trace + nan_or_zero(x)
-        write(value, block, k)
-    return trace
+        failures = failures + nan_or_zero(x)
+        write_output(value, block, k)
+    return failures
 
 
 @inline(exact=True)
-def reduce(block, pivoting):
-    """Report what chunks leave, and one over the smallest pivot: the first pass."""
-    one, two, largest = reduce_rows(block, pivoting)
+def report_equations(block, pivoting):
+    """Set extra outputs to what `reduce_chunks` returns: the first pass; see `LaneFunction`.
+
+    They are numbers of two equations, in the order of `solve_chunk_ends`, and of the pivot.
+    """
+    one, two, largest = reduce_chunks(block, pivoting)
     place = 0
-    for rest in (one, two):
-        set_extra_output(rest.before, block, place)
-        set_extra_output(rest.first, block, place + 1)
+    for equation in (one, two):
+        set_extra_output(equation.before, block, place)
+        set_extra_output(equation.first, block, place + 1)
         place += 2
-        for number in rest.left:
+        for number in equation.pending:
             set_extra_output(number, block, place)
             place += 1
-    set_extra_output(largest, block, 2 * REST)
-    return nan_or_zero(one.left.rhs)
+    set_extra_output(largest, block, 2 * EQUATION_NUMBERS)
+    return nan_or_zero(one.pending.rhs)
 
 
 @inline(exact=True)
-def expand(block, pivoting):
-    """Write the unknowns of chunks, whose outer ones are known: the second pass."""
+def solve_chunks(block, pivoting):
+    """Write the unknowns of chunks: the second pass; see `LaneFunction`.
+
+    The outer ones, x[-1], x[0], x[m-1] and x[m], are extra inputs.
+    """
     before, first = extra_input(block, 0), extra_input(block, 1)
-    eliminate_rows(block, before, first, pivoting)
-    return substitute_rows(block, first, extra_input(block, 2), extra_input(block, 3))
+    eliminate_chunks(block, before, first, pivoting)
+    return substitute_chunks(block, first, extra_input(block, 2), extra_input(block, 3))
 
 
 # ---------------------------------------------------------------- residuals
 
 
 @inline(exact=True)
-def check(block, zero):
-    """Write residuals if they are an output; report the largest backward error."""
-    before, after, x = extra_input(block, 0), extra_input(block, 1), read(block, X, 0)
-    worst = trace = nan_or_zero(before)
+def check_solutions(block, zero):
+    """Set extra output 0 to the largest backward error of each lane; see `LaneFunction`.
+
+    Residuals are written if there is an output. x is input `X`; the unknowns before and after the
+    lane are extra inputs 0 and 1. `zero` stands for `pivoting` and is not used.
+    """
+    before, after, x = extra_input(block, 0), extra_input(block, 1), read_input(block, X, 0)
+    worst = failures = nan_or_zero(before)
     for k in range(block.rows):
-        row = following = after
+        row = next_x = after
         if k + 1 < block.rows:
-            row = following = read(block, X, k + 1)
-            if k + 1 >= block.least:
-                following = where(stops(block) > k + 1, row, after)
+            row = next_x = read_input(block, X, k + 1)
+            if k + 1 >= block.common_rows:
+                next_x = where(lane_rows(block) > k + 1, row, after)
         prefetch_row(block, 5, k, k + ROWS_AHEAD)
-        lower, diagonal, upper, rhs = numbers(block, k)
-        around = before, x, following
-        write(residual(lower, diagonal, upper, rhs, around), block, k)
+        lower, diagonal, upper, rhs = read_equation(block, k)
+        around = before, x, next_x
+        write_output(residual(lower, diagonal, upper, rhs, around), block, k)
         error = backward_error(scaled(lower, diagonal, upper, rhs), around)
-        worst, trace = maximum(error, worst), trace + nan_or_zero(error)
+        worst, failures = maximum(error, worst), failures + nan_or_zero(error)
         before = x
         x = row  # 0 beyond the lane's stop, unlike the unknown that follows the last row
-    set_extra_output(worst + trace, block, 0)
-    return nan_or_zero(worst + trace)
+    set_extra_output(worst + failures, block, 0)
+    return nan_or_zero(worst + failures)
 
 
-FACTORED = Lanes(solve_factored, planes=1, output=0)
-SOLVE = Lanes(solve, planes=4, output=SOLUTION)
-REDUCE = Lanes(reduce, planes=4, num_extra_outputs=2 * REST + 1)
-EXPAND = Lanes(expand, planes=4, output=SOLUTION, num_extra_inputs=4)
-ERRORS = Lanes(check, planes=5, num_extra_inputs=2, num_extra_outputs=1)
-RESIDUALS = Lanes(check, planes=5, output=RHS, num_extra_inputs=2, num_extra_outputs=1)
+FACTORED = LaneFunction(solve_factored, planes=1, output=0)
+SOLVE = LaneFunction(solve, planes=4, output=SOLUTION)
+REDUCE = LaneFunction(report_equations, planes=4, num_extra_outputs=2 * EQUATION_NUMBERS + 1)
+EXPAND = LaneFunction(solve_chunks, planes=4, output=SOLUTION, num_extra_inputs=4)
+ERRORS = LaneFunction(check_solutions, planes=5, num_extra_inputs=2, num_extra_outputs=1)
+RESIDUALS = LaneFunction(
+    check_solutions, planes=5, output=RHS, num_extra_inputs=2, num_extra_outputs=1
+)

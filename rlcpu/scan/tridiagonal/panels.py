@@ -1,4 +1,4 @@
-"""Panels of lanes: which numbers of arrays make a lane, and how they get to blocks and back.
+"""Panels: which numbers of arrays make a lane, and how they get to blocks of lanes and back.
 
 Arrays are (outer, n, inner), in one of two layouts, into which `scan/layout.py` copies others:
 
@@ -8,6 +8,8 @@ Arrays are (outer, n, inner), in one of two layouts, into which `scan/layout.py`
 * columns: systems are side by side, and a row of a block is a vector in memory, read and written
   there. First and last equations, which lack a neighbour, and blocks that are not full go through
   planes too.
+
+A panel is what a core computes in one go: one block of rows, or several blocks of columns.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from rlcpu.kernels.memory import (
 )
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 from rlcpu.scan.device import for_cores
-from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, LaneBlock, SolvePlan, place_at
+from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, LaneBlock, SolvePlan, array_place, count_chunks
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
 PARTS = 64  # that cores take in turn
 plan_at = make_view(PLAN)
 
 
-class Lists(NamedTuple):
+class LaneLists(NamedTuple):
     """Pointers to a number for each lane of a panel; of columns, all lanes have the same ones."""
 
     starts: Any  # where the lane begins in each array: `lanes` numbers, array by array
@@ -49,22 +51,16 @@ class Lists(NamedTuple):
     last: Any  # last one, exclusive, that has a neighbour after it
 
 
-INPUTS = 5  # at most
-LISTS, PLACES = len(Lists._fields) - 1, len(SolvePlan._fields)
-
-
-@inline(exact=True, plain=True)
-def parts_of(length: Any, rows: Any) -> Any:
-    """Return the number of chunks of at most so many rows; all are about as long."""
-    return (length + rows - 1) // rows
+INPUTS = 5  # inputs of a lane function at most
+LISTS, PLACES = len(LaneLists._fields) - 1, len(SolvePlan._fields)
 
 
 # ---------------------------------------------------------------- rows
 
 
 @inline(exact=True)
-def extremes(numbers, count):
-    """Return the smallest and the largest of some numbers."""
+def smallest_and_largest(numbers, count):
+    """Return the smallest and the largest of the first `count` numbers behind a pointer."""
     least: Any = numbers[0]
     most: Any = numbers[0]
     for i in range(1, count):
@@ -74,22 +70,30 @@ def extremes(numbers, count):
 
 @outline(exact=True)
 def gather_rows(place, starts, lists, plane, rows):
-    """Fill rows of a plane with those of an input that lie along lanes, transposed."""
-    plane[0] = place.other
-    other, lanes = plane[0], width(plane, ONE)
-    source, ends = pointer_to(place.address, other), lists.stop
+    """Fill the rows of a plane with an input whose equations lie side by side, by transposing.
+
+    Args:
+        place: the input's `StridedPointer`.
+        starts: pointer to where each lane begins in it.
+        lists: `LaneLists` of the panel.
+        plane: pointer to the plane, overwritten.
+        rows: number of rows; those that a lane does not have get the fill value.
+    """
+    plane[0] = place.fill_value
+    fill_value, lanes = plane[0], width(plane, ONE)  # of the plane's dtype
+    source, ends = pointer_to(place.address, fill_value), lists.stop
     first = 0
-    if place.reach < 0:
-        first = extremes(lists.first, lanes)[1]
-    if place.reach > 0:
+    if place.neighbour < 0:
+        first = smallest_and_largest(lists.first, lanes)[1]
+    if place.neighbour > 0:
         ends = lists.last
-    least = extremes(ends, lanes)[0]
+    least = smallest_and_largest(ends, lanes)[0]
     for k in range(0, rows, lanes):
         tile = shifted(plane, k * lanes)
         if k >= first and k + lanes <= least:
             load_tile(source, starts, k, tile, ONE)
         else:
-            load_tile(source, starts, k, tile, ONE, (first, ends), other)
+            load_tile(source, starts, k, tile, ONE, (first, ends), fill_value)
     if first > 0:  # chunks that do not begin their system have a neighbour there
         for lane in range(lanes):
             if lists.first[lane] == 0:
@@ -98,9 +102,12 @@ def gather_rows(place, starts, lists, plane, rows):
 
 @outline(exact=True)
 def scatter_rows(plane, target, starts, ends):
-    """Write a plane to rows along lanes, transposed."""
+    """Write a plane to an array whose equations lie side by side, by transposing.
+
+    `starts` and `ends` point to where each lane begins in `target`, and to its number of rows.
+    """
     lanes = width(plane, ONE)
-    least = extremes(ends, lanes)[0]
+    least = smallest_and_largest(ends, lanes)[0]
     whole = least // lanes * lanes
     for k in range(0, whole, lanes):
         store_tile(shifted(plane, k * lanes), target, starts, k, ONE)
@@ -112,10 +119,11 @@ def scatter_rows(plane, target, starts, ends):
 
 @outline(exact=True)
 def stream_rows(plane, target, start, ends, linear, begins):
-    """Write a plane past the caches to rows of equal length that follow each other.
+    """Write a plane past the caches to rows of equal length that follow each other from `start` on.
 
-    They are transposed to `linear`, whose lines are lines of the target, and written in one run: of
-    100,000 systems of 100 unknowns that takes 0.85 of the time.
+    They are transposed to scratch, `linear`, whose lines are lines of the target, and written in
+    one run: of 100,000 systems of 100 unknowns that takes 0.85 of the time. `ends` points to the
+    number of rows of each lane, and `begins` to scratch for where its rows begin in `linear`.
     """
     lanes, head, count = width(plane, ONE), to_line(target, start), ends[0] * width(plane, ONE)
     for lane in range(lanes):
@@ -136,157 +144,204 @@ def stream_rows(plane, target, start, ends, linear, begins):
 
 
 @outline(exact=True)
-def gather_columns(place, start, lists, count, inside, plane, rows):
-    """Fill rows of a plane with those of an input that lie across lanes, but for rows `inside`."""
-    plane[0] = place.other
-    other, lanes = plane[0], width(plane, ONE)
-    source = shifted(pointer_to(place.address, other), start)
-    first = lists.first[0] if place.reach < 0 else 0
-    last = lists.last[0] if place.reach > 0 else lists.stop[0]
-    for begin, end in ((first, min(inside[0], last)), (max(first, inside[1]), last)):
+def gather_columns(place, start, lists, count, direct, plane, rows):
+    """Fill the rows of a plane with an input whose systems lie side by side.
+
+    Args:
+        place: the input's `StridedPointer`.
+        start: where the block's first lane begins in it.
+        lists: `LaneLists` of the panel.
+        count: number of lanes; others repeat the last one.
+        direct: first row and last one, exclusive, of those that are left out: they are read where
+            they lie.
+        plane: pointer to the plane, overwritten.
+        rows: number of rows.
+    """
+    plane[0] = place.fill_value
+    fill_value, lanes = plane[0], width(plane, ONE)  # of the plane's dtype
+    source = shifted(pointer_to(place.address, fill_value), start)
+    first = lists.first[0] if place.neighbour < 0 else 0
+    last = lists.last[0] if place.neighbour > 0 else lists.stop[0]
+    for begin, end in ((first, min(direct[0], last)), (max(first, direct[1]), last)):
         for k in range(begin, end):  # lanes that are not there repeat the last one
             row = shifted(source, k * place.step)
             numbers = load(row, 0, ONE, count, row[(count - 1) * place.lane])
             store(numbers, plane, k * lanes)
     for begin, end in ((0, first), (last, rows)):
         for k in range(begin, end):
-            store(fill(other, ONE), plane, k * lanes)
+            store(fill(fill_value, ONE), plane, k * lanes)
 
 
-# ---------------------------------------------------------------- panels
+# ---------------------------------------------------------------- which lanes a panel has
 
 
 @inline(exact=True)
-def lists_at(pointer, arrays, lanes):
-    """Return the lists that begin at a pointer."""
+def lists_behind(pointer, arrays, lanes):
+    """Return the lists of `arrays` arrays and `lanes` lanes that begin at a pointer."""
     rest = shifted(pointer, arrays * lanes)
-    return Lists(pointer, rest, shifted(rest, lanes), shifted(rest, 2 * lanes))
+    return LaneLists(pointer, rest, shifted(rest, lanes), shifted(rest, 2 * lanes))
 
 
 @inline(exact=True)
-def find_lane(plan, places, index, lists, lanes, lane):
-    """Write the lists of a lane from its outer index, the number of its chunk, and its column."""
+def describe_lane(plan, places, index, lists, lanes, lane):
+    """Overwrite what `lists` say of a lane.
+
+    Args:
+        plan: view of a `SolvePlan`.
+        places: pointer to the places of all arrays.
+        index: (outer index, number of the chunk, index along `inner`) of the lane.
+        lists: `LaneLists`, of `lanes` lanes each.
+        lanes: see `lists`.
+        lane: position of the lane in them.
+    """
     outer, chunk, column = index
     length = plan.length
     if plan.lengths != 0:
         length = pointer_to(plan.lengths, np.int64(0))[outer]
-    begin, stop, parts = 0, length, 1
-    if plan.chunks > 1:
-        parts = max(parts_of(length, plan.rows), 1)
-        begin = length * chunk // parts if chunk < parts else 0
-        stop = length * (chunk + 1) // parts - begin if chunk < parts else 0
-    is_first, is_last = plan.periodic == 0 and chunk == 0, plan.periodic == 0 and chunk == parts - 1
+    begin, stop, chunks = 0, length, 1
+    if plan.num_chunks > 1:
+        chunks = max(count_chunks(length, plan.chunk_rows), 1)
+        begin = length * chunk // chunks if chunk < chunks else 0
+        stop = length * (chunk + 1) // chunks - begin if chunk < chunks else 0
+    is_first = plan.periodic == 0 and chunk == 0
+    is_last = plan.periodic == 0 and chunk == chunks - 1
     lists.stop[lane] = stop
     lists.first[lane] = 1 if is_first or stop == 0 else 0
     lists.last[lane] = max(stop - 1, 0) if is_last else stop
-    for i in range(plan.inputs + 1):
-        place = place_at(places, i)
+    for i in range(plan.num_inputs + 1):
+        place = array_place(places, i)
         at = outer * place.outer + begin * place.step + column * place.lane
         lists.starts[i * lanes + lane] = at
 
 
 @outline(exact=True)
-def find_panel(plan, places, panel, lists, lanes):
-    """Write the lists of a panel; how many lanes there are, and the number of the first one."""
-    chunks = plan.chunks
+def describe_panel(plan, places, panel, lists, lanes):
+    """Overwrite the lists of a panel, whose number is `panel`; `lanes` are those of a block.
+
+    Returns:
+        How many lanes the panel has; of rows, those of the block that are there.
+        The number of its first lane among all chunks of all systems.
+    """
+    chunks = plan.num_chunks
     if plan.inner == 1:
         first = panel * lanes
         count = min(plan.outer * chunks - first, lanes)
         for lane in range(lanes):
             unit = first + min(lane, count - 1)
             index = (unit, 0, 0) if chunks == 1 else (unit // chunks, unit % chunks, 0)
-            find_lane(plan, places, index, lists, lanes, lane)
+            describe_lane(plan, places, index, lists, lanes, lane)
         return count, first
-    number, group = panel % plan.slices, panel // plan.slices
+    number, group = panel % plan.panels_across, panel // plan.panels_across
     outer, chunk = group // chunks, group % chunks
-    first, count = number * plan.room, plan.room
-    if plan.head > 0:
-        first, count = max(first + plan.head - plan.room, 0), count if number > 0 else plan.head
+    column, count = number * plan.panel_lanes, plan.panel_lanes
+    if plan.head_lanes > 0:  # the first panel is shorter
+        column = max(column + plan.head_lanes - plan.panel_lanes, 0)
+        count = count if number > 0 else plan.head_lanes
     for lane in range(lanes):
-        find_lane(plan, places, (outer, chunk, first), lists, lanes, lane)
-    return min(plan.inner - first, count), (outer * plan.inner + first) * chunks + chunk
+        describe_lane(plan, places, (outer, chunk, column), lists, lanes, lane)
+    return min(plan.inner - column, count), (outer * plan.inner + column) * chunks + chunk
+
+
+# ---------------------------------------------------------------- blocks in and out
 
 
 class PanelScratch(NamedTuple):
     """Pointers into the scratch memory of a thread, besides that of planes."""
 
-    trace: Any  # a row: NaN in lanes that failed
-    extras: Any  # stops of lanes, and numbers that go into them and come out
+    failures: Any  # a row: NaN in lanes that failed
+    extras: Any  # rows, see `LaneBlock.extras`
     linear: Any  # rows of the output, see `stream_rows`
     begins: Any  # where rows begin in `linear`
-    here: Any  # `Lists` of the panel
+    here: Any  # `LaneLists` of the panel
     there: Any  # those of the next one, which is prefetched meanwhile
-    sources: Any  # addresses of row 0 of each input
-    steps: Any  # numbers between their rows
+    sources: Any  # see `LaneBlock`
+    source_steps: Any
 
 
 @inline(exact=True)
 def scratch_at(plan, memory, lists):
-    """Return the scratch memory of a thread, whose lanes have not failed yet."""
-    lanes, arrays = width(memory, ONE), plan.inputs + 1
-    trace, size = shifted(memory, plan.planes), (arrays + LISTS) * lanes
-    extras, begins = shifted(trace, lanes), shifted(lists, 2 * size)
+    """Return the scratch memory of a thread, whose lanes have not failed yet.
+
+    Numbers are in `memory`, behind the planes, and whole numbers in `lists`.
+    """
+    lanes, arrays = width(memory, ONE), plan.num_inputs + 1
+    failures, size = shifted(memory, plan.planes_size), (arrays + LISTS) * lanes
+    extras, begins = shifted(failures, lanes), shifted(lists, 2 * size)
     sources = shifted(begins, lanes)
     for lane in range(lanes):
-        trace[lane] = 0.0
+        failures[lane] = 0.0
     return PanelScratch(
-        trace=trace,
+        failures=failures,
         extras=extras,
         linear=shifted(extras, (1 + max(plan.num_extra_inputs, plan.num_extra_outputs)) * lanes),
         begins=begins,
-        here=lists_at(lists, arrays, lanes),
-        there=lists_at(shifted(lists, size), arrays, lanes),
+        here=lists_behind(lists, arrays, lanes),
+        there=lists_behind(shifted(lists, size), arrays, lanes),
         sources=sources,
-        steps=shifted(sources, INPUTS),
+        source_steps=shifted(sources, INPUTS),
     )
 
 
+class BlockOfPanel(NamedTuple):
+    """One block of lanes of a panel."""
+
+    lane: Any  # first lane of the block in the panel
+    count: Any  # lanes that are there; others repeat the last one
+    begin: Any  # rows from here to `end` are read where they lie in the arrays
+    end: Any
+    rows: Any  # of the block
+
+
 @inline(exact=True)
-def gather_inputs(plan, places, memory, scratch, here, columns, rows):
+def gather_inputs(plan, places, memory, scratch, here, block):
     """Bring the inputs of a block to planes, or note where its columns are.
 
     Args:
         plan: view of a `SolvePlan`.
         places: pointer to the places of all arrays.
-        memory: pointer to the planes.
-        scratch: a `PanelScratch`, whose sources and steps are overwritten.
-        here: `Lists` of the panel.
-        columns: first lane of the block in the panel, lanes that are there, and the rows, from one
-            to another, that need no plane.
-        rows: of the block.
+        memory: pointer to the planes, overwritten.
+        scratch: a `PanelScratch`, whose sources are overwritten.
+        here: `LaneLists` of the panel.
+        block: a `BlockOfPanel`.
     """
-    (by, count, begin, end), lanes = columns, width(memory, ONE)
-    for i in range(plan.inputs):
-        place, plane = place_at(places, i), shifted(memory, i * plan.plane)
+    lanes, direct = width(memory, ONE), (block.begin, max(block.begin, block.end))
+    for i in range(plan.num_inputs):
+        place, plane = array_place(places, i), shifted(memory, i * plan.plane_size)
         scratch.sources[i] = place.address
         if plan.inner == 1:
-            gather_rows(place, shifted(here.starts, i * lanes), here, plane, rows)
+            starts = shifted(here.starts, i * lanes)
+            gather_rows(place, starts, here, plane, block.rows)
         else:
-            at = here.starts[i * lanes] + by * place.lane
-            scratch.sources[i] += at * (VECTOR_BYTES // lanes)
-            scratch.steps[i] = place.step
-            gather_columns(place, at, here, count, (begin, max(begin, end)), plane, rows)
+            start = here.starts[i * lanes] + block.lane * place.lane
+            scratch.sources[i] += start * (VECTOR_BYTES // lanes)
+            scratch.source_steps[i] = place.step
+            gather_columns(place, start, here, block.count, direct, plane, block.rows)
 
 
 @inline(exact=True)
-def scatter_output(plan, target, plane, scratch, here, columns, rows):
-    """Write the plane of a block's output, unless its columns have been written already."""
-    (by, count, _, _), lanes = columns, width(plane, ONE)
-    memory, starts = pointer_to(target.address, plane[0]), shifted(here.starts, plan.inputs * lanes)
+def scatter_output(plan, target, plane, scratch, here, block, rows):
+    """Write `rows` rows of the output's plane; full blocks of columns have been written already.
+
+    `target` is the output's `StridedPointer`; see `gather_inputs` for the other arguments.
+    """
+    lanes = width(plane, ONE)
+    memory = pointer_to(target.address, plane[0])
+    starts = shifted(here.starts, plan.num_inputs * lanes)
     if plan.inner == 1:
-        if plan.stream != 0 and count == lanes:
-            stream_rows(plane, memory, starts[0] + by, here.stop, scratch.linear, scratch.begins)
+        if plan.streams != 0 and block.count == lanes:
+            begin = starts[0] + block.lane
+            stream_rows(plane, memory, begin, here.stop, scratch.linear, scratch.begins)
         else:
             scatter_rows(plane, memory, starts, here.stop)
-    elif count < lanes:
+    elif block.count < lanes:
         for k in range(rows):
             row = load(plane, k * lanes, ONE)
-            store(row, memory, starts[0] + by + k * target.step, count)
+            store(row, memory, starts[0] + block.lane + k * target.step, block.count)
 
 
 @inline(exact=True)
 def load_extras(plan, scratch, stops, units):
-    """Set the stops of a block's lanes and the numbers that go into them besides.
+    """Set the numbers of rows of a block's lanes, `stops`, and their extra inputs.
 
     `units` are the number of the first lane among all chunks of all systems, the distance to the
     next one, and how many there are; other lanes repeat the last one.
@@ -294,22 +349,26 @@ def load_extras(plan, scratch, stops, units):
     first, step, count = units
     extras, inputs = scratch.extras, pointer_to(plan.extra_inputs, np.float64(0.0))
     lanes = width(extras, ONE)
-    for k in range(lanes):
-        extras[k] = stops[k]
+    for lane in range(lanes):
+        extras[lane] = stops[lane]
         for i in range(plan.num_extra_inputs):
-            unit = first + min(k, count - 1) * step
-            extras[(1 + i) * lanes + k] = inputs[unit * plan.num_extra_inputs + i]
+            unit = first + min(lane, count - 1) * step
+            extras[(1 + i) * lanes + lane] = inputs[unit * plan.num_extra_inputs + i]
 
 
 @inline(exact=True)
 def store_extras(plan, scratch, units):
-    """Write the numbers that come out of a block's lanes besides; see `load_extras`."""
+    """Write the extra outputs of a block's lanes to the plan's array; see `load_extras`."""
     first, step, count = units
-    extras, reported = scratch.extras, pointer_to(plan.extra_outputs, np.float64(0.0))
+    extras, outputs = scratch.extras, pointer_to(plan.extra_outputs, np.float64(0.0))
     lanes = width(extras, ONE)
-    for k in range(count):
+    for lane in range(count):
         for i in range(plan.num_extra_outputs):
-            reported[(first + k * step) * plan.num_extra_outputs + i] = extras[(1 + i) * lanes + k]
+            unit = first + lane * step
+            outputs[unit * plan.num_extra_outputs + i] = extras[(1 + i) * lanes + lane]
+
+
+# ---------------------------------------------------------------- the driver
 
 
 def run_panels(plan, places, memory, lists, start, stop, failed):
@@ -325,71 +384,88 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
         failed: pointer to a number, overwritten with whether a lane failed.
     """
     lanes, is_rows, scratch = width(memory, ONE), plan.inner == 1, scratch_at(plan, memory, lists)
-    sources, steps, here, there = scratch.sources, scratch.steps, scratch.here, scratch.there
-    output, plane = place_at(places, plan.inputs), memory
-    if plan.output >= 0:
-        plane = shifted(memory, plan.output * plan.plane)
-    present, number = find_panel(plan, places, start, here, lanes)
+    sources, steps, here, there = (
+        scratch.sources,
+        scratch.source_steps,
+        scratch.here,
+        scratch.there,
+    )
+    output, plane = array_place(places, plan.num_inputs), memory
+    if plan.output_plane >= 0:
+        plane = shifted(memory, plan.output_plane * plan.plane_size)
+    panel_lanes, first_unit = describe_panel(plan, places, start, here, lanes)
     for panel in range(start, stop):
-        following = find_panel(plan, places, min(panel + 1, plan.panels - 1), there, lanes)
-        for by in range(0, present, lanes):
-            count, (least, most) = min(present - by, lanes), extremes(here.stop, lanes)
+        next_panel = min(panel + 1, plan.num_panels - 1)
+        next_lanes = describe_panel(plan, places, next_panel, there, lanes)
+        for lane in range(0, panel_lanes, lanes):
+            count = min(panel_lanes - lane, lanes)
+            least, most = smallest_and_largest(here.stop, lanes)
             rows, is_direct = max(most + most % 2, 2), not is_rows and count == lanes
-            begin, end, target, target_step, written = 0, 0, plane, lanes, rows
-            if is_direct:
-                begin, end, target_step, written = here.first[0], here.last[0], output.step, most
-                at = here.starts[plan.inputs * lanes] + by
+            begin, end, target, target_step, output_rows = 0, 0, plane, lanes, rows
+            if is_direct:  # rows are vectors in the arrays, which are read and written there
+                begin, end, output_rows = here.first[0], here.last[0], most
+                target_step = output.step
+                at = here.starts[plan.num_inputs * lanes] + lane
                 target = shifted(pointer_to(output.address, memory[0]), at)
-            columns, step = (by, count, begin, end), 1 if is_rows else plan.chunks
-            units = number + by * step, step, count
-            gather_inputs(plan, places, memory, scratch, here, columns, rows)
+            if plan.output_plane < 0:
+                output_rows = 0
+            streams = plan.streams if is_direct else 0
+            prefetched = there.starts if plan.lines_across > 0 else here.starts
+            unit_step = 1 if is_rows else plan.num_chunks
+            units = first_unit + lane * unit_step, unit_step, count
+            part = BlockOfPanel(lane, count, begin, end, rows)
+            gather_inputs(plan, places, memory, scratch, here, part)
             load_extras(plan, scratch, here.stop, units)
             block = LaneBlock(
-                memory,
-                plan.plane,
-                scratch.extras,
-                scratch.trace,
-                (sources[0], sources[1], sources[2], sources[3], sources[4]),
-                (steps[0], steps[1], steps[2], steps[3], steps[4]),
-                target,
-                target_step,
-                rows,
-                least,
-                begin,
-                end,
-                written if plan.output >= 0 else 0,
-                plan.stream if is_direct else 0,
-                plan,
-                places,
-                there.starts if plan.line > 0 else here.starts,
-                by // lanes * rows,
-                by,
+                memory=memory,
+                plane_size=plan.plane_size,
+                extras=scratch.extras,
+                failures=scratch.failures,
+                sources=(sources[0], sources[1], sources[2], sources[3], sources[4]),
+                source_steps=(steps[0], steps[1], steps[2], steps[3], steps[4]),
+                target=target,
+                target_step=target_step,
+                rows=rows,
+                common_rows=least,
+                begin=begin,
+                end=end,
+                output_rows=output_rows,
+                streams=streams,
+                plan=plan,
+                places=places,
+                starts=prefetched,
+                first_line=lane // lanes * rows,
+                first_lane=lane,
             )
-            call_at(plan.function, (view(block),))
+            call_at(plan.lane_function, (view(block),))
             store_extras(plan, scratch, units)
-            if plan.output >= 0:
-                scatter_output(plan, output, plane, scratch, here, columns, most)
+            if plan.output_plane >= 0:
+                scatter_output(plan, output, plane, scratch, here, part, most)
         here, there = there, here
-        present, number = following
+        panel_lanes, first_unit = next_lanes
     fence()
     failed[0] = 0
     for lane in range(lanes):
-        failed[0] |= np.isnan(scratch.trace[lane])
+        failed[0] |= np.isnan(scratch.failures[lane])
 
 
 def drive(plan):
-    """Run a lane function over a `SolvePlan`, which places follow; whether no lane failed."""
-    named = plan_at(plan.ctypes.data)
-    panels, run_at, size, scratch = named.panels, named.run, named.memory, named.scratch
+    """Run the lane function of a plan, and return whether no lane failed.
+
+    `plan` is int64: the numbers of a `SolvePlan`, then those of the arrays' `StridedPointer`s.
+    """
+    facts = plan_at(plan.ctypes.data)
+    panels, run_at = facts.num_panels, facts.run_panels
+    size, lists_offset = facts.scratch_bytes, facts.lists_offset
     places = plan.ctypes.data + 8 * PLACES
     parts = min(panels, PARTS)
     failed = np.zeros(parts, np.int64)
     for i in prange(parts):
         memory = np.empty(size + VECTOR_BYTES, np.uint8)
         begin = (memory.ctypes.data + VECTOR_BYTES - 1) & -VECTOR_BYTES
-        there = plan.ctypes.data, places, begin, begin + scratch
-        panel = panels * i // parts, panels * (i + 1) // parts
-        call_at(run_at, (*there, *panel, failed.ctypes.data + 8 * i))
+        pointers = plan.ctypes.data, places, begin, begin + lists_offset
+        some_panels = panels * i // parts, panels * (i + 1) // parts
+        call_at(run_at, (*pointers, *some_panels, failed.ctypes.data + 8 * i))
         memory[0] = 0  # keeps it alive until now: an address does not
     return not failed.any()
 

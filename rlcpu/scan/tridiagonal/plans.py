@@ -1,4 +1,4 @@
-"""Plans: one call of a lane function on arrays, as whole numbers for kernels."""
+"""Plans: how systems are cut into lanes, and a call of a lane function as numbers for kernels."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from rlcpu.scan.tridiagonal.blocks import (
     ONE,
     PLAN,
     LaneBlock,
+    LaneFunction,
     LaneInput,
-    Lanes,
     SolvePlan,
     StridedPointer,
+    count_chunks,
 )
 from rlcpu.scan.tridiagonal.panels import DRIVERS, INPUTS, LISTS, PLACES, run_panels
 
@@ -33,20 +34,52 @@ PANEL = 2**19  # bytes of the inputs of a panel, of which the next one is prefet
 LARGE, STREAMED = 2**19, 2**22
 
 
+#: Unknowns from which systems are cut. Of 10,000 side by side, whole ones take 0.6 of the time of
+#: chunks, though their pivots leave the second cache.
+LONG = 2**15
+#: The same of so few systems that they do not fill a register.
+SHORT = 2**11
+#: Equations of a chunk at least and at most, and chunks that there should be, for full registers on
+#: several cores.
+LEAST, MOST, CHUNKS = 32, 250, 64
+
+
+# ---------------------------------------------------------------- what is computed
+
+
 def even(n: int) -> int:
     """Return n rounded up to pairs of rows, one at least: elimination goes from both ends."""
     return max(n + n % 2, 2)
 
 
 class Cut(NamedTuple):
-    """Division of systems into `chunks` of at most `rows` rows, see `parts_of`."""
+    """Division of systems into `chunks` of at most `rows` rows, see `count_chunks`."""
 
     chunks: int
     rows: int
 
 
+def cut_systems(count: int, n: int, dtype: Any) -> Cut | None:
+    """Return how to cut so many systems of n unknowns; None for whole ones."""
+    if n < LONG and (count >= VECTOR_BYTES // dtype.itemsize or n < SHORT):
+        return None
+    rows = min(max(count * n // CHUNKS, LEAST), MOST)
+    return Cut(count_chunks(n, rows), rows)
+
+
 class LaneArguments(NamedTuple):
-    """Arguments of a lane function besides arrays, see `run`."""
+    """Arguments of a lane function besides arrays.
+
+    Attributes:
+        cut: how systems are cut; None for whole ones.
+        periodic: whether the last equation is next to the first.
+        pivoting: whether to exchange equations.
+        lengths: int64 (outer,), equations of each system, in rows alone; None for n.
+        shared: contiguous array that all lanes read.
+        extra_inputs: float64 (systems, chunks, numbers), see `LaneFunction`.
+        extra_outputs: likewise, overwritten.
+        num_threads: at most so many; None for all.
+    """
 
     cut: Cut | None = None
     periodic: bool = False
@@ -58,31 +91,35 @@ class LaneArguments(NamedTuple):
     num_threads: int | None = None
 
 
-def run(lanes: Lanes, inputs: Sequence[LaneInput], out: Array, call: LaneArguments) -> bool:
-    """Run a lane function over systems; whether no lane failed.
+# ---------------------------------------------------------------- calls
+
+
+def run(
+    lanes: LaneFunction, inputs: Sequence[LaneInput], out: Array, arguments: LaneArguments
+) -> bool:
+    """Run a lane function over systems, and return whether no lane failed.
 
     Args:
         lanes: the function.
-        inputs: arrays of the output's shape and dtype, in one of the two layouts.
-        out: (outer, n, inner), overwritten; may be an input. One of the two layouts.
-        call: `cut`: how to cut systems, None for whole ones. `periodic`: whether the last equation
-            is next to the first. `pivoting`: for the function. `lengths`: int64 (outer,) equations
-            of each system, in rows alone; None for n. `shared`: contiguous, for all lanes.
-            `extra_inputs` and `extra_outputs`: float64 (systems, chunks, numbers), see `Lanes`; the
-            latter are overwritten. `num_threads`: at most so many; None for all.
+        inputs: arrays of the output's shape and dtype, in one of the layouts of `panels`.
+        out: (outer, n, inner) in that layout, overwritten; may be an input.
+        arguments: what else the function is given.
     """
-    plan, arrays = plan_of(lanes, inputs, out, call).copy(), [*(i.array for i in inputs), out]
+    plan, arrays = plan_of(lanes, inputs, out, arguments).copy(), [*(i.array for i in inputs), out]
     for name in ("lengths", "shared", "extra_inputs", "extra_outputs"):
-        array = getattr(call, name)
+        array = getattr(arguments, name)
         if array is not None:
             plan[SolvePlan._fields.index(name)] = address_of(array)
-    return run_plan(plan, arrays, call.num_threads)
+    return run_plan(plan, arrays, arguments.num_threads)
 
 
 def run_plan(plan: Array, arrays: Sequence[Array], num_threads: int | None) -> bool:
-    """Run a plan, which is overwritten, on inputs and the output; whether no lane failed."""
+    """Run a plan on inputs and the output, and return whether no lane failed.
+
+    The addresses of the arrays are added to the plan.
+    """
     if len(arrays) == 5 and all(a.ndim == 2 and a.flags.carray for a in arrays):
-        place_matrices(plan, *arrays)
+        add_addresses(plan, *arrays)
     else:
         for i, array in enumerate(arrays):
             plan[PLACES + i * FIELDS] += address_of(array)
@@ -90,8 +127,8 @@ def run_plan(plan: Array, arrays: Sequence[Array], num_threads: int | None) -> b
 
 
 @kernel
-def place_matrices(plan, lower, diagonal, upper, rhs, out):
-    """Add the addresses of matrices to a plan: in Python that takes 8 us, most of a small call."""
+def add_addresses(plan, lower, diagonal, upper, rhs, out):
+    """Add the addresses of five matrices to a plan: Python takes 8 us, most of a small call."""
     plan[PLACES] += lower.ctypes.data
     plan[PLACES + FIELDS] += diagonal.ctypes.data
     plan[PLACES + 2 * FIELDS] += upper.ctypes.data
@@ -99,81 +136,139 @@ def place_matrices(plan, lower, diagonal, upper, rhs, out):
     plan[PLACES + 4 * FIELDS] += out.ctypes.data
 
 
-def plan_of(lanes: Lanes, inputs: Sequence[LaneInput], out: Array, call: LaneArguments) -> Array:
-    """Return a plan without addresses, not to be overwritten; see `run`."""
-    layouts = tuple((i.array.strides, i.other, i.reach, i.shift) for i in (*inputs, LaneInput(out)))
-    numbers = out.shape, call.cut, call.periodic, call.pivoting, call.lengths is None
-    return _template(lanes, out.dtype, layouts, numbers, -address_of(out) % VECTOR_BYTES)
+def plan_of(
+    lanes: LaneFunction, inputs: Sequence[LaneInput], out: Array, arguments: LaneArguments
+) -> Array:
+    """Return the numbers of a `SolvePlan` without addresses, and of the arrays' `StridedPointer`s.
+
+    They are kept for the next call: not to be overwritten. The arguments are those of `run`.
+    """
+    layouts = tuple(
+        (i.array.strides, i.fill_value, i.neighbour, i.shift) for i in (*inputs, LaneInput(out))
+    )
+    facts = out.shape, arguments.cut, arguments.periodic, arguments.pivoting
+    head, whole = -address_of(out) % VECTOR_BYTES, arguments.lengths is None
+    return _make_plan(lanes, out.dtype, layouts, facts, head, whole)
+
+
+class Panels(NamedTuple):
+    """How lanes are cut into panels, see the fields of `SolvePlan` with these names."""
+
+    num_panels: int
+    panels_across: int
+    panel_lanes: int
+    head_lanes: int
+    lines_across: int
+    streams: bool
 
 
 @functools.lru_cache(maxsize=256)
-def _template(
-    lanes: Lanes, dtype: Any, layouts: tuple[Any, ...], numbers: tuple[Any, ...], head: int
+def _make_plan(
+    lanes: LaneFunction,
+    dtype: Any,
+    layouts: tuple[Any, ...],
+    facts: tuple[Any, ...],
+    head: int,
+    has_one_length: bool,
 ) -> Array:
-    """Return a plan and the places of arrays, without addresses; `head` in bytes."""
-    (outer, n, inner), cut, periodic, pivoting, no_lengths = numbers
-    full, size, inputs = VECTOR_BYTES // dtype.itemsize, dtype.itemsize, len(layouts) - 1
+    """Return what `plan_of` does, from numbers alone.
+
+    Args:
+        lanes: the function.
+        dtype: of the arrays.
+        layouts: strides, fill value, neighbour and shift of the inputs and the output.
+        facts: shape of the output, and the cut, `periodic` and `pivoting` of `LaneArguments`.
+        head: bytes from the output's first number to a whole line.
+        has_one_length: whether all systems have n equations.
+    """
+    (outer, n, inner), cut, periodic, pivoting = facts
+    vector_lanes, itemsize = VECTOR_BYTES // dtype.itemsize, dtype.itemsize
+    num_inputs = len(layouts) - 1
     places = np.array(
         [
-            StridedPointer._make([shift * strides[1], *(s // size for s in strides), reach, other])
-            for strides, other, reach, shift in layouts
+            StridedPointer._make(
+                [shift * strides[1], *(s // itemsize for s in strides), neighbour, fill_value]
+            )
+            for strides, fill_value, neighbour, shift in layouts
         ],
         np.int64,
     )
-    chunks, rows = cut or Cut(1, even(n))
-    rows, total = even(rows), outer * n * inner * size
+    chunks, chunk_rows = cut or Cut(1, even(n))
+    rows, total_bytes = even(chunk_rows), outer * n * inner * itemsize
     # An odd number of lines, so that the planes' first rows are in different sets of a cache.
-    plane = ((rows + full - 1) // full * full + 1) * full
-    slices, room, line, first = 1, full, (rows + full - 1) // full, 0
-    streamed = total >= STREAMED
+    plane_size = (-(-rows // vector_lanes) * vector_lanes + 1) * vector_lanes
+    is_large = total_bytes >= STREAMED
     if inner == 1:
-        panels = -(-outer * chunks // full)
-        streamed &= chunks == 1 and no_lengths and places[-1, 1] == n
+        is_dense = chunks == 1 and has_one_length and places[-1, 1] == n
+        panels = _cut_rows(outer * chunks, rows, vector_lanes, bool(is_large and is_dense))
     else:
-        blocks = -(-inner // full)
-        if outer * chunks < 4:  # something for every core, and no core waits long for another
-            blocks = inner // full // 16
-        room *= max(min(PANEL // (inputs * plane * size), blocks), 1)
-        line = room // full if inputs * plane * size <= PANEL else 0
-        # Else lines begin at other lanes in other rows.
-        streamed &= inner % full == 0 and head % size == 0
-        first = head // size if streamed else 0
-        slices = -(-(inner - first) // room) + (first > 0)
-        panels = slices * outer * chunks
-    planes = lanes.planes * plane
+        sizes, input_bytes = (outer * chunks, inner), num_inputs * plane_size * itemsize
+        panels = _cut_columns(sizes, vector_lanes, input_bytes, (head, itemsize), is_large)
+    planes_size = lanes.planes * plane_size
     extras = max(lanes.num_extra_inputs, lanes.num_extra_outputs)
-    scratch = size * (planes + plane + (6 + extras) * full)
+    lists_offset = itemsize * (planes_size + plane_size + (6 + extras) * vector_lanes)
+    num_whole = 2 * (num_inputs + 1 + LISTS) * vector_lanes + vector_lanes + 2 * INPUTS
     plan = SolvePlan(
-        run=_panels_address(dtype.name),
-        function=_block_address(lanes.function, dtype.name),
-        inputs=inputs,
-        output=lanes.output,
+        run_panels=_panels_address(dtype.name),
+        lane_function=_block_address(lanes.function, dtype.name),
+        num_inputs=num_inputs,
+        output_plane=lanes.output,
         num_extra_inputs=lanes.num_extra_inputs,
         num_extra_outputs=lanes.num_extra_outputs,
         outer=outer,
         length=n,
         inner=inner,
-        chunks=chunks,
-        rows=rows if cut is None else cut.rows,
+        num_chunks=chunks,
+        chunk_rows=rows if cut is None else chunk_rows,
         periodic=periodic,
         pivoting=pivoting,
-        plane=plane,
-        planes=planes,
-        scratch=scratch,
-        memory=scratch + 8 * (2 * (inputs + 1 + LISTS) * full + full + 2 * INPUTS),
-        panels=panels,
-        slices=slices,
-        room=room,
-        head=first,
-        line=line,
-        ahead=total >= LARGE,
-        stream=streamed,
+        plane_size=plane_size,
+        planes_size=planes_size,
+        lists_offset=lists_offset,
+        scratch_bytes=lists_offset + 8 * num_whole,
+        prefetches=total_bytes >= LARGE,
         lengths=0,
         shared=0,
         extra_inputs=0,
         extra_outputs=0,
+        **panels._asdict(),
     )
     return np.concatenate([np.array(plan, np.int64), places.reshape(-1)])
+
+
+def _cut_rows(lanes: int, rows: int, vector_lanes: int, streams: bool) -> Panels:
+    """Return the panels of so many rows: a block each."""
+    lines_across = (rows + vector_lanes - 1) // vector_lanes
+    return Panels(-(-lanes // vector_lanes), 1, vector_lanes, 0, lines_across, streams)
+
+
+def _cut_columns(
+    sizes: tuple[int, int],
+    vector_lanes: int,
+    input_bytes: int,
+    head: tuple[int, int],
+    is_large: bool,
+) -> Panels:
+    """Return the panels of columns: as many blocks side by side as fit a cache.
+
+    Args:
+        sizes: numbers of groups of columns, and of columns in each.
+        vector_lanes: lanes of a block.
+        input_bytes: bytes of the inputs of one block.
+        head: bytes from the output's first number to a whole line, and bytes of a number.
+        is_large: whether the output is large enough to be written past the caches.
+    """
+    (groups, inner), (head_bytes, itemsize) = sizes, head
+    blocks = -(-inner // vector_lanes)
+    if groups < 4:  # something for every core, and no core waits long for another
+        blocks = inner // vector_lanes // 16
+    panel_lanes = vector_lanes * max(min(PANEL // input_bytes, blocks), 1)
+    lines_across = panel_lanes // vector_lanes if input_bytes <= PANEL else 0
+    # Lines have to begin at the same lanes in all rows.
+    streams = is_large and inner % vector_lanes == 0 and head_bytes % itemsize == 0
+    head_lanes = head_bytes // itemsize if streams else 0
+    across = -(-(inner - head_lanes) // panel_lanes) + (head_lanes > 0)
+    return Panels(across * groups, across, panel_lanes, head_lanes, lines_across, streams)
 
 
 # ---------------------------------------------------------------- compiled for a dtype
@@ -183,9 +278,12 @@ def _template(
 def _block_kind(dtype: str) -> Any:
     """Return numba's type of a `LaneBlock`."""
     number, whole = types.CPointer(getattr(types, dtype)), types.int64
-    pointers = {"memory", "extras", "trace", "target"}
+    pointers = {"memory", "extras", "failures", "target"}
     fields = {name: number if name in pointers else whole for name in LaneBlock._fields}
-    fields |= {"sources": types.UniTuple(whole, INPUTS), "steps": types.UniTuple(whole, INPUTS)}
+    fields |= {
+        "sources": types.UniTuple(whole, INPUTS),
+        "source_steps": types.UniTuple(whole, INPUTS),
+    }
     fields |= {"places": types.CPointer(whole), "starts": types.CPointer(whole)}
     fields["plan"] = View(PLAN)
     return kind_of(LaneBlock(**fields))
@@ -193,13 +291,13 @@ def _block_kind(dtype: str) -> Any:
 
 @functools.cache
 def _block_address(function: Callable[..., Any], dtype: str) -> int:
-    """Return the address of a lane function on one block, which adds to the trace of its lanes."""
+    """Return the address of a compiled lane function, which adds to the failures of its block."""
     number = np.dtype(dtype).type
 
     def run_block(block_view):
         block = contents(block_view)
-        trace = function(block, number(block.plan.pivoting))
-        store(load(block.trace, 0, ONE) + trace, block.trace, 0)
+        failures = function(block, number(block.plan.pivoting))
+        store(load(block.failures, 0, ONE) + failures, block.failures, 0)
 
     run_block.__name__ = function.__name__
     return c_function(run_block, (View(_block_kind(dtype)),), fastmath=EXACT)

@@ -13,9 +13,9 @@ from rlcpu.backends import cpu_only
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.arguments import Array, check_lengths, check_systems
 from rlcpu.scan.device import backend_of
-from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
+from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
-from rlcpu.scan.tridiagonal.plans import LaneArguments, plan_of, run_plan
+from rlcpu.scan.tridiagonal.plans import LaneArguments, cut_systems, plan_of, run_plan
 from rlcpu.scan.tridiagonal.status import SingularSystemError, TridiagonalInfo, info_of, status_of
 
 #: Whether a method pivots, see `equations`.
@@ -130,12 +130,16 @@ def solve_tridiagonal(
 
 
 def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, check: bool) -> TridiagonalInfo:
-    """Solve systems; return the status of each."""
+    """Overwrite `arrays.out` (batch..., n) with solutions, and return the status of each.
+
+    `lengths` is (batch...) or None; with `check` backward errors are computed, too.
+    """
     status = np.zeros(arrays.out.shape[:-1], np.int8)
     is_finite, errors = solve_arrays(arrays, lengths, mode, check)
     if not is_finite:
 
         def solve(*some: Array) -> Array:
+            """Return the solutions of some systems, see `status_of`."""
             lower, diagonal, upper, rhs, lengths = some
             solve_arrays(Arrays(lower, diagonal, upper, rhs, rhs), lengths.copy(), mode)
             return rhs
@@ -182,7 +186,7 @@ def _solve_ordinary(
 
 @functools.lru_cache(maxsize=256)
 def _ordinary_plan(shape: tuple[int, ...], dtype: Any, pivoting: bool) -> Array | None:
-    """Return a plan without addresses; None for systems that are cut or cannot be solved."""
+    """Return what `plan_of` does; None for systems that are cut or are no ordinary ones."""
     if dtype.char not in "fd" or not dtype.isnative or not shape or 0 in shape:
         return None
     n = shape[-1]

@@ -1,4 +1,4 @@
-"""What became of each of many tridiagonal systems, and the errors that say so."""
+"""Statuses of tridiagonal systems that were solved, and the errors that tell of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 5  # systems that a message names
 
 
 class Status(enum.IntEnum):
-    """What became of a system."""
+    """Outcome of a solve, for each system."""
 
     SOLVED = 0
     SINGULAR = 1  # a pivot is zero, or the solution exceeds the largest number
@@ -113,16 +113,18 @@ def status_of(
     k, n = np.arange(out.shape[-1]), out.shape[-1]
     ends = np.full((len(rhs), 1), n) if lengths is None else lengths[failed][:, None]
     inside = k < ends
-    sound = np.isfinite(diagonal) | ~inside
-    sound &= np.isfinite(lower) | ~inside | (k < 1 - periodic)
-    sound &= np.isfinite(upper) | (k >= ends - 1 + periodic)
+    finite_matrix = np.isfinite(diagonal) | ~inside
+    finite_matrix &= np.isfinite(lower) | ~inside | (k < 1 - periodic)
+    finite_matrix &= np.isfinite(upper) | (k >= ends - 1 + periodic)
     if solve is not None and is_same(out, arrays[3]):
-        # A matrix that solves for zero was not to blame.
+        # The solution has taken the place of rhs. A matrix with which zeros can be solved for is
+        # not singular: rhs was not finite.
         x = solve(lower, diagonal, upper, np.zeros_like(rhs), ends[:, 0])
-        to_blame = ~np.isfinite(x).all(-1)
+        is_singular = ~np.isfinite(x).all(-1)
     else:
-        to_blame = (np.isfinite(rhs) | ~inside).all(-1)
-    status[failed] = np.where(sound.all(-1) & to_blame, Status.SINGULAR, Status.NOT_FINITE)
+        is_singular = (np.isfinite(rhs) | ~inside).all(-1)
+    is_singular &= finite_matrix.all(-1)
+    status[failed] = np.where(is_singular, Status.SINGULAR, Status.NOT_FINITE)
     return status
 
 

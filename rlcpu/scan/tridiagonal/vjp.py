@@ -105,9 +105,17 @@ def tridiagonal_vjp(
 def _overwrite(
     results: TridiagonalGradients, arrays: Any, axis: int, num_threads: int | None, backend: Any
 ) -> None:
-    """Return the gradients of arguments that have been checked."""
+    """Overwrite `results` with the gradients.
+
+    Args:
+        results: arrays for them.
+        arrays: lower, diagonal, upper, x and grad, checked.
+        axis: of the unknowns.
+        num_threads: at most so many; None for all.
+        backend: what computes; None for the host's cores.
+    """
     *others, x, grad = arrays
-    # Kernels write whole contiguous arrays; what was repeated is added up, what is not is copied.
+    # Kernels write contiguous arrays of x's shape: others are computed apart, and summed or copied.
     full = [
         r if r.flags.c_contiguous and r.shape == x.shape else _like(x, backend) for r in results
     ]
@@ -137,14 +145,16 @@ _PART = 4096  # numbers that a core takes at a time: seven arrays of them fit th
 
 @inline(exact=True)
 def _multiply(multipliers, x, result):
+    """Overwrite a part of a gradient with -multipliers * x, all of one size."""
     for i in range(result.size):
         result[i] = -multipliers[i] * x[i]
 
 
 def _products(multipliers, x, lower, diagonal, upper, inner):
-    """-lambda times x and its neighbours, flat arrays in which these are `inner` numbers apart.
+    """Overwrite the gradients of coefficients with -multipliers times x and its neighbours.
 
-    Numbers of `lower` and `upper` whose neighbour is in another system are wrong, or not written.
+    All arrays are flat; neighbours are `inner` numbers apart. Numbers of `lower` and `upper` whose
+    neighbour is in another system are wrong, or not written.
     """
     size = x.size
     for part in prange((size + _PART - 1) // _PART):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from rlcpu.kernels.compile import inline
 from rlcpu.scan.tridiagonal import blocks, plans
-from rlcpu.scan.tridiagonal.blocks import LaneInput, Lanes
+from rlcpu.scan.tridiagonal.blocks import LaneFunction, LaneInput, count_chunks
 from rlcpu.scan.tridiagonal.chunks import layout_of_systems, repeats_of
-from rlcpu.scan.tridiagonal.panels import parts_of
 from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments
 
 
@@ -23,14 +22,14 @@ def sums(block, start):
     total = blocks.extra_input(block, 0) + start
     for k in range(block.rows):
         blocks.prefetch_row(block, 2, k, k + 3)
-        total = total + blocks.read(block, 0, k) * blocks.read(block, 1, k)
-        blocks.write(total, block, k)
+        total = total + blocks.read_input(block, 0, k) * blocks.read_input(block, 1, k)
+        blocks.write_output(total, block, k)
     blocks.set_extra_output(total, block, 0)
     blocks.set_extra_output(-total, block, 1)
     return total * 0.0
 
 
-SUMS = Lanes(sums, planes=3, output=2, num_extra_inputs=1, num_extra_outputs=2)
+SUMS = LaneFunction(sums, planes=3, output=2, num_extra_inputs=1, num_extra_outputs=2)
 
 
 def run(x: Any, y: Any, out: Any, starts: Any, reach: int = 0, **options: Any) -> Any:
@@ -114,7 +113,7 @@ def test_chunks(layout: str, periodic: bool) -> None:
     ends = run(x, y, out, np.zeros(37), -1, **options)
     for i in range(37):
         length = 29 if lengths is None else lengths[i]
-        parts = max(parts_of(length, cut.rows), 1)
+        parts = max(count_chunks(length, cut.rows), 1)
         for j in range(parts):
             begin, end = length * j // parts, length * (j + 1) // parts
             row = x[i, begin:end].copy()

@@ -10,7 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlcpu.scan import SingularMatrixError, factor_tridiagonal
-from rlcpu.scan.tridiagonal.equations import Pending, advance, back, factor, scaled
+from rlcpu.scan.tridiagonal.equations import (
+    Pending,
+    apply_multiplier,
+    factor_step,
+    scaled,
+    substitute_factored,
+)
 
 
 def product(lower: Any, diagonal: Any, upper: Any, x: Any, size: bool = False) -> Any:
@@ -135,15 +141,15 @@ def test_steps_uncompiled(numbers: list[float]) -> None:
     rest, steps = Pending(1.0, 0.0, 0.0), []
     for k, number in enumerate(numbers):
         row = scaled(float(k > 0), 2.5 + abs(number), float(k < n - 1), 1.0)
-        step, factors, rest = factor(rest, row)
+        step, factors, rest = factor_step(rest, row)
         steps.append((step, factors))
     pending, pivots = 0.0, []
     for number, (step, _) in zip(numbers, steps, strict=True):
-        pivot, pending = advance(pending, number, step)
+        pivot, pending = apply_multiplier(pending, number, step)
         pivots.append(pivot)
     x, second = [pending / rest.diagonal], 0.0
     for k in range(n - 1, 0, -1):
-        x.insert(0, back(pivots[k], x[0], second, steps[k][1]))
+        x.insert(0, substitute_factored(pivots[k], x[0], second, steps[k][1]))
         second = x[1]
     system = (np.ones(n), 2.5 + np.abs(numbers), np.ones(n))
     assert error(system, np.array(numbers), np.array(x)) < 1e-13

@@ -10,19 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal
-from rlcpu.scan.tridiagonal.chunks import LONG, cut_systems
 from rlcpu.scan.tridiagonal.equations import (
-    REST,
-    WIDTH,
+    EQUATION_NUMBERS,
+    RING_COLUMNS,
     eliminate_pair,
-    enter_chunk,
-    join,
-    open_chunk,
-    reduce_pair,
+    eliminate_pair_with_outer,
+    insert_outer,
     scaled,
+    solve_chunk_ends,
+    start_chunk,
     substitute,
 )
-from rlcpu.scan.tridiagonal.plans import run
+from rlcpu.scan.tridiagonal.plans import LONG, cut_systems, run
 from tests.scan.tridiagonal import naive
 
 DTYPES = ["float32", "float64"]
@@ -98,13 +97,13 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
     starts = [size * j for j in range(count)] + ([n - rest] if rest else [])
     parts = list(zip(starts, [*starts[1:], n], strict=True))
     equations = [scaled(*map(float, numbers)) for numbers in zip(*systems, strict=True)]
-    rests, ends = np.zeros((len(parts), 2 * REST)), np.zeros((len(parts), 4))
+    rests, ends = np.zeros((len(parts), 2 * EQUATION_NUMBERS)), np.zeros((len(parts), 4))
     for j, (begin, end) in enumerate(parts):
-        one, two = open_chunk(equations[begin], equations[begin + 1])
+        one, two = start_chunk(equations[begin], equations[begin + 1])
         for equation in equations[begin + 2 : end]:
-            _, one, two = reduce_pair(one, two, equation, 1.0)
-        rests[j] = one.before, one.first, *one.left, two.before, two.first, *two.left
-    join(rests, np.zeros((len(parts), 2, WIDTH)), ends)
+            _, one, two = eliminate_pair_with_outer(one, two, equation, 1.0)
+        rests[j] = one.before, one.first, *one.pending, two.before, two.first, *two.pending
+    solve_chunk_ends(rests, np.zeros((len(parts), 2, RING_COLUMNS)), ends)
     x = np.concatenate([_expand(equations, part, ends, j) for j, part in enumerate(parts)])
     matrix = naive.dense(*systems[:3], periodic=True)
     np.testing.assert_allclose(x, naive.solve(matrix, systems[3]).astype(float), rtol=1e-10)
@@ -113,8 +112,8 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
 def _expand(equations: list[Any], part: tuple[int, int], ends: Any, j: int) -> list[float]:
     begin, end = part
     (before, first, last, after), pivots = ends[j], []
-    opened = open_chunk(equations[begin], equations[begin + 1])
-    one, two = (enter_chunk(rest, before, first) for rest in opened)
+    opened = start_chunk(equations[begin], equations[begin + 1])
+    one, two = (insert_outer(rest, before, first) for rest in opened)
     for equation in equations[begin + 2 : end]:
         _, pivot, one, two = eliminate_pair(one, two, equation, 1.0)
         pivots.append(pivot)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcpu.scan import Status
-from rlcpu.scan.tridiagonal.chunks import LONG, Arrays, Mode, backward_errors
+from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, backward_errors
+from rlcpu.scan.tridiagonal.plans import LONG
 from rlcpu.scan.tridiagonal.status import info_of
 
 

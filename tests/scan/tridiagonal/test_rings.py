@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal
 from rlcpu.scan.tridiagonal.equations import (
-    WIDTH,
+    RING_COLUMNS,
     eliminate_pair,
-    enter_chunk,
-    join,
-    open_chunk,
-    reduce_pair,
+    eliminate_pair_with_outer,
+    insert_outer,
     scaled,
+    solve_chunk_ends,
+    start_chunk,
     substitute,
 )
 from rlcpu.scan.tridiagonal.status import REFINED
@@ -37,21 +37,21 @@ def layout(array: Any, axis: int) -> Any:
 
 
 def _numbers(rest: Any) -> tuple[float, ...]:
-    return rest.before, rest.first, *rest.left
+    return rest.before, rest.first, *rest.pending
 
 
 @given(st.integers(2, 30), st.integers(0, 1000), st.sampled_from(["random", "dominant"]))
 def test_one_ring_in_plain_python(n: int, seed: int, family: str) -> None:
     systems = ring(family, (n,), seed=seed)
     equations = [scaled(*map(float, numbers)) for numbers in zip(*systems, strict=True)]
-    rests = open_chunk(equations[0], equations[1])
+    rests = start_chunk(equations[0], equations[1])
     one, two = rests
     for equation in equations[2:]:
-        _, one, two = reduce_pair(one, two, equation, 1.0)
+        _, one, two = eliminate_pair_with_outer(one, two, equation, 1.0)
     rest, ends = np.array([_numbers(one) + _numbers(two)]), np.zeros((1, 4))
-    join(rest, np.zeros((1, 2, WIDTH)), ends)
+    solve_chunk_ends(rest, np.zeros((1, 2, RING_COLUMNS)), ends)
     last, first = ends[0, :2]
-    one, two = (enter_chunk(rest, last, first) for rest in rests)
+    one, two = (insert_outer(rest, last, first) for rest in rests)
     pivots = []
     for equation in equations[2:]:
         _, pivot, one, two = eliminate_pair(one, two, equation, 1.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcpu.scan import SingularSystemError, solve_tridiagonal
-from rlcpu.scan.tridiagonal.equations import Pending, eliminate, meet, scaled, substitute
+from rlcpu.scan.tridiagonal.equations import Pending, eliminate, scaled, solve_middle, substitute
 from tests.scan.tridiagonal import naive
 
 DTYPES = ["float32", "float64"]
@@ -88,7 +88,7 @@ def test_scalar_functions_are_the_mathematics(family: str, n: int) -> None:
         turned = equation._replace(lower=equation.upper, upper=equation.lower)
         pivot, rising = eliminate(rising, turned, 1.0)
         up.append(pivot)
-    top, bottom = meet(falling, rising, 1.0)
+    top, bottom = solve_middle(falling, rising, 1.0)
     first, second = [top, bottom], [bottom, top]
     for pivot in down[:0:-1]:
         first.insert(0, substitute(pivot, first[0], first[1]))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal
-from rlcpu.scan.tridiagonal.chunks import LONG
+from rlcpu.scan.tridiagonal.plans import LONG
 from tests.scan.tridiagonal import naive
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal, tridiagonal_vjp
-from rlcpu.scan.tridiagonal.chunks import LONG
+from rlcpu.scan.tridiagonal.plans import LONG
 from tests.scan.tridiagonal import naive
 
 N = LONG + 5  # so long that systems are cut
