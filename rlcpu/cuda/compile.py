@@ -110,23 +110,24 @@ def _device(function: types.FunctionType, rules: Any) -> Any:
         return _rebuild(function)
     if function in maths.OVERLOADED:
         return function
-    made = cuda.jit(device=True, forceinline=True)(_rebuild(function))
-    made.compile_device = _with_rules(made.compile_device, rules)
-    return made
+    dispatcher = cuda.jit(device=True, forceinline=True)(_rebuild(function))
+    dispatcher.compile_device = _with_rules(dispatcher.compile_device, rules)
+    return dispatcher
 
 
 def _with_rules(compile: Callable[..., Any], rules: Any) -> Callable[..., Any]:
-    """Return a compiler of a device function by `rlcpu.kernels.hooks.TypeRules`; None for none.
+    """Return `compile`, the compiler of a device function, by its own rules of types.
 
-    numba-cuda has one typing context. A function is compiled while another is, which has rules of
-    its own.
+    `rules` are `rlcpu.kernels.hooks.TypeRules`, or None for numba-cuda's. numba-cuda has one typing
+    context, and compiles a function while it compiles another one that calls it: the context is
+    given the rules for as long as this function takes.
     """
     from numba.cuda.descriptor import cuda_target
 
     def compile_device(*args: Any, **options: Any) -> Any:
         context = cuda_target.typing_context
-        before, plain = context.__class__, getattr(context, "plain_class", context.__class__)
-        context.plain_class = plain
+        before = context.__class__
+        plain = context.plain_class = getattr(context, "plain_class", before)
         context.__class__ = plain if rules is None else context_class(plain, rules)
         try:
             return compile(*args, **options)
@@ -140,6 +141,7 @@ def _rebuild(function: types.FunctionType) -> Any:
     """Return the function with all that it calls replaced by device functions."""
 
     def convert(_: str, value: Any) -> Any:
+        """Return what stands for a value that the function reads."""
         plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN
         if plain or is_jitted(value):
             return device(value)
@@ -148,6 +150,7 @@ def _rebuild(function: types.FunctionType) -> Any:
         return _module if value is cuda else value
 
     def stays(module: types.ModuleType) -> bool:
+        """Tell whether the compiler knows a module itself."""
         is_copy = module.__name__.endswith(COPY)
         return module is cuda or (package_of(module) in _FOREIGN and not is_copy)
 

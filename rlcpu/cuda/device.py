@@ -197,15 +197,15 @@ def empty(shape: int | Sequence[int], dtype: Any) -> Any:
         CudaMemoryError: there is not enough memory; the message names the shape.
     """
     with _named(shape, dtype):
-        made = xp.empty(shape, dtype)
-    return made.view(SimulatedArray) if SIMULATED else made
+        array = xp.empty(shape, dtype)
+    return array.view(SimulatedArray) if SIMULATED else array
 
 
 def zeros(shape: int | Sequence[int], dtype: Any) -> Any:
     """Return a new array of zeros."""
-    made = empty(shape, dtype)
-    made.fill(0)
-    return made
+    array = empty(shape, dtype)
+    array.fill(0)
+    return array
 
 
 def asarray(x: Any, dtype: Any = None) -> Any:
@@ -293,6 +293,7 @@ def launch(kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | N
 
 
 def _configure(dispatcher: Any, grid: int, block: int, stream: int) -> Any:
+    """Return a dispatcher for so many blocks and threads; `stream` is CUDA's, 0 the default one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a small grid is small
         queue = cuda.external_stream(stream) if stream else 0

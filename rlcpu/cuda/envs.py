@@ -23,31 +23,32 @@ u32 = np.uint32
 
 @functools.cache
 def read(count: int, dtype: type) -> Callable[..., Any]:
-    """Return a function (array, begin, stride) -> tuple of `count` numbers."""
+    """Return a function (array, begin, stride) -> tuple of `count` numbers, `stride` apart."""
     items = source_of_tuple(f"real(array[begin + {k} * stride])" for k in range(count))
     return define(f"def read(array, begin, stride): return {items}", real=dtype)
 
 
 @functools.cache
 def write(count: int, dtype: type) -> Callable[..., Any]:
-    """Return a function (array, begin, stride, values) that writes `count` numbers."""
+    """Return a function (array, begin, stride, values) that writes `count` numbers there."""
     lines = "".join(f"\n    array[begin + {k} * stride] = real(values[{k}])" for k in range(count))
     return define(f"def write(array, begin, stride, values):{lines}", real=dtype)
 
 
 @functools.cache
 def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., LaneStep]:
-    """Return a function (state, elapsed, total, action, bits, params, limit) -> LaneStep.
+    """Make `turn(state, elapsed, total, action, bits, params, limit)` -> `LaneStep`: one step.
 
-    As `rlcpu.envs.engine.lane.make_turn`, with state, clock and return in registers, and a branch
-    where an episode ends: a warp without ends draws no new state.
+    It resets the environment where the autoreset mode says so: in the step that ends an episode
+    with `same_step`, else in the next one. As `rlcpu.envs.engine.lane.make_turn`, with state, steps
+    so far and return so far in registers, and a branch where an episode ends: a warp without ends
+    draws no new state. `bits` are two random words.
     """
     lane = compile_lane(env, dtype)
     advance, reset = lane.step, lane.reset
     real, nothing, one, pending_clock = dtype, dtype(0), u32(1), u32(PENDING)
 
     def turn(state, elapsed, total, action, bits, params, limit):
-        """Take one step, and reset where the mode says so."""
         pending = False if same_step else elapsed == pending_clock
         reached, reward, failed, cut = advance(state, action, params, bits[0], bits[1])
         reward = nothing if pending else real(reward)
@@ -124,7 +125,7 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
 
 
 def _make_take_action(env: Structure, dtype: type) -> Any:
-    """Return a function (actions, i) -> (action, whether the environment cannot take it)."""
+    """Make (actions, i) -> (action of environment i, whether the environment cannot take it)."""
     if env.action_size == 0:
         count = env.num_actions
 
@@ -184,6 +185,7 @@ def observe_kernel(env: Structure, dtype: type) -> Kernel:
 
     @kernel(exact=dtype is np.float64)
     def observe_batch(state, numbers, observations):
+        """Observe environment i, in thread i."""
         n, i = observations.shape[0] // size, cuda.grid(1)
         if i < n:
             put(observations, i, n, observe(load(state, i, n), unpack(numbers)))

@@ -113,14 +113,14 @@ def make_decide(env: Structure, policy: PolicyCode, network: NetworkFacts | None
 def _decide_by_function(
     env: Structure, policy: PolicyCode, draws: Callable[..., Any]
 ) -> DeviceDecide:
-    """Return the functions of a policy that is a scalar function."""
+    """Return the functions of a policy that is a scalar function; `draws` makes random numbers."""
     assert policy.act is not None
     act = specialise(policy.act, np.float32)
     rounded = source_of_tuple(f"single(values[{k}])" for k in range(env.observation_rows))
     single = define(f"def singles(values): return {rounded}", single=np.float32)
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
-    made = f"Params({items})" if policy.params_type else f"({items})"
-    unpack = define(f"def unpack(weights): return {made}", Params=policy.params_type)
+    params = f"Params({items})" if policy.params_type else f"({items})"
+    unpack = define(f"def unpack(weights): return {params}", Params=policy.params_type)
 
     def choose(observation, weights, offset, greedy, bits):
         """Choose an action; such a policy has neither log_prob nor value of its own."""

@@ -33,7 +33,7 @@ class DeviceStrided(NamedTuple):
     """An array as kernels take it, whatever its layout: machine code is the same for all.
 
     Attributes:
-        memory: of one dimension, contiguous.
+        memory: all its numbers, and perhaps more, of one dimension and contiguous.
         strides: in numbers, over the axes before the steps, the steps and the axes after them.
     """
 
@@ -109,36 +109,36 @@ def constant(number: float, dtype: Any) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _constant(number: float, dtype: Any, device: int) -> Any:
-    made = asarray(np.array([number], dtype))
+    array = asarray(np.array([number], dtype))
     if not SIMULATED:  # a stream that uses it later does not wait for this one
         xp.cuda.get_current_stream().synchronize()
-    return made
+    return array
 
 
 class ThreadLane(NamedTuple):
-    """Return the lane of a thread: the index before the steps and the one after them."""
+    """The lane of a thread: its index before the axis of steps, and the one after it."""
 
     outer: Any
     inner: Any
 
 
 def lane_of(sizes, number):
-    """Return the lane of a number; lanes that follow each other are neighbours in memory."""
+    """Return lane `number`; lanes that follow each other are neighbours in memory."""
     outer = number // sizes[2]
     return ThreadLane(outer, number - outer * sizes[2])
 
 
-def place(array, lane, k):
-    """Return the position of step k in an array."""
+def position_of(array, lane, k):
+    """Return the position of step k of a lane in a `DeviceStrided`."""
     strides = array.strides
     # As an index of 64 bits the compiler would keep one for each array and step that is read ahead,
     # in more registers than there are.
     return lane.outer * strides[0] + np.int32(k) * strides[1] + lane.inner * strides[2]
 
 
-def get(array, lane, k):
-    """Return the number of step k."""
-    return array.memory[place(array, lane, k)]
+def number_at(array, lane, k):
+    """Return the number of step k of a lane in a `DeviceStrided`."""
+    return array.memory[position_of(array, lane, k)]
 
 
 # ---------------------------------------------------------------- one thread for each lane
@@ -150,30 +150,37 @@ AHEAD = 4
 BLOCK = 64
 
 
-def get_step(steps, lane, k):
-    """Return step k; fields that a rule does not use are not read."""
+def read_step(steps, lane, k):
+    """Return step k of a lane; `steps` is a `Step` of `DeviceStrided`, flags as uint8.
+
+    Fields that a rule does not use are not read: the compiler drops the loads.
+    """
     return Step(
-        get(steps.reward, lane, k),
-        get(steps.value, lane, k),
-        get(steps.terminated, lane, k) != 0,
-        get(steps.truncated, lane, k) != 0,
-        get(steps.final_value, lane, k),
-        get(steps.gamma, lane, k),
-        get(steps.lambda_, lane, k),
-        get(steps.ratio, lane, k),
-        get(steps.action_value, lane, k),
+        number_at(steps.reward, lane, k),
+        number_at(steps.value, lane, k),
+        number_at(steps.terminated, lane, k) != 0,
+        number_at(steps.truncated, lane, k) != 0,
+        number_at(steps.final_value, lane, k),
+        number_at(steps.gamma, lane, k),
+        number_at(steps.lambda_, lane, k),
+        number_at(steps.ratio, lane, k),
+        number_at(steps.action_value, lane, k),
     )
 
 
-def last_step(value, zero):
-    """Return the step that stands for the one after the last."""
+def step_beyond(value, zero):
+    """Return the step that stands for the one after the last: only its value is not 0."""
     return Step(zero, value, False, False, zero, zero, zero, zero, zero)
 
 
-def as_after(step, zero):
-    """Return the fields of the step after that rules read: whole steps would fill registers."""
-    weights = step.lambda_, step.ratio, step.action_value
-    return Step(zero, step.value, False, False, zero, zero, weights[0], weights[1], weights[2])
+def fields_after(step, zero):
+    """Return a step with the fields that rules read of the step after, and zeros.
+
+    Whole steps would fill registers.
+    """
+    return Step(
+        zero, step.value, False, False, zero, zero, step.lambda_, step.ratio, step.action_value
+    )
 
 
 def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
@@ -182,21 +189,24 @@ def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
 
 
 def make_advance(rule: Rule, dtype: Any) -> Any:
-    """Return a function that writes one step of a lane, and returns y and the step for the next."""
+    """Make `advance(step, state, options, lane, k, first, second)`: step k of a lane.
+
+    It writes the results to the outputs `first` and `second`, and returns the next state: y, and
+    the fields of this step that are read as those of the step after.
+    """
     coefficients, results = device_rule(rule.coefficients, dtype), device_rule(rule.results, dtype)
-    connect = device_rule(next_y_or_cut if rule.cuts_at_zero else next_y, dtype)
-    two, zero = rule.outputs == 2, dtype(0.0)
+    continue_y = device_rule(next_y_or_cut if rule.cuts_at_zero else next_y, dtype)
+    has_second, zero = rule.outputs == 2, dtype(0.0)
 
     def advance(step, state, options, lane, k, first, second):
-        """Write y of step k, and return y and the step for the next one."""
-        carried, after = state
+        previous_y, after = state
         a, b = coefficients(step, after, options)
-        y = connect(a, b, carried)
-        one, other = results(y, carried, step, after, options)
-        first.memory[place(first, lane, k)] = one
-        if two:
-            second.memory[place(second, lane, k)] = other
-        return y, as_after(step, zero)
+        y = continue_y(a, b, previous_y)
+        computed = results(y, previous_y, step, after, options)
+        first.memory[position_of(first, lane, k)] = computed[0]
+        if has_second:
+            second.memory[position_of(second, lane, k)] = computed[1]
+        return y, fields_after(step, zero)
 
     return advance
 
@@ -217,19 +227,19 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
         number = cuda.grid(1)
         if number < sizes[0] * sizes[2] and chosen[min(number, chosen.size - 1)] != 0:
             lane = lane_of(sizes, number)
-            state = (get(initial, lane, 0), last_step(get(last, lane, 0), zero))
+            state = (number_at(initial, lane, 0), step_beyond(number_at(last, lane, 0), zero))
             k = sizes[1] - 1 if direction > 0 else 0
             for _ in range(sizes[1] // AHEAD):
-                one, two = get_step(steps, lane, k), get_step(steps, lane, k - direction)
-                three = get_step(steps, lane, k - 2 * direction)
-                four = get_step(steps, lane, k - 3 * direction)
+                one, two = read_step(steps, lane, k), read_step(steps, lane, k - direction)
+                three = read_step(steps, lane, k - 2 * direction)
+                four = read_step(steps, lane, k - 3 * direction)
                 state = advance(one, state, options, lane, k, first, second)
                 state = advance(two, state, options, lane, k - direction, first, second)
                 state = advance(three, state, options, lane, k - 2 * direction, first, second)
                 state = advance(four, state, options, lane, k - 3 * direction, first, second)
                 k -= AHEAD * direction
             for _ in range(sizes[1] % AHEAD):
-                step = get_step(steps, lane, k)
+                step = read_step(steps, lane, k)
                 state = advance(step, state, options, lane, k, first, second)
                 k -= direction
 
@@ -244,7 +254,8 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
     y is the value after the last of them. Time runs backward. What a thread reads its neighbours
     read too, so that n steps cost n reads of the first cache.
     """
-    coefficients, connect = device_rule(rule.coefficients, dtype), device_rule(next_y_or_cut, dtype)
+    coefficients = device_rule(rule.coefficients, dtype)
+    continue_y = device_rule(next_y_or_cut, dtype)
     zero = dtype(0.0)
 
     @kernel(exact=True)
@@ -255,16 +266,16 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
             row, inner = number // sizes[2], number % sizes[2]
             lane, begin = ThreadLane(row // sizes[1], inner), row % sizes[1]
             stop = min(begin + window, sizes[1])
-            after = last_step(get(last, lane, 0), zero)
+            after = step_beyond(number_at(last, lane, 0), zero)
             if stop < sizes[1]:
-                after = as_after(get_step(steps, lane, stop), zero)
+                after = fields_after(read_step(steps, lane, stop), zero)
             y = after.value
             for i in range(begin, stop):
-                step = get_step(steps, lane, stop - 1 - (i - begin))
+                step = read_step(steps, lane, stop - 1 - (i - begin))
                 a, b = coefficients(step, after, options)
-                y = connect(a, b, y)
-                after = as_after(step, zero)
-            first.memory[place(first, lane, begin)] = y
+                y = continue_y(a, b, y)
+                after = fields_after(step, zero)
+            first.memory[position_of(first, lane, begin)] = y
 
     return slide
 
@@ -276,10 +287,9 @@ def run(
     outs: tuple[Any, ...],
     num_threads: int | None = None,
 ) -> None:
-    """Overwrite the outputs, of the layout's shape; returns before that has happened.
+    """Compute a recurrence: `run` of `rlcpu.scan.recurrences.driver`, of arrays on the device.
 
-    Takes what `run` of `rlcpu.scan.recurrences.driver` takes; arrays are on the device, or single
-    numbers.
+    Returns before the outputs have been overwritten. `num_threads` is not used.
     """
     dtype, sizes, direction = outs[0].dtype.type, layout.sizes, problem.direction
     if outs[0].size == 0:
@@ -313,23 +323,27 @@ THREADS = 4 if SIMULATED else 256
 
 
 def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype: Any) -> Any:
-    """Make the driver (x, y, initial, sizes, direction, broken, out): a block scans a row.
+    """Make the driver (x, y, initial, sizes, direction, is_broken, out): a block scans a row.
 
-    A state, two numbers of `dtype`, says what a piece of a row does to what comes before it. States
-    are merged in any order of pairs. `broken` int32 (rows,) is set to 1 where one is not finite.
+    A state (m, s), two numbers of `dtype`, stands for some steps that follow each other. States of
+    neighbours are merged, in pairs. `is_broken` int32 (rows,) is set to 1 where one is not finite.
 
     Args:
         load: (x, y) -> state of one step, from its two numbers.
         start: (number) -> state before a row, from its initial number.
-        merge: (m, s, n, t) -> state of what two states stand for, the earlier one first.
-        value: (m, s) -> result.
-        empty: state of nothing.
+        merge: (m, s, n, t) -> state of the steps of two states, the earlier one first.
+        value: (m, s) -> result of a step, from the state of all steps up to it.
+        empty: state of no steps.
         dtype: of the states.
     """
     m0, s0 = empty
 
     def prefix(m, s, shared):
-        """Return the state of the threads up to this one, and of all."""
+        """Return the state of the steps of all threads up to this one, and of the whole block.
+
+        (m, s) is the state of this thread's step, `shared` memory (2, THREADS). In log2(THREADS)
+        rounds each state is merged with the one 1, 2, 4, ... threads before.
+        """
         thread, distance = cuda.threadIdx.x, 1
         shared[0, thread], shared[1, thread] = m, s
         cuda.syncthreads()
@@ -345,34 +359,34 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
         return (m, s), last
 
     @kernel(exact=True)
-    def scan_rows(x, y, initial, sizes, direction, broken, out):
+    def scan_rows(x, y, initial, sizes, direction, is_broken, out):
         """Scan one row, tile by tile of `THREADS` steps, a block each."""
         shared = cuda.shared.array((2, THREADS), dtype)
         thread, row = cuda.threadIdx.x, cuda.blockIdx.x
         lane = ThreadLane(row, 0)
-        before = start(get(initial, lane, 0))
+        before = start(number_at(initial, lane, 0))
         for begin in range(0, sizes[1], THREADS):
             at, m, s = begin + thread, m0, s0
             k = sizes[1] - 1 - at if direction > 0 else at
             if at < sizes[1]:
-                m, s = load(get(x, lane, k), get(y, lane, k))
+                m, s = load(number_at(x, lane, k), number_at(y, lane, k))
             total, last = prefix(m, s, shared)
             if at < sizes[1]:
                 m, s = merge(before[0], before[1], total[0], total[1])
-                out.memory[place(out, lane, k)] = value(m, s)
+                out.memory[position_of(out, lane, k)] = value(m, s)
                 if (m - m) + (s - s) != 0:  # as NaN is
-                    broken[row] = 1
+                    is_broken[row] = 1
             before = merge(before[0], before[1], last[0], last[1])
 
     return scan_rows
 
 
 def _scan_rows(driver: Any, sizes: Any, direction: int, *arrays: DeviceStrided) -> Any:
-    """Run a driver of `row_kernel` with x, y, initial and out; `broken`, on the device."""
-    broken, (*inputs, out) = zeros(sizes[0], np.int32), arrays
-    arguments = *inputs, sizes, direction, broken, out
+    """Run a driver of `row_kernel` on x, y, initial and out, and return `is_broken`."""
+    is_broken, (*inputs, out) = zeros(sizes[0], np.int32), arrays
+    arguments = *inputs, sizes, direction, is_broken, out
     launch(driver, sizes[0], *arguments, block=THREADS, grid=sizes[0])
-    return broken
+    return is_broken
 
 
 @functools.cache
@@ -398,10 +412,12 @@ def linear_kernel(dtype: Any) -> Any:
 def _scan_linear_rows(
     steps: Step, initial: DeviceStrided, sizes: Any, direction: int, out: DeviceStrided
 ) -> Any:
-    """Scan rows of a recurrence by blocks; the steps, and which rows have to be computed by them.
+    """Scan rows of a linear recurrence, a block each.
 
-    Those are the rows where a product of coefficients overflowed: its infinity or NaN would spread
-    to steps that it does not reach. They read b again, which the result must not have overwritten.
+    Returns:
+        The steps, whose b is a copy if it was in the memory of `out`.
+        Which rows have to be computed once more, by one thread: those where a product of
+        coefficients overflowed, whose infinity or NaN would spread to steps that it does not reach.
     """
     if xp.may_share_memory(steps.reward.memory, out.memory):
         steps = steps._replace(reward=steps.reward._replace(memory=steps.reward.memory.copy()))
@@ -435,13 +451,14 @@ def sums_lane_kernel() -> Any:
 
     @kernel(exact=True)
     def scan(x, sizes, direction, out):
+        """Scan one lane, forward or backward, a thread each."""
         number = cuda.grid(1)
         if number < sizes[0] * sizes[2]:
             lane, m, s = lane_of(sizes, number), -np.inf, 0.0
             for i in range(sizes[1]):
                 k = sizes[1] - 1 - i if direction > 0 else i
-                m, s = add_number(m, s, np.float64(get(x, lane, k)))
-                out.memory[place(out, lane, k)] = log_of_state(m, s)
+                m, s = add_number(m, s, np.float64(number_at(x, lane, k)))
+                out.memory[position_of(out, lane, k)] = log_of_state(m, s)
 
     return scan
 

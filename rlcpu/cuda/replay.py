@@ -77,10 +77,12 @@ class DeviceStorage(storage.Storage):
     def check(self, batch: Any, max_axes: int) -> tuple[list[Any], tuple[int, ...]]:
         """Return the arrays of a batch on the device, and the shape of the leading axes.
 
+        Arrays that are on the device already are checked by stand-ins of their shape: zeros of the
+        host that take no memory.
+
         Raises:
             TypeError, ValueError: see `TransitionStructure.check`; a leaf on the device has another
-                dtype
-                than the field.
+                dtype than the field.
         """
         leaves, stand_ins = list(self.structure.collect(batch)), []
         for number, (leaf, field) in enumerate(zip(leaves, self.structure.fields, strict=True)):
@@ -104,7 +106,7 @@ class DeviceStorage(storage.Storage):
             field[:, slots] = array.swapaxes(0, 1)
 
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
-        """Return room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
+        """Return new arrays for a batch: (batch_size, ...), or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
         leaves = [empty((*lead, *field.shape), field.dtype) for field in self.structure.fields]
         return Rows(None, None, leaves)
@@ -144,10 +146,7 @@ class DeviceStorage(storage.Storage):
         return storage.Storage(self.structure, self.num_envs, self.length)
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """Return the arrays of a checkpoint.
-
-        See `DeviceStorage.sections`. All rows are copied to the host.
-        """
+        """Return the arrays of a checkpoint, see `Storage.sections`; all are copied to the host."""
         host = self._on_host()
         for column, field in zip(host.fields, self.fields, strict=True):
             column[...] = to_host(field)

@@ -67,13 +67,14 @@ def rollout_kernel(
 ) -> Kernel:
     """Return the driver of K steps, which keeps `Records` or `Sums`.
 
-    Its arguments are state, words, elapsed (see `rlcpu.cuda.engine.CudaEngine`), params, bounds
-    (2 * action_size,) float32, weights (see `rlcpu.cuda.networks.pack_policy`), scalars counter,
-    limit, greedy, skip, which is 0 (see `rlcpu.cuda.networks.make_forward`), num_steps; and `out`.
+    Its arguments are state, words, elapsed_steps (see `rlcpu.cuda.engine.CudaEngine`), numbers (the
+    environment's parameters), bounds (2 * action_size,) float32, weights (see
+    `rlcpu.cuda.networks.pack_policy`); the scalars counter, limit, greedy, skip, which is 0 (see
+    `rlcpu.cuda.networks.make_forward`), num_steps; and `out`, `DeviceRecords` or `Sums`.
     """
     lane, decide = compile_lane(env, dtype), make_decide(env, code, network)
     turn, clip = make_turn(env, dtype, True), make_clip(env, dtype)
-    see, put, finish = _record(env, dtype, decide) if records else _add_up()
+    record_observation, record_step, finish = _record(env, dtype, decide) if records else _add_up()
     weights_size, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     unpack, observe, choose = lane.unpack, lane.observe, decide.choose
     size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
@@ -100,13 +101,14 @@ def rollout_kernel(
             for k in range(num_steps):
                 bits, offset, at = mix(low, high, u32(counter + k)), u64(skip * k) << two, k * n + i
                 observation = observe(now, unpack(numbers))
-                see(out, at, observation)
+                record_observation(out, at, observation)
                 chosen = choose(observation, policy, offset, greedy, bits)
                 params = unpack(numbers)  # every step: registers are worth more than these loads
                 action = clip(chosen[0], bounds)
                 end = turn(now, elapsed, total, action, bits, params, u32(limit))
                 now, total, elapsed = end.next_state, end.total, end.elapsed
-                sums = put(out, sums, at, chosen, end, params, policy, u64(skip * elapsed) << two)
+                value_offset = u64(skip * elapsed) << two
+                sums = record_step(out, sums, at, chosen, end, params, policy, value_offset)
                 if end.terminated or end.truncated:
                     total, elapsed = nothing, zero
             store(state, i, n, now)
@@ -119,12 +121,13 @@ def rollout_kernel(
 
 # ---------------------------------------------------------------- what is kept
 
-# Functions that the loop inlines: `see` before each step, `put` after it, which returns the sums so
-# far, and `finish` in the end; `at` is step * N + environment.
+# Functions that the loop inlines: `record_observation` before each step, `record_step` after it,
+# which returns the sums so far, and `finish` in the end; `at` is step * N + environment, `chosen`
+# (action, log_prob, value), `end` a `LaneStep`, and `offset` is 0, see `make_forward`.
 
 
 def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable[..., Any], ...]:
-    """Make `see`, `put` and `finish` that record every step."""
+    """Make the three functions for `collect`, which record every step."""
     zero, width = np.float32(0), env.observation_rows
     observe, valued = compile_lane(env, dtype).observe, decide.evaluate is not None
     put_observation, put_action = (
@@ -134,11 +137,11 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable
     evaluate: Any = decide.evaluate or _no_value
     numbers = env.action_size
 
-    def see(out, at, observation):
+    def record_observation(out, at, observation):
         """Record the observation in front of a step."""
         put_observation(out.observations, at * width, 1, observation)
 
-    def put(out, sums, at, chosen, end, params, weights, offset):
+    def record_step(out, sums, at, chosen, end, params, weights, offset):
         """Record a step, with its end if the episode ends; returns the sums as they are."""
         if numbers:
             put_action(out.actions, at * numbers, 1, chosen[0])
@@ -161,17 +164,18 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable
         put_observation(out.last, i * width, 1, observation)
         out.last_values[i] = evaluate(observation, weights, offset) if valued else zero
 
-    return see, put, finish
+    return record_observation, record_step, finish
 
 
 def _add_up() -> tuple[Callable[..., Any], ...]:
-    """Make `see`, `put` and `finish` that add up returns, their squares, episodes and steps."""
+    """Make the three functions for `simulate`: they add up returns, squares, episodes and steps."""
     one = u32(1)
 
-    def see(out, at, observation):
-        pass
+    def record_observation(out, at, observation):
+        """Do nothing."""
 
-    def put(out, sums, at, chosen, end, params, weights, offset):
+    def record_step(out, sums, at, chosen, end, params, weights, offset):
+        """Return the sums with those of a step; they change where the episode ends."""
         total, squares, episodes, steps = sums
         if end.terminated or end.truncated:
             total += end.total
@@ -181,10 +185,11 @@ def _add_up() -> tuple[Callable[..., Any], ...]:
         return total, squares, episodes, steps
 
     def finish(out, sums, i, observation, weights, offset):
+        """Write the sums of environment i."""
         n = out.counts.shape[0] // 2
         out.returns[i], out.returns[n + i], out.counts[i], out.counts[n + i] = sums
 
-    return see, put, finish
+    return record_observation, record_step, finish
 
 
 def _no_value(observation, weights, offset):

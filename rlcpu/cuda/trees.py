@@ -54,15 +54,16 @@ def write(indices, leaves, stamps, numbers):
 
 
 @kernel(exact=True)
-def refresh_level(numbers, offsets, filled, level, every, below, indices):
-    """Recompute a level: all entries, or those above the leaves at `indices`, `below` each.
+def refresh_level(numbers, offsets, filled, level, is_whole, below, indices):
+    """Recompute the sums of a level: all if `is_whole`, or those above the leaves at `indices`.
 
-    Two threads that recompute one entry write the same numbers.
+    Each entry is the sum of `below` leaves. Two threads that recompute one entry write the same
+    numbers.
     """
     k = cuda.grid(1)
-    count = (offsets[level] - offsets[level - 1]) // WIDTH if every else indices.size
+    count = (offsets[level] - offsets[level - 1]) // WIDTH if is_whole else indices.size
     if k < count:
-        refresh(unpack(numbers, offsets, filled), level, k if every else indices[k] // below)
+        refresh(unpack(numbers, offsets, filled), level, k if is_whole else indices[k] // below)
 
 
 @kernel(exact=True)
@@ -85,10 +86,11 @@ def summarise(numbers, offsets, filled, out):
 
 
 @kernel(exact=True)
-def draw(numbers, offsets, filled, key, counter, stratified, every, out):
+def draw(numbers, offsets, filled, key, counter, stratified, avoids_zero, out):
     """Draw leaves by weight, a thread each; draw k has stratum k. See `rlcpu.replay.tree_cpu`.
 
-    Where a target falls between two shares, a leaf of no weight is drawn, unless `every` has one.
+    Sums are rounded, so that a target may fall between the shares of two leaves, and a leaf without
+    weight be drawn; with `avoids_zero` one that has a weight takes its place.
     """
     k = cuda.grid(1)
     if k < out.size:
@@ -100,7 +102,7 @@ def draw(numbers, offsets, filled, key, counter, stratified, every, out):
         targets[0] = target
         walk(levels, targets, nodes, 1)
         leaf = nodes[0]
-        if every and not weight(numbers[leaf], levels.shift, filled, leaf) > 0.0:
+        if avoids_zero and not weight(numbers[leaf], levels.shift, filled, leaf) > 0.0:
             leaf = scan(levels, target / all_weights)
         out[k] = leaf
 
@@ -185,10 +187,10 @@ class DeviceTree(tree_cpu.Tree):
         level, tree = 1, self._levels(filled)
         while level < len(self._begins) - 2 and self._entries(level) > _FEW:
             entries = self._entries(level)
-            every = indices is None or wants_all(indices.size, entries)
+            is_whole = indices is None or wants_all(indices.size, entries)
             leaves = self.offsets if indices is None else indices
-            count = entries if every else leaves.size
-            launch(refresh_level, count, *tree, level, every, WIDTH**level, leaves)
+            count = entries if is_whole else leaves.size
+            launch(refresh_level, count, *tree, level, is_whole, WIDTH**level, leaves)
             level += 1
         threads = min(_TOP, -(-self._entries(level) // 32) * 32)
         launch(refresh_top, threads, *tree, level, block=threads, grid=1)
@@ -211,9 +213,15 @@ class DeviceTree(tree_cpu.Tree):
         return total
 
     def _launch_draw(
-        self, filled: int | None, key: Any, counter: Any, stratified: bool, every: bool, out: Any
+        self,
+        filled: int | None,
+        key: Any,
+        counter: Any,
+        stratified: bool,
+        avoids_zero: bool,
+        out: Any,
     ) -> None:
-        launch(draw, out.size, *self._levels(filled), key, counter, stratified, every, out)
+        launch(draw, out.size, *self._levels(filled), key, counter, stratified, avoids_zero, out)
 
     def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
         """Return probabilities, float64, and importance weights, float32, of drawn items."""
@@ -240,9 +248,10 @@ class DeviceTree(tree_cpu.Tree):
         return is_full
 
     def _draw_rounds(self, stream: Any, out: Any, stratified: bool, filled: int | None) -> int:
-        """Draw until `out` is full; how many random numbers it took, 0 if a round finds nothing.
+        """Draw different leaves until `out` is full, and return how many random numbers it took.
 
-        See `rlcpu.replay.tree_cpu`: what was found has no weight until the end.
+        0 if a round finds nothing. Leaves that were drawn have no weight until the end, see
+        `rlcpu.replay.tree_cpu`.
         """
         tree, wanted, batch = self._levels(filled), out.size, out.size
         if wanted > tree[-1]:

@@ -6,6 +6,12 @@ into tiles in shared memory, from which each thread takes its own equations; res
 way. Pivots wait in scratch memory, of which there is as much as the second cache holds, so that
 only the arrays themselves travel.
 
+In the device functions `sizes` are (outer, n, inner) of the arrays, `lane` or `thread_lane` the
+`ThreadLane` of the thread's system, `first` the number of the first system of the warp, and `begin`
+the first equation of a tile. `tile` is shared memory (4, WARP, width + 1): lower, diagonal, upper
+and rhs of `width` equations of each system of the warp. `shift` is 1 for transposed systems, and 0
+for others.
+
 One thread for a system is slow where there are few long ones: those are the CPU's.
 """
 
@@ -18,7 +24,14 @@ import numpy as np
 
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host, xp, zeros
-from rlcpu.cuda.recurrences import StepsAxis, ThreadLane, device_rule, get, lane_of, place
+from rlcpu.cuda.recurrences import (
+    StepsAxis,
+    ThreadLane,
+    device_rule,
+    lane_of,
+    number_at,
+    position_of,
+)
 from rlcpu.scan.arguments import Systems
 from rlcpu.scan.tridiagonal.chunks import Mode
 from rlcpu.scan.tridiagonal.equations import Pending, Pivot, eliminate, scaled, substitute
@@ -36,8 +49,8 @@ SINGULAR, NOT_FINITE = int(Status.SINGULAR), int(Status.NOT_FINITE)
 # ---------------------------------------------------------------- tiles
 
 
-class Raw(NamedTuple):
-    """One equation as it lies in memory, or all arrays."""
+class PlainEquation(NamedTuple):
+    """One equation as it lies in memory; or the four arrays, `DeviceStrided`."""
 
     lower: Any
     diagonal: Any
@@ -46,7 +59,10 @@ class Raw(NamedTuple):
 
 
 def _make_tiles(width: int) -> tuple[Any, Any]:
-    """Make device functions that load equations to tiles in shared memory, and store unknowns.
+    """Make device functions `load` and `store` between arrays and tiles of `width` equations.
+
+    `load(arrays, sizes, shift, thread_lane, first, begin, tile)` fills a tile with equations, and
+    `store(tile, sizes, thread_lane, first, begin, out)` writes unknowns from its first part.
 
     A row of a tile is one number longer than what it holds, so that 32 threads that read a column
     find it in 32 banks. Eight numbers are on the way at once, wherever systems end: a branch, or a
@@ -54,7 +70,11 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
     """
 
     def spot(sizes, thread_lane, first, step):
-        """Return the thread's place in a tile at a step: its lane, system of the warp, equation."""
+        """Return which equation this thread moves at a step, out of `width` steps of a tile.
+
+        That is: the lane of its system, the number of the system in the warp, and the number of the
+        equation in the tile.
+        """
         if sizes[2] > 1:  # systems are next to each other in memory: a thread reads its thread_lane
             return thread_lane, cuda.threadIdx.x, step
         number = step * WARP + cuda.threadIdx.x
@@ -62,19 +82,20 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
         return ThreadLane(min(first + row, sizes[0] - 1), 0), row, number % width
 
     def read(arrays, sizes, shift, thread_lane, first, begin, step):
-        """Return the coefficients of one row of a thread's system."""
+        """Return the equation that this thread moves at a step, as it is in the arrays."""
         # Of transposed systems lower[k] is upper[k-1]. What is ignored may be any number.
         lane, _, i = spot(sizes, thread_lane, first, step)
         last = sizes[1] - 1
         k = min(begin + i, last)
-        return Raw(
-            get(arrays.lower, lane, max(k - shift, 0)),
-            get(arrays.diagonal, lane, k),
-            get(arrays.upper, lane, min(k + shift, last)),
-            get(arrays.rhs, lane, k),
+        return PlainEquation(
+            number_at(arrays.lower, lane, max(k - shift, 0)),
+            number_at(arrays.diagonal, lane, k),
+            number_at(arrays.upper, lane, min(k + shift, last)),
+            number_at(arrays.rhs, lane, k),
         )
 
     def put(tile, sizes, thread_lane, first, step, raw):
+        """Write to the tile the equation that this thread moves at a step."""
         _, row, i = spot(sizes, thread_lane, first, step)
         tile[0, row, i] = raw.lower
         tile[1, row, i] = raw.diagonal
@@ -95,7 +116,7 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
         for step in range(width):
             lane, row, i = spot(sizes, thread_lane, first, step)
             if first + row < sizes[0] * sizes[2] and begin + i < sizes[1]:
-                out.memory[place(out, lane, begin + i)] = tile[0, row, i]
+                out.memory[position_of(out, lane, begin + i)] = tile[0, row, i]
         cuda.syncthreads()
 
     return load, store
@@ -104,9 +125,15 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
 # ---------------------------------------------------------------- the driver
 
 
-def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
-    """Return a device function: the elimination of one system, from the top down."""
-    scale, free = device_rule(scaled, dtype), device_rule(eliminate, dtype)
+def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
+    """Make `descend(arrays, sizes, shift, thread_lane, first, stop, pivots, tile)`.
+
+    It eliminates the unknowns of the thread's system of `stop` equations from the top down, and
+    writes pivots to scratch memory, `KEPT` numbers each; numbers of different threads are
+    neighbours. It returns the equation that is pending in the end, and 0, or NaN if a number of the
+    system was not finite. `load` is that of `_make_tiles`.
+    """
+    scale, choose_pivot = device_rule(scaled, dtype), device_rule(eliminate, dtype)
     width, zero, one, swaps = LINE // np.dtype(dtype).itemsize, dtype(0), dtype(1), dtype(pivoting)
 
     def lacking(raw):
@@ -115,13 +142,12 @@ def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
         return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
 
     def descend(arrays, sizes, shift, thread_lane, first, stop, pivots, tile):
-        """Return the rest of all equations, and 0, or NaN where a number was not finite."""
         thread, room, at = cuda.threadIdx.x, cuda.gridsize(1), cuda.grid(1)
         pending, health = Pending(one, zero, zero), zero
         for begin in range(0, sizes[1], width):
             load(arrays, sizes, shift, thread_lane, first, begin, tile)
             for k in range(begin, min(begin + width, stop)):
-                raw = Raw(
+                raw = PlainEquation(
                     tile[0, thread, k - begin] if k > 0 else zero,
                     tile[1, thread, k - begin],
                     tile[2, thread, k - begin] if k + 1 < stop else zero,
@@ -131,7 +157,7 @@ def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
                 if k == 0:
                     pending = Pending(equation.diagonal, equation.upper, equation.rhs)
                 else:
-                    pivot, pending = free(pending, equation, swaps)
+                    pivot, pending = choose_pivot(pending, equation, swaps)
                     pivots[at] = pivot.upper
                     pivots[at + room] = pivot.second
                     pivots[at + 2 * room] = pivot.rhs
@@ -141,25 +167,35 @@ def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
     return descend
 
 
-def _make_ascend(dtype: Any, store: Any) -> Any:
-    """Return a device function: the unknowns of one system, from the bottom up."""
-    find, width, zero = device_rule(substitute, dtype), LINE // np.dtype(dtype).itemsize, dtype(0)
+def _make_substitute(dtype: Any, store: Any) -> Any:
+    """Make `ascend(pending, sizes, thread_lane, first, stop, pivots, tile, out)`.
+
+    It writes the unknowns of the thread's system from the bottom up, from what `descend` has
+    returned and written, and returns 0, or NaN if one is not finite. `store` is that of
+    `_make_tiles`.
+    """
+    substitute_pivot, width, zero = (
+        device_rule(substitute, dtype),
+        LINE // np.dtype(dtype).itemsize,
+        dtype(0),
+    )
 
     def pivot_of(pivots, sizes, k):
+        """Return the pivot of x[k] of this thread's system."""
         room = cuda.gridsize(1)
         at = cuda.grid(1) + min(k, sizes[1] - 1) * KEPT * room
         return Pivot(pivots[at], pivots[at + room], pivots[at + 2 * room])
 
     def rise(known, pivot, k, stop, tile, i):
-        x, following, health = known  # x[k+1], x[k+2]
+        """Write x[k] to place i of the tile, and return x[k], x[k+1], and 0 or NaN."""
+        x, next_x, health = known  # x[k+1], x[k+2]
         if k + 1 < stop:
-            x, following = find(pivot, x, following), x
+            x, next_x = substitute_pivot(pivot, x, next_x), x
             health += x - x
         tile[0, cuda.threadIdx.x, i] = x if k < stop else zero
-        return x, following, health
+        return x, next_x, health
 
     def ascend(pending, sizes, thread_lane, first, stop, pivots, tile, out):
-        """Write the unknowns; 0, or NaN where one is not finite."""
         x = pending.rhs / pending.diagonal
         known = x, zero, x - x
         tiles = (sizes[1] + width - 1) // width
@@ -184,13 +220,13 @@ def _make_ascend(dtype: Any, store: Any) -> Any:
 def solve_kernel(dtype: Any, pivoting: bool) -> Any:
     """Make the driver (arrays, lengths, sizes, shift, pivots, out, status), by blocks of `WARP`.
 
-    `arrays` is a `Raw` of `Strided`; `lengths` int64 has the number of unknowns of each system, or
-    one for all; `shift` is 1 for transposed systems, else 0; `pivots` is scratch, `KEPT` * n
-    numbers for each thread of the grid; `status` int8 is overwritten with a `Status` for each.
+    `arrays` is a `PlainEquation` of `DeviceStrided`; `lengths` int64 has the number of unknowns of
+    each system, or one for all; `pivots` is scratch, `KEPT` * n numbers for each thread of the
+    grid; `status` int8 is overwritten with a `Status` for each.
     """
     width = LINE // np.dtype(dtype).itemsize
     load, store = _make_tiles(width)
-    descend, ascend = _make_descend(dtype, pivoting, load), _make_ascend(dtype, store)
+    descend, ascend = _make_eliminate(dtype, pivoting, load), _make_substitute(dtype, store)
     shape = 4, WARP, width + 1
 
     @kernel(exact=True)
@@ -233,7 +269,14 @@ def solve_transposed(arrays: Any, axis: int) -> Any:
 
 
 def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
-    """Solve systems (batch..., n), whose axis was that one; their statuses."""
+    """Solve systems, and return their statuses (batch...), on the device.
+
+    Args:
+        arrays: lower, diagonal, upper, rhs and out (batch..., n); out is overwritten.
+        axis: of the unknowns in the arrays of the caller, whose layout is used.
+        lengths: see `solve`.
+        mode: whether to pivot, and to transpose.
+    """
     lower, diagonal, upper, rhs, out = (xp.moveaxis(array, -1, axis) for array in arrays)
     status, dtype = zeros(arrays[4].shape[:-1], np.int8), out.dtype.type
     if out.size == 0:
@@ -242,7 +285,7 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
         lower, upper = upper, lower
     layout = StepsAxis(out.shape, axis)
     outer, n, inner = layout.sizes
-    strided = Raw(*map(layout.strided, (lower, diagonal, upper, rhs)))
+    strided = PlainEquation(*map(layout.strided, (lower, diagonal, upper, rhs)))
     ends = asarray(np.reshape(n if lengths is None else lengths, -1), np.int64)
     threads, result = _threads(outer * inner, KEPT * n * out.itemsize), layout.strided(out)
     pivots, shift = empty(KEPT * n * threads, dtype), int(mode.transposed)
@@ -254,7 +297,10 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
 
 
 def _threads(systems: int, each: int) -> int:
-    """Return the threads of the grid, whole warps: as many as 3/4 of the second cache hold."""
+    """Return the threads of the grid, whole warps: as many as 3/4 of the second cache hold.
+
+    `each` are the bytes of a thread's pivots.
+    """
     multiprocessors, cache = 1, 2**11  # in the simulator so few that threads take turns
     if not SIMULATED:
         device = cuda.get_current_device()

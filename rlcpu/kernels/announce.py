@@ -120,6 +120,7 @@ def _interrupts() -> Iterator[None]:
     before = sys.unraisablehook
 
     def keep(unraisable: Any) -> None:
+        """Keep an interrupt, and pass on other exceptions that Python cannot raise."""
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
             lost.append(unraisable.exc_value)
         else:

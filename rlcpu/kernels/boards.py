@@ -225,7 +225,10 @@ def _shift_right(board, other):
 
 
 def _teach(operation: Any, code: Callable[..., Any], other: type | None = None) -> None:
-    """Teach numba an operation on a board and perhaps another operand."""
+    """Teach numba an operation on a board, and on an operand of the class `other` if that is given.
+
+    `code` is what numba compiles for it.
+    """
 
     # Not annotated, as the implementations are not: numba compares all of the signatures.
     def one(board):
@@ -333,9 +336,9 @@ def append_cells(words, at, stride, planes, cells, columns, count):
     """Append to `columns` the numbers of the cells that are set, plane after plane.
 
     Args:
-        words: of 32 cells each; word w of plane p is words[at + (4 * p + w) * stride].
-        at: see above.
-        stride: see above.
+        words: array of words of 32 cells each, four words to a plane.
+        at: index of the first word.
+        stride: distance between words.
         planes: number of planes.
         cells: of a plane; cell c of plane p has the number p * cells + c.
         columns: written from position `count` on.
@@ -344,12 +347,12 @@ def append_cells(words, at, stride, planes, cells, columns, count):
     Returns:
         How many numbers are in `columns` afterwards.
     """
-    half, every = _u64(32), ~_ZERO
+    word_bits, all_bits = _u64(32), ~_ZERO
     for p in range(planes):
-        for part in range(2):
-            word = _u64(words[at]) | _u64(words[at + stride]) << half
+        for part in range(2):  # 64 cells of a plane
+            word = _u64(words[at]) | _u64(words[at + stride]) << word_bits
             size = min(cells - 64 * part, 64)
-            word &= every >> _u64(64 - size) if size > 0 else _ZERO
+            word &= all_bits >> _u64(64 - size) if size > 0 else _ZERO
             while word != _ZERO:
                 columns[count] = p * cells + 64 * part + lowest_bit(word)
                 word &= word - _ONE
@@ -370,7 +373,7 @@ def make_store_bits(count: int) -> Any:
     def store_bits(typing, array, index, word):
         def generate(context, builder, signature, args):
             number = context.get_data_type(array.dtype)
-            real = isinstance(array.dtype, types.Float)
+            is_real = isinstance(array.dtype, types.Float)
             begin = 0
             for size in (64, 32, 16, 8, 4, 2, 1):
                 if not count & size:
@@ -379,7 +382,7 @@ def make_store_bits(count: int) -> Any:
                 bits = shifted if size == 64 else builder.trunc(shifted, ir.IntType(size))
                 flags = builder.bitcast(bits, ir.VectorType(ir.IntType(1), size))
                 kind = ir.VectorType(number, size)
-                values = builder.uitofp(flags, kind) if real else builder.zext(flags, kind)
+                values = builder.uitofp(flags, kind) if is_real else builder.zext(flags, kind)
                 place = builder.add(args[1], args[1].type(begin))
                 pointer = pointer_at(context, builder, array, args[0], place)
                 builder.store(

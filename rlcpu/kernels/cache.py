@@ -68,14 +68,15 @@ _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO
 def _compiler_version() -> str:
     """Return a hash of what decides code beside the functions of a kernel (its fingerprint).
 
-    That are the versions of all that takes part, and the sources of this package that name LLVM or
-    numba's interface for extensions: an intrinsic, an overload, a lowering or a pass may stand in
-    any of them, and use what stands in another. To read all takes 10 ms, once in a process.
+    It covers the versions of all packages that take part, and the sources of this package that name
+    LLVM or numba's interface for extensions: an intrinsic, an overload, a lowering or a pass may
+    stand in any of them, and use what stands in another. To read all takes 10 ms, once in a
+    process.
     """
     from rlcpu import __version__
 
-    made_by = __version__, numba.__version__, llvmlite.__version__, np.__version__
-    digest = hashlib.sha256(repr(made_by).encode())
+    versions = __version__, numba.__version__, llvmlite.__version__, np.__version__
+    digest = hashlib.sha256(repr(versions).encode())
     package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
@@ -84,7 +85,8 @@ def _compiler_version() -> str:
     return digest.hexdigest()
 
 
-_named: set[Any] = set()  # functions that kernels call and whose names hold their hash
+#: Functions that kernels call, and whose names in machine code hold their hash already.
+_named: set[Any] = set()
 
 
 class KernelCache(hooks.Cache):

@@ -5,13 +5,13 @@ is not (`compile.c_function`), but takes numbers and pointers alone. So a kernel
 its stack, and the function is given a view of it, whose fields are read where they are used:
 
     kind = kind_of(example)                   # numba's type of what is passed
-    where = function_of(body, kind)           # Python: compiles `body(view)`
-    call = make_call(kind)                    # kernels: call(where, values)
+    address = function_of(body, kind)         # Python: compiles `body(view)`
+    call = make_call(kind)                    # kernels: call(address, values)
 
 Who calls functions from a table, one after the other on the same tuple, makes one view for all:
 
-    where = numbered_function_of(body, kind)  # Python: compiles `body(view, number)`
-    call = make_numbered_call(kind)           # kernels: call(where, view(values), number)
+    address = numbered_function_of(body, kind)  # Python: compiles `body(view, number)`
+    call = make_numbered_call(kind)             # kernels: call(address, view(values), number)
 
 A kernel that passes anything else is not compiled. Addresses are arguments of kernels: they differ
 between processes, and machine code is kept.
@@ -60,13 +60,16 @@ def function_of(body: Callable[..., Any], kind: Any, **options: Any) -> int:
 
 
 def make_call(kind: Any) -> Callable[..., None]:
-    """Make `call(where, values)` for kernels: it calls the function at an address with values."""
+    """Make `call(address, values)` for kernels: it calls a `function_of` with a NamedTuple.
+
+    `kind` is its type.
+    """
     check = _make_check(kind)
 
     @merge
-    def call(where, values):
+    def call(address, values):
         check(values)
-        call_at(where, (view(values),))
+        call_at(address, (view(values),))
 
     return call
 
@@ -77,7 +80,7 @@ def numbered_function_of(body: Callable[..., Any], kind: Any) -> int:
 
 
 def make_numbered_call(kind: Any) -> Callable[..., None]:
-    """Make `call(where, view, number)` for kernels, see `numbered_function_of`.
+    """Make `call(address, view, number)` for kernels, which calls a `numbered_function_of`.
 
     Args:
         kind: type of the NamedTuples; or a function that says for a view's type which it has to be.
@@ -86,15 +89,18 @@ def make_numbered_call(kind: Any) -> Callable[..., None]:
     check = _make_check(View(kind) if is_type else lambda values: View(kind(values)))
 
     @merge
-    def call(where, values, number):
+    def call(address, values, number):
         check(values)
-        call_at(where, (values, np.int64(number)))
+        call_at(address, (values, np.int64(number)))
 
     return call
 
 
 def _make_check(kind: Any) -> Callable[[Any], None]:
-    """Make `check(values)`, with which only kernels that have values of a type compile."""
+    """Make `check(values)`: a kernel that calls it compiles only with values of a type.
+
+    `kind` is the type, or a function of the type of the values that returns it.
+    """
 
     @intrinsic
     def check(typing, values):
@@ -152,7 +158,7 @@ def _read_field(context, builder, view, place, name):
 
 @intrinsic
 def view(typing, values):
-    """View of a copy of a NamedTuple on the caller's stack."""
+    """Return the view of a copy of a NamedTuple on the caller's stack."""
 
     def generate(context, builder, signature, args):
         place = cgutils.alloca_once(builder, context.get_data_type(values))

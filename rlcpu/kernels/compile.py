@@ -54,7 +54,7 @@ FAST = {"contract", "arcp", "nsz", "reassoc", "afn"}
 #: IEEE arithmetic in the order in which it is written.
 EXACT = False
 
-#: Options of `inline`, for functions that are compiled alike but called.
+#: Options of numba for functions that kernels alone call: those of `inline`.
 INLINE: dict[str, Any] = {
     "forceinline": True,
     "nogil": True,
@@ -163,14 +163,18 @@ def define(source: str, **namespace: Any) -> Callable[..., Any]:
 
 
 def tuple_of(kind: type | None, count: int) -> Callable[..., Any]:
-    """For kernels: a tuple, or a NamedTuple of a kind, from an array of its `count` numbers."""
+    """Make `read(numbers)` for kernels: the tuple, or the NamedTuple of a kind, of `count` numbers.
+
+    They are the first ones of an array.
+    """
     items = [f"numbers[{i}]" for i in range(count)]
-    made = f"Kind({', '.join(items)})" if hasattr(kind, "_fields") else source_of_tuple(items)
-    return merge(define(f"def read(numbers): return {made}", Kind=kind))
+    is_named = hasattr(kind, "_fields")
+    expression = f"Kind({', '.join(items)})" if is_named else source_of_tuple(items)
+    return merge(define(f"def read(numbers): return {expression}", Kind=kind))
 
 
 def source_of_tuple(items: Iterable[str]) -> str:
-    """Source of a tuple of expressions, in parts of 16.
+    """Return the source of a tuple of expressions, in parts of 16.
 
     A longer literal, of 31 items and more, becomes a list first, which numba does not compile.
     Neighbours are joined in pairs, and those in pairs again: each sum copies all of its items, and
@@ -188,30 +192,32 @@ def source_of_tuple(items: Iterable[str]) -> str:
 
 
 _lock = threading.RLock()
-#: Frozen values by their fingerprint; and all frozen functions, with the first of equal code.
+#: Frozen values by their fingerprint.
 _frozen: dict[str, Any] = {}
-_copies: dict[types.FunctionType, types.FunctionType | None] = {}
+#: For each copy of a function that was made, the frozen function of equal code; None while nobody
+#: has asked for it.
+_frozen_of_copies: dict[types.FunctionType, types.FunctionType | None] = {}
 
 
 def freeze(value: Any) -> Any:
-    """Copy a function, or a tuple that holds functions; later changes do not reach the copy.
+    """Return a copy of a function, or of a tuple that holds functions, that later changes miss.
 
     Values of the same fingerprint give the same copy: what is kept for a frozen function is used
     again for equal code, and for nothing else. That holds of functions that a frozen one calls too,
     once they are frozen themselves: a helper of several functions is compiled once.
     """
     with _lock:
-        is_copy = isinstance(value, types.FunctionType) and value in _copies
-        if is_copy and _copies[value] is not None:
-            return _copies[value]
+        is_copy = isinstance(value, types.FunctionType) and value in _frozen_of_copies
+        if is_copy and _frozen_of_copies[value] is not None:
+            return _frozen_of_copies[value]
         key = fingerprint(value)
         if key not in _frozen:
-            copies: dict[Any, Any] = {}
+            copies: dict[Any, Any] = {}  # of the function and of all that it calls
             _frozen[key] = value if is_copy else _copy(value, copies)
-            _copies.update(dict.fromkeys(copies.values()))
+            _frozen_of_copies.update(dict.fromkeys(copies.values()))
         for function in (value, _frozen[key]):
-            if isinstance(function, types.FunctionType) and function in _copies:
-                _copies[function] = _frozen[key]
+            if isinstance(function, types.FunctionType) and function in _frozen_of_copies:
+                _frozen_of_copies[function] = _frozen[key]
         return _frozen[key]
 
 
@@ -225,7 +231,10 @@ def forget_frozen() -> None:
 
 
 def _copy(value: Any, copies: dict[Any, Any]) -> Any:
-    """`value` with all that can change replaced by copies, which are kept in `copies`."""
+    """Return a value in which all that can change is copied; `copies` gets those of functions.
+
+    It has copies by their functions, so that each is copied once.
+    """
     if is_jitted(value) and package_of(value.py_func) not in ("rlcpu", "numba", "numpy"):
         value = value.py_func  # a user's own `numba.njit` is a plain function to us
     if isinstance(value, types.FunctionType) and not _has_overload(value):
@@ -251,13 +260,14 @@ def plain_tuple(items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @intrinsic
 def _items_of(typing, items):
-    made = nbtypes.BaseTuple.from_types(items.types)
+    """Return the items of a named tuple as a plain one."""
+    kind = nbtypes.BaseTuple.from_types(items.types)
 
     def generate(context, builder, signature, values):
         parts = cgutils.unpack_tuple(builder, values[0])
-        return hooks.borrowed(context, builder, made, context.make_tuple(builder, made, parts))
+        return hooks.borrowed(context, builder, kind, context.make_tuple(builder, kind, parts))
 
-    return made(items), generate
+    return kind(items), generate
 
 
 @overload(plain_tuple, jit_options=INLINE)
@@ -268,9 +278,9 @@ def _plain_tuple(items):
 
 
 maths.OVERLOADED.add(plain_tuple)
+#: Functions that are being specialised: one of them that is asked for again calls itself.
 _in_progress: set[Callable[..., Any]] = set()
-
-
+#: Beginning of the names of modules whose functions index nothing that a user sets.
 _LAYERS = "rlcpu.nn."
 
 
@@ -311,7 +321,7 @@ def specialise(
 
 @functools.cache
 def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: bool) -> Any:
-    """Return the twin of a frozen function in one dtype."""
+    """Return the twin of a frozen function in one dtype; see `specialise`."""
     if function in _in_progress:
         raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
     _in_progress.add(function)
@@ -325,9 +335,9 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
             code=_convert_code(function.__code__, dtype),
         )
         # Python's own would give a float64, and numba's a NamedTuple of one.
-        for name, kernels_own in (("float", dtype), ("tuple", plain_tuple)):
+        for name, replacement in (("float", dtype), ("tuple", plain_tuple)):
             if name not in function.__globals__:
-                twin.__globals__[name] = kernels_own
+                twin.__globals__[name] = replacement
         if package_of(function) != "rlcpu":
             # Cached code imports its functions' modules. A user's may not be importable under that
             # name in another process, or is a script that would run again: the symbol has the name.
@@ -335,6 +345,14 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
             twin.__module__ = twin.__globals__["__name__"] = __name__
     finally:
         _in_progress.discard(function)
+    return _compile_lazily(function, twin, dtype, exact, arrays)
+
+
+def _compile_lazily(
+    function: types.FunctionType, twin: Any, dtype: type, exact: bool, arrays: bool
+) -> Any:
+    """Return what kernels call for the twin of a function; see `specialise`."""
+    in_maths = function.__module__ == maths.__name__
     flags: Any = maths.FASTMATH if in_maths else FAST
     # With arrays a step is long, and the lanes of a register need not share its code: LLVM decides.
     options = {**INLINE, "fastmath": EXACT if exact else flags, "forceinline": not arrays}
@@ -354,14 +372,17 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
 
 
 def _form(name: str, of_numbers: Any, kinds: Any) -> Any:
-    """Return the one of `maths.FORMS` for the types of a function's arguments.
+    """Return what is compiled for a function of `maths` and types of arguments; None for its code.
 
-    None for its own code.
+    `of_numbers` is the function compiled for numbers, which what `maths.FORMS` return may call.
     """
-    return next((f for form in maths.FORMS if (f := form(name, of_numbers, kinds))), None)
+    forms = (form(name, of_numbers, kinds) for form in maths.FORMS)
+    return next(filter(None, forms), None)
 
 
 def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
+    """Return code whose float constants, in tuples and nested functions too, are of a dtype."""
+
     def constant(value: Any) -> Any:
         if isinstance(value, types.CodeType):
             return _convert_code(value, dtype)
@@ -375,7 +396,10 @@ def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
 def _convert(
     value: Any, function: types.FunctionType, dtype: type, exact: bool, arrays: bool
 ) -> Any:
-    """Return the value that stands in a function's twin for a global or closed-over one."""
+    """Return the value that stands in the twin of `function` for a global or closed-over value.
+
+    The other arguments are those of `specialise`.
+    """
 
     def convert(item: Any) -> Any:
         return _convert(item, function, dtype, exact, arrays)
@@ -471,7 +495,7 @@ def kernel(
 
 
 def c_function(function: Callable[..., Any], kinds: tuple[Any, ...], **options: Any) -> int:
-    """Address of a function compiled for numba's types of numbers and pointers, for `call_at`.
+    """Return the address of a function compiled for types of numbers and pointers, for `call_at`.
 
     Kernels that call one another as C does are each compiled once, and only if they are needed.
     What a kernel calls as numba does is optimised, and written to its file, with it again.
@@ -527,9 +551,10 @@ def _refuse(kernel: Any, scalars: tuple[Any, ...], check: Callable[[], None]) ->
 def check_precision(scalars: tuple[Any, ...]) -> None:
     """Raise TypeError that names all lines of float32 functions on which a float64 comes about.
 
-    The functions that it calls are checked before the function itself.
+    `scalars` are specialised functions; those that they call are looked at, too, and first.
     """
-    made: dict[Any, None] = {}
+    # Lines on which a float64 is made of other types; and those that are passed one.
+    sources: dict[Any, None] = {}
     passed: dict[Any, None] = {}
     functions = _with_callees(scalars)
     called = {nbtypes.Dispatcher(f) for f in functions if f.py_func.__module__ != maths.__name__}
@@ -541,12 +566,12 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
                 if guard.holds_double(kind):
                     inputs = (*operands, *compiled.signature.args)
                     is_passed = any(map(guard.holds_double, inputs)) or called & {*operands}
-                    (passed if is_passed else made)[scalar.py_func, line, name] = None
-    if made or passed:
-        raise TypeError(guard.describe_doubles(list(made or passed)))
+                    (passed if is_passed else sources)[scalar.py_func, line, name] = None
+    if sources or passed:
+        raise TypeError(guard.describe_doubles(list(sources or passed)))
 
 
 def _with_callees(functions: Iterable[Any]) -> list[Any]:
-    """Compiled functions and those that they reach, callees first."""
+    """Return compiled functions and all that they reach, callees first."""
     visited: set[Any] = set()
     return [f for function in functions for f in (*callees(function.py_func, visited), function)]

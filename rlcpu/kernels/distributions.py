@@ -35,26 +35,26 @@ def normal(word: int) -> float:
 
     Wichura (1988), algorithm AS 241, PPND7: quotients of polynomials, 1e-7 off relatively.
     """
-    i = _i32(_u32(word) ^ _HALF)  # from -2**31 to 2**31 - 1
-    negative = i < _i32(0)
-    m = _i32(~i) if negative else i
-    from_median = (float(m) + 0.5) * 2.0**-32
-    tail = (float(_i32(_LARGEST - m)) + 0.5) * 2.0**-32
-    central = from_median <= 0.425
-    x = 0.180625 - from_median * from_median if central else math.sqrt(-math.log(tail)) - 1.6
+    signed = _i32(_u32(word) ^ _HALF)  # from -2**31 to 2**31 - 1
+    is_negative = signed < _i32(0)
+    distance = _i32(~signed) if is_negative else signed
+    from_median = (float(distance) + 0.5) * 2.0**-32
+    tail = (float(_i32(_LARGEST - distance)) + 0.5) * 2.0**-32
+    is_central = from_median <= 0.425
+    x = 0.180625 - from_median * from_median if is_central else math.sqrt(-math.log(tail)) - 1.6
     a, b, c, d = (
         (3.3871327179, 50.434271938, 159.29113202, 59.109374720)
-        if central
+        if is_central
         else (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103)
     )
     e, f, g = (
         (17.895169469, 78.757757664, 67.187563600)
-        if central
+        if is_central
         else (0.73700164250, 0.12021132975, 0.0)
     )
     z = (a + x * (b + x * (c + x * d))) / (1.0 + x * (e + x * (f + x * g)))
-    z = z * from_median if central else z
-    return -z if negative else z
+    z = z * from_median if is_central else z
+    return -z if is_negative else z
 
 
 def exponential(word: int) -> float:
@@ -68,15 +68,15 @@ def poisson(word: Any, lam: float) -> Any:
     Exact but for rounding up to a mean of 9. Above, one word in 30,000 gives a neighbour of its
     number; in float32 one in 2,000 at a mean of 10,000, one in 100 at 100,000.
     """
-    small = lam <= SMALL
-    few = count_below(_uniform(word), math.exp(-lam), lam, 0.0)
-    mean = SMALL if small else lam
+    is_small = lam <= SMALL
+    exact = count_below(_uniform(word), math.exp(-lam), lam, 0.0)
+    mean = SMALL if is_small else lam
     w, deviation = normal(word), math.sqrt(mean)
     x = max(_start(w, mean, deviation, 1.0, 1.0), 0.02 * mean)
     t, u = math.log(x / mean), (x - mean) / math.sqrt(x)
     edge = _edge(w, x, (mean, deviation, 1.0, 1.0), (_deviance(x, mean), t, u))
-    many = max(edge - 0.0218 / (edge + 0.065 * mean), 0.0)
-    return _i32(few if small else many)
+    approximate = max(edge - 0.0218 / (edge + 0.065 * mean), 0.0)
+    return _i32(exact if is_small else approximate)
 
 
 def binomial(word: Any, n: int, p: float) -> Any:
@@ -85,35 +85,35 @@ def binomial(word: Any, n: int, p: float) -> Any:
     Exact but for rounding up to a variance of 9. Above, one word in 4,000 gives a neighbour of its
     number, and fewer the larger the variance is; in float32 as for `poisson`.
     """
-    flip = p > 0.5
+    is_mirrored = p > 0.5
     trials = float(n)
-    p, word = (1.0 - p if flip else p), (_u32(~_u32(word)) if flip else _u32(word))
+    p, word = (1.0 - p if is_mirrored else p), (_u32(~_u32(word)) if is_mirrored else _u32(word))
     q = 1.0 - p
-    small = trials * p * q <= SMALL
+    is_small = trials * p * q <= SMALL
     # log(1 - p) from the rounded 1 - p and what was lost to rounding (Kahan).
     lost = 1.0 - q
     log_q = -p if lost == 0.0 else math.log(q) * (p / lost)
-    few = count_below(_uniform(word), math.exp(trials * log_q), trials * (p / q), p / q)
-    p, q = (0.5 if small else p), (0.5 if small else q)
-    mean, rest_mean = trials * p, trials * q
+    exact = count_below(_uniform(word), math.exp(trials * log_q), trials * (p / q), p / q)
+    p, q = (0.5 if is_small else p), (0.5 if is_small else q)
+    mean, mean_failures = trials * p, trials * q
     w, deviation, skew, excess = normal(word), math.sqrt(mean * q), q - p, 1.0 - 6.0 * p * q
     x = max(_start(w, mean, deviation, skew, excess), 0.02 * mean)
-    x = min(x, trials - 0.02 * rest_mean)
-    rest = trials - x
-    t = math.log(x * q / (p * rest))
-    u = (x - mean) / (q * x) * math.sqrt(x * rest / trials)
-    deviance = _deviance(x, mean) + _deviance(rest, rest_mean)
+    x = min(x, trials - 0.02 * mean_failures)
+    failures = trials - x
+    t = math.log(x * q / (p * failures))
+    u = (x - mean) / (q * x) * math.sqrt(x * failures / trials)
+    deviance = _deviance(x, mean) + _deviance(failures, mean_failures)
     edge = _edge(w, x, (mean, deviation, skew, excess), (deviance, t, u))
-    many = max(edge - 0.0218 * skew / (q * (edge + 0.065 * mean)), 0.0)
-    count = _i32(min(few if small else many, trials))
-    return _i32(_i32(n) - count) if flip else count
+    approximate = max(edge - 0.0218 * skew / (q * (edge + 0.065 * mean)), 0.0)
+    count = _i32(min(exact if is_small else approximate, trials))
+    return _i32(_i32(n) - count) if is_mirrored else count
 
 
 @functools.cache
 def make_categorical(count: int | None) -> Callable[..., Any]:
-    """Return the function (word, weights) -> index of a tuple of weights, or of an array for None.
+    """Return the function (word, weights) -> index, each as likely as its share of all weights.
 
-    Index k is drawn with the probability of its weight among all of them.
+    `count` is the length of a tuple of weights; None for an array.
     """
     if count is None:
         return _categorical_of_array
@@ -146,7 +146,7 @@ def _uniform(word: int) -> float:
 
 
 def _make_count_below() -> Callable[..., Any]:
-    """Return the function `count_below`, written out: LLVM keeps long loops."""
+    """Return `count_below`, see below, with its loop written out: LLVM keeps long loops."""
     lines = ["term = total = first", "count = 0.0"]
     for k in range(TERMS):
         lines += ["count += 1.0 if u >= total else 0.0"]
@@ -168,29 +168,40 @@ count_below = _make_count_below()
 
 
 def _start(w: float, mean: float, deviation: float, skew: float, excess: float) -> float:
-    """Return x of r = w to third order: `skew` is K'''(0) / K''(0), `excess` K''''(0) / K''(0)."""
+    """Return where to begin `_edge`: the x of r = w, to third order.
+
+    Args:
+        w: normal number.
+        mean: of the distribution.
+        deviation: square root of its variance K''(0).
+        skew: K'''(0) / K''(0).
+        excess: K''''(0) / K''(0).
+    """
     s = w / deviation
     slope = 1.0 + s * (skew / 6.0 + s * (excess / 24.0 - skew * skew / 18.0))
     return mean + deviation * w * slope
 
 
 def _edge(w: float, x: float, moments: Any, at: Any) -> float:
-    """Return the edge of r* = w, by one step of Newton's from x, which is close."""
+    """Return the edge of r* = w, by one step of Newton's from x, which is close.
+
+    `moments` are the mean, and deviation, skew and excess as in `_start`; `at` are D, t and u at x.
+    """
     mean, deviation, skew, excess = moments
     deviance, t, u = at
     size = math.sqrt(2.0 * max(deviance, 0.0))
     r = size if x >= mean else -size
-    near = abs(t) < 0.04  # r, t and u are 0 at the mean
-    divisor = 1.0 if near else t
-    slope = deviation * (1.0 + skew * w / (3.0 * deviation)) if near else r / divisor
-    ratio = 1.0 if near else r / u
+    is_near = abs(t) < 0.04  # r, t and u are 0 at the mean
+    divisor = 1.0 if is_near else t
+    slope = deviation * (1.0 + skew * w / (3.0 * deviation)) if is_near else r / divisor
+    ratio = 1.0 if is_near else r / u
     first, second = 0.5 - skew / 6.0, 1.0 / 24.0 + excess / 8.0 - skew * skew * (5.0 / 36.0)
-    shift = first - t * second if near else math.log(ratio) / divisor
+    shift = first - t * second if is_near else math.log(ratio) / divisor
     return x + (w - r) * slope + shift
 
 
 def _deviance(x: float, mean: float) -> float:
-    """Return x log(x / mean) + mean - x, by its series where that would cancel (Loader 2000)."""
+    """Return x log(x / mean) + mean - x, by a series where that would cancel (Loader 2000)."""
     v = (x - mean) / (x + mean)
     z = v * v
     series = z * (1.0 / 3.0 + z * (0.2 + z * (1.0 / 7.0 + z * (1.0 / 9.0))))
@@ -204,21 +215,22 @@ def _deviance(x: float, mean: float) -> float:
 @functools.cache
 def in_python(function: Any, dtype: type) -> Callable[..., Any]:
     """Return a function of this module in plain Python that computes in a dtype, as kernels do."""
-    names = {"log": maths.log, "exp": maths.exp} if dtype is np.float32 else {}
+    replacements = {"log": maths.log, "exp": maths.exp} if dtype is np.float32 else {}
 
     def convert(_: str, value: Any) -> Any:
+        """Return what the twin reads for a value: our mathematics, and copies of functions."""
         name = getattr(value, "__name__", "")
         if getattr(value, "__module__", "") == "math":
-            return names.get(name, np.sqrt if name == "sqrt" else value)
-        is_ours = isinstance(value, types.FunctionType)
-        return rebuild(value, convert, stays, made) if is_ours else value
+            return replacements.get(name, np.sqrt if name == "sqrt" else value)
+        is_function = isinstance(value, types.FunctionType)
+        return rebuild(value, convert, stays, copies) if is_function else value
 
     def stays(module: Any) -> bool:
         return module is not math
 
-    made: dict[Any, Any] = {}
-    twin = rebuild(function, convert, stays, made)
-    for copy in made.values():
+    copies: dict[Any, Any] = {}
+    twin = rebuild(function, convert, stays, copies)
+    for copy in copies.values():
         copy.__globals__["float"] = dtype
 
     def draw(*inputs: Any) -> Any:

@@ -56,10 +56,13 @@ def referenced_attributes(function: types.FunctionType, module: types.ModuleType
 
 
 def references(function: types.FunctionType) -> Iterator[Any]:
-    """Yield everything that a function reads from outside, one level deep but through modules."""
+    """Yield everything that a function reads from outside, one level deep but through modules.
+
+    Globals and members of modules first, then closed-over values, then defaults.
+    """
     pending = list(referenced_globals(function).values())
     visited = set()
-    for value in pending:  # grows on the way
+    for value in pending:  # members of modules are appended on the way
         yield value
         if isinstance(value, types.ModuleType) and value not in visited:
             visited.add(value)
@@ -70,7 +73,10 @@ def references(function: types.FunctionType) -> Iterator[Any]:
 
 
 def callees(function: types.FunctionType, visited: set[Any] | None = None) -> Iterator[Any]:
-    """Return the compiled functions that a function reaches, itself or through others."""
+    """Yield the compiled functions that a function calls, itself or through others, callees first.
+
+    `visited` has functions that are left out, and gets those that are not.
+    """
     visited = set() if visited is None else visited
     for value in references(function):
         inner = value.py_func if is_jitted(value) else value
@@ -95,7 +101,7 @@ def _global_names(code: types.CodeType) -> list[str]:
 
 
 def reads_argument(function: Any, place: int) -> bool:
-    """Tell whether a plain function reads one of its arguments."""
+    """Tell whether a plain function reads its argument number `place`."""
     code = function.__code__
     name = code.co_varnames[place]
     return name in code.co_cellvars or any(
@@ -118,12 +124,12 @@ def rebuild(
     function: types.FunctionType,
     convert: Callable[[str, Any], Any],
     stays: Callable[[types.ModuleType], bool],
-    made: dict[types.FunctionType, Any] | None = None,
+    copies: dict[types.FunctionType, Any] | None = None,
     code: types.CodeType | None = None,
 ) -> Any:
-    """Copy a function that reads `convert(name, value)` in the place of each global it reads.
+    """Return a copy of a function that reads `convert(name, value)` wherever that reads a value.
 
-    That are globals, closed-over values, defaults, and the members that it uses of modules, which
+    Values are globals, closed-over ones, defaults, and the members that it uses of modules, which
     are named as in "module.member".
 
     Args:
@@ -131,27 +137,28 @@ def rebuild(
         convert: (name, value) -> what the copy reads.
         stays: (module) -> whether it is converted as a value; any other becomes a module of the
             converted members.
-        made: copies by their functions, to which this one is added before anything is converted: so
-            that functions may call each other, and each is copied once.
+        copies: copies by their functions, to which this one is added before anything is converted:
+            so that functions may call each other, and each is copied once.
         code: code of the copy, if it is not the function's.
     """
-    made = {} if made is None else made
-    if function in made:
-        return made[function]
+    copies = {} if copies is None else copies
+    if function in copies:
+        return copies[function]
 
     def read(name: str, value: Any) -> Any:
+        """Return what the copy reads for a value."""
         if not isinstance(value, types.ModuleType) or stays(value):
             return convert(name, value)
         twin = types.ModuleType(value.__name__.removesuffix(COPY) + COPY)
-        for member, held in referenced_attributes(function, value).items():
-            setattr(twin, member, read(f"{name}.{member}", held))
+        for member, item in referenced_attributes(function, value).items():
+            setattr(twin, member, read(f"{name}.{member}", item))
         return twin
 
     scope = {"__name__": function.__module__}
     scope["__builtins__"] = function.__globals__.get("__builtins__", __builtins__)
     cells = tuple(types.CellType() for _ in function.__closure__ or ())
     code = code or function.__code__
-    copy = made[function] = types.FunctionType(code, scope, function.__name__, closure=cells)
+    copy = copies[function] = types.FunctionType(code, scope, function.__name__, closure=cells)
     copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
     scope.update({name: read(name, v) for name, v in referenced_globals(function).items()})
     for name, cell, old in zip(code.co_freevars, cells, function.__closure__ or (), strict=True):
@@ -187,11 +194,15 @@ def fingerprint(value: Any) -> str:
 
 
 def _write(digest: Any, *parts: Any) -> None:
+    """Add values to the digest whose repr says all about them."""
     digest.update(repr(parts).encode())
 
 
 def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
-    """Add one value, whatever it is, to the digest; functions in `seen` are there already."""
+    """Add one value, whatever it is, to the digest.
+
+    `numbers` has the number of each function that is in the digest already.
+    """
     if is_jitted(value):
         options = {k: _sorted(v) for k, v in value.targetoptions.items()}
         _write(digest, "compiled", sorted(options.items()))
@@ -227,9 +238,9 @@ def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
 
 
 def _add_function(digest: Any, function: types.FunctionType, numbers: dict[Any, int]) -> None:
-    """Add to a digest what decides a function's machine code, with all that it reads.
+    """Add to the digest what decides a function's machine code, with all that it reads.
 
-    `numbers` has the number of each function so far: one that comes again is only named.
+    `numbers` has the number of each function so far: of one that comes again it is all that counts.
     """
     compiled_as = vars(function).get(REGISTERED)
     _write(digest, "function", function.__name__, numbers.get(function), compiled_as)

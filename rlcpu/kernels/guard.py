@@ -7,6 +7,10 @@ which costs two instructions and vectorises.
 
 A function that is given arrays reads a whole number of them as Python's: numba would add two uint8
 as uint64, whose difference with an int64 is a float64.
+
+This is done to numba's statements, before and after their types are known, by intrinsics: see
+`hooks.linked_compiler`. What intrinsics and their generators are is said in
+`rlcpu.kernels.vectors`; a `table` is an array or a tuple.
 """
 
 from __future__ import annotations
@@ -30,10 +34,10 @@ from rlcpu.kernels import hooks, maths
 
 
 def _make_read(keep_inside: Callable[..., Any], widens: bool) -> Any:
-    """Return an intrinsic (table, index) -> `table[index]`, an array's index kept inside.
+    """Make an intrinsic (table, index) -> `table[index]`, whose index is kept inside of the table.
 
     Args:
-        keep_inside: emits the index, `clamp` or `clamp_by_branch`.
+        keep_inside: emits one index that is inside, `clamp` or `clamp_by_branch`.
         widens: whether whole numbers of arrays become int64.
     """
 
@@ -41,8 +45,8 @@ def _make_read(keep_inside: Callable[..., Any], widens: bool) -> Any:
     def read(typing_context, table, index):
         if isinstance(table, types.BaseTuple):
             return _read_of_tuple(table, index)
-        inside, move_inside = _index_inside(table, index, keep_inside)
-        kind, get = hooks.generator_of(typing_context, operator.getitem, (table, inside))
+        index_type, move_inside = _index_inside(table, index, keep_inside)
+        kind, get = hooks.generator_of(typing_context, operator.getitem, (table, index_type))
         is_narrow = widens and isinstance(kind, types.Integer) and kind != types.uint64
 
         def generate(context, builder, signature, values):
@@ -55,7 +59,10 @@ def _make_read(keep_inside: Callable[..., Any], widens: bool) -> Any:
 
 
 def _read_of_tuple(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
-    """Return signature and generator of `table[index]` of a tuple."""
+    """Return signature and generator of `table[index]`, from the types of a tuple and an index.
+
+    A constant index that is outside is refused; others are kept inside by `_pick`.
+    """
     if not isinstance(index, types.IntegerLiteral):
         if not isinstance(index, _INDICES):
             index_type = types.unliteral(index)
@@ -77,8 +84,9 @@ def _read_of_tuple(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
 def write_item(typing_context, table, index, value):
     """Write `table[index] = value` into an array, with indices kept inside.
 
-    An array of a shape that does not fit is not written: an exception would keep other environments
-    from their step.
+    A value that is an array of a shape that does not fit is not written: an exception would keep
+    other environments from their step. One row into another goes by `_copy_row`, which allocates
+    nothing; all else numba writes.
     """
     if not isinstance(table, types.Array) or not table.mutable:
         raise errors.TypingError("it writes into something else than an array of the state")
@@ -155,32 +163,33 @@ def _is_row_of(context: Any, builder: Any, target: Any, source: Any) -> Any:
     Both are of one length, and of the same stride unless they are of different dtypes and so of
     different memory. The arguments are those of `_fits`.
     """
-    into, of = (
+    written, read = (
         cgutils.create_struct_proxy(kind)(context, builder, array)
         for kind, array in (target, source)
     )
-    facts = [(into.shape, of.shape)]
+    pairs = [(written.shape, read.shape)]
     if target[0].dtype == source[0].dtype:
-        facts.append((into.strides, of.strides))
-    same = [
-        builder.icmp_signed("==", *(builder.extract_value(each, 0) for each in fact))
-        for fact in facts
+        pairs.append((written.strides, read.strides))
+    are_equal = [
+        builder.icmp_signed("==", builder.extract_value(first, 0), builder.extract_value(second, 0))
+        for first, second in pairs
     ]
-    return functools.reduce(builder.and_, same)
+    return functools.reduce(builder.and_, are_equal)
 
 
 def _copy_row(context: Any, builder: Any, target: Any, source: Any) -> None:
     """Emit a loop that copies the numbers of an array of one axis, also where the two overlap.
 
     Numba's way allocates memory for those that overlap, as those of `queue[0:3] = queue[1:4]` do.
+    Here a target behind its source is written from its end. The arguments are those of `_fits`.
     """
-    into, of = (
+    written, read = (
         cgutils.create_struct_proxy(kind)(context, builder, array)
         for kind, array in (target, source)
     )
-    (count,) = cgutils.unpack_tuple(builder, into.shape)
-    first, last = (builder.ptrtoint(array.data, cgutils.intp_t) for array in (into, of))
-    is_forward = builder.icmp_unsigned("<=", first, last)
+    (count,) = cgutils.unpack_tuple(builder, written.shape)
+    addresses = [builder.ptrtoint(array.data, cgutils.intp_t) for array in (written, read)]
+    is_forward = builder.icmp_unsigned("<=", *addresses)
     with cgutils.for_range(builder, count) as loop:
         from_end = builder.sub(builder.sub(count, count.type(1)), loop.index)
         place = builder.select(is_forward, loop.index, from_end)
@@ -189,7 +198,7 @@ def _copy_row(context: Any, builder: Any, target: Any, source: Any) -> None:
                 context, builder, array.data, cgutils.unpack_tuple(builder, array.shape),
                 cgutils.unpack_tuple(builder, array.strides), kind.layout, [place],
             )
-            for array, (kind, _) in ((into, target), (of, source))
+            for array, (kind, _) in ((written, target), (read, source))
         )  # fmt: skip
         item = context.unpack_value(builder, source[0].dtype, at)
         item = context.cast(builder, item, source[0].dtype, target[0].dtype)
@@ -241,18 +250,25 @@ def _index_inside(
 
 
 def _check_written(what: str, kind: Any, value: Any, loc: Any = None) -> None:
-    """Raise TypingError for a real number that is written into whole ones or bools."""
+    """Raise TypingError for a real number that is written into whole ones or bools.
+
+    Args:
+        what: "an array" or a field, for the message.
+        kind: numba's type of what is there.
+        value: type of what is written.
+        loc: where in the source; None if numba knows.
+    """
     real = getattr(value, "dtype", value)
     if isinstance(real, types.Float) and not isinstance(kind, types.Float):
         raise errors.TypingError(f"it writes a float into {what} of {kind}: use int()", loc)
 
 
 def _prepared(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
-    """Return the statement, or those that do the same with functions of this module.
+    """Yield the statement, or those that do the same with functions of this module.
 
-    They read and write items; without `arrays` in the state they multiply in the place of `x ** 2`,
-    up to `x ** 8`: numba's power of a whole number is a loop, which keeps the loop over lanes from
-    vectors.
+    It is one of numba's statements of a function, before types are known. They read and write
+    items; without `arrays` in the state they multiply in the place of `x ** 2`, up to `x ** 8`:
+    numba's power of a whole number is a loop, which keeps the loop over lanes from vectors.
     """
     variables = hooks.item_access(statement)
     if variables is not None:
@@ -271,7 +287,7 @@ def _prepared(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[
 
 
 def _make_power(exponent: int) -> Any:
-    """Return an intrinsic (x) -> x ** exponent, rounded like numba's own."""
+    """Make an intrinsic (x) -> x ** exponent by products, rounded like numba's own power."""
 
     @intrinsic
     def power(typing_context, x):
@@ -279,13 +295,13 @@ def _make_power(exponent: int) -> Any:
         _, multiply = hooks.generator_of(typing_context, operator.mul, (kind, kind))
 
         def generate(context, builder, signature, values):
-            square, result, left = context.cast(builder, values[0], x, kind), None, exponent
-            while left:
-                if left & 1:
+            factor, result = context.cast(builder, values[0], x, kind), None
+            for k, bit in enumerate(reversed(f"{exponent:b}")):
+                if k:  # factor is x ** 2 ** k
+                    factor = multiply(context, builder, (factor, factor))
+                if bit == "1":
                     is_first = result is None
-                    result = square if is_first else multiply(context, builder, (result, square))
-                left >>= 1
-                square = multiply(context, builder, (square, square)) if left else square
+                    result = factor if is_first else multiply(context, builder, (result, factor))
             return result
 
         return kind(x), generate
@@ -345,15 +361,16 @@ _INDICES = (types.Integer, types.IntEnumMember)
 
 
 def _checked(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
-    """Return the statement; TypingError if it allocates, or writes what a field cannot hold.
+    """Yield the statement; raise TypingError if it allocates, or writes what a field cannot hold.
 
-    With `arrays` the function has arrays that are not constants.
+    It is one of numba's statements, whose types are known. With `arrays` the function has arrays
+    that are not constants.
     """
-    made = hooks.assigned(statement, state)
-    is_array = isinstance(made, types.Array) and made.mutable and not arrays
-    if isinstance(made, _ALLOCATED) or is_array:
+    assigned = hooks.assigned(statement, state)
+    is_array = isinstance(assigned, types.Array) and assigned.mutable and not arrays
+    if isinstance(assigned, _ALLOCATED) or is_array:
         raise errors.TypingError(
-            f"it makes {_named(made)}, and kernels allocate nothing", statement.loc
+            f"it makes {_name_of(assigned)}, and kernels allocate nothing", statement.loc
         )
     if field := hooks.written_field(statement, state):
         if isinstance(field[1], types.Array):
@@ -365,7 +382,7 @@ def _checked(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[A
     yield statement
 
 
-def _named(kind: Any) -> str:
+def _name_of(kind: Any) -> str:
     """Return a type as a user would call it."""
     names = {types.List: "a list", types.Set: "a set", types.DictType: "a dict"}
     names |= {types.Generator: "a generator", types.Array: "an array"}
@@ -385,9 +402,10 @@ _MIXED |= {*_DIVISIONS, *_POWER, *_COMPARISONS}
 
 
 def _real_arguments(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the types with which a float32 function calls another one: whole numbers as float32.
+    """Return the types of arguments with which a float32 function calls a function or operator.
 
-    Those that meet a float32, are divided, or go into a function of mathematics.
+    Whole numbers become float32 if they meet a float32, are divided, or go into a function of
+    mathematics: numba would compute in float64. Other types stay.
     """
     is_real = [types.unliteral(kind) == types.float32 for kind in kinds]
     if not kinds or not all(is_real[k] or isinstance(kinds[k], _WHOLE) for k in range(len(kinds))):
@@ -407,19 +425,20 @@ def _real_arguments(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _unify(first: Any, second: Any, context: Any, real: Any) -> Any:
-    """Return the type of a variable that is given two; None where numba's rules are right.
+    """Return the type of a variable to which values of two types are assigned.
 
-    NumPy's float64 of a float32 and an int64 is not wanted, and numba's rules lack NamedTuples.
+    None where numba's rules are right. They give float64 for a float32 and an int64, where `real`,
+    the type of the function's floats, is wanted, and lack NamedTuples. `context` is numba's.
     """
     kinds = types.unliteral(first), types.unliteral(second)
     if real in kinds and any(isinstance(kind, _WHOLE) for kind in kinds):
         return real
-    made = [getattr(kind, "instance_class", None) for kind in kinds]
-    is_tuple = all(isinstance(kind, types.BaseTuple) for kind in kinds)
-    if not is_tuple or made[0] is not made[1] or len(kinds[0]) != len(kinds[1]):
+    classes = [getattr(kind, "instance_class", None) for kind in kinds]
+    are_tuples = all(isinstance(kind, types.BaseTuple) for kind in kinds)
+    if not are_tuples or classes[0] is not classes[1] or len(kinds[0]) != len(kinds[1]):
         return None
     items = [context.unify_pairs(*pair) for pair in zip(*kinds, strict=True)]
-    return None if None in items else types.BaseTuple.from_types(items, made[0])
+    return None if None in items else types.BaseTuple.from_types(items, classes[0])
 
 
 @functools.cache
@@ -437,7 +456,7 @@ def compiler_of(real: Any) -> type:
 
 # ---------------------------------------------------------------- errors
 
-#: What numba said of users' functions that it could not compile.
+#: A sentence for each user's function that numba could not compile.
 _failures: dict[python_types.FunctionType, str] = {}
 
 
@@ -445,7 +464,8 @@ _failures: dict[python_types.FunctionType, str] = {}
 def user_compiler(arrays: bool, real: Any) -> type:
     """Return numba's compiler for a user's scalar function, which may be given arrays.
 
-    It remembers in one sentence what is wrong with a function. `real` is the type of its floats.
+    It keeps a sentence on what is wrong with a function in `_failures`. `real` is the type of its
+    floats.
     """
     check, prepare = (functools.partial(f, arrays=arrays) for f in (_checked, _prepared))
     base = hooks.linked_compiler(check, prepare, unroll=not arrays, rules=type_rules(real))
@@ -484,14 +504,14 @@ def holds_double(kind: Any) -> bool:
     return getattr(kind, "real", kind) == types.float64  # `real`: of numbers with slopes
 
 
-def describe_doubles(made: list[tuple[python_types.FunctionType, int, str]]) -> str:
+def describe_doubles(doubles: list[tuple[python_types.FunctionType, int, str]]) -> str:
     """Return the message for lines of float32 functions that compute in float64.
 
     Args:
-        made: function, line, and the variable that is assigned; "" for none.
+        doubles: function, line, and the variable that is assigned; "" for none.
     """
     lines: dict[Any, str] = {}
-    for function, line, name in made:
+    for function, line, name in doubles:
         text = place(function.__code__.co_filename, line, function.__name__)
         lines[function, line] = f"{text} computes {name + ' ' if name else ''}in float64"
     return (
@@ -501,6 +521,7 @@ def describe_doubles(made: list[tuple[python_types.FunctionType, int, str]]) -> 
 
 
 def _sentence(function: python_types.FunctionType, error: Any, state: Any) -> str:
+    """Return what is wrong with a function, and where, from the error and the compiler's state."""
     code = function.__code__
     if "unify" in str(error.msg) and not any(map(holds_double, state.args)):
         for line, variable, kind, operands in hooks.types_before_failure(state):
@@ -508,9 +529,8 @@ def _sentence(function: python_types.FunctionType, error: Any, state: Any) -> st
                 return describe_doubles([(function, line, variable)])
     path, line = code.co_filename, getattr(error.loc, "line", code.co_firstlineno)
     reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error.msg)).strip()
-    explained = re.search(
-        r"TypingError: ((?:it|an array) .*)", reason
-    )  # of `read_item`, `write_item`
+    # What intrinsics of this module raise begins with these words.
+    explained = re.search(r"TypingError: ((?:it|an array) .*)", reason)
     call = re.search(r"found for signature:\s*>+ (.*)", reason)
     reason = f"numba has no {call[1]}" if call else reason.partition("\n")[0]
     reason = explained[1] if explained else reason

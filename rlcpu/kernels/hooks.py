@@ -131,7 +131,7 @@ class Assigned(NamedTuple):
 
 
 def assigned_types(overload: Any) -> Iterator[Assigned]:
-    """Yield all that compiled code assigns.
+    """Yield the assignments of a compiled function, one of a dispatcher's `overloads`.
 
     `inspect_types`, public, prints them for people to read.
     """
@@ -140,9 +140,10 @@ def assigned_types(overload: Any) -> Iterator[Assigned]:
 
 
 def types_before_failure(state: Any) -> list[Assigned]:
-    """Return `assigned_types` of what a compiler was given, as far as types fit together.
+    """Return `assigned_types` of a function whose types do not fit together, as far as they do.
 
-    Numba drops all types where some cannot be unified; they are found again here.
+    Numba drops all types where some cannot be unified; they are inferred again here. `state` is
+    that of the compiler that failed.
     """
     try:
         inferred = type_inference_stage(
@@ -267,24 +268,32 @@ def _back_edges(function: Any, headers: frozenset[str]) -> Iterator[Any]:
     """Yield the back edges of some loops: the branches that lead back to their headers.
 
     They come from blocks that the header dominates: every path to such a block goes through it.
+
+    Args:
+        function: llvmlite's.
+        headers: names of the blocks that begin loops.
     """
-    names = {block.name: block for block in function.blocks}
+    blocks = {block.name: block for block in function.blocks}
     targets = {
         name: [
-            each.name for each in block.terminator.operands if getattr(each, "name", "") in names
+            operand.name
+            for operand in block.terminator.operands
+            if getattr(operand, "name", "") in blocks
         ]
-        for name, block in names.items()
+        for name, block in blocks.items()
     }
-    for header in sorted(headers & names.keys()):
+    for header in sorted(headers & blocks.keys()):
+        # Blocks that can be reached without going through the header.
         reached, pending = {header}, [function.entry_basic_block.name]
         while pending:
             name = pending.pop()
             if name not in reached:
                 reached.add(name)
                 pending += targets[name]
-        for name in sorted(names.keys() - reached | {header}):
+        dominated = blocks.keys() - reached | {header}
+        for name in sorted(dominated):
             if header in targets[name]:
-                yield names[name].terminator
+                yield blocks[name].terminator
 
 
 def _constant_loops(func_ir: Any) -> frozenset[str]:
@@ -295,7 +304,10 @@ def _constant_loops(func_ir: Any) -> frozenset[str]:
 
 
 def _turns(func_ir: Any, loop: Any) -> int | None:
-    """Return the turns of a loop over a range of constants; raise GuardException for another."""
+    """Return the turns of a loop over a range of constants; None, or GuardException, for another.
+
+    `loop` is one of numba's control-flow graph of `func_ir`.
+    """
     for label in loop.entries:
         for statement in func_ir.blocks[label].find_exprs("getiter"):
             call = ir_utils.get_definition(func_ir, statement.value)
@@ -388,10 +400,11 @@ def makes_no_code(library: Any) -> bool:
 
 
 class _Branching(codegen.JITCodeLibrary):
-    """A kernel of branches, all of whose callees are its own.
+    """A kernel that branches on data.
 
-    What is called from one place alone is inlined, however long it is, and numbers are computed in
-    the one branch that needs them. Of Craftax-Classic's step that is a third of the time.
+    Its callees become its own, so that LLVM inlines what is called from one place alone, however
+    long it is; and numbers are computed in the one branch that needs them (LLVM's sinking pass). Of
+    Craftax-Classic's step that is a third of the time.
     """
 
     def _optimize_final_module(self) -> None:
@@ -408,7 +421,7 @@ class _Branching(codegen.JITCodeLibrary):
 
 @contextlib.contextmanager
 def linked_callees(dispatcher: Any, branching: bool = False) -> Iterator[None]:
-    """Compile the callees of a function to LLVM's code alone, in a block of `with`.
+    """Compile the callees of a function to LLVM's code alone (`_Linked`), in a block of `with`.
 
     Numba's own functions, such as `np.zeros`, are optimised as a part of the function that calls
     them, like functions of `linked_compiler`, and not alone before that. Numba has no option for
@@ -457,6 +470,7 @@ Rewrite = Callable[[Any, Any, Any], Iterable[Any]]
 
 
 def _rewrite_all(rewrite: Rewrite, state: Any) -> None:
+    """Replace each statement of the function in a compiler's state by what `rewrite` returns."""
     for block in state.func_ir.blocks.values():
         new = [rewrite(statement, block.scope, state) for statement in block.body]
         block.body = [statement for statements in new for statement in statements]
@@ -476,7 +490,7 @@ class TypeRules(NamedTuple):
 
 @functools.cache
 def context_class(base: Any, rules: TypeRules) -> type:
-    """Return a class of typing contexts with other rules."""
+    """Return a subclass of a class of numba's typing contexts, whose rules come before its own."""
 
     class Context(base):
         def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
@@ -516,7 +530,7 @@ def linked_compiler(
     unroll: bool = False,
     rules: TypeRules | None = None,
 ) -> type:
-    """Numba's compiler for functions without wrappers, which only compiled functions call.
+    """Return numba's compiler for functions without wrappers, which only compiled functions call.
 
     Numba makes machine code of every function, and throws away that of one which is inlined
     everywhere: with the wrappers, a fifth of all compiling. And its callers get the function as
@@ -582,7 +596,7 @@ def linked_compiler(
 
 
 def assigned(statement: Any, state: Any) -> Any:
-    """Type of what a statement assigns; None if it assigns nothing but an argument."""
+    """Return the type of what a statement assigns; None if it assigns nothing but an argument."""
     is_new = isinstance(statement, ir.Assign) and not isinstance(statement.value, ir.Arg)
     return state.typemap[statement.target.name] if is_new else None
 
@@ -592,10 +606,10 @@ def _index(expression: Any) -> Any:
 
 
 def item_access(statement: Any) -> tuple[Any, ...] | None:
-    """Variables of `x = table[index]`, or of `table[index] = value`; None of other statements.
+    """Return the variables of `x = table[index]`, two, or of `table[index] = value`, three.
 
-    Neither of a slice that is a constant, nor of a tuple's item that has no index in the source, as
-    in `a, b = pair`: these are numba's own.
+    None of other statements, of slices that are constants, and of a tuple's items that have no
+    index in the source, as in `a, b = pair`: these are numba's own.
     """
     if isinstance(statement, ir.SetItem):
         return statement.target, statement.index, statement.value
@@ -611,7 +625,14 @@ def item_access(statement: Any) -> tuple[Any, ...] | None:
 
 
 def call_before(function: Any, variables: Any, statement: Any, scope: Any) -> Iterator[Any]:
-    """Statements that call a function in the place of one, before types are known."""
+    """Yield the statements that call a function in the place of one, before types are known.
+
+    Args:
+        function: what is called.
+        variables: its arguments.
+        statement: whose place the call takes; if it assigns something, that is the call's result.
+        scope: numba's, for names of new variables.
+    """
     loc = statement.loc
     callee = scope.redefine("$access", loc)
     yield ir.Assign(ir.Global("access", function, loc), callee, loc)
@@ -628,7 +649,10 @@ _IN_PLACE = {
 
 
 def fit_operand(function: Any, statement: Any, scope: Any) -> Iterator[Any] | None:
-    """Statements `z = function(x, y)` and `x += z` in the place of `x += y`; None of others."""
+    """Return statements `z = function(x, y)` and `x += z` in the place of `x += y`; None of others.
+
+    `scope` is numba's, for names of new variables.
+    """
     expression: Any = getattr(statement, "value", None)
     is_in_place = isinstance(expression, ir.Expr) and expression.op == "inplace_binop"
     if not is_in_place or expression.fn not in _IN_PLACE:
@@ -646,7 +670,7 @@ def fit_operand(function: Any, statement: Any, scope: Any) -> Iterator[Any] | No
 
 
 def constant_power(statement: Any, state: Any) -> tuple[Any, int] | None:
-    """Variable x and whole constant n of `y = x ** n`; None of other statements."""
+    """Return the variable x and the whole constant n of `y = x ** n`; None of other statements."""
     expression: Any = getattr(statement, "value", None)
     is_binary = isinstance(expression, ir.Expr) and expression.op in ("binop", "inplace_binop")
     if not is_binary or expression.fn not in (operator.pow, operator.ipow):
@@ -668,7 +692,7 @@ def named_constant(statement: Any) -> Any:
 
 
 def written_field(statement: Any, state: Any) -> tuple[str, Any, Any] | None:
-    """Name, type and value's type of `record.name = value`; None of other statements."""
+    """Return name, type and value's type of `record.name = value`; None of other statements."""
     if not isinstance(statement, ir.SetAttr):
         return None
     record = state.typemap[statement.target.name]
@@ -684,8 +708,15 @@ def written_field(statement: Any, state: Any) -> tuple[str, Any, Any] | None:
 def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
     """Return the type of an operation's result, and numba's own generator of it.
 
-    `generate(context, builder, values)` emits the code, for values of these types. An intrinsic
-    that calls another function has no public way to name an operator.
+    An intrinsic that calls another function has no public way to name an operator.
+
+    Args:
+        typing_context: numba's.
+        operation: a function or operator that numba knows.
+        kinds: types of its arguments.
+
+    Returns:
+        The type, and `generate(context, builder, values)`, which emits the code.
     """
     kind = typing_context.resolve_value_type(operation)
     signature = kind.get_call_type(typing_context, kinds, {})
@@ -701,7 +732,7 @@ def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) ->
 
 
 def borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Return the value as a result that has another owner too: an array is counted once more."""
+    """Return a value that an intrinsic takes from its arguments: an array is counted once more."""
     return imputils.impl_ret_borrowed(context, builder, kind, value)
 
 
@@ -730,7 +761,7 @@ def overload_method_of(
     become the method in all others.
     """
     overload_method(types.NamedTuple, name, jit_options=jit_options)(function)
-    template: Any = builtin_registry.attributes[-1]
+    template: Any = builtin_registry.attributes[-1]  # what the line above has registered
     resolve = template._resolve
 
     def resolve_of_class(self: Any, kind: Any, attribute: str) -> Any:

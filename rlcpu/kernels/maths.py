@@ -164,7 +164,7 @@ def _define_cut(context, values):
 
 
 def _cut_all(builder: Any, value: Any) -> Any:
-    """Return a number, or an aggregate of them, each of which is cut."""
+    """Emit `cut` of a number or an aggregate of numbers, and return the result."""
     if value.type in (_FLOAT, ir.DoubleType()):
         name = "llvm.canonicalize"
         function = builder.module.declare_intrinsic(name, [value.type])

@@ -6,8 +6,10 @@ vectors that hold their sums over a whole contraction. Per step of it a tile loa
 the sums. On 4-64-64-3 with relu that reaches 90 % of the FMA peak, the best plain loops 50 %; with
 tanh 66 % (128 values of tanh per lane cost as much as a third of the product; on Zen 5).
 
-Nothing is checked here. A tile may hang over the last row of its matrix: rows are clamped to
-`last_row`, which is then computed several times, with identical results.
+A product is out = max(left @ right + start, floor), where NaN stays NaN; (rows, depth) @ (depth,
+columns). Nothing is checked here. A tile may hang over the last row of its matrix: rows are clamped
+to `last_row`, which is then computed several times, with identical results. What intrinsics and
+their generators are is said in `rlcpu.kernels.vectors`.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ from rlcpu.kernels.vectors import (
     I64,
     VECTOR_BYTES,
     Vector,
-    call,
+    emit_call,
     fill,
     fma,
     lanes_of,
     maximum,
     splat,
-    suffix,
+    type_suffix,
     width,
 )
 
@@ -67,19 +69,23 @@ class Matrix(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Left factor whose rows are windows of an image, gathered from where they lie.
+    """A left factor whose rows are windows of images, gathered from where they lie.
 
-    Row r of it is `segments` pieces of the contraction, of as many numbers as the product's depth:
-    number k of piece g is
+    A window has `segments` pieces, such as its lines, each of as many numbers as the depth of a
+    product's shape. Number k of piece g of row r is
 
         values[begin + (r // per_line) * line + (r % per_line) * step + g * segment + k * stride]
 
     Attributes:
         values: pointer from `address`.
         begin: position of the first number of row 0.
-        first: row that a product begins with.
-        per_line, line, step: see above.
-        segments, segment, stride: see above.
+        first: row of this factor that a product takes as its row 0.
+        per_line: windows side by side.
+        line: distance between lines of windows, in numbers; so the next ones.
+        step: distance between windows side by side.
+        segments: pieces of a window.
+        segment: distance between pieces.
+        stride: distance between numbers of a piece.
     """
 
     values: Any
@@ -96,8 +102,11 @@ class Windows(NamedTuple):
 # ---------------------------------------------------------------- LLVM pieces
 
 
-def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
-    """Return pointers to the first elements of so many rows, clamped to the last row."""
+def _row_pointers(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
+    """Emit pointers to the first elements of rows 0 to `rows` - 1 of a `Matrix`, and return them.
+
+    Rows beyond `last_row`, LLVM's value, are that row.
+    """
     values, begin, row_stride, _ = cgutils.unpack_tuple(builder, matrix)
     pointers = []
     for row in map(I64, range(rows)):
@@ -106,24 +115,27 @@ def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
     return pointers
 
 
-def _window_rows(builder: Any, windows: Any, rows: int, last_row: Any) -> list[Any]:
-    """Return pointers to the first numbers of so many rows, clamped to the last row.
+def _window_pointers(builder: Any, windows: Any, rows: int, last_row: Any) -> list[Any]:
+    """Emit pointers to the first numbers of rows of `Windows`; see `_row_pointers`.
 
-    One division finds the first: eight take as long as a contraction of 40 numbers.
+    One division finds the first row's line, and each row follows from the one before: a division
+    for each of eight rows takes as long as a contraction of 40 numbers.
     """
     values, begin, first, per_line, line, step, *_ = cgutils.unpack_tuple(builder, windows)
-    over = builder.sdiv(first, per_line)
-    inside = builder.sub(first, builder.mul(over, per_line))
-    place = builder.add(begin, builder.add(builder.mul(over, line), builder.mul(inside, step)))
+    line_number = builder.sdiv(first, per_line)
+    column = builder.sub(first, builder.mul(line_number, per_line))
+    offset = builder.add(builder.mul(line_number, line), builder.mul(column, step))
+    position = builder.add(begin, offset)
     to_next_line = builder.sub(line, builder.mul(builder.sub(per_line, I64(1)), step))
-    pointers = [builder.gep(values, [place])]
+    pointers = [builder.gep(values, [position])]
     for row in map(I64, range(1, rows)):
-        inside = builder.add(inside, I64(1))
-        is_over = builder.icmp_signed("==", inside, per_line)
-        inside = builder.select(is_over, I64(0), inside)
-        after = builder.add(place, builder.select(is_over, to_next_line, step))
-        place = builder.select(builder.icmp_signed("<=", row, last_row), after, place)
-        pointers.append(builder.gep(values, [place]))
+        column = builder.add(column, I64(1))
+        is_line_full = builder.icmp_signed("==", column, per_line)
+        column = builder.select(is_line_full, I64(0), column)
+        following = builder.add(position, builder.select(is_line_full, to_next_line, step))
+        exists = builder.icmp_signed("<=", row, last_row)
+        position = builder.select(exists, following, position)
+        pointers.append(builder.gep(values, [position]))
     return pointers
 
 
@@ -131,7 +143,12 @@ def _window_rows(builder: Any, windows: Any, rows: int, last_row: Any) -> list[A
 def _contraction(
     builder: Any, left: Any, depth: Any, is_windows: bool
 ) -> Iterator[tuple[Any, Any]]:
-    """Loop over a contraction: yield where a number is in rows of `left`, and a row of `right`."""
+    """Emit the loop over a contraction, whose body is what the `with` block emits.
+
+    It yields the position of the loop's number in a row of `left`, and its row of `right`. `left`
+    is a `Matrix`, or `Windows` with `is_windows`; `depth` is the number of turns, of `Windows` that
+    for each piece.
+    """
     if not is_windows:
         stride = builder.extract_value(left, 3)
         with cgutils.for_range(builder, depth) as loop:
@@ -150,7 +167,7 @@ def _contraction(
 
 
 def _hide(builder: Any, value: Any) -> Any:
-    """Return the value, of which LLVM does not see how it was computed.
+    """Emit the same value in such a way that LLVM does not see how it was computed.
 
     Of pointers that are one stride apart it would compute each from the one before, in every step
     of a contraction: a chain of additions that takes longer than the multiply-adds.
@@ -164,12 +181,15 @@ def _hide(builder: Any, value: Any) -> Any:
 
 @intrinsic
 def transpose(typing, source, out):
-    """Transpose the square of one register's width in the corner of `source` to `out`."""
+    """Write the upper left square of `source` to `out`, transposed.
+
+    Both are `Matrix`; the square has as many rows as a register has numbers.
+    """
     dtype = source[0].dtype
     vector = Vector(dtype, lanes_of(dtype))
 
     def generate(context, builder, signature, args):
-        sources, outs = (_rows(builder, m, vector.count, I64(vector.count)) for m in args)
+        sources, outs = (_row_pointers(builder, m, vector.count, I64(vector.count)) for m in args)
         rows = [load_vector(builder, vector.code, pointer) for pointer in sources]
         for column, pointer in zip(transposed(builder, rows), outs, strict=True):
             store_vector(builder, column, pointer)
@@ -186,12 +206,13 @@ def _at(matrix: Matrix, row: int, column: int) -> Matrix:
 
 
 @inline
-def _row_of_matrix(matrix: Matrix, row: int) -> Matrix:
+def _matrix_from_row(matrix: Matrix, row: int) -> Matrix:
+    """Return a matrix from a row on."""
     return _at(matrix, row, 0)
 
 
 @inline
-def _row_of_windows(windows, row):
+def _windows_from_row(windows, row):
     """Return windows from a row on."""
     w, first = windows, windows.first + row
     return Windows(
@@ -203,18 +224,18 @@ def make_tile_product(
     rows: int,
     registers: int,
     starts_with_column: bool,
-    rows_from: Callable[..., Any] = _row_of_matrix,
+    rows_from: Callable[..., Any] = _matrix_from_row,
 ) -> Callable[..., None]:
-    """Make a function of one tile: out = max(start + left @ right, floor), from a corner on.
+    """Make `tile_product(left, right, start, out, corner, depth, last_row, floor)`.
 
-    The function takes (left, right, start, out, corner, depth, last_row, floor): a `Matrix` or
-    `Windows`, then three `Matrix`; the tile's first row and column in `out`; the numbers in a row
-    of `left`, at least 1; the last row of `left`, which stands for those behind it. NaN stays NaN.
+    It computes a tile of a product. `left` is a `Matrix` or `Windows`, the next three are `Matrix`;
+    `corner` is the tile's first row and column in `out`, `depth` the numbers in a row of `left`, at
+    least 1; `last_row` counts from the tile's first row.
 
     Args:
         rows: of a tile.
-        registers: vectors of numbers in a row of a tile.
-        starts_with_column: whether `start` has one number for each row, in place of a matrix.
+        registers: vectors in a row of a tile.
+        starts_with_column: whether `start` has one number for each row, its first column.
         rows_from: (left, row) -> `left` from a row on.
     """
 
@@ -222,10 +243,10 @@ def make_tile_product(
     def multiply(typing, left, right, start, out, depth, last_row, floor):
         """Compute one tile in registers: a sum for each row, over the contraction."""
         is_windows = left.instance_class is Windows
-        place_rows = _window_rows if is_windows else _rows
+        point_to_rows = _window_pointers if is_windows else _row_pointers
         dtype = out[0].dtype
         vector = Vector(dtype, registers * lanes_of(dtype)).code
-        fma = f"llvm.fma.{suffix(vector)}"
+        fma = f"llvm.fma.{type_suffix(vector)}"
 
         def first(builder, pointer):
             if starts_with_column:
@@ -234,9 +255,9 @@ def make_tile_product(
 
         def generate(context, builder, signature, args):
             left, right, start, out, depth, last_row, floor = args
-            places = _rows(builder, start, rows, last_row)
+            places = _row_pointers(builder, start, rows, last_row)
             sums = [cgutils.alloca_once_value(builder, first(builder, p)) for p in places]
-            pointers = [_hide(builder, p) for p in place_rows(builder, left, rows, last_row)]
+            pointers = [_hide(builder, p) for p in point_to_rows(builder, left, rows, last_row)]
             values, begin, row_stride, _ = cgutils.unpack_tuple(builder, right)
             with _contraction(builder, left, depth, is_windows) as (column, index):
                 position = builder.add(begin, builder.mul(index, row_stride))
@@ -244,10 +265,12 @@ def make_tile_product(
                 for pointer, total in zip(pointers, sums, strict=True):
                     number = builder.load(builder.gep(pointer, [column]))
                     factor = splat(builder, number, vector.count)
-                    added = call(builder, fma, vector, [factor, row, builder.load(total)])
+                    added = emit_call(builder, fma, vector, [factor, row, builder.load(total)])
                     builder.store(added, total)
             level = splat(builder, floor, vector.count)
-            for total, pointer in zip(sums, _rows(builder, out, rows, last_row), strict=True):
+            for total, pointer in zip(
+                sums, _row_pointers(builder, out, rows, last_row), strict=True
+            ):
                 result = builder.load(total)
                 below = builder.fcmp_ordered("<", result, level)
                 store_vector(builder, builder.select(below, level, result), pointer)
@@ -265,39 +288,43 @@ def make_tile_product(
 
 
 def _make_product(
-    starts_with_column: bool, decorate: Any, rows_from: Callable[..., Any] = _row_of_matrix
+    starts_with_column: bool, decorate: Any, rows_from: Callable[..., Any] = _matrix_from_row
 ) -> Callable[..., None]:
-    """Make a product of tiles: full ones, a last row of low ones, a last column of slim ones."""
+    """Make `product(left, right, start, out, shape, floor)`, made of tiles.
+
+    Full tiles first, then low ones for the last rows, and slim ones for the last columns. The
+    argument `decorate` is `inline` or `outline`; see `make_tile_product` for the others. `shape` is
+    (rows, depth, columns), of which columns are a multiple of a register's numbers.
+    """
     full = make_tile_product(TILE_ROWS, 2, starts_with_column, rows_from)
     low = make_tile_product(FEW_ROWS, 2, starts_with_column, rows_from)
     slim = make_tile_product(TILE_ROWS, 1, starts_with_column, rows_from)
 
     @decorate
     def product(left, right, start, out, shape, floor):
-        """Compute all tiles; see `product`."""
         rows, depth, columns = shape
-        one = width(out.values, 1)
-        paired = columns - columns % (2 * one)
+        vector_size = width(out.values, 1)
+        paired = columns - columns % (2 * vector_size)
         whole = rows - rows % TILE_ROWS
         for row in range(0, whole, TILE_ROWS):
-            for column in range(0, paired, 2 * one):
+            for column in range(0, paired, 2 * vector_size):
                 full(left, right, start, out, (row, column), depth, TILE_ROWS - 1, floor)
         for row in range(whole, rows, FEW_ROWS):
-            for column in range(0, paired, 2 * one):
+            for column in range(0, paired, 2 * vector_size):
                 low(left, right, start, out, (row, column), depth, rows - row - 1, floor)
         for row in range(0, rows, TILE_ROWS):
-            for column in range(paired, columns, one):
+            for column in range(paired, columns, vector_size):
                 slim(left, right, start, out, (row, column), depth, rows - row - 1, floor)
 
     return product
 
 
-#: out = max(start + left @ right, floor); `start` gives one number per row (its first column).
+#: The product that begins with a column: `start` has one number for each row.
 product_from_column = _make_product(True, inline)
-#: out = max(start + left @ right, floor); `start` is a matrix, or one row with a row stride of 0.
+#: The product that begins with a matrix, or with one row if the row stride of `start` is 0.
 product = _make_product(False, outline)
 #: The same, of `Windows` on the left; the depth of the shape is that of one piece.
-product_of_windows = _make_product(False, outline, _row_of_windows)
+product_of_windows = _make_product(False, outline, _windows_from_row)
 
 
 # ---------------------------------------------------------------- products of few columns
@@ -305,13 +332,13 @@ product_of_windows = _make_product(False, outline, _row_of_windows)
 
 @intrinsic
 def _dots(typing, left, right, start, out, depth, last_row, floor):
-    """Write max(start[0] + left[r] . right[0], floor) to out[r, 0], for a register full of rows r.
+    """Write max(start[0, 0] + left[r] . right[0], floor) to out[r, 0], for a register of rows r.
 
-    `depth`, the length of a row, is a multiple of a register's numbers. Rows behind `last_row` are
-    taken for it.
+    That is one column of a product whose right factor is transposed. `depth`, the length of rows,
+    is a multiple of a register's numbers. Rows behind `last_row` are that row.
     """
     vector = Vector(out[0].dtype, lanes_of(out[0].dtype)).code
-    fma = f"llvm.fma.{suffix(vector)}"
+    fma = f"llvm.fma.{type_suffix(vector)}"
 
     def generate(context, builder, signature, args):
         left, right, start, out, depth, last_row, floor = args
@@ -319,25 +346,25 @@ def _dots(typing, left, right, start, out, depth, last_row, floor):
         sums = [cgutils.alloca_once_value(builder, zero) for _ in range(vector.count)]
         for total in sums:
             builder.store(zero, total)
-        pointers = [_hide(builder, p) for p in _rows(builder, left, vector.count, last_row)]
-        (weights,) = _rows(builder, right, 1, I64(0))
+        pointers = [_hide(builder, p) for p in _row_pointers(builder, left, vector.count, last_row)]
+        (weights,) = _row_pointers(builder, right, 1, I64(0))
         step = I64(vector.count)
         with cgutils.for_range(builder, builder.sdiv(depth, step)) as loop:
             place = [builder.mul(loop.index, step)]
             row = load_vector(builder, vector, builder.gep(weights, place))
             for pointer, total in zip(pointers, sums, strict=True):
                 factor = load_vector(builder, vector, builder.gep(pointer, place))
-                added = call(builder, fma, vector, [factor, row, builder.load(total)])
+                added = emit_call(builder, fma, vector, [factor, row, builder.load(total)])
                 builder.store(added, total)
         parts = transposed(builder, [builder.load(total) for total in sums])
         while len(parts) > 1:
             half = len(parts) // 2
             parts = [builder.fadd(*pair) for pair in zip(parts[:half], parts[half:], strict=True)]
-        (first,) = _rows(builder, start, 1, I64(0))
+        (first,) = _row_pointers(builder, start, 1, I64(0))
         outputs = builder.fadd(parts[0], splat(builder, builder.load(first), vector.count))
         level = splat(builder, floor, vector.count)
         outputs = builder.select(builder.fcmp_ordered("<", outputs, level), level, outputs)
-        for row, pointer in enumerate(_rows(builder, out, vector.count, last_row)):
+        for row, pointer in enumerate(_row_pointers(builder, out, vector.count, last_row)):
             builder.store(builder.extract_element(outputs, I64(row)), pointer)
         return context.get_dummy_value()
 
@@ -346,10 +373,11 @@ def _dots(typing, left, right, start, out, depth, last_row, floor):
 
 @inline
 def product_of_few(left, right, start, out, shape, floor):
-    """Write max(start + left @ right.T, floor) of few columns, which a whole product would pad.
+    """Compute out = max(start + left @ right.T, floor) of few columns, which `product` would pad.
 
-    `start` is one row. Depth is a multiple of a register's numbers. Two columns of 64 rows, 64
-    deep, take 0.2 us, padded to 16 columns 0.6 (Zen 5).
+    The arguments are those of `product`, but for `right`, which is transposed, and `start`, which
+    is one row. Depth is a multiple of a register's numbers. Two columns of 64 rows, 64 deep, take
+    0.2 us, padded to 16 columns 0.6 (Zen 5).
     """
     rows, depth, columns = shape
     step = width(out.values, 1)
@@ -367,51 +395,60 @@ def product_of_few(left, right, start, out, shape, floor):
 
 @inline
 def sum_of_rows(columns, bounds, left, right, start, out, size, floor):
-    """Return one row of a product whose left factor is zeros but for a few numbers.
+    """Compute one row of a product whose left row is zeros but for a few numbers.
 
-    out = max(start + sum of left[c] * right[c] for c in columns[bounds[0]:bounds[1]], floor), of
-    `size` numbers; start and out are matrices of one row, and left is a pointer, or None for ones.
-    In the order of the columns, each is added as `product` adds it: the sum has the same bits.
+    The sum is added up as in `product`, and has the same bits.
+
+    Args:
+        columns: pointer to the columns where `left` is not 0, those from bounds[0] to bounds[1].
+        bounds: see `columns`; the last one is exclusive.
+        left: pointer to the left row; None if those numbers are 1.
+        right: `Matrix`, of which row c is multiplied by left[c].
+        start: `Matrix` of one row.
+        out: `Matrix` of one row, overwritten.
+        size: numbers of a row.
+        floor: lower bound of the results.
     """
     first, last = bounds
-    one = width(out.values, 1)
-    whole = size - size % (4 * one)
-    for at in range(0, whole, 4 * one):
-        total = load(start.values, start.begin + at, 4)
+    vector_size = width(out.values, 1)
+    whole = size - size % (4 * vector_size)
+    for position in range(0, whole, 4 * vector_size):
+        total = load(start.values, start.begin + position, 4)
         for k in range(first, last):
-            row = load(right.values, right.begin + columns[k] * right.row_stride + at, 4)
+            row = load(right.values, right.begin + columns[k] * right.row_stride + position, 4)
             total = total + row if left is None else fma(fill(left[columns[k]], 4), row, total)
-        store(maximum(fill(floor, 4), total), out.values, out.begin + at)
-    for at in range(whole, size, one):
-        count = min(one, size - at)
-        total = load(start.values, start.begin + at, 1, count, 0.0)
+        store(maximum(fill(floor, 4), total), out.values, out.begin + position)
+    for position in range(whole, size, vector_size):
+        count = min(vector_size, size - position)
+        total = load(start.values, start.begin + position, 1, count, 0.0)
         for k in range(first, last):
-            place = right.begin + columns[k] * right.row_stride + at
-            row = load(right.values, place, 1, count, 0.0)
+            row_position = right.begin + columns[k] * right.row_stride + position
+            row = load(right.values, row_position, 1, count, 0.0)
             total = total + row if left is None else fma(fill(left[columns[k]], 1), row, total)
-        store(maximum(fill(floor, 1), total), out.values, out.begin + at, count)
+        store(maximum(fill(floor, 1), total), out.values, out.begin + position, count)
 
 
 @inline
 def add_to_rows(columns, bounds, left, row, out, size):
-    """Return the way back: add left[c] times a row to each out[c], as `sum_of_rows` has them.
+    """Add left[c] times a row to each row c of `out`: gradients of `right` in `sum_of_rows`.
 
-    Rows are of `size` numbers, whole vectors.
+    `columns`, `bounds` and `left` are as there; `row` and `out` are `Matrix`, whose rows have
+    `size` numbers, whole vectors.
     """
     first, last = bounds
-    one = width(out.values, 1)
-    whole = size - size % (4 * one)
-    for at in range(0, whole, 4 * one):
-        added = load(row.values, row.begin + at, 4)
+    vector_size = width(out.values, 1)
+    whole = size - size % (4 * vector_size)
+    for position in range(0, whole, 4 * vector_size):
+        added = load(row.values, row.begin + position, 4)
         for k in range(first, last):
-            place = out.begin + columns[k] * out.row_stride + at
-            total = load(out.values, place, 4)
+            row_position = out.begin + columns[k] * out.row_stride + position
+            total = load(out.values, row_position, 4)
             total = total + added if left is None else fma(fill(left[columns[k]], 4), added, total)
-            store(total, out.values, place)
-    for at in range(whole, size, one):
-        added = load(row.values, row.begin + at, 1)
+            store(total, out.values, row_position)
+    for position in range(whole, size, vector_size):
+        added = load(row.values, row.begin + position, 1)
         for k in range(first, last):
-            place = out.begin + columns[k] * out.row_stride + at
-            total = load(out.values, place, 1)
+            row_position = out.begin + columns[k] * out.row_stride + position
+            total = load(out.values, row_position, 1)
             total = total + added if left is None else fma(fill(left[columns[k]], 1), added, total)
-            store(total, out.values, place)
+            store(total, out.values, row_position)

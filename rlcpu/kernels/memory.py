@@ -4,6 +4,8 @@
 positions are counted in their numbers. A pointer is cheaper to pass on: an array costs two atomic
 counts. Nothing is checked here, and the caller keeps the arrays alive. `registers`, a constant,
 says how many registers a vector fills; a vector of a cache line has `ONE_LINE` of them.
+
+What intrinsics and their generators are is said in `rlcpu.kernels.vectors`.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from rlcpu.kernels.vectors import (
     I32,
     I64,
     Vector,
-    call,
-    indices,
-    kind_of,
+    constant_vector,
+    emit_call,
     lanes_of,
     mask_of,
     splat,
-    suffix,
+    type_suffix,
+    vector_type,
 )
 from rlcpu.kernels.vectors import VECTOR_BYTES as VECTOR_BYTES
 
@@ -126,7 +128,10 @@ def to_line(typing, pointer, position):
 
 
 def _data(context: Any, builder: Any, kind: Any, start: Any) -> Any:
-    """Return a pointer to the first number of an array; a pointer as it is."""
+    """Emit a pointer to the first number of an array; return a pointer as it is.
+
+    `kind` is numba's type of `start`, an array or a pointer.
+    """
     is_array = isinstance(kind, types.Array)
     return cgutils.create_struct_proxy(kind)(context, builder, start).data if is_array else start
 
@@ -145,8 +150,8 @@ def _optional(kind: Any, argument: Any) -> Any:
 
 
 def _below(builder: Any, stop: Any, count: int) -> Any:
-    """Emit a mask of the lanes whose number is below `stop`."""
-    return builder.icmp_signed("<", indices(range(count), I64), splat(builder, stop, count))
+    """Emit a mask of `count` lanes: whether the number of the lane is below `stop`."""
+    return builder.icmp_signed("<", constant_vector(range(count), I64), splat(builder, stop, count))
 
 
 # LLVM 22 took the operand for the alignment away, which had been a constant. It still reads code
@@ -159,25 +164,26 @@ _ALIGNMENT = [] if binding.llvm_version_info >= (22,) else [ir.Constant(I32, 1)]
 def load_vector(
     builder: Any, kind: Any, pointer: Any, mask: Any = None, rest: Any = None, align: int = 0
 ) -> Any:
-    """Return a vector of LLVM's type `kind` at a pointer.
+    """Emit the load of a vector of LLVM's type `kind` from a pointer, and return it.
 
-    Where the mask is unset, that of `rest`.
+    Lanes whose bit in `mask` is unset are not read, and have the number of `rest`. `align` are
+    bytes; 0 for those of a number.
     """
     place = builder.bitcast(pointer, kind.as_pointer())
     if mask is None:
         return builder.load(place, align=align or BYTES[kind.element])
-    name = f"llvm.masked.load.{suffix(kind)}.p0"
-    return call(builder, name, kind, [place, *_ALIGNMENT, mask, rest])
+    name = f"llvm.masked.load.{type_suffix(kind)}.p0"
+    return emit_call(builder, name, kind, [place, *_ALIGNMENT, mask, rest])
 
 
 def store_vector(builder: Any, vector: Any, pointer: Any, mask: Any = None, align: int = 0) -> None:
-    """Write a vector to a pointer, where a mask is set if there is one."""
+    """Emit the store of a vector to a pointer; see `load_vector`."""
     place = builder.bitcast(pointer, vector.type.as_pointer())
     if mask is None:
         builder.store(vector, place, align=align or BYTES[vector.type.element])
         return
-    name = f"llvm.masked.store.{suffix(vector.type)}.p0"
-    call(builder, name, ir.VoidType(), [vector, place, *_ALIGNMENT, mask])
+    name = f"llvm.masked.store.{type_suffix(vector.type)}.p0"
+    emit_call(builder, name, ir.VoidType(), [vector, place, *_ALIGNMENT, mask])
 
 
 # ---------------------------------------------------------------- vectors
@@ -186,7 +192,7 @@ def store_vector(builder: Any, vector: Any, pointer: Any, mask: Any = None, alig
 @intrinsic(prefer_literal=True)
 def load(typing, source, position, registers, count=None, other=None):
     """Return the numbers from a position on; with a count only so many, and then `other`."""
-    vector = kind_of(source.dtype, registers)
+    vector = vector_type(source.dtype, registers)
     part = _optional(types.intp, count), _optional(source.dtype, other)
 
     def generate(context, builder, signature, args):
@@ -244,7 +250,7 @@ def _make_prefetch(level: int) -> Any:
         def generate(context, builder, signature, args):
             line = pointer_at(context, builder, source, *args, to=I8)
             hints = [ir.Constant(I32, number) for number in (0, 4 - level, 1)]  # read, near, data
-            call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
+            emit_call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
             return context.get_dummy_value()
 
         return types.void(source, types.intp), generate
@@ -306,7 +312,7 @@ def copy_bytes(typing, target, to, source, begin, count):
 
 @intrinsic
 def copy_word(typing, target, to, source, begin, word):
-    """Copy one number of the type of `word` between bytes, in one move."""
+    """Copy one number of the type of `word` from the bytes at source[begin] to target[to]."""
 
     def generate(context, builder, signature, args):
         kind = ir.IntType(8 * context.get_abi_sizeof(context.get_data_type(word)))
@@ -325,8 +331,8 @@ def stream_bytes(target, to, source, begin, count):
     first = min(to_line(target, to), count)
     copy_bytes(target, to, source, begin, first)
     last = count - (count - first) % LINE
-    for done in range(first, last, LINE):
-        stream(load(source, begin + done, ONE_LINE), target, to + done)
+    for k in range(first, last, LINE):
+        stream(load(source, begin + k, ONE_LINE), target, to + k)
     copy_bytes(target, to + last, source, begin + last, count - last)
 
 
@@ -339,41 +345,55 @@ def stream_bytes(target, to, source, begin, count):
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Emit the columns of a square of vectors."""
+    """Emit the transposed square: n vectors of n numbers, of which vector j holds number j of all.
+
+    `_shuffle_rows` leaves rows and columns in another order. Which that is, is found by shuffling
+    the numbers 0 to n * n - 1; then rows are taken, and columns returned, in the order that undoes
+    it.
+    """
     kind, count = rows[0].type, len(rows)
-    # Where the passes bring rows and columns is seen on numbers.
-    square = list(np.arange(count**2).reshape(count, count))
-    moved = np.array(_passes(square, kind, lambda a, b, picks: np.append(a, b)[picks]))
-    fed, columns = np.argsort(moved[0] // count), np.argsort(moved[:, 0] % count)
-    transposed_rows = _passes(
-        [rows[row] for row in fed],
+    numbers = list(np.arange(count**2).reshape(count, count))
+    shuffled = np.array(_shuffle_rows(numbers, kind, lambda a, b, picks: np.append(a, b)[picks]))
+    row_order, column_order = np.argsort(shuffled[0] // count), np.argsort(shuffled[:, 0] % count)
+    columns = _shuffle_rows(
+        [rows[row] for row in row_order],
         kind,
-        lambda a, b, picks: builder.shuffle_vector(a, b, indices(picks.tolist())),
+        lambda a, b, picks: builder.shuffle_vector(a, b, constant_vector(picks.tolist())),
     )
-    return [transposed_rows[column] for column in columns]
+    return [columns[column] for column in column_order]
 
 
-def _passes(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any], Any]) -> list[Any]:
-    """Merge halves of rows until each holds one number of all: `transposed`, out of order.
+def _shuffle_rows(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any], Any]) -> list[Any]:
+    """Shuffle pairs of n rows in passes until each result holds one number of every row.
 
-    Lanes of 16 bytes are transposed inside, then moved as a whole: shuffles inside of lanes take
-    one cycle and those across three. To interleave whole vectors takes a solver of rows 8 % longer.
+    Groups of 16 bytes are transposed inside first, then moved as a whole: shuffles inside of groups
+    take one cycle, those across three. To interleave whole vectors takes a solver of rows 8 %
+    longer.
+
+    Args:
+        rows: vectors of n numbers.
+        kind: LLVM's type of these.
+        shuffle: (row a, row b, picks) -> the numbers at the positions `picks` of both together.
     """
     group, half = 16 // BYTES[kind.element], len(rows) // 2
-    both = np.arange(2 * len(rows)).reshape(2, -1, group)  # which of a pair, lane, number
-    inside, across = both[:, :, : group // 2].transpose(1, 2, 0).ravel(), both[:, ::2].ravel()
-    steps = [(inside, group // 2)] * (group.bit_length() - 1)
-    steps += [(across, group)] * ((len(rows) // group).bit_length() - 1)
-    for low, further in steps:
+    positions = np.arange(2 * len(rows)).reshape(2, -1, group)  # row of the pair, group, number
+    # Interleave the lower halves of groups; or take every second group.
+    inside = positions[:, :, : group // 2].transpose(1, 2, 0).ravel()
+    across = positions[:, ::2].ravel()
+    passes = [(inside, group // 2)] * (group.bit_length() - 1)
+    passes += [(across, group)] * ((len(rows) // group).bit_length() - 1)
+    for low, to_high in passes:
         pairs = list(zip(rows[:half], rows[half:], strict=True))
-        rows = [shuffle(a, b, picks) for a, b in pairs for picks in (low, low + further)]
+        rows = [shuffle(a, b, picks) for a, b in pairs for picks in (low, low + to_high)]
     return rows
 
 
 def _squares(builder: Any, vector: Any, places: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Return, for each square of a tile, its first row and pointers into the rows and the tile.
+    """Yield, for each square of a tile, its first row, and pointers to its rows and its columns.
 
-    `places` is (memory, starts, position, tile), see `load_tile`; a tile's rows are like `vector`.
+    A square is as many rows as a register has numbers. Its rows are in row-major memory, its
+    columns, parts of the tile's vectors of the type `vector`, in the tile. `places` is (memory,
+    starts, position, tile), see `load_tile`.
     """
     memory, starts, position, tile = places
     lanes = lanes_of(vector.dtype)
@@ -386,12 +406,13 @@ def _squares(builder: Any, vector: Any, places: Any) -> Iterator[tuple[int, Any,
 
 @intrinsic(prefer_literal=True)
 def load_tile(typing, source, starts, position, tile, registers, span=None, other=None):
-    """Move numbers from `position` on of every row into a tile; row i begins at `starts[i]`.
+    """Read some numbers of every row, from `position` on, into a tile; see above.
 
-    With a span (first, stops), row i has `other` in place of numbers before `first` and from
-    `stops[i]` on, which are not read.
+    Row i begins at `starts[i]` of `source`; the tile is memory for as many vectors as a register
+    has numbers. With a span (first, stops), row i has `other` in place of numbers before `first`
+    and from `stops[i]` on, which are not read.
     """
-    vector, one = kind_of(source.dtype, registers), Vector(source.dtype, lanes_of(source.dtype))
+    vector, one = vector_type(source.dtype, registers), Vector(source.dtype, lanes_of(source.dtype))
     part = _optional(span, span), _optional(source.dtype, other)
 
     def generate(context, builder, signature, args):
@@ -400,7 +421,7 @@ def load_tile(typing, source, starts, position, tile, registers, span=None, othe
             # A number of row i is read if its position is from `begin` on and below `stops[i]`.
             begin, stops = cgutils.unpack_tuple(builder, args[5])
             place, first, rest = (splat(builder, x, one.count) for x in (args[2], begin, args[6]))
-            numbers = builder.add(place, indices(range(one.count), I64))
+            numbers = builder.add(place, constant_vector(range(one.count), I64))
             begun = builder.icmp_signed(">=", numbers, first)
         for top, rows, parts in _squares(builder, vector, args[:4]):
             loaded = []
@@ -418,8 +439,8 @@ def load_tile(typing, source, starts, position, tile, registers, span=None, othe
 
 @intrinsic(prefer_literal=True)
 def store_tile(typing, tile, target, starts, position, registers, count=None):
-    """Move a tile to the numbers from `position` on of every row, all of them or so many."""
-    vector, one = kind_of(target.dtype, registers), Vector(target.dtype, lanes_of(target.dtype))
+    """Write a tile to the numbers of every row from `position` on, all of them or `count` each."""
+    vector, one = vector_type(target.dtype, registers), Vector(target.dtype, lanes_of(target.dtype))
 
     def generate(context, builder, signature, args):
         mask = _below(builder, args[5], one.count) if count is not None else None

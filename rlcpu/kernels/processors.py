@@ -21,8 +21,8 @@ def numa_nodes(root: Path = Path("/")) -> list[list[int]]:
     nodes = []
     for folder in sorted(folders, key=lambda path: int(path.name[4:])):
         ranges = (folder / "cpulist").read_text().strip().split(",")  # such as 0-3,8; or nothing
-        ends = [[int(end) for end in each.split("-")] for each in ranges if each]
-        cpus = [cpu for each in ends for cpu in range(each[0], each[-1] + 1)]
+        ends = [[int(end) for end in text.split("-")] for text in ranges if text]
+        cpus = [cpu for pair in ends for cpu in range(pair[0], pair[-1] + 1)]
         nodes.append([cpu for cpu in cpus if cpu in allowed])
     return [node for node in nodes if node] or [sorted(allowed)]
 
@@ -43,11 +43,11 @@ def show_cpus(root: Path = Path("/")) -> dict[str, str]:
     """Return the lines of `rlcpu info`: the limit that counts, those of Slurm, and NUMA nodes."""
     count, reason = usable_cpus(root)
     slurm = {name: value for name, value in os.environ.items() if name in _OF_SLURM}
-    told = [f"{count} ({reason})"] if reason else []
-    told += [f"{name}={value}" for name, value in slurm.items()]
+    limits = [f"{count} ({reason})"] if reason else []
+    limits += [f"{name}={value}" for name, value in slurm.items()]
     sizes = [len(node) for node in numa_nodes(root)]
     return {
-        "limits of CPUs": ", ".join(told) or "none",
+        "limits of CPUs": ", ".join(limits) or "none",
         "numa nodes": f"{len(sizes)} ({' + '.join(map(str, sizes))} CPUs)",
     }
 

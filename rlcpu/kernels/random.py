@@ -62,7 +62,7 @@ def mix(key_low: Any, key_high: Any, counter: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def uniforms(count: int, first: int, dtype: type) -> Callable[..., Any]:
-    """Make a function (a, b) -> tuple of `count` numbers in [0, 1), from index `first` on.
+    """Make `draw(a, b)`, of two words: `count` numbers in [0, 1), a tuple, from index `first` on.
 
     float32 numbers have 24 random bits. float64 numbers have 32: these 24, and 8 more to which the
     highest 8 are added: the lowest bits of the products of one step are alike, and fail dieharder.
@@ -202,12 +202,12 @@ class Draws:
         type. Of 13 items and more there are more orders than words.
         """
         k, items = (None, k) if items is None else (k, items)
-        made = list(items if isinstance(items, tuple) else range(items))
+        order = list(items if isinstance(items, tuple) else range(items))
         words = self.words(k)
-        for i in range(len(made) - 1, 0, -1):  # Fisher & Yates, as Durstenfeld (1964) has it
+        for i in range(len(order) - 1, 0, -1):  # Fisher & Yates, as Durstenfeld (1964) has it
             j = words(i) * (i + 1) >> 32
-            made[i], made[j] = made[j], made[i]
-        return tuple(made)
+            order[i], order[j] = order[j], order[i]
+        return tuple(order)
 
     def shuffle(self, k: Any, array: Any = None) -> None:
         """Bring an array of one axis into random order, in place: `shuffle([k,] array)`.
@@ -303,10 +303,10 @@ class Rng(Draws, _Words):
 
 @functools.cache
 def make_rng(first: int, dtype: type) -> Callable[..., Any]:
-    """Make a function for kernels: (a, b) -> the `Rng` of two words."""
+    """Make a function for kernels: (a, b) -> the `Rng` of two words; `first` is its group."""
     group: Any = u32(first)
-    # Its count lies in the memory of the function that it is written into, until LLVM has it in a
-    # register: where each call is run once, the count is a constant there.
+    # Written into its caller: the count of calls is in the caller's memory, until LLVM has it in a
+    # register; where each call is run once, the count is a constant there.
     return merge(lambda a, b: Rng(a, b, group, dtype, _no_calls()))
 
 
@@ -314,7 +314,7 @@ _CALLS = types.CPointer(types.uint32)
 
 
 def _no_calls() -> list[int]:
-    """Return a count of calls, which is 0."""
+    """Return a count of calls, which is 0: a list in Python, a pointer in kernels."""
     return [0]
 
 
@@ -369,16 +369,15 @@ def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
 
     It decorates a function `make(dtype, *types of inputs)`, which returns `draw(b, word, *inputs)`,
     of the second word of the `Rng` and of the random bits drawn, or None where the types do not
-    fit. Without k, the method draws the next bits in turn.
+    fit. Without k, the method draws the next bits in turn. Sources are written because numba
+    compares the names of a method's arguments.
     """
     names = ("k", *inputs)
     signature = ", ".join((*names[:-1], f"{names[-1]}=None"))
 
     def teach(make: Callable[..., Any]) -> None:
-        """Teach numba the method, and return nothing."""
-
         def choose(rng: Any, *kinds: Any) -> Any:
-            """Return the method for argument types, as numba asks for it."""
+            """Return the method for types of arguments; None where they do not fit."""
             if rng.instance_class is not Rng:
                 return None
             # Numba counts arguments from the left: without k the last one is left out.
@@ -399,6 +398,7 @@ def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def _part(rng, k):
+    """Teach numba `Rng.part`: return it for types of arguments."""
     if rng.instance_class is not Rng:
         return None
 
@@ -469,7 +469,10 @@ def _categorical(dtype, weights):
 
 @inline
 def _place(b, word, i):
-    """Return the place from 0 to i that item i goes to: see `Rng.words` and `permutation`."""
+    """Return the place from 0 to i that item i changes places with, drawn from word i of a number.
+
+    See `Rng.words` and `permutation`; `word` is the number's, `b` the second word of the `Rng`.
+    """
     drawn = _word_of(word, b, u32(u32(i) >> u32(3)), i)
     return np.int64(u64(u64(drawn) * u64(i + 1)) >> u64(32))
 

@@ -109,9 +109,9 @@ def store_rows(count: int, name: str) -> Any:
             raise errors.TypingError(f"expected a tuple of {count} numbers or more, not {values}")
 
         def generate(context, builder, signature, args):
-            rows, *place, held = args
+            rows, *place, numbers = args
             for row, scopes in enumerate(row_scopes):
-                value = builder.extract_value(held, row)
+                value = builder.extract_value(numbers, row)
                 value = context.cast(builder, value, values[row], array.dtype)
                 index = _index(builder, row, *place)
                 _poke(context, builder, array, rows, index, value, scopes)
@@ -128,7 +128,10 @@ def _index(builder: Any, row: int, stride: Any, i: Any) -> Any:
 
 
 def _peek(context: Any, builder: Any, array: Any, rows: Any, index: Any, scopes: Any) -> Any:
-    """Emit a load with the alias scopes of its row."""
+    """Emit a load of the number at an index, with alias scopes, and return it.
+
+    `array` is numba's type of `rows`.
+    """
     pointer, first = pointer_at(context, builder, array, rows, index), _length(builder)
     value = context.unpack_value(builder, array.dtype, pointer)
     _mark(builder, scopes, first)
@@ -138,7 +141,7 @@ def _peek(context: Any, builder: Any, array: Any, rows: Any, index: Any, scopes:
 def _poke(
     context: Any, builder: Any, array: Any, rows: Any, index: Any, value: Any, scopes: Any
 ) -> None:
-    """Emit a store with the alias scopes of its row."""
+    """Emit a store of the number at an index, with alias scopes; see `_peek`."""
     pointer, first = pointer_at(context, builder, array, rows, index), _length(builder)
     context.pack_value(builder, array.dtype, value, pointer)
     _mark(builder, scopes, first)
@@ -149,7 +152,7 @@ def _length(builder: Any) -> int:
 
 
 def _scopes_of(name: str, row: int) -> tuple[str, ...]:
-    """Return the scopes of accesses to a row."""
+    """Return the alias scopes of accesses to a row: one of `SCOPES`, or all that `ANY` means."""
     scope = f"{name}{row % MAX_ROWS}" if f"{name}0" in SCOPES else name
     if scope not in (*SCOPES, ANY):
         raise ValueError(f"name={name!r}: expected one of {', '.join(SCOPES)}, {ANY}")
@@ -179,16 +182,17 @@ def _lists_of(module: Any, names: tuple[str, ...]) -> tuple[Any, Any]:
 
     They are made once: a state of a hundred rows is loaded and stored by four hundred accesses.
     """
-    made = _lists.setdefault(module, {})
-    if names not in made:
+    lists = _lists.setdefault(module, {})
+    if names not in lists:
         domain = module.add_metadata([ir.MetaDataString(module, "rlcpu")])
         nodes = {
             name: module.add_metadata([ir.MetaDataString(module, name), domain]) for name in SCOPES
         }
         scopes = module.add_metadata([nodes[name] for name in names])
         foreign = module.add_metadata([node for name, node in nodes.items() if name not in names])
-        made[names] = scopes, foreign
-    return made[names]
+        lists[names] = scopes, foreign
+    return lists[names]
 
 
+#: By LLVM's module and names of scopes.
 _lists: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

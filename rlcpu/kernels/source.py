@@ -70,9 +70,9 @@ def check_source(
         TypeError: it raises, allocates, prints, draws random numbers of its own, uses a name that
             is defined nowhere, and the like; with file, line and text of all such lines.
     """
-    told = dict.fromkeys(refused_lines(function, set() if visited is None else visited, writes))
-    if told:
-        raise TypeError("; ".join(told))
+    reasons = dict.fromkeys(refused_lines(function, set() if visited is None else visited, writes))
+    if reasons:
+        raise TypeError("; ".join(reasons))
 
 
 def refused_lines(
@@ -184,16 +184,16 @@ def call_bounded(function: Callable[..., Any], *inputs: Any) -> Any:
     Raises:
         EndlessError: it would run more. Under a debugger it would not be found.
     """
-    left = MAX_INSTRUCTIONS
+    remaining = MAX_INSTRUCTIONS
 
     def trace(frame: types.FrameType, event: str, argument: Any) -> Any:
         """Count instructions, and raise `EndlessError` when too many have run."""
-        nonlocal left
+        nonlocal remaining
         if frame.f_globals.get("__name__", "").startswith(_UNCOUNTED):
             return None  # what an item of an array takes in plain Python
         frame.f_trace_opcodes = True  # `while True: pass` is one line, which never ends
-        left -= 1
-        if left < 0:
+        remaining -= 1
+        if remaining < 0:
             code = frame.f_code
             raise EndlessError(place(code.co_filename, frame.f_lineno, code.co_name))
         return trace

@@ -64,9 +64,15 @@ def launcher(kernels: Kernels, work: int, num_threads: int | None) -> Callable[.
 
 
 def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> Any:
-    """Call a driver: the serial kernel below its grain and where the parallel one may abort.
+    """Call a driver and return its result, the same from the serial and the parallel kernel.
 
-    The results are the same.
+    The serial one is called below the grain, and where the parallel one may abort the process.
+
+    Args:
+        kernels: the driver.
+        work: units of work of this call, as `Kernels.grain` counts them.
+        num_threads: at most so many; None for all.
+        *args: arguments of the driver.
     """
     if work < kernels.grain or num_threads == 1 or _limit() == 1:
         return kernels.serial(*args)
@@ -158,7 +164,10 @@ def usable_cpus(root: Path = Path("/")) -> tuple[int, str]:
 
 
 def _cgroup_quota(root: Path) -> float | None:
-    """Return the least number of CPUs of this process's control group, and of those above it."""
+    """Return the least quota of CPUs of this process's control group and of those above it.
+
+    None without one. `root` stands for `/`.
+    """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -195,7 +204,7 @@ def _quota_of(group: Path, is_v2: bool) -> float | None:
 
 @functools.cache
 def threading_layer() -> str:
-    """Name of numba's threading layer ("tbb", "omp" or "workqueue"), started if need be."""
+    """Return numba's threading layer, "tbb", "omp" or "workqueue", which is started if need be."""
     _load_tbb()
     _callers.add(threading.get_ident())
     numba.get_num_threads()
@@ -229,6 +238,7 @@ def _describe_layer() -> str:
 
 
 def _describe_threads() -> str:
+    """Return the number of threads of all CPUs, and what limits it."""
     default, cpus, reason = default_num_threads(), os.cpu_count() or 1, _usable_cpus()[1]
     if int(numba.get_num_threads()) < _limit():
         reason = "numba.set_num_threads"
@@ -241,6 +251,7 @@ def is_forked() -> bool:
 
 
 def _mark_forked() -> None:
+    """Note in a forked child which threading layers are lost."""
     global _lost_in_fork, _one_at_a_time
     _lost_in_fork |= {"omp"}
     if _callers - {threading.get_ident()}:

@@ -1,4 +1,4 @@
-"""Tuples with other items, of which kernels know the place at run time only: by selects."""
+"""Operations on tuples in kernels: items whose place is known at run time only, by selects."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def replace(items: tuple[Item, ...], i: int, value: Item) -> tuple[Item, ...]:
     if not -len(items) <= i < len(items):
         raise IndexError(f"i={i} is outside of a tuple of {len(items)} items")
     i %= len(items)
-    made = (*items[:i], value, *items[i + 1 :])
-    named: Any = getattr(items, "_make", tuple)
-    return named(made)
+    to_kind: Any = getattr(items, "_make", tuple)  # of a NamedTuple one of its class
+    replaced: tuple[Item, ...] = to_kind((*items[:i], value, *items[i + 1 :]))
+    return replaced
 
 
 maths.OVERLOADED.add(replace)
@@ -62,8 +62,8 @@ def _put(typing, items, i, value):
         at = context.cast(builder, values[1], i, types.intp)
         at = clamp(builder, at, at.type(len(parts)))
         new = context.cast(builder, values[2], value, items.dtype)
-        made = [_select(builder, at, k, new, part) for k, part in enumerate(parts)]
-        return _tuple(context, builder, items, made)
+        replaced = [_select(builder, at, k, new, part) for k, part in enumerate(parts)]
+        return _tuple(context, builder, items, replaced)
 
     return items(items, i, value), generate
 
@@ -74,18 +74,19 @@ def swapped(typing, items, i, j):
 
     def generate(context, builder, signature, values):
         parts = cgutils.unpack_tuple(builder, values[0])
-        at = [
+        first, second = (
             context.cast(builder, value, kind, types.intp)
             for value, kind in zip(values[1:], (i, j), strict=True)
-        ]
-        held = [parts[0], parts[0]]
+        )
+        item_i = item_j = parts[0]
         for k, part in enumerate(parts):
-            held = [_select(builder, at[n], k, part, held[n]) for n in range(2)]
-        made = [
-            _select(builder, at[0], k, held[1], _select(builder, at[1], k, held[0], part))
+            item_i = _select(builder, first, k, part, item_i)
+            item_j = _select(builder, second, k, part, item_j)
+        exchanged = [
+            _select(builder, first, k, item_j, _select(builder, second, k, item_i, part))
             for k, part in enumerate(parts)
         ]
-        return _tuple(context, builder, items, made)
+        return _tuple(context, builder, items, exchanged)
 
     return items(items, i, j), generate
 
@@ -131,20 +132,29 @@ def _repeated(typing, items, times):
     if not isinstance(times, types.IntegerLiteral):
         return None
     count = max(times.literal_value, 0)
-    made = types.BaseTuple.from_types(tuple(items.types) * count)
+    kind = types.BaseTuple.from_types(tuple(items.types) * count)
 
     def generate(context, builder, signature, values):
-        return _tuple(context, builder, made, cgutils.unpack_tuple(builder, values[0]) * count)
+        return _tuple(context, builder, kind, cgutils.unpack_tuple(builder, values[0]) * count)
 
-    return made(items, times), generate
+    return kind(items, times), generate
 
 
 def _replaced(context, builder, old_kind, kind, value, new):
-    """Return a named tuple with other values of some fields: `_replace`."""
+    """Return a named tuple with other values of some fields: `_replace`; see `teach_replace`.
+
+    Args:
+        context: numba's.
+        builder: LLVM's.
+        old_kind: type of the tuple.
+        kind: type of the result.
+        value: the tuple.
+        new: new values and their types, by field.
+    """
     parts = cgutils.unpack_tuple(builder, value)
     for k, name in enumerate(kind.fields):
-        part, given = new.get(name, (parts[k], old_kind.types[k]))
-        parts[k] = context.cast(builder, part, given, kind.types[k])
+        part, part_kind = new.get(name, (parts[k], old_kind.types[k]))
+        parts[k] = context.cast(builder, part, part_kind, kind.types[k])
     return _tuple(context, builder, kind, parts)
 
 

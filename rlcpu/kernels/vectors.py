@@ -7,6 +7,11 @@ or more registers of the machine; two hide the latency of a chain of dependent o
 would wait for. LLVM lowers vectors to whatever the machine has.
 
 `rlcpu.kernels.memory` loads and stores them.
+
+An intrinsic, as numba calls it, is a function of the types of its arguments, after a typing
+context. It returns a signature, and `generate(context, builder, signature, args)`, which emits
+LLVM's code by llvmlite's `builder`. Values in such code, `args` among them, are LLVM's: what the
+kernel will compute.
 """
 
 from __future__ import annotations
@@ -83,7 +88,7 @@ def lanes_of(dtype: Any) -> int:
     return VECTOR_BYTES * 8 // int(dtype.bitwidth)
 
 
-def kind_of(dtype: Any, registers: Any) -> Vector:
+def vector_type(dtype: Any, registers: Any) -> Vector:
     """Return the type of a vector of so many registers, a literal, full of a dtype."""
     return Vector(dtype, registers.literal_value * lanes_of(dtype))
 
@@ -93,8 +98,8 @@ def mask_of(vector: Vector) -> Vector:
     return Vector(types.boolean, vector.count)
 
 
-def indices(numbers: Any, kind: Any = I32) -> ir.Constant:
-    """Return a constant vector of whole numbers."""
+def constant_vector(numbers: Any, kind: Any = I32) -> ir.Constant:
+    """Return LLVM's constant vector of whole numbers, of an integer type."""
     numbers = list(numbers)
     return ir.Constant(ir.VectorType(kind, len(numbers)), numbers)
 
@@ -103,16 +108,16 @@ def splat(builder: Any, number: Any, count: int) -> Any:
     """Emit a vector that repeats a number."""
     empty = ir.Constant(ir.VectorType(number.type, count), ir.Undefined)
     first = builder.insert_element(empty, number, ir.Constant(I32, 0))
-    return builder.shuffle_vector(first, empty, indices([0] * count))
+    return builder.shuffle_vector(first, empty, constant_vector([0] * count))
 
 
-def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
-    """Call one of LLVM's own functions, or of the C library."""
+def emit_call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    """Emit a call of one of LLVM's own functions, or of the C library, and return its result."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def suffix(kind: Any) -> str:
+def type_suffix(kind: Any) -> str:
     """Return the suffix of LLVM's functions on a vector, as in `llvm.fma.v8f64`."""
     kinds = {ir.FloatType(): "f32", ir.DoubleType(): "f64", ir.IntType(8): "i8"}
     return f"v{kind.count}{kinds[kind.element]}"
@@ -122,7 +127,10 @@ def suffix(kind: Any) -> str:
 
 
 def _vectors(context: Any, builder: Any, kinds: Any, values: Any, like: Any) -> list[Any]:
-    """Return the arguments as vectors of one type: numbers are converted and repeated."""
+    """Return arguments as vectors of the type `like`: numbers are converted and repeated.
+
+    `kinds` are numba's types of the arguments, `values` LLVM's values.
+    """
     return [
         value
         if isinstance(kind, Vector)
@@ -132,7 +140,10 @@ def _vectors(context: Any, builder: Any, kinds: Any, values: Any, like: Any) -> 
 
 
 def _common(*kinds: Any) -> Vector | None:
-    """Return the one type of vector among arguments; None if all are numbers."""
+    """Return the type of the vectors among arguments; None if there is no one such type.
+
+    The other arguments have to be numbers.
+    """
     vectors = {kind for kind in kinds if isinstance(kind, Vector)}
     others = [kind for kind in kinds if not isinstance(kind, Vector)]
     fits = len(vectors) == 1 and all(isinstance(types.unliteral(k), types.Number) for k in others)
@@ -161,7 +172,7 @@ def _define(function: Any, arity: int, result: Any, build: Callable[..., Any]) -
         like = _common(*signature.args)
         return build(builder, *_vectors(context, builder, signature.args, values, like))
 
-    for pattern in range(1, 2**arity):
+    for pattern in range(1, 2**arity):  # each choice of which arguments are vectors, but none
         kinds = [Vector if pattern >> i & 1 else types.Number for i in range(arity)]
         lower(function, *kinds)(generate)
 
@@ -186,7 +197,7 @@ for _operator, _name in [
 ]:
     _define(_operator, 2, mask_of, lambda builder, x, y, _n=_name: builder.fcmp_ordered(_n, x, y))
 _define(operator.neg, 1, _same, lambda builder, x: builder.fneg(x))
-_define(abs, 1, _same, lambda b, x: call(b, f"llvm.fabs.{suffix(x.type)}", x.type, [x]))
+_define(abs, 1, _same, lambda b, x: emit_call(b, f"llvm.fabs.{type_suffix(x.type)}", x.type, [x]))
 
 
 # ---------------------------------------------------------------- functions of numbers and vectors
@@ -235,10 +246,11 @@ def _type_where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _inverse_power(builder: Any, x: Any) -> Any:
-    """Flip an exponent's bits, which gives those of the inverse; infinity becomes 0."""
-    word, exponent, largest = _WORDS[x.type.element]
+    """Emit `inverse_power`: the exponent's bits, flipped, are those of the inverse."""
+    word, exponent_bits, largest_power = _WORDS[x.type.element]
     kind = ir.VectorType(word, x.type.count)
-    exponent, largest = (ir.Constant(kind, [n] * kind.count) for n in (exponent, largest))
+    exponent = ir.Constant(kind, [exponent_bits] * kind.count)
+    largest = ir.Constant(kind, [largest_power] * kind.count)
     flipped = builder.and_(builder.not_(builder.bitcast(x, kind)), exponent)
     above = builder.icmp_unsigned(">", flipped, largest)
     return builder.bitcast(builder.select(above, largest, flipped), x.type)
@@ -262,7 +274,12 @@ type_callable(where)(lambda context: _type_where)
 for _kinds in [(Vector, Vector), (Vector, types.Number), (types.Number, Vector)]:
     lower(where, Vector, *_kinds)(_select)
 _define(maximum, 2, _same, _larger)
-_define(fma, 3, _same, lambda b, x, y, z: call(b, f"llvm.fma.{suffix(x.type)}", x.type, [x, y, z]))
+_define(
+    fma,
+    3,
+    _same,
+    lambda b, x, y, z: emit_call(b, f"llvm.fma.{type_suffix(x.type)}", x.type, [x, y, z]),
+)
 _define(inverse_power, 1, _same, _inverse_power)
 _define(smallest_normal, 1, _same, _smallest_normal)
 
@@ -274,14 +291,14 @@ _define(smallest_normal, 1, _same, _smallest_normal)
 def fill(typing, number, registers):
     """Return a vector that repeats a number of its dtype; `registers` is a constant."""
     dtype = types.unliteral(number)
-    vector = kind_of(dtype, registers)
+    vector = vector_type(dtype, registers)
     return vector(dtype, registers), lambda _, b, __, args: splat(b, args[0], vector.count)
 
 
 @intrinsic(prefer_literal=True)
 def width(typing, pointer, registers):
     """Return how many numbers of the pointer's dtype the registers hold."""
-    count = kind_of(pointer.dtype, registers).count
+    count = vector_type(pointer.dtype, registers).count
     return types.intp(pointer, registers), lambda *_: ir.Constant(I64, count)
 
 
@@ -296,14 +313,18 @@ def lane_numbers(typing, like):
 
 
 def _reduction(combine: Callable[[Any, Any, Any], Any]) -> Any:
-    """Make an intrinsic that combines numbers in pairs of distance n / 2, ..., 2, 1."""
+    """Make an intrinsic (vector) -> number, which combines all n numbers of a vector.
+
+    `combine` emits the combination of two vectors. Numbers are combined in pairs of lanes that are
+    n / 2, ..., 2, 1 apart.
+    """
 
     @intrinsic
     def reduce(typing, vector):
         def generate(context, builder, signature, args):
             combined, distance = args[0], vector.count // 2
             while distance:
-                picks = indices((i + distance) % vector.count for i in range(vector.count))
+                picks = constant_vector((i + distance) % vector.count for i in range(vector.count))
                 combined = combine(
                     builder, combined, builder.shuffle_vector(combined, combined, picks)
                 )
@@ -341,7 +362,7 @@ def lowest_bit(typing, word):
 def _moved_up(builder: Any, vector: Any, by: int) -> Any:
     """Emit the vector whose lane k has the number of lane k - `by`; 0 where there is none."""
     count = vector.type.count
-    picks = indices(count + i - by if i >= by else 0 for i in range(count))
+    picks = constant_vector(count + i - by if i >= by else 0 for i in range(count))
     return builder.shuffle_vector(ir.Constant(vector.type, [0.0] * count), vector, picks)
 
 

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import copy_bytes, pointer_at, prefetch
-from rlcpu.kernels.vectors import call
+from rlcpu.kernels.vectors import emit_call
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.items import Ring, spans
 from rlcpu.replay.storage import Rows, Storage, allocate, placed
@@ -45,7 +45,7 @@ def _differ(typing, one, begin, other, start, count):
     def generate(context, builder, signature, args):
         rows = [pointer_at(context, builder, one, *args[:2])]
         rows.append(pointer_at(context, builder, other, *args[2:4]))
-        order = call(builder, "memcmp", ir.IntType(32), [*rows, args[4]])
+        order = emit_call(builder, "memcmp", ir.IntType(32), [*rows, args[4]])
         return builder.icmp_signed("!=", order, order.type(0))
 
     return types.boolean(one, types.intp, other, types.intp, types.intp), generate

@@ -223,8 +223,9 @@ def _streams(layout: AxesOrder, outputs: list[Place], itemsize: int) -> tuple[in
     """
     if layout.outer * layout.num_steps * layout.inner * itemsize < LARGE:
         return 0, 0
-    strides = [stride for out in outputs for stride in (out.outer, out.time)]
-    strides = strides[::2] if layout.inner == 1 else strides
+    strides = [out.outer for out in outputs]
+    if layout.inner > 1:
+        strides += [out.time for out in outputs]
     heads = [-out.address % VECTOR_BYTES for out in outputs]  # in bytes
     if any(stride * itemsize % VECTOR_BYTES for stride in strides) or heads[0] % itemsize:
         return 0, 0

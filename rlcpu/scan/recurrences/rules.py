@@ -2,21 +2,17 @@
 
 A recurrence here is y = b + a * previous_y, where previous_y belongs to the step computed just
 before: the next one in time for returns, the one before in time for filters. A `Rule` says what a
-and b are. Its functions take numbers, or vectors with a number for each of several lanes.
+and b are. Its functions take numbers, or vectors with a number for each of several lanes, and
+compute in IEEE arithmetic: memory is the limit, and results equal plain Python's.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.vectors import where
-
-#: Decorator of a rule's functions: plain Python of numbers, or of vectors of them in kernels. In
-#: IEEE arithmetic: memory is the limit, and results equal plain Python's.
-rule_function = functools.partial(inline, exact=True, plain=True)
 
 
 class Step(NamedTuple):
@@ -77,31 +73,31 @@ class Rule(NamedTuple):
 # ---------------------------------------------------------------- parts of rules
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def next_y_or_cut(a: float, b: float, previous_y: float) -> Any:
     """Return y of a step of a recurrence that is cut where a is 0."""
     return where(a == 0.0, b, b + a * previous_y)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def next_y(a: float, b: float, previous_y: float) -> Any:
     """Return y of a step of a recurrence whose NaN and infinities go on for ever."""
     return b + a * previous_y
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def bootstrap(step: Step, following: float) -> Any:
     """Return the value of the observation after a step, `following` if the episode goes on."""
     return where(step.terminated, 0.0, where(step.truncated, step.final_value, following))
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def zero_if_ended(step: Step, number: float) -> Any:
     """Return the number if the episode goes on, else 0."""
     return where(step.terminated, 0.0, where(step.truncated, 0.0, number))
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def clip_ratio(ratio: float, clip: float) -> Any:
     """Return an importance ratio or the bound `clip`, the smaller one; NaN of a NaN ratio."""
     return where(ratio > clip, clip, ratio)
@@ -110,33 +106,33 @@ def clip_ratio(ratio: float, clip: float) -> Any:
 # ---------------------------------------------------------------- coefficients
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def linear_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of y_t = a_t * y_{t-1} + b_t."""
     return step.gamma, step.reward
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def return_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of R_t = r_t + gamma * R_{t+1}; the last term is a value where it ended."""
     return zero_if_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def advantage_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of A_t = delta_t + gamma * lambda * A_{t+1}."""
     delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
     return zero_if_ended(step, step.gamma * step.lambda_), delta
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def lambda_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
     following = bootstrap(step, (1.0 - step.lambda_) * after.value)
     return zero_if_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of E_t = rho_t * delta_t + gamma * lambda * c_t * E_{t+1}.
 
@@ -147,7 +143,7 @@ def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any
     return zero_if_ended(step, weight), clip_ratio(step.ratio, options[0]) * (target - step.value)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return a and b of G_t = r_t + gamma * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1}))."""
     c = after.lambda_ * clip_ratio(after.ratio, 1.0)
@@ -158,19 +154,19 @@ def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, An
 # ---------------------------------------------------------------- results
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def y_alone(y: Any, previous_y: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return y, twice: rules of one output drop the second."""
     return y, y
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def y_and_sum(y: Any, previous_y: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """Return y, and y plus the step's value: the advantage and the return."""
     return y, y + step.value
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def vtrace_results(y: Any, previous_y: Any, step: Step, after: Step, options: Any) -> Any:
     """Return the target, and the advantage of the action against the next step's target."""
     following = bootstrap(step, after.value + step.lambda_ * previous_y)

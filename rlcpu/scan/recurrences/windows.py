@@ -87,7 +87,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
 
 def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
-    """Make `compute_coefficients(plan, options, block, scratch)`, which fills the scratch."""
+    """Make `compute_coefficients(plan, options, block, scratch)`, which fills a `WindowScratch`."""
     vector_lanes, zero, one = lanes_of(dtype), dtype(0.0), dtype(1.0)
     pointers_at, read_step, _ = make_step_readers(rule, dtype)
     (load_numbers, _), coefficients = make_loads(dtype), rule.coefficients
@@ -98,20 +98,22 @@ def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
         row_stride, last = scratch.row_stride, plan.num_steps - 1
         last_values = pointer_into(plan.last_values, outer, 0, lane, zero)
         step = begin
-        while step < min(end, last + 1):  # as many steps or lanes at once as lie side by side
-            here, following, run = pointers_at(plan, outer, step, lane), last_values, width
+        while step < min(end, last + 1):
+            here, after_here = pointers_at(plan, outer, step, lane), last_values
+            run = width  # numbers side by side: the lanes of a step or, in rows, some steps
             if step < last:
-                following = pointer_into(plan.arrays.value, outer, step + 1, lane, zero)
+                after_here = pointer_into(plan.arrays.value, outer, step + 1, lane, zero)
                 run = min(PIECE, min(end, last) - step) if is_rows else width
             for k in range(0, run, vector_lanes):
                 count, at = min(vector_lanes, run - k), (step - begin) * row_stride + k
-                next_value = load_numbers(following, k, count)
+                next_value = load_numbers(after_here, k, count)
                 after = Step(0, next_value, 0, 0, 0, 0, 0, 0, 0)
                 factor, addend = coefficients(read_step(here, k, count), after, options)
                 store(factor, scratch.a, at)
                 store(addend, scratch.b, at)
                 store(next_value, scratch.next_values, at)
             step += run if is_rows else 1
+        # Steps beyond the last one of the arrays change nothing, see above.
         for at in range((step - begin) * row_stride, (end - begin) * row_stride):
             scratch.a[at], scratch.b[at] = one, zero
             value = last_values[min(at % row_stride, width - 1) * plan.last_values.lane]

@@ -25,17 +25,12 @@ The functions compute on numbers, or on vectors that have a number for each of s
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcpu.kernels.compile import inline, outline
 from rlcpu.kernels.vectors import fma, inverse_power, maximum, smallest_normal, where
-
-#: Decorator of rules: plain Python of numbers, or of vectors of them in kernels;
-#: in IEEE arithmetic.
-rule_function = functools.partial(inline, exact=True, plain=True)
 
 
 class Equation(NamedTuple):
@@ -67,13 +62,13 @@ class Pivot(NamedTuple):
     rhs: Any
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def nan_or_zero(x: Any) -> Any:
     """Return NaN where a number is not finite, else 0: a sum of these tells whether all were."""
     return x * 0.0
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def scaled(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Equation:
     """Return the equation times the power of two that brings its largest coefficient into [2, 4).
 
@@ -86,13 +81,13 @@ def scaled(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Equation:
     )
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def mirrored(equation: Equation) -> Equation:
     """Return the same equation of the system whose unknowns are numbered from the other end."""
     return Equation(equation.upper, equation.diagonal, equation.lower, equation.rhs, equation.scale)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def is_better_pivot(pending: Any, equation: Any, pivoting: float) -> Any:
     """Tell whether `equation`, not `pending`, is the better pivot for x[k].
 
@@ -116,7 +111,7 @@ class Elimination(NamedTuple):
     upper_left: Any
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def eliminate_coefficients(pending: Any, equation: Any, pivoting: float) -> Elimination:
     """Do what `eliminate` does, but for the right-hand sides; `pending` and `equation` are its."""
     swap = is_better_pivot(pending, equation, pivoting)
@@ -131,7 +126,7 @@ def eliminate_coefficients(pending: Any, equation: Any, pivoting: float) -> Elim
     return Elimination(swap, inverse, factor, coefficient * inverse, second, diagonal, upper_left)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pivot, Pending]:
     """Choose one of two equations as the pivot for x[k], and free the other one of x[k].
 
@@ -152,13 +147,13 @@ def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pi
     return pivot, Pending(step.diagonal_left, step.upper_left, left)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def substitute(pivot: Pivot, next_x: Any, second_x: Any) -> Any:
     """Return x[k] from x[k+1] and x[k+2]."""
     return fma(-pivot.upper, next_x, fma(-pivot.second, second_x, pivot.rhs))
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def solve_middle(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
     """Return x[k] and x[k+1], where eliminations from both ends of a system meet.
 
@@ -174,7 +169,7 @@ def solve_middle(falling: Pending, rising: Pending, pivoting: float) -> tuple[An
     return substitute(pivot, below, nothing), below
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
     """Return the smallest relative change of an equation's numbers after which x solves it.
 
@@ -192,7 +187,7 @@ def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
     return abs(residual(lower, diagonal, upper, rhs, around)) / (size + smallest_normal(size))
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def residual(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any, Any, Any]) -> Any:
     """Return rhs - lower * x[k-1] - diagonal * x[k] - upper * x[k+1]."""
     before, middle, after = around
@@ -220,7 +215,7 @@ class Factors(NamedTuple):
     second: Any
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def factor_step(pending: Pending, equation: Equation) -> tuple[Multiplier, Factors, Pending]:
     """Return step k of the elimination as numbers, and the equation that is pending after it.
 
@@ -233,7 +228,7 @@ def factor_step(pending: Pending, equation: Equation) -> tuple[Multiplier, Facto
     return multiplier, Factors(step.inverse, step.upper, step.second), new_pending
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def apply_multiplier(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[Any, Any]:
     """Return the right-hand sides of the pivot and of the equation that is pending after a step.
 
@@ -245,7 +240,7 @@ def apply_multiplier(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[An
     return pivot, fma(multiplier.factor, pivot, where(swap, pending, equation))
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def substitute_factored(rhs: Any, next_x: Any, second_x: Any, factors: Factors) -> Any:
     """Return x[k] from the pivot's right-hand side, x[k+1] and x[k+2]."""
     known = fma(-factors.second, second_x, rhs * factors.inverse)
@@ -294,7 +289,7 @@ class PairPivot(NamedTuple):
     smaller: Any  # coefficient of x[k] of the pending equation that is not preferred
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def order_column(choice: PairPivot, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
     """Return the coefficients of one unknown in three equations, in the order of `PairPivot`.
 
@@ -305,7 +300,7 @@ def order_column(choice: PairPivot, one: Any, two: Any, new: Any) -> tuple[Any, 
     return where(choice.new, new, big), where(choice.new, big, new), small
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def eliminate_entries(choice: PairPivot, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
     """Return what `order_column` does, after the pivot has freed the others of x[k]."""
     pivot, other, small = order_column(choice, one, two, new)
@@ -313,7 +308,7 @@ def eliminate_entries(choice: PairPivot, one: Any, two: Any, new: Any) -> tuple[
     return pivot, fma(-choice.larger, pivot, other), fma(-choice.smaller, pivot, small)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def eliminate_pair(
     one: ScaledPending, two: ScaledPending, equation: Equation, pivoting: float
 ) -> tuple[PairPivot, Pivot, ScaledPending, ScaledPending]:
@@ -355,7 +350,7 @@ def eliminate_pair(
     return choice, Pivot(upper * inverse, pivot_second, pivot_rhs), first_pending, second_pending
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def eliminate_pair_with_outer(
     one: ChunkPending, two: ChunkPending, equation: Equation, pivoting: float
 ) -> tuple[Any, ChunkPending, ChunkPending]:
@@ -372,7 +367,7 @@ def eliminate_pair_with_outer(
     return choice.inverse, new_one, ChunkPending(second, second_before, second_first)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def start_chunk(top: Equation, following: Equation) -> tuple[ChunkPending, ChunkPending]:
     """Return a chunk's equations 0 and 1, `top` and `following`, as pending ones of x[1] and x[2].
 
@@ -384,7 +379,7 @@ def start_chunk(top: Equation, following: Equation) -> tuple[ChunkPending, Chunk
     return ChunkPending(one, nothing, following.lower), ChunkPending(two, top.lower, top.diagonal)
 
 
-@rule_function
+@inline(exact=True, plain=True)
 def insert_outer(equation: ChunkPending, before: Any, first: Any) -> ScaledPending:
     """Return a pending equation of a chunk whose x[-1] and x[0] are known: `before` and `first`."""
     diagonal, upper, rhs, scale = equation.pending
@@ -404,7 +399,7 @@ EQUATION_NUMBERS = 6
 #: Columns of four equations at work: the ring's last and first unknown, the unknowns before, first,
 #: last and after of a chunk, the right-hand side, the scale.
 RING_COLUMNS = 8
-_RHS, _SCALE = 6, 7
+_RING_LAST, _RING_FIRST, _BEFORE, _FIRST, _LAST, _AFTER, _RHS, _SCALE = range(RING_COLUMNS)
 
 
 @outline(exact=True, plain=True)
@@ -445,11 +440,11 @@ def write_ring_row(work, row, equation, columns):
 def _solve_ring(work):
     """Return the ring's last and first unknown from the two equations in rows 2 and 3 of `work`."""
     for i in (2, 3):
-        work[i, 0] += work[i, 4]
-        work[i, 1] += work[i, 5]
-    eliminate_ring_column(work, 2, 0)
-    first = work[3, _RHS] / work[3, 1]
-    return work[2, _RHS] - work[2, 1] * first, first
+        work[i, _RING_LAST] += work[i, _LAST]
+        work[i, _RING_FIRST] += work[i, _AFTER]
+    eliminate_ring_column(work, 2, _RING_LAST)
+    first = work[3, _RHS] / work[3, _RING_FIRST]
+    return work[2, _RHS] - work[2, _RING_FIRST] * first, first
 
 
 @outline(exact=True, plain=True)
@@ -465,17 +460,24 @@ def solve_chunk_ends(equations, pivots, ends):
     num_chunks = len(equations)
     work = np.zeros((4, RING_COLUMNS))
     for i in range(2):
-        write_ring_row(work, 2 + i, equations[0, i * EQUATION_NUMBERS :], (0, 1, 4, 5))
+        write_ring_row(
+            work,
+            2 + i,
+            equations[0, i * EQUATION_NUMBERS :],
+            (_RING_LAST, _RING_FIRST, _LAST, _AFTER),
+        )
     for j in range(1, num_chunks):
         # The last and after of the chunk before are the before and first of chunk j.
         for i in range(2):
             for column in range(RING_COLUMNS):
                 work[i, column] = work[2 + i, column]
-            work[i, 2], work[i, 3] = work[i, 4], work[i, 5]
-            work[i, 4] = work[i, 5] = 0.0
-            write_ring_row(work, 2 + i, equations[j, i * EQUATION_NUMBERS :], (2, 3, 4, 5))
-        eliminate_ring_column(work, 0, 2)
-        eliminate_ring_column(work, 1, 3)
+            work[i, _BEFORE], work[i, _FIRST] = work[i, _LAST], work[i, _AFTER]
+            work[i, _LAST] = work[i, _AFTER] = 0.0
+            write_ring_row(
+                work, 2 + i, equations[j, i * EQUATION_NUMBERS :], (_BEFORE, _FIRST, _LAST, _AFTER)
+            )
+        eliminate_ring_column(work, 0, _BEFORE)
+        eliminate_ring_column(work, 1, _FIRST)
         # To assign a slice would compile numba's text of an error too, which takes as long again.
         for i in range(2):
             for column in range(RING_COLUMNS):
@@ -487,10 +489,10 @@ def solve_chunk_ends(equations, pivots, ends):
     for j in range(num_chunks - 1, 0, -1):
         # The pivots of chunk j say what its `before` and `first` are.
         one, two = pivots[j, 0], pivots[j, 1]
-        first = two[_RHS] - two[0] * ring_last - two[1] * ring_first - two[4] * last
-        first -= two[5] * after
-        before = one[_RHS] - one[0] * ring_last - one[1] * ring_first - one[4] * last
-        before -= one[5] * after
-        last, after = before - one[3] * first, first
+        first = two[_RHS] - two[_RING_LAST] * ring_last - two[_RING_FIRST] * ring_first
+        first = first - two[_LAST] * last - two[_AFTER] * after
+        before = one[_RHS] - one[_RING_LAST] * ring_last - one[_RING_FIRST] * ring_first
+        before = before - one[_LAST] * last - one[_AFTER] * after
+        last, after = before - one[_FIRST] * first, first
         ends[j, 0] = ends[j - 1, 2] = last
         ends[j, 1] = ends[j - 1, 3] = after

@@ -15,7 +15,7 @@ from rlcpu.cuda.recurrences import (
     sums_lane_kernel,
     window_kernel,
 )
-from rlcpu.cuda.tridiagonal import Raw, solve_kernel
+from rlcpu.cuda.tridiagonal import PlainEquation, solve_kernel
 from rlcpu.scan.recurrences.rules import (
     ADVANTAGES,
     LAMBDA_RETURNS,
@@ -53,7 +53,14 @@ def jobs() -> Iterator[tuple[Any, ...]]:
         window = window_kernel(LAMBDA_RETURNS, dtype)
         yield f"nstep_returns_{name}", window, steps, real, options, SIZES, "int64", real
         yield f"linear_rows_{name}", linear_kernel(dtype), *rows(real)
-        systems = (Raw, *[real] * 4), "int64[::1]", SIZES, f"int64, {name}[::1]", real, "int8[::1]"
+        systems = (
+            (PlainEquation, *[real] * 4),
+            "int64[::1]",
+            SIZES,
+            f"int64, {name}[::1]",
+            real,
+            "int8[::1]",
+        )
         for word, pivoting in (("pivot", True), ("thomas", False)):
             yield f"{word}_{name}", solve_kernel(dtype, pivoting), *systems
     # They compute in float64, whatever they read.
