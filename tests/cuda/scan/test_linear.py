@@ -125,15 +125,14 @@ def compare(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(to_host(one), other, rtol=200 * eps, atol=200 * eps)
 
 
-@pytest.mark.parametrize(("dtype", "reverse"), [(np.float32, False), (np.float64, True)])
 @pytest.mark.parametrize(
-    ("shape", "own", "axis", "initial"),
+    ("shape", "own", "axis", "initial", "dtype", "reverse"),
     [
-        ((9,), (9,), -1, 0.5),
-        ((3, 6), (), -1, np.ones(3)),
-        ((6, 3), (6, 1), 0, None),
-        ((2, 5, 3), (2, 5, 3), 1, np.ones((2, 3))),
-        ((2, 1), (2, 1), 1, 2.0),
+        ((9,), (9,), -1, 0.5, np.float32, False),
+        ((3, 6), (), -1, np.ones(3), np.float64, True),
+        ((6, 3), (6, 1), 0, None, np.float32, True),
+        ((2, 5, 3), (2, 5, 3), 1, np.ones((2, 3)), np.float64, False),
+        ((2, 1), (2, 1), 1, 2.0, np.float32, False),
     ],
 )
 def test_linear_gradients(

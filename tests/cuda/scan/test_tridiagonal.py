@@ -136,14 +136,15 @@ def test_output_that_overlaps_a_coefficient() -> None:
 
 # ---------------------------------------------------------------- gradients
 
-#: Shapes of x and of the coefficients, axis: each its own, one matrix, numbers, one for some.
+#: Shapes of x and of the coefficients, axis: each its own, one matrix, numbers, one for some. Both
+#: types take the same way.
 GRADIENTS = [
-    ((3, 7), (3, 7), -1),
-    ((7, 3), (7, 3), 0),
-    ((2, 7, 3), (7, 1), 1),
-    ((5, 4, 7), (7,), -1),
-    ((70, 3), (), 0),
-    ((4, 1), (4, 1), -1),
+    ((3, 7), (3, 7), -1, np.float32),
+    ((7, 3), (7, 3), 0, np.float64),
+    ((2, 7, 3), (7, 1), 1, np.float32),
+    ((5, 4, 7), (7,), -1, np.float64),
+    ((70, 3), (), 0, np.float32),
+    ((4, 1), (4, 1), -1, np.float64),
 ]
 
 
@@ -156,8 +157,7 @@ def compare(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(to_host(one), other, rtol=200 * eps, atol=200 * eps)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("shape", "own", "axis"), GRADIENTS)
+@pytest.mark.parametrize(("shape", "own", "axis", "dtype"), GRADIENTS)
 def test_gradients(shape: Any, own: Any, axis: int, dtype: Any) -> None:
     rng = np.random.default_rng(0)
     lower, upper = rng.uniform(-1, 1, (2, *own)).astype(dtype)
