@@ -86,8 +86,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         name, groups = made.slug(entry.id), runs.get(entry.id, {})
         text = made.page(entry, groups, rows.get(entry.id, []))
         add(f"catalogue/{name}.md", text, made.source_of(entry))
-        for theme in made.THEMES if groups else ():
-            picture = made.curve(groups, entry.reward_threshold, theme)
+        drawn = made.curves(groups, entry.reward_threshold) if groups else {}
+        for theme, picture in drawn.items():
             add(f"catalogue/curves/{name}-{theme}.svg", picture)
     for chapter in sorted((ROOT / "docs" / "reference").glob("*.md")):
         for _, path, text in references(f"reference/{chapter.name}"):

@@ -155,12 +155,12 @@ def cell(text: str) -> str:
 # ---------------------------------------------------------------- curves
 
 
-def curve(runs: Mapping[str, list[Any]], threshold: float | None, theme: str) -> bytes:
-    """Learning curves of an environment's agents over steps, as SVG."""
+def curves(runs: Mapping[str, list[Any]], threshold: float | None) -> dict[str, bytes]:
+    """Draw learning curves of an environment's agents over steps; SVG by theme."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    ink = THEMES[theme]
+    ink = THEMES["light"]
     style = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
     style |= {"axes.edgecolor": ink, "svg.fonttype": "none", "svg.hashsalt": "rlcpu"}
     with mpl.rc_context({**style, "font.size": 10}):
@@ -185,7 +185,8 @@ def curve(runs: Mapping[str, list[Any]], threshold: float | None, theme: str) ->
         figure.legend(loc="outside upper center", ncols=4, frameon=False)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+    drawn = buffer.getvalue().decode()
+    return {theme: drawn.replace(ink, other).encode() for theme, other in THEMES.items()}
 
 
 def study() -> tuple[dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, ...]]]]:

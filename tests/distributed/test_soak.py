@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.soak
 def test_an_agent_learns_while_its_actors_are_killed():
-    """SAC, by an update a step; DQN's machine and processes are killed in `test_ray.py`."""
+    """SAC; DQN's machine and processes are killed in `test_ray.py`."""
     command = [sys.executable, "-m", "tests.distributed.soak", "--env", "Pendulum-v1"]
     command += ["--minutes", "0.1", "--period", "2"]
     with tempfile.TemporaryDirectory(
