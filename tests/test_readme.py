@@ -24,6 +24,7 @@ PAGES = [README, *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.na
 #: What a test runs in the place of long learning: a page's own numbers say what readers get.
 SMALLER = [
     (r"learn\([\d_]{7,}", "learn(20_000"),
+    (r"UPDATES = 64, 64, 15", "UPDATES = 64, 64, 3"),
     (r"SEEDS, STEPS = 10, [\d_]+", "SEEDS, STEPS = 2, 8_192"),
 ]
 #: Mean return at which the commands of a page count as solved: more than chance reaches.

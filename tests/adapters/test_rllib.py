@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray.rllib", exc_type=ImportError)  # ray alone lacks what it needs
+from rlcpu.envs import VectorEnv
+
 pytestmark = pytest.mark.filterwarnings("ignore")  # ray warns of itself
-
-from ray.rllib.algorithms.dqn import DQNConfig  # noqa: E402
-
-from rlcpu.envs import VectorEnv  # noqa: E402
 
 
 @pytest.fixture
 def ray() -> Any:
+    pytest.importorskip("ray.rllib", exc_type=ImportError)  # ray alone lacks what it needs
     import ray
 
     # One of its own: without an address Ray joins a cluster that runs on this machine.
@@ -25,6 +23,8 @@ def ray() -> Any:
 
 
 def test_an_agent_learns_from_our_environments(ray: Any) -> None:
+    from ray.rllib.algorithms.dqn import DQNConfig
+
     config = DQNConfig()
     config.environment("rlcpu:rlcpu/CartPole-v1", env_config={"gravity": 9.0})
     config.env_runners(

@@ -16,7 +16,6 @@ from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng, check, registry
 from rlcpu.envs.checks.checker import Trial
 from rlcpu.envs.checks.findings import Finding
-from rlcpu.envs.tasks import classic_control
 
 TABLE = np.arange(7.0)
 PAIRS = ((1.0, 2.0), (3.0, 4.0))
@@ -111,7 +110,7 @@ def line_of(step: Any) -> str:
     return f"{__file__}:{step.__code__.co_firstlineno + 1}"
 
 
-@pytest.mark.parametrize("name", classic_control.FAMILY.limits)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])  # one of each kind of action
 def test_built_in_environments_pass(name: str) -> None:
     report = check(name, steps=300)
     assert report.ok, report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from rlcpu.scan import (
     Advantages,
     Clips,
+    TridiagonalFactors,
     TridiagonalGradients,
     VTrace,
     discounted_returns,
@@ -63,7 +65,18 @@ MODEL = {
     "initial_mean": ones(2),
     "initial_cov": np.eye(2),
 }
-FACTORS = factor_tridiagonal(**COEFFICIENTS)
+
+
+@functools.cache
+def factors() -> TridiagonalFactors:
+    """Factors of the matrices; made in the first test, for they compile."""
+    return factor_tridiagonal(**COEFFICIENTS)
+
+
+def solve(**arguments: Any) -> Any:
+    return factors().solve(**arguments)
+
+
 OUT = ones(4, 3)
 CALLS: list[tuple[Callable[..., Any], Arguments]] = [
     (discounted_returns, {**STEPS, "out": OUT}),
@@ -78,7 +91,7 @@ CALLS: list[tuple[Callable[..., Any], Arguments]] = [
     (logcumsumexp_vjp, {"x": OUT, "y": OUT, "grad": OUT, "axis": 0}),
     (solve_tridiagonal, {**COEFFICIENTS, "rhs": ones(4, 3), "lengths": np.full(3, 4), "out": OUT}),
     (factor_tridiagonal, COEFFICIENTS),
-    (FACTORS.solve, {"rhs": ones(4, 3), "out": OUT}),
+    (solve, {"rhs": ones(4, 3), "out": OUT}),
     (
         tridiagonal_vjp,
         {**COEFFICIENTS, "x": ones(4, 3), "grad": ones(4, 3)}
