@@ -270,7 +270,7 @@ class Acting:
         self._packed = aligned_zeros((plan.parameters,), np.float32)
         self._views = plan.packed_views(self._packed)
         self._copies = aligned_zeros((max(plan.copies, 1),), np.float32)
-        self._pairs = plan.copied_views(self._packed, self._copies)
+        self._pairs = plan.copied_views(self._packed, self._copies, False)
         self._table = link(plan, np.float32, is_learnt=False)
         numbers = Job(
             *(_address(), self._table.ctypes.data, len(self._table)),

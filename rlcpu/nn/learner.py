@@ -381,6 +381,7 @@ class Learner:
         watched, most = chosen.watched(self.tape.statistics[0])
         values = chosen.for_kernels(
             count,
+            self.learnt.parameters.size,
             self.dtype,
             standardised=self._standardised,
             counters=self.counters,

@@ -262,7 +262,7 @@ class Network:
         copies = np.zeros(plan.copies, self._dtype)
         table = passes.link(plan, self._dtype, is_learnt)
         packed = Packed(table, plan.inputs, plan.outputs, plan.states, parameters, copies)
-        for copy, weights in plan.copied_views(parameters, copies):
+        for copy, weights in plan.copied_views(parameters, copies, is_learnt):
             copy[...] = weights
         return packed
 

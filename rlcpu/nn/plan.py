@@ -126,11 +126,16 @@ class NetworkPlan:
             views.append(view[tuple(slice(size) for size in array.parameters.shape)])
         return views
 
-    def copied_views(self, packed: Array, copies: Array) -> list[tuple[Array, Array]]:
-        """Pair each transposed matrix, as a view of copies, with what it is copied from."""
+    def copied_views(
+        self, packed: Array, copies: Array, is_learnt: bool = True
+    ) -> list[tuple[Array, Array]]:
+        """Pair each transposed matrix, as a view of copies, with what it is copied from.
+
+        Without backward passes (`is_learnt`) only the copies of turned matrices are read.
+        """
         pairs = []
         for step in self.steps:
-            if step.copies >= 0:
+            if step.copies >= 0 and (is_learnt or step.turned):
                 rows, columns, wide = step.rows, step.columns, padded(step.rows)
                 copy = copies[step.copies : step.copies + columns * wide].reshape(columns, wide)
                 weights = packed[step.parameters : step.parameters + rows * columns]

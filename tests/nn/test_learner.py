@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu import nn
+from rlcpu.nn.settings import parts_of
 from rlcpu.nn.update import make_update
 
 COLUMNS = {"x": 3, "target": 1, "weight": 1}
@@ -102,6 +103,23 @@ def test_result_does_not_depend_on_the_number_of_threads(dtype: Any) -> None:
         )
         results.append((report, learner.networks[0].parameters.tobytes()))
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "parameters", "part"),
+    [
+        (64, 135_200, 32),
+        (100, 22_816, 64),
+        (256, 22_816, 128),
+        (256, 336_736, 64),
+        (512, 336_736, 128),
+        (8192, 336_736, 256),
+    ],
+)
+def test_parts_are_two_at_least_four_of_large_networks_and_few_in_all(
+    minibatch: int, parameters: int, part: int
+) -> None:
+    assert parts_of(minibatch, parameters)[0] == part
 
 
 def test_arrays_that_are_used_again_are_read_anew() -> None:
