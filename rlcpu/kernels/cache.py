@@ -148,7 +148,6 @@ class KernelCache(hooks.Cache):
 
         Of processes that start together, one compiles a kernel, and the others wait for it.
         """
-        hooks.refresh_target(target_context)
         path, files = self._path(sig), _files()
         if path is None or files is None:
             return None
@@ -175,7 +174,10 @@ class KernelCache(hooks.Cache):
         try:
             with announce.counted():
                 content = read_whole(path)
-                return files.unpack(target_context, content) if content else None
+                if not content:
+                    return None
+                hooks.refresh_target(target_context)
+                return files.unpack(target_context, content)
         except (FileNotFoundError, ImportError, AttributeError):
             return None  # absent, or of what was renamed since: it is written anew
         except Exception as error:

@@ -187,16 +187,17 @@ _PLAIN = {ir.Loc, str, int, bool, type(None)}
 
 def _list_variables(statement: Any, value: Any) -> list[Any]:
     """Return the variables in a part of a statement, by its type: numba's classes are abstract."""
-    kind = type(value)
-    if kind is ir.Var:
-        return [value]
-    if kind in _PLAIN:
-        return []
-    if kind is dict:
-        return [v for part in value.values() for v in _list_variables(statement, part)]
-    if isinstance(value, list | tuple):
-        return [v for part in value for v in _list_variables(statement, part)]
-    return value.list_vars() if isinstance(value, ir.Inst) else []
+    parts = value.values() if isinstance(value, dict) else value
+    found: list[Any] = []
+    for part in parts if isinstance(value, dict | list | tuple) else (value,):
+        kind = type(part)
+        if kind is ir.Var:
+            found.append(part)
+        elif kind not in _PLAIN:
+            is_nested = isinstance(part, dict | list | tuple)
+            if is_nested or isinstance(part, ir.Inst):
+                found += _list_variables(statement, part) if is_nested else part.list_vars()
+    return found
 
 
 def _postprocess(run: Callable[..., Any]) -> Callable[..., Any]:
