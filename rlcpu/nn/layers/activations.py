@@ -1,8 +1,12 @@
 """Activations: functions of one number, plain Python.
 
-Each has a derivative, by which a slope is multiplied. Of those that work in place it is one of the
-output, which is all that is left; silu, which is not monotonic, keeps its input. All make 0 of 0,
-so that the padding of rows stays 0.
+`through_tanh(y, slope)` and the like are the chain rule: from `slope`, the derivative of the loss
+with respect to y = tanh(x), they compute that with respect to x. Functions that work in place have
+y alone, their inputs being overwritten; silu, which is not monotonic, keeps its inputs. All map 0
+to 0, so that the padding of rows stays 0.
+
+Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over some samples (`rlcpu.nn.passes.Work`).
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ def hyperbolic_tangent(x: float) -> float:
 
 
 def through_tanh(y: float, slope: float) -> float:
-    """Return the derivative by x from that by y = tanh(x)."""
+    """Return the slope of x from that of y = tanh(x)."""
     return slope * (1.0 - y * y)
 
 
@@ -35,7 +39,7 @@ def relu(x: float) -> float:
 
 
 def through_relu(y: float, slope: float) -> float:
-    """Return the derivative by x from that by y = relu(x)."""
+    """Return the slope of x from that of y = relu(x)."""
     return slope if y > 0.0 else 0.0
 
 
@@ -45,7 +49,7 @@ def elu(x: float) -> float:
 
 
 def through_elu(y: float, slope: float) -> float:
-    """Return the derivative by x from that by y = elu(x)."""
+    """Return the slope of x from that of y = elu(x)."""
     return slope * (y + 1.0) if y < 0.0 else slope
 
 
@@ -55,7 +59,7 @@ def silu(x: float) -> float:
 
 
 def through_silu(x: float, slope: float) -> float:
-    """Return the derivative by x from that by silu(x)."""
+    """Return the slope of x from that of silu(x)."""
     sigmoid = 1.0 / (1.0 + math.exp(-x))
     return slope * sigmoid * (1.0 + x * (1.0 - sigmoid))
 
@@ -71,8 +75,9 @@ def activation(
 
     Args:
         function: plain Python of a number, 0 for 0.
-        through: (x, slope) -> the derivative by x from that by function(x); None computes it.
-        in_place: whether outputs take the place of inputs, and `through` has (y, slope).
+        through: (x, slope) -> the slope of x, from that of y = function(x); None to let duals
+            compute it. With `in_place` it takes (y, slope).
+        in_place: whether outputs take the place of inputs.
         name: of the kind; that of the function if empty.
     """
 
@@ -83,6 +88,7 @@ def activation(
 
         @outline
         def forward_in_place(step, work):
+            """Overwrite all units with the function of them."""
             units = outputs_of(step, work)
             if step.floor == 0:  # else the layer in front has applied it: a relu
                 for i in range(units.size):
@@ -90,6 +96,7 @@ def activation(
 
         @outline
         def forward(step, work):
+            """Write the function of all inputs to the outputs."""
             outputs, inputs = outputs_of(step, work), inputs_of(step, work)
             for i in range(outputs.size):
                 outputs[i] = apply(inputs[i])
@@ -99,21 +106,22 @@ def activation(
     @functools.cache
     def make_backward(dtype: type) -> Callable[..., None]:
         """Make `backward(step, work)`, see `Kind`."""
-        multiply = specialise(through, dtype) if through else _computed(function, dtype)
+        slope_of = specialise(through, dtype) if through else _through_dual(function, dtype)
 
         @outline
         def backward(step, work):
+            """Overwrite all inputs (in place: outputs) with their slopes."""
             units, slopes = inputs_of(step, work), output_slopes(step, work)
             for i in range(units.size):
-                units[i] = multiply(units[i], slopes[i])
+                units[i] = slope_of(units[i], slopes[i])
 
         return backward
 
     return Kind(name or function.__name__, make_forward, make_backward, in_place, True, in_place)
 
 
-def _computed(function: Callable[[float], float], dtype: type) -> Callable[..., Any]:
-    """Make `through(x, slope)` of a function, for kernels, by duals."""
+def _through_dual(function: Callable[[float], float], dtype: type) -> Callable[..., Any]:
+    """Make `through(x, slope)` of a function for kernels, whose derivative a dual computes."""
     from rlcpu.nn import dual_types  # noqa: F401 - teaches numba duals, of which ours need none
 
     apply, zeros = specialise(function, dtype), (dtype(0),)

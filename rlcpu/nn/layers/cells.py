@@ -1,8 +1,9 @@
 """Recurrent cells of one unit, in plain Python, and their derivatives.
 
-x are products of the inputs, p those of the memory, h and c what a unit remembers, h' and c' what
-it remembers next. `<cell>_back` takes the gates that the cell returned, and `slope`, the derivative
-by h'.
+A cell computes a unit's next memory h' (an LSTM's: h' and c') from its memory h (and c) and from
+pre-activations of its gates: x_z is gate z's product of weights and inputs, p_z that of weights and
+memory. `<cell>_back` is the chain rule: from the gates that the cell returned and `slope`, the
+derivative of the loss with respect to h', it computes those with respect to the cell's arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def min_gru(x_z: float, x_h: float, h: float) -> tuple[float, float]:
 
 
 def min_gru_back(z: float, x_h: float, h: float, slope: float) -> tuple[float, float, float]:
-    """Return derivatives by x_z, x_h and h from that by h'."""
+    """Return the derivatives with respect to x_z, x_h and h."""
     return slope * (x_h - h) * z * (1.0 - z), slope * z, slope * (1.0 - z)
 
 
@@ -41,8 +42,8 @@ def gru(
         n = tanh(x_n + r * p_n)
         h' = (1 - z) * n + z * h
 
-    x are products of the inputs and p those of the memory. Source: Cho et al. 2014, "Learning
-    phrase representations using RNN encoder-decoder", in PyTorch's form.
+    Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder", in
+    PyTorch's form.
     """
     r, z = sigmoid(x_r + p_r), sigmoid(x_z + p_z)
     n = math.tanh(x_n + r * p_n)
@@ -52,7 +53,10 @@ def gru(
 def gru_back(
     r: float, z: float, n: float, p_n: float, h: float, slope: float
 ) -> tuple[float, float, float, float, float]:
-    """Return derivatives by x_r, x_z, x_n, p_n and, directly, h, from that by h'."""
+    """Return the derivatives with respect to x_r, x_z, x_n, p_n and h, of h without that through p.
+
+    Those with respect to p_r and p_z are those of x_r and x_z.
+    """
     by_n = slope * (1.0 - z) * (1.0 - n * n)
     by_z = slope * (h - n) * z * (1.0 - z)
     return by_n * p_n * r * (1.0 - r), by_z, by_n, by_n * r, slope * z
@@ -67,24 +71,27 @@ def lstm(
         c' = f * c + i * tanh(x_g)
         h' = o * tanh(c')
 
-    x are sums of the products of the inputs and of h. Source: Hochreiter & Schmidhuber 1997, "Long
-    short-term memory", with the forget gate of Gers et al. 2000.
+    Here x_i and the others are sums of the products of the inputs and of h. Source: Hochreiter &
+    Schmidhuber 1997, "Long short-term memory", with the forget gate of Gers et al. 2000.
     """
     i, f, g, o = sigmoid(x_i), sigmoid(x_f), math.tanh(x_g), sigmoid(x_o)
-    after = f * c + i * g
-    return i, f, g, o, o * math.tanh(after), after
+    c_next = f * c + i * g
+    return i, f, g, o, o * math.tanh(c_next), c_next
 
 
 def lstm_back(
     i: float, f: float, g: float, o: float, c: float, slope: float, slope_c: float
 ) -> tuple[float, float, float, float, float]:
-    """Return derivatives by x_i, x_f, x_g, x_o and c from those by h' and c'."""
-    squashed = math.tanh(f * c + i * g)
-    by_c = slope_c + slope * o * (1.0 - squashed * squashed)
+    """Return the derivatives with respect to x_i, x_f, x_g, x_o and c.
+
+    `slope` and `slope_c` are those with respect to h' and c'; c' reaches the loss through h' too.
+    """
+    tanh_c = math.tanh(f * c + i * g)
+    by_c_next = slope_c + slope * o * (1.0 - tanh_c * tanh_c)
     return (
-        by_c * g * i * (1.0 - i),
-        by_c * c * f * (1.0 - f),
-        by_c * i * (1.0 - g * g),
-        slope * squashed * o * (1.0 - o),
-        by_c * f,
+        by_c_next * g * i * (1.0 - i),
+        by_c_next * c * f * (1.0 - f),
+        by_c_next * i * (1.0 - g * g),
+        slope * tanh_c * o * (1.0 - o),
+        by_c_next * f,
     )

@@ -1,7 +1,9 @@
 """Layers of users' own, with parameters: plain functions of one sample.
 
-A subclass says which arrays are learnt, what one sample's outputs are, and the derivatives by its
-inputs and by the parameters. Rows, padding and the modes of a pass are taken care of here.
+A subclass says which arrays are learnt, what one sample's outputs are, and the derivatives with
+respect to its inputs and the parameters. Rows, padding and the modes of a pass are taken care of
+here, in functions of `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`).
 """
 
 from __future__ import annotations
@@ -130,7 +132,7 @@ class CustomLayer(Layer):
 
 
 def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kind:
-    """Return the kind of layer whose functions compute one sample; see `CustomLayer`."""
+    """Return the kind of a layer from its name and the functions of a `CustomLayer`."""
 
     @functools.cache
     def make_forward(dtype: type) -> Callable[..., None]:
@@ -138,7 +140,8 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
         zero, run_sample = dtype(0), specialise(forward, dtype, arrays=True)
 
         @outline
-        def run(step, work):
+        def run_forward(step, work):
+            """Write the outputs of all samples, and zeros to their padding."""
             inputs, outputs = inputs_of(step, work), outputs_of(step, work)
             parameters = parameters_of(step, work)
             fill(outputs, zero)
@@ -146,7 +149,7 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
                 x = sample(inputs, i, step.width_in, step.size_in)
                 run_sample(x, parameters, sample(outputs, i, step.width_out, step.size_out))
 
-        return run
+        return run_forward
 
     @functools.cache
     def make_backward(dtype: type) -> Callable[..., None]:
@@ -156,31 +159,49 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
         add_by_inputs = specialise(by_inputs, dtype, arrays=True)
 
         @outline
-        def run(step, work):
+        def add_gradients(step, work):
+            """Add the gradients of all samples, or overwrite with them."""
             inputs, slopes = inputs_of(step, work), output_slopes(step, work)
-            parameters, width = parameters_of(step, work), step.width_in
-            if wants_parameters(work):
-                gradients = gradients_of(step, work)
-                if work.mode & OVERWRITTEN:
-                    fill(gradients, zero)
-                for i in range(work.samples):
-                    x = sample(inputs, i, width, step.size_in)
-                    slope = sample(slopes, i, step.width_out, step.size_out)
-                    add_by_parameters(x, parameters, slope, gradients)
-            if wants_inputs(step, work):
-                # Derivatives by the inputs may take the place of the inputs: they are computed in
-                # scratch behind all other slopes, and moved.
-                by_x, out = work.slopes[work.slopes.size - width :], input_slopes(step, work)
-                for i in range(work.samples):
-                    x = sample(inputs, i, width, step.size_in)
-                    slope = sample(slopes, i, step.width_out, step.size_out)
-                    fill(by_x, zero)
-                    add_by_inputs(x, parameters, slope, by_x[: step.size_in])
-                    row = sample(out, i, width, width)
-                    if step.adds == 0:
-                        fill(row, zero)
-                    add_to(row, by_x)
+            gradients, parameters = gradients_of(step, work), parameters_of(step, work)
+            if work.mode & OVERWRITTEN:
+                fill(gradients, zero)
+            for i in range(work.samples):
+                x = sample(inputs, i, step.width_in, step.size_in)
+                slope = sample(slopes, i, step.width_out, step.size_out)
+                add_by_parameters(x, parameters, slope, gradients)
 
-        return run
+        @outline
+        def write_input_slopes(step, work):
+            """Write derivatives with respect to the inputs, or add them to another layer's.
+
+            They may take the place of the inputs: those of a sample are computed in the last
+            numbers of the scratch memory, and moved.
+            """
+            inputs, slopes, out = (
+                inputs_of(step, work),
+                output_slopes(step, work),
+                input_slopes(step, work),
+            )
+            parameters, width = parameters_of(step, work), step.width_in
+            by_x = work.slopes[work.slopes.size - width :]
+            for i in range(work.samples):
+                x = sample(inputs, i, width, step.size_in)
+                slope = sample(slopes, i, step.width_out, step.size_out)
+                fill(by_x, zero)
+                add_by_inputs(x, parameters, slope, by_x[: step.size_in])
+                row = sample(out, i, width, width)
+                if step.adds == 0:
+                    fill(row, zero)
+                add_to(row, by_x)
+
+        @outline
+        def run_backward(step, work):
+            """Compute gradients and input slopes, whichever are asked for."""
+            if wants_parameters(work):
+                add_gradients(step, work)
+            if wants_inputs(step, work):
+                write_input_slopes(step, work)
+
+        return run_backward
 
     return Kind(name, make_forward, make_backward)

@@ -4,6 +4,11 @@
 `Ones` are inputs that are zeros but for a few ones: a `Dense` first layer adds up the rows of its
 weights that belong to the ones, in the place of multiplying all of them, and the backward pass adds
 to the gradients of these rows. The caller of the passes does both, and says so with `is_summed`.
+
+Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
+derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
+its parameters.
 """
 
 from __future__ import annotations
@@ -52,11 +57,12 @@ def row_of(number, column, choices):
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`: sums of the rows of weights that choices name."""
+    """Make `forward(step, work)`, see `Kind`."""
     zero = dtype(0)
 
     @outline
     def forward(step, work):
+        """Write for each sample the sum of the rows of weights that its choices name."""
         compact()
         inputs, outputs = inputs_of(step, work), outputs_of(step, work)
         weights, width, choices = parameters_of(step, work), step.width_out, step.option
@@ -72,11 +78,12 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)`, see `Kind`; choices have no derivatives: those are 0."""
+    """Make `backward(step, work)`, see `Kind`."""
     zero = dtype(0)
 
     @outline
     def backward(step, work):
+        """Add slopes to the gradients of the rows that choices name; slopes of choices are 0."""
         compact()
         inputs, slopes = inputs_of(step, work), output_slopes(step, work)
         width, choices = step.width_out, step.option
@@ -121,7 +128,7 @@ class Embedding(Layer):
 
     @property
     def option(self) -> int:  # type: ignore[override]
-        """Return the number of choices, the option of its `Step`."""
+        """Return the number of choices, the option of its `LayerStep`."""
         return self.choices
 
     def output_size(self, inputs: int) -> int:
@@ -158,7 +165,7 @@ class Ones(NamedTuple):
 
     @classmethod
     def of(cls, inputs: npt.NDArray[Any]) -> Ones:
-        """Make these of an array (S, size) of zeros and ones, of uint8 or bool.
+        """Return the ones of an array (S, size) of zeros and ones, of uint8 or bool.
 
         Raises:
             TypeError: it is of another dtype, or has other axes.
@@ -172,10 +179,11 @@ class Ones(NamedTuple):
         return cls(starts, (places % size).astype(np.int32), size)
 
     def check(self, size: int) -> None:
-        """Raise ValueError unless they are inputs of networks of so many."""
+        """Raise ValueError unless these are inputs of a network that takes `size` numbers."""
         starts, columns = np.asarray(self.starts), np.asarray(self.columns)
-        kinds = f"{starts.dtype} {starts.ndim} {columns.dtype} {columns.ndim}"
-        if kinds != "int64 1 int32 1" or self.size != size or len(starts) < 2:
+        has_kinds = starts.dtype == np.int64 and columns.dtype == np.int32
+        has_axes = starts.ndim == 1 and columns.ndim == 1
+        if not (has_kinds and has_axes) or self.size != size or len(starts) < 2:
             raise ValueError(
                 f"inputs have starts {starts.shape} {starts.dtype}, columns {columns.shape} "
                 f"{columns.dtype}, size {self.size}: expected (S + 1,) int64, (any,) int32, {size}"
@@ -192,15 +200,22 @@ class Ones(NamedTuple):
         return inputs
 
     def are_few(self) -> bool:
-        """Tell whether to add up rows of weights is faster than a product."""
+        """Tell whether they are so few that adding up rows of weights is faster than a product."""
         return len(self.columns) <= MANY_ONES * (len(self.starts) - 1) * self.size
 
 
 @inline
 def sum_ones(units, network, samples, i, bounds, columns):
-    """Write the outputs of the first layer for sample i of `samples`.
+    """Write the outputs of a network's first layer for one sample, whose inputs are ones.
 
-    Its ones are columns[bounds[0]:bounds[1]]; a forward pass with `is_summed` goes on from these.
+    Args:
+        units: of the network, see `rlcpu.nn.passes`; a forward pass with `is_summed` goes on from
+            these.
+        network: a `Packed`.
+        samples: how many samples `units` has.
+        i: the sample.
+        bounds: its ones are columns[bounds[0]:bounds[1]].
+        columns: int32, places of ones.
     """
     step, weights = network.table[0], address(network.parameters)
     size, number = step.width_out, units.dtype.type
@@ -218,7 +233,10 @@ def sum_ones(units, network, samples, i, bounds, columns):
 
 @inline
 def add_slopes(gradients, units, network, samples, i, bounds, columns):
-    """Add the derivatives of sample i to the gradient of the first layer's weights."""
+    """Add what one sample contributes to the gradient of the first layer's weights.
+
+    `units` has the slopes of the first layer's outputs; for the other arguments see `sum_ones`.
+    """
     step = network.table[0]
     size = step.width_out
     add_to_rows(

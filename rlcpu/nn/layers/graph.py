@@ -1,8 +1,8 @@
-"""Networks as users write them: layers that are put together, and what is traced of them.
+"""Networks as users write them, graphs of layers, and their traces.
 
-`a >> b` gives what `a` makes to `b`. A graph is traced once: every layer is given a
-`LayerOutput`, which says where numbers come from, and returns one. `rlcpu.nn.plan` makes
-instructions of the trace.
+`a >> b` feeds the outputs of `a` to `b`. A graph is traced once: every layer is given a
+`LayerOutput`, the tensor that it reads, and returns the one that it makes. The trace is a list of
+`Draft`s, of which `rlcpu.nn.plan` makes instructions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Graph:
-    """Layers of a network: what is traced by it."""
+    """Layers of a network, put together."""
 
     def __rshift__(self, other: Graph) -> Graph:
         """Join two graphs: the second reads the outputs of the first."""
@@ -25,10 +25,14 @@ class Graph:
         return Chain(self, other)
 
     def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
-        """Add this to a trace; `source` is what stands in front of it.
+        """Add the steps of this graph to a trace, and return the tensor that it makes.
+
+        Args:
+            trace: added to.
+            source: the tensor in front of it, or None.
 
         Raises:
-            ValueError: it does not fit there.
+            ValueError: it does not fit behind that.
         """
         raise NotImplementedError
 
@@ -59,9 +63,9 @@ class Input(Graph):
 
     def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
-        known = trace.parts or trace.inputs
-        if self.name not in known:
-            raise ValueError(f"{self!r}: the network has the inputs {', '.join(known)}")
+        names = trace.parts or trace.inputs
+        if self.name not in names:
+            raise ValueError(f"{self!r}: the network has the inputs {', '.join(names)}")
         if source is not None and source is not trace.only_input:
             raise ValueError(f"{self!r} stands behind a layer: an input comes first")
         return trace.parts[self.name]() if trace.parts else trace.inputs[self.name]
@@ -83,15 +87,15 @@ class Picture(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class LayerOutput:
-    """Numbers between two layers.
+    """Tensor between two layers.
 
     Attributes:
-        size: how many for a sample.
-        picture: the image that they are, or None.
-        shares: the tensor in whose place these are, or None.
+        size: numbers of a sample.
+        picture: sizes of the image that they are, or None.
+        shares: the tensor in whose place it is computed, or None.
         makers, readers: the steps that write and read it.
-        is_input, is_output: of the network.
-        is_part: it is a part of an input.
+        is_input, is_output: whether it is one of the network.
+        is_part: whether it is a part of an input.
     """
 
     size: int
@@ -110,15 +114,15 @@ class LayerOutput:
 
 @dataclasses.dataclass(eq=False)
 class Draft:
-    """An instruction without places.
+    """A step of a network whose numbers have no places yet.
 
     Attributes:
-        kind: what is done.
-        source, target: tensors.
-        option: see `rlcpu.nn.layers.kind.Step`.
-        fields: further ones of the `Step`.
-        layer: what it is made for, or None.
-        floor: whether it includes a relu, or is one that is included.
+        kind: what it computes.
+        source, target: the tensors that it reads and writes.
+        option: see `rlcpu.nn.layers.kind.LayerStep`.
+        fields: further ones of the `LayerStep`.
+        layer: the layer whose step it is, or None.
+        floor: whether it includes the relu behind it, or is a relu that is included.
     """
 
     kind: Kind
@@ -138,8 +142,8 @@ class Trace:
 
     Attributes:
         inputs: a tensor for each.
-        only_input: the only one of them, or None; inside of `Parts` what these are parts of.
-        parts: inside of `Parts`, what gives the tensor of each by its name.
+        only_input: the only one of them, or None; inside of `Parts` the tensor that has the parts.
+        parts: inside of `Parts`, by name a function that returns the part's tensor.
         drafts: all steps, in order.
     """
 
@@ -148,19 +152,19 @@ class Trace:
         self.only_input = next(iter(self.inputs.values())) if len(inputs) == 1 else None
         self.drafts: list[Draft] = []
         self.parts: dict[str, Callable[[], LayerOutput]] = {}
-        self._made: dict[tuple[Graph, LayerOutput | None], LayerOutput] = {}
+        self._outputs: dict[tuple[Graph, LayerOutput | None], LayerOutput] = {}
 
     def run(self, graph: Graph, source: LayerOutput | None) -> LayerOutput:
-        """Return the output of a graph for a tensor; equal calls share their steps."""
+        """Add the steps of a graph behind a tensor, and return its output; once for equal calls."""
         if not isinstance(graph, Graph):
             raise TypeError(f"{graph!r}: expected layers, such as nn.Dense(64) >> nn.Relu()")
         key = graph, source
-        if key not in self._made:
-            self._made[key] = graph.trace(self, source)
-        return self._made[key]
+        if key not in self._outputs:
+            self._outputs[key] = graph.trace(self, source)
+        return self._outputs[key]
 
     def check(self, graph: Graph, source: LayerOutput | None) -> LayerOutput:
-        """Return the tensor in front of a graph, or raise ValueError if there is none."""
+        """Return `source`, the tensor in front of a graph; raise ValueError if there is none."""
         if source is None:
             names = " or ".join(f"nn.Input({name!r})" for name in self.inputs)
             raise ValueError(f"{graph!r} has nothing in front of it: begin with {names}")

@@ -10,8 +10,13 @@ together in the image, where `product_of_windows` reads them. Derivatives by the
 product of the transposed windows, read in the same way; those by the image are products for one
 line of windows at a time, whose rows are added to where the windows lie.
 
-An image with a border of zeros, or of planes, is copied first: the copy, with its border, is kept
-for the way back.
+An image with a border of zeros, or of planes, is copied first: the copy, with its border, is saved
+for the backward pass.
+
+Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
+derivatives of the loss with respect to an image or the outputs, gradients those with respect to
+parameters. Products take a floor: results below it become it, 0 for a relu, -inf for none.
 """
 
 from __future__ import annotations
@@ -106,11 +111,15 @@ def place_in_input(step, row, column):
 
 @functools.cache
 def make_copy_image(dtype: type) -> Callable[..., None]:
-    """Make `copy_image(step, size, image, inputs)`: an image of zeros, and the input inside."""
+    """Make `copy_image(step, size, image, inputs)`."""
     zero = dtype(0)
 
     @outline
     def copy_image(step, size, image, inputs):
+        """Copy the input of one sample into `image`, channels last, inside a border of zeros.
+
+        `size` is a `Sizing`.
+        """
         compact()
         fill(image, zero)
         for row in range(step.height):
@@ -124,8 +133,8 @@ def make_copy_image(dtype: type) -> Callable[..., None]:
 
 
 @outline
-def copy_back(step, size, slopes, image):
-    """Write an image inside its border, or add it, to derivatives by the inputs."""
+def add_inside(step, size, slopes, image):
+    """Add the inside of an image's border to `slopes`, of the inputs, which lie as those do."""
     compact()
     for row in range(step.height):
         for column in range(step.width):
@@ -150,11 +159,11 @@ def part(array, begin, size):
 
 
 class ConvolutionMemory(NamedTuple):
-    """The further units of a convolution.
+    """The saved units of a convolution.
 
     Attributes:
         image_size: numbers of an image with its border, padded. Copies of the images come first in
-            the further units, one after the other, if `Sizing.is_copied`.
+            the saved units, one after the other, if `Sizing.is_copied`.
         rows: scratch for the padded pixels of one image, (out_height * out_width *
             padded_channels,); empty without padding.
         scratch: (out_width * padded_window + one row of zeros,), of the backward pass.
@@ -167,7 +176,7 @@ class ConvolutionMemory(NamedTuple):
 
 @inline
 def memory_of(step, work, size):
-    """Return the further units of a convolution."""
+    """Return the saved units of a convolution, whose `Sizing` is `size`."""
     saved = saved_of(step, work)
     image_size = (size.height * size.width * size.channels + UNIT - 1) // UNIT * UNIT
     copies = image_size * work.samples if size.is_copied else 0
@@ -178,53 +187,73 @@ def memory_of(step, work, size):
     )
 
 
+@inline
+def windows_of(step, size, image):
+    """Return the windows of an image as the rows of a product's left factor."""
+    line = size.width * size.channels
+    return Windows(
+        address(image),
+        begin=0,
+        first=0,
+        per_line=size.out_width,
+        line=step.stride * line,
+        step=step.stride * size.channels,
+        segments=step.window,
+        segment=line,
+        stride=1,
+    )
+
+
+@inline
+def transposed_windows_of(step, size, image):
+    """Return the transpose of `windows_of`: row r is number r of all windows."""
+    line = size.width * size.channels
+    return Windows(
+        address(image),
+        begin=0,
+        first=0,
+        per_line=step.window * size.channels,
+        line=line,
+        step=1,
+        segments=size.out_height,
+        segment=step.stride * line,
+        stride=step.stride * size.channels,
+    )
+
+
 @functools.cache
 def make_convolve(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)` of a convolution, see `Kind`.
-
-    The outputs of an image are its windows times the weights, plus the biases; no less than 0 where
-    the step has a floor.
-    """
+    """Make `forward(step, work)` of a convolution, see `Kind`."""
     zero, no_floor = dtype(0), dtype(-np.inf)
     copy_image = make_copy_image(dtype)
 
     @outline
     def forward(step, work):
+        """Write max(windows @ weights + biases, floor) of the image of each sample."""
         size, parameters = sizing_of(step), address(parameters_of(step, work))
         memory, saved = memory_of(step, work, size), saved_of(step, work)
         weights = Matrix(parameters, 0, size.padded_channels, 1)
         biases = Matrix(parameters, size.window_size * size.padded_channels, 0, 1)
-        line = size.width * size.channels
-        pixels, window_line = size.out_height * size.out_width, step.window * size.channels
-        shape = pixels, window_line, size.padded_channels
+        num_pixels, window_line = size.out_height * size.out_width, step.window * size.channels
+        shape = num_pixels, window_line, size.padded_channels
         floor = zero if step.floor != 0 else no_floor
         for i in range(work.samples):
-            inputs = part(inputs_of(step, work), i * step.width_in, step.width_in)
+            image = part(inputs_of(step, work), i * step.width_in, step.width_in)
             outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
             if size.is_copied:
-                image = part(saved, i * memory.image_size, memory.image_size)
-                copy_image(step, size, image, inputs)
-                inputs = image
-            windows = Windows(
-                address(inputs),
-                begin=0,
-                first=0,
-                per_line=size.out_width,
-                line=step.stride * line,
-                step=step.stride * size.channels,
-                segments=step.window,
-                segment=line,
-                stride=1,
-            )
+                bordered = part(saved, i * memory.image_size, memory.image_size)
+                copy_image(step, size, bordered, image)
+                image = bordered
+            pixels = memory.rows if size.has_padding else outputs
+            out = Matrix(address(pixels), 0, size.padded_channels, 1)
+            windows = windows_of(step, size, image)
+            product_of_windows(windows, weights, biases, out, shape, floor)
             if size.has_padding:
-                rows, channels = memory.rows, size.out_channels
-                out = Matrix(address(rows), 0, size.padded_channels, 1)
-                product_of_windows(windows, weights, biases, out, shape, floor)
+                channels = size.out_channels
                 fill(outputs, zero)
-                copy_rows(outputs[: step.size_out], channels, rows, size.padded_channels, channels)
-            else:
-                out = Matrix(address(outputs), 0, size.padded_channels, 1)
-                product_of_windows(windows, weights, biases, out, shape, floor)
+                copy_rows(
+                    outputs[: step.size_out], channels, pixels, size.padded_channels, channels
+                )
 
     return forward
 
@@ -236,24 +265,20 @@ def make_add_gradients(dtype: type) -> Callable[..., None]:
 
     @outline
     def add_gradients(step, work, size, image, slopes, start):
-        """Add derivatives by weights and biases that one image contributes, to those in `start`.
+        """Write the weights' gradients, start + windows.T @ slopes, and add those of biases.
 
-        `slopes` are derivatives by its outputs, as padded rows of pixels.
+        Args:
+            step: see above.
+            work: see above.
+            size: the layer's `Sizing`.
+            image: of one sample, with its border.
+            slopes: of its outputs, a padded row for each pixel.
+            start: matrix of the weights' gradients so far, or of zeros.
         """
-        gradients, line = gradients_of(step, work), size.width * size.channels
-        count = size.window_size * size.padded_channels
-        add_rows(gradients[count:], slopes)
-        windows = Windows(  # transposed: row r is number r of all windows
-            address(image),
-            begin=0,
-            first=0,
-            per_line=step.window * size.channels,
-            line=line,
-            step=1,
-            segments=size.out_height,
-            segment=step.stride * line,
-            stride=step.stride * size.channels,
-        )
+        gradients = gradients_of(step, work)
+        num_weights = size.window_size * size.padded_channels
+        add_rows(gradients[num_weights:], slopes)
+        windows = transposed_windows_of(step, size, image)
         right = Matrix(address(slopes), 0, size.padded_channels, 1)
         out = Matrix(address(gradients), 0, size.padded_channels, 1)
         shape = size.window_size, size.out_width, size.padded_channels
@@ -269,7 +294,19 @@ def make_add_to_image(dtype: type) -> Callable[..., None]:
 
     @outline
     def add_to_image(step, work, size, image, slopes, scratch):
-        """Add derivatives by an image to `image`: those by its windows, a line at a time."""
+        """Add the slopes of an image to `image`.
+
+        A line of windows at a time: slopes @ weights.T are the slopes of the windows' numbers, and
+        are added up where windows overlap.
+
+        Args:
+            step: see above.
+            work: see above.
+            size: the layer's `Sizing`.
+            image: slopes of one sample's image, with its border.
+            slopes: of its outputs, a padded row for each pixel.
+            scratch: see `ConvolutionMemory`.
+        """
         copies, line = address(work.network.copies), step.window * size.channels
         fill(scratch[size.out_width * size.padded_window :], zero)
         start = Matrix(address(scratch), size.out_width * size.padded_window, 0, 1)
@@ -295,15 +332,31 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
     zero = dtype(0)
     add_gradients, add_to_image = make_add_gradients(dtype), make_add_to_image(dtype)
 
+    @inline
+    def write_input_slopes(step, work, size, i, image, slopes, scratch):
+        """Write the slopes of sample i's input, or add them to another layer's.
+
+        Where the image was copied, `image` is the copy and is overwritten with its slopes.
+        """
+        out = part(input_slopes(step, work), i * step.width_in, step.width_in)
+        if step.adds == 0:
+            fill(out, zero)
+        if size.is_copied:
+            fill(image, zero)
+            add_to_image(step, work, size, image, slopes, scratch)
+            add_inside(step, size, out, image)
+        else:
+            add_to_image(step, work, size, out, slopes, scratch)
+
     @outline
     def backward(step, work):
+        """Compute gradients and slopes of the images, whichever are asked for."""
         size, gradients = sizing_of(step), gradients_of(step, work)
-        memory = memory_of(step, work, size)
-        rows, scratch = memory.rows, memory.scratch
-        saved, count = saved_of(step, work), size.window_size * size.padded_channels
-        is_new = work.mode & OVERWRITTEN != 0
-        if is_new:
-            fill(gradients[count:], zero)
+        memory, saved = memory_of(step, work, size), saved_of(step, work)
+        rows, scratch, channels = memory.rows, memory.scratch, size.out_channels
+        overwrites = work.mode & OVERWRITTEN != 0
+        if overwrites:
+            fill(gradients[size.window_size * size.padded_channels :], zero)
         for i in range(work.samples):
             image = part(inputs_of(step, work), i * step.width_in, step.width_in)
             if size.is_copied:
@@ -311,25 +364,16 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
             slopes = part(output_slopes(step, work), i * step.width_out, step.width_out)
             if size.has_padding:
                 fill(rows, zero)
-                channels = size.out_channels
                 copy_rows(rows, size.padded_channels, slopes, channels, channels)
                 slopes = rows
             if wants_parameters(work):
                 start = Matrix(address(gradients), 0, size.padded_channels, 1)
-                if is_new and i == 0:
+                if overwrites and i == 0:
                     fill(scratch[: size.padded_channels], zero)
                     start = Matrix(address(scratch), 0, 0, 1)
                 add_gradients(step, work, size, image, slopes, start)
             if wants_inputs(step, work):
-                out = part(input_slopes(step, work), i * step.width_in, step.width_in)
-                if step.adds == 0:
-                    fill(out, zero)
-                if size.is_copied:
-                    fill(image, zero)
-                    add_to_image(step, work, size, image, slopes, scratch)
-                    copy_back(step, size, out, image)
-                else:
-                    add_to_image(step, work, size, out, slopes, scratch)
+                write_input_slopes(step, work, size, i, image, slopes, scratch)
 
     return backward
 
@@ -445,7 +489,7 @@ class Window(Layer):
         return (size + 2 * self.padding - self.window) // self.stride + 1
 
     def fields(self, source: LayerOutput) -> dict[str, int]:
-        """Return further fields of its `Step`; see `Layer`."""
+        """Return further fields of its `LayerStep`; see `Layer`."""
         height, width, channels, are_planes = source.picture or Picture(0, 0, 0)
         sizes = {"height": height, "width": width, "channels": channels}
         of_window = {"window": self.window, "stride": self.stride, "padding": self.padding}
@@ -468,8 +512,8 @@ class Convolution(Window):
 
     Example:
         >>> from rlcpu import nn
-        >>> seen = nn.Planes(4, 10, 10) >> nn.Convolution(16, 3) >> nn.Relu()
-        >>> nn.Network(400, seen >> nn.Dense(3)).arrays()["convolution0.weights"].shape
+        >>> features = nn.Planes(4, 10, 10) >> nn.Convolution(16, 3) >> nn.Relu()
+        >>> nn.Network(400, features >> nn.Dense(3)).arrays()["convolution0.weights"].shape
         (36, 16)
     """
 
@@ -493,7 +537,7 @@ class Convolution(Window):
         return self.channels
 
     def saved_of(self, sizes: Sizes) -> int:
-        """Return how many further units a sample needs; see `Layer`."""
+        """Return how many saved units a sample has; see `Layer`."""
         image, out = sizes.image_in, sizes.image_out
         border = 2 * self.padding
         window = padded(self.window * self.window * image.channels)

@@ -2,6 +2,9 @@
 
 They are made of steps that copy a tensor to some columns of another, or some columns of one to a
 tensor, or add a tensor to another.
+
+Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`).
 """
 
 from __future__ import annotations
@@ -32,9 +35,9 @@ def copy(out, row):
 
 @inline
 def columns_of(step):
-    """Return how many columns are copied, and which is the first of inputs and of outputs.
+    """Return how many columns are copied, and the first of them in the inputs and in the outputs.
 
-    `step.option` is the first column in the wider one of both.
+    `step.option` is the first column in the wider of the two.
     """
     if step.size_out < step.size_in:
         return step.size_out, step.option, 0
@@ -43,19 +46,20 @@ def columns_of(step):
 
 @functools.cache
 def make_copy(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`: copies columns of inputs to columns of outputs."""
+    """Make `forward(step, work)` of a copy, see `Kind`."""
     zero = dtype(0)
 
     @outline
     def forward(step, work):
+        """Copy columns of the inputs to columns of the outputs, and zeros to the padding."""
         compact()
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
-        count, source, target = columns_of(step)
+        count, first_in, first_out = columns_of(step)
         for i in range(work.samples):
-            begin, row = i * step.width_out + target, i * step.width_in + source
-            copy(outputs[begin : begin + count], inputs[row : row + count])
-            if target + count == step.size_out:
-                fill(outputs[begin + count : (i + 1) * step.width_out], zero)
+            out, row = i * step.width_out + first_out, i * step.width_in + first_in
+            copy(outputs[out : out + count], inputs[row : row + count])
+            if first_out + count == step.size_out:
+                fill(outputs[out + count : (i + 1) * step.width_out], zero)
 
     return forward
 
@@ -73,21 +77,22 @@ def make_add(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)`, see `Kind`, of copies and additions."""
+    """Make `backward(step, work)` of copies and additions, see `Kind`."""
     zero = dtype(0)
 
     @outline
     def backward(step, work):
+        """Add slopes of the output columns to those of the input columns they were made of."""
         compact()
         if not wants_inputs(step, work):
             return
-        inputs, outputs = input_slopes(step, work), output_slopes(step, work)
-        count, source, target = columns_of(step)
+        by_inputs, by_outputs = input_slopes(step, work), output_slopes(step, work)
+        count, first_in, first_out = columns_of(step)
         if step.adds == 0:
-            fill(inputs, zero)
+            fill(by_inputs, zero)
         for i in range(work.samples):
-            begin, row = i * step.width_out + target, i * step.width_in + source
-            add_to(inputs[row : row + count], outputs[begin : begin + count])
+            out, row = i * step.width_out + first_out, i * step.width_in + first_in
+            add_to(by_inputs[row : row + count], by_outputs[out : out + count])
 
     return backward
 
@@ -128,8 +133,8 @@ class Parts(Graph):
 
     Example:
         >>> from rlcpu import nn
-        >>> seen = nn.Concatenate(nn.Input("far") >> nn.Dense(4), nn.Input("near"))
-        >>> layers = nn.Parts({"far": 3, "near": 2}, seen) >> nn.Dense(2)
+        >>> features = nn.Concatenate(nn.Input("far") >> nn.Dense(4), nn.Input("near"))
+        >>> layers = nn.Parts({"far": 3, "near": 2}, features) >> nn.Dense(2)
         >>> nn.Network(5, layers).outputs([[1.0] * 5]).shape
         (1, 2)
     """
@@ -142,42 +147,55 @@ class Parts(Graph):
         return f"Parts({self.sizes}, {self.graph!r})"
 
     def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
-        """Add its steps to a trace; see `Graph`."""
+        """Add its steps to a trace; see `Graph`.
+
+        While the layers are traced, `trace.parts` says how to get the tensor of each part, which
+        adds the step that copies it when the first layer asks for it.
+        """
         whole, size = trace.check(self, source), sum(self.sizes.values())
         if whole.size != size:
             raise ValueError(f"{self!r} has {size} numbers: what stands in front has {whole.size}")
-        taken: dict[str, LayerOutput] = {}
+        tensors: dict[str, LayerOutput] = {}
         parts: dict[str, Callable[[], LayerOutput]] = {}
         first = 0
         for name, count in self.sizes.items():
-            parts[name] = functools.partial(_take, trace, whole, taken, name, first, count)
+            parts[name] = functools.partial(_part, trace, whole, tensors, name, first, count)
             first += count
-        before = trace.parts, trace.only_input
+        outer = trace.parts, trace.only_input
         trace.parts, trace.only_input = parts, whole
         try:
             output = trace.run(self.graph, whole)
         finally:
-            trace.parts, trace.only_input = before
-        is_whole = any(draft.kind is not TAKE for draft in whole.readers) or output is whole
-        missing = [name for name in self.sizes if name not in taken]
-        if missing and not is_whole:
-            raise ValueError(f"no layer reads the part {missing[0]!r}: nn.Input({missing[0]!r})")
+            trace.parts, trace.only_input = outer
+        reads_all = any(draft.kind is not TAKE for draft in whole.readers) or output is whole
+        unread = [name for name in self.sizes if name not in tensors]
+        if unread and not reads_all:
+            raise ValueError(f"no layer reads the part {unread[0]!r}: nn.Input({unread[0]!r})")
         return output
 
 
-def _take(
+def _part(
     trace: Trace,
     whole: LayerOutput,
-    taken: dict[str, LayerOutput],
+    tensors: dict[str, LayerOutput],
     name: str,
     first: int,
     count: int,
 ) -> LayerOutput:
-    """Return a part of a tensor, after the step that takes it was added once."""
-    if name not in taken:
-        taken[name] = LayerOutput(count, is_part=whole.is_input)
-        trace.add(Draft(TAKE, whole, taken[name], first))
-    return taken[name]
+    """Return the tensor of a part, and add the step that copies it where it is the first time.
+
+    Args:
+        trace: to which the step is added.
+        whole: the tensor that has the part.
+        tensors: those of parts that were asked for already, by name; extended.
+        name: of the part.
+        first: its first number in `whole`.
+        count: how many numbers it has.
+    """
+    if name not in tensors:
+        tensors[name] = LayerOutput(count, is_part=whole.is_input)
+        trace.add(Draft(TAKE, whole, tensors[name], first))
+    return tensors[name]
 
 
 class Sum(Graph):

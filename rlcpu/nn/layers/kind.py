@@ -1,12 +1,16 @@
 """Kinds of layers: how many numbers they make and learn, and how kernels compute them.
 
 A network is a table of instructions, one for each layer: kernels read a row of it as a `LayerStep`.
-The numbers of S samples between two layers, the units, are a block of S rows in one long array;
-each row is padded to a multiple of `UNIT` numbers, and **the padding holds zeros, which every kind
-keeps so**: products then need no other sizes, and padding changes no result.
+The numbers of S samples between two layers, their activations or *units*, are a block of S rows in
+one long array; each row is padded to a multiple of `UNIT` numbers, and **the padding holds zeros,
+which every kind keeps so**: products then need no other sizes, and padding changes no result.
+
+*Slopes* are derivatives of the loss with respect to units, *gradients* those with respect to
+parameters. *Saved units* are what a forward pass of a layer leaves to its backward pass.
 
 A new kind is a file with a `Kind` and a `Layer`. Its functions are called by address, and compiled
-for the first network that needs them.
+for the first network that needs them. They are given `step`, a `LayerStep`, and `work`, the arrays
+of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`); functions below say where all lies.
 """
 
 from __future__ import annotations
@@ -23,10 +27,10 @@ from rlcpu.nn.layers.graph import Graph, LayerOutput, Picture, Trace
 
 #: Rows of units are padded to whole vectors of the widest machine.
 UNIT = 16
-#: Derivatives by units stand in their place; elsewhere a place in `slopes` is 0 or more.
+#: Place of slopes that overwrite their units; a place in the array `slopes` is 0 or more.
 IN_PLACE = -1
-#: Modes of a pass: forward; or backward, to derivatives by the parameters, which are added to
-#: `gradients` or overwrite them, or by the inputs, in the place of these, or to both (`|`).
+#: Modes of a pass: forward; or backward, to gradients that are added (`ADDED`) or overwrite
+#: (`OVERWRITTEN`), or to slopes of the network's inputs, which overwrite these, or to both (`|`).
 FORWARD, ADDED, OVERWRITTEN, BY_INPUTS = 0, 1, 2, 4
 
 Array = npt.NDArray[Any]
@@ -41,18 +45,18 @@ class LayerStep(NamedTuple):
         forward, backward: addresses of the functions of its kind; 0 in a `NetworkPlan`, whose
             `link` compiles them.
         option: a whole number whose meaning is the kind's.
-        floor: 1 where a relu is part of the layer in front of it, in both.
+        floor: 1 where a layer and the relu behind it are computed together, in the steps of both.
         inputs, outputs: places in `units`; equal where a kind works in place.
-        width_in, width_out: of their rows, padded.
-        size_in, size_out: without padding.
-        saved: place of further units, which a forward pass leaves to the backward pass.
+        width_in, width_out: numbers of a row of inputs and outputs, padded.
+        size_in, size_out: the same without padding.
+        saved: place of its saved units.
         parameters, end: bounds of its packed parameters.
         rows, columns: of the matrix that they begin with, as packed; 0 without one.
-        turned: 1 where this is the transposed one of what the forward pass multiplies by.
-        copies: where the transposed matrix is in the network's copies, or -1.
-        input_slopes, output_slopes: places in `slopes` of derivatives by inputs and outputs, or
+        turned: 1 where this matrix is packed transposed.
+        copies: where its transpose is in the network's copies, or -1.
+        input_slopes, output_slopes: places in `slopes` of the slopes of inputs and outputs, or
             `IN_PLACE`: where the inputs and outputs are.
-        adds: 1 where derivatives by the inputs are added to those of another layer.
+        adds: 1 where its input slopes are added to those of another layer with the same inputs.
         learns_below: 1 where layers in front of it have parameters.
         height, width, channels, are_planes: of an image in front, see `rlcpu.nn.layers.images`.
         window, stride, padding: of windows of the image.
@@ -97,16 +101,14 @@ class Kind(NamedTuple):
 
     Attributes:
         name: of its arrays of parameters.
-        forward: dtype -> `forward(step, work)`: makes the outputs of a chunk of samples; `work` is
-            a view of a `rlcpu.nn.passes.Work`.
-        backward: dtype -> `backward(step, work)`: derivatives by its parameters and by its inputs
-            from those by its outputs; functions below say where all lies. Derivatives by the
-            outputs may be overwritten.
+        forward: dtype -> `forward(step, work)`, which writes the outputs of all samples.
+        backward: dtype -> `backward(step, work)`, which computes gradients and input slopes from
+            output slopes, which it may overwrite.
         in_place: outputs take the place of the inputs.
         overwrites_inputs: it writes into its inputs, which it gets as a copy where they are the
-            network's or another layer reads them. Derivatives by them are written in their place.
+            network's or another layer reads them. Their slopes are written in their place.
         reads_outputs: the backward pass needs the outputs.
-        takes_floor: it can make numbers below 0 zero (see `LayerStep.floor`) at no cost.
+        takes_floor: it can apply the relu behind it at no cost, see `LayerStep.floor`.
     """
 
     name: str
@@ -161,7 +163,7 @@ class Layer(Graph):
     kind: ClassVar[Kind]
     #: Whether an image that it is given stays one.
     keeps_image: ClassVar[bool] = False
-    #: Numbers that it remembers of a sequence, which are the first of its further units.
+    #: Numbers that it remembers of a sequence, which are the first of its saved units.
     state: ClassVar[int] = 0
     #: See `LayerStep`.
     option: int = 0
@@ -188,11 +190,11 @@ class Layer(Graph):
         return {}
 
     def saved_of(self, sizes: Sizes) -> int:
-        """Return how many further units a sample has, which the backward pass needs."""
+        """Return how many saved units it has for a sample."""
         return 0
 
     def parameters(self, sizes: Sizes) -> list[ParameterArray]:
-        """Return its arrays, matrices first."""
+        """Return its arrays of parameters, matrices first."""
         return []
 
     def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
@@ -233,7 +235,7 @@ def outputs_of(step, work):
 
 @inline
 def saved_of(step, work):
-    """Return a step's further units, and all behind them."""
+    """Return a step's saved units, and everything behind them."""
     return work.units[step.saved * work.samples :]
 
 
@@ -245,13 +247,13 @@ def parameters_of(step, work):
 
 @inline
 def gradients_of(step, work):
-    """Return where derivatives by a step's parameters are added (`ADDED`) or overwritten."""
+    """Return the gradients of a step's parameters, which are added to or overwritten."""
     return work.gradients[step.parameters : step.end]
 
 
 @inline
 def input_slopes(step, work):
-    """Return where derivatives by inputs go, (samples * width_in,); see `LayerStep.adds`."""
+    """Return where slopes of a step's inputs go, (samples * width_in,); see `LayerStep.adds`."""
     if step.input_slopes == IN_PLACE:
         return inputs_of(step, work)
     begin = step.input_slopes * work.samples
@@ -260,7 +262,7 @@ def input_slopes(step, work):
 
 @inline
 def output_slopes(step, work):
-    """Return derivatives by a step's outputs, (samples * width_out,)."""
+    """Return the slopes of a step's outputs, (samples * width_out,)."""
     if step.output_slopes == IN_PLACE:
         return outputs_of(step, work)
     begin = step.output_slopes * work.samples
@@ -269,11 +271,11 @@ def output_slopes(step, work):
 
 @inline
 def wants_parameters(work):
-    """Tell whether derivatives by parameters are wanted."""
+    """Tell whether a pass computes gradients."""
     return work.mode & (ADDED | OVERWRITTEN) != 0
 
 
 @inline
 def wants_inputs(step, work):
-    """Tell whether derivatives by a step's inputs are wanted."""
+    """Tell whether a pass computes slopes of a step's inputs."""
     return work.mode & BY_INPUTS != 0 or (step.learns_below != 0 and wants_parameters(work))

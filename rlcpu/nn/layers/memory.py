@@ -1,19 +1,25 @@
-"""Layers with memory: what they make of a sample depends on the samples before it.
+"""Layers with memory: minimal GRU, GRU and LSTM.
 
 Samples are sequences: T time steps of B sequences, time step after time step, each B rows. A cell
-is plain Python for one unit: what the products of the inputs and of the memory say, and what was
-remembered, give what is remembered next. Products of the inputs are a dense layer in front of the
-cell, of all time steps at once; a product of the memory has the B rows of one time step.
+is plain Python for one unit (`rlcpu.nn.layers.cells`): it computes the unit's next memory from its
+memory and the pre-activations of its gates. These are a product of weights and inputs, a dense
+layer in front of the cell, for all time steps at once; and a product of weights and memory, for the
+B rows of one time step.
 
-The memory of a sequence, its state, lies in the layer's saved units, a row for each sequence and
-time step, and one more behind the last:
+The memory of a sequence, its *state*, has `step.option` numbers. States lie in the layer's saved
+units, B rows for each time step, and B more behind the last:
 
-    row t    what the cell reads in time step t: zeros where an episode begins (`work.starts` above
-             0), else what it has written in the step before; the caller writes row 0
-    row T    what it has written in the last time step
+    rows t    what the cell reads in time step t: zeros where an episode begins (`work.starts` above
+              0), else what it has written in the step before; the caller writes rows 0
+    rows T    what it has written in the last time step
 
 The backward pass goes from the last time step to the first, and no further where an episode begins
-or `starts` is below 0; row T then holds derivatives by the state, and in the end those by row 0.
+or `starts` is below 0; rows T then hold the slopes of the states, in the end those of rows 0.
+
+Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over `work.samples` = T B samples (`rlcpu.nn.passes.Work`). Slopes are
+derivatives of the loss with respect to a layer's inputs, outputs or states, gradients those with
+respect to its parameters. `gate(row, number, size)` are the numbers of one gate of a row.
 """
 
 from __future__ import annotations
@@ -55,28 +61,28 @@ from rlcpu.nn.layers.rows import add_rows, fill
 
 
 @inline
-def copy_rows(target, source):
+def copy(target, source):
     """Copy numbers."""
     for k in range(target.size):
         target[k] = source[k]
 
 
 @inline
-def add_rows_to(target, source):
+def add(target, source):
     """Add numbers."""
     for k in range(target.size):
         target[k] += source[k]
 
 
 @merge
-def width_of(work):
-    """Return the sequences of a pass: rows of one time step."""
+def num_sequences(work):
+    """Return B, the sequences of a pass: rows of one time step."""
     return work.samples // work.steps
 
 
 @inline
 def at_step(array, t, size):
-    """Return the numbers of time step t, `size` for each."""
+    """Return the numbers of time step t of an array that has `size` numbers for each."""
     return array[t * size : (t + 1) * size]
 
 
@@ -87,21 +93,29 @@ def gate(row, number, size):
 
 
 @outline
-def forget(rows, starts, first, width, zero):
-    """Set the rows of sequences to zero whose episode begins in this time step."""
+def forget(rows, starts, first, sequences, zero):
+    """Set the states to zero of sequences of which an episode begins in this time step.
+
+    Args:
+        rows: (sequences * size,) states, a row for each sequence.
+        starts: (samples,), above 0 where an episode begins.
+        first: the time step's first sample.
+        sequences: how many.
+        zero: 0 of the dtype.
+    """
     apart()
-    size = rows.size // width
-    for b in range(width):
+    size = rows.size // sequences
+    for b in range(sequences):
         if starts[first + b] > zero:
             fill(rows[b * size : (b + 1) * size], zero)
 
 
 @outline
-def stop(slopes, starts, first, width, zero):
-    """Set derivatives by the states of sequences to zero that end at this time step."""
+def cut_slopes(slopes, starts, first, sequences, zero):
+    """Set the slopes of states to zero that go no further back; for arguments see `forget`."""
     apart()
-    size = slopes.size // width
-    for b in range(width):
+    size = slopes.size // sequences
+    for b in range(sequences):
         if starts[first + b] != zero:
             fill(slopes[b * size : (b + 1) * size], zero)
 
@@ -110,8 +124,10 @@ def stop(slopes, starts, first, width, zero):
 def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callable[..., Any]:
     """Return a function: dtype -> `forward(step, work)`, see `Kind`.
 
-    `step_of(dtype)` makes `advance(step, work, t, memory, after, width)`: it computes one time step
-    of `width` sequences, from the rows `memory` of the state to `after`, and writes the outputs.
+    Args:
+        step_of: dtype -> `advance(step, work, t, state, next_state, sequences)`: it computes time
+            step t of all sequences from `state` (sequences * step.option,), and writes
+            `next_state`, of the same size, and the outputs.
     """
 
     @functools.cache
@@ -120,14 +136,19 @@ def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callabl
 
         @outline
         def forward(step, work):
+            """Run the cell through all time steps, and leave all states in the saved units."""
             compact()
             fill(outputs_of(step, work), zero)  # the padding behind the units stays so
-            states, width = saved_of(step, work), width_of(work)
-            size = width * step.option  # of a time step: a sequence's state has `option` numbers
+            states, sequences = saved_of(step, work), num_sequences(work)
+            size = (
+                sequences * step.option
+            )  # of a time step: a sequence's state has `option` numbers
             for t in range(work.steps):
-                memory = at_step(states, t, size)
-                forget(memory, work.starts, t * width, width, zero)  # in the saved state, too
-                advance(step, work, t, memory, at_step(states, t + 1, size), width)
+                state = at_step(states, t, size)
+                forget(
+                    state, work.starts, t * sequences, sequences, zero
+                )  # in the saved state, too
+                advance(step, work, t, state, at_step(states, t + 1, size), sequences)
 
         return forward
 
@@ -140,9 +161,11 @@ def make_backward_loop(
 ) -> Callable[..., Any]:
     """Return a function: dtype -> `backward(step, work)`, see `Kind`.
 
-    `step_of(dtype)` makes `go_back(step, work, t, memory, slopes, width)`: from derivatives by what
-    a time step has written it computes those by the rows `memory`, in their place `slopes`.
-    `end_of(dtype)` makes `finish(step, work)`, which adds derivatives by parameters.
+    Args:
+        step_of: dtype -> `go_back(step, work, t, state, slopes, sequences)`: it goes back through
+            time step t. `slopes` (sequences * step.option,), those of the state that the step has
+            written, become those of `state`, which it has read; gates are overwritten with theirs.
+        end_of: dtype -> `finish(step, work)`, which adds gradients, of all time steps at once.
     """
 
     @functools.cache
@@ -151,14 +174,15 @@ def make_backward_loop(
 
         @outline
         def backward(step, work):
+            """Go back through all time steps, then add gradients."""
             compact()
-            states, width = saved_of(step, work), width_of(work)
-            size = width * step.option
-            slopes = states[work.steps * size : (work.steps + 1) * size]
+            states, sequences = saved_of(step, work), num_sequences(work)
+            size = sequences * step.option
+            slopes = at_step(states, work.steps, size)
             fill(slopes, zero)
             for t in range(work.steps - 1, -1, -1):
-                go_back(step, work, t, states[t * size : (t + 1) * size], slopes, width)
-                stop(slopes, work.starts, t * width, width, zero)
+                go_back(step, work, t, at_step(states, t, size), slopes, sequences)
+                cut_slopes(slopes, work.starts, t * sequences, sequences, zero)
             finish(step, work)
 
         return backward
@@ -181,24 +205,24 @@ def make_min_gru(dtype: type) -> Callable[..., None]:
     cell = specialise(min_gru, dtype)
 
     @inline
-    def run_cell(x_z, x_h, h, after, out):
+    def run_cell(x_z, x_h, h, next_state, out):
         """Compute all units; z takes the place of x_z."""
         for k in range(out.size):
             x_z[k], out[k] = cell(x_z[k], x_h[k], h[k])
         for k in range(out.size):
-            after[k] = out[k]
+            next_state[k] = out[k]
 
     @merge
-    def advance(step, work, t, memory, after, width):
-        """Compute time step t of `width` sequences."""
+    def advance(step, work, t, state, next_state, sequences):
+        """Compute time step t of all sequences."""
         inputs, outputs = inputs_of(step, work), outputs_of(step, work)
         size, row = step.size_out, step.width_out
-        for b in range(width):
-            x = inputs[(t * width + b) * step.width_in :]
-            begin, out = b * row, (t * width + b) * row
-            h, h_next = memory[begin : begin + size], after[begin : begin + size]
+        for b in range(sequences):
+            x = inputs[(t * sequences + b) * step.width_in :]
+            begin, out = b * row, (t * sequences + b) * row
+            h, h_next = state[begin : begin + size], next_state[begin : begin + size]
             run_cell(gate(x, 0, size), gate(x, 1, size), h, h_next, outputs[out : out + size])
-            fill(after[begin + size : begin + row], dtype(0))
+            fill(next_state[begin + size : begin + row], dtype(0))
 
     return advance
 
@@ -210,20 +234,23 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
 
     @inline
     def run_back(z, x_h, h, slopes, by_output):
-        """Overwrite z, x_h and `slopes`, by h', with derivatives by x_z, x_h and h."""
+        """Overwrite z, x_h and `slopes`, of h', with the slopes of x_z, x_h and h.
+
+        `by_output` are the slopes of the outputs, which are h' too.
+        """
         for k in range(h.size):
             slope = slopes[k] + by_output[k]
             z[k], x_h[k], slopes[k] = cell_back(z[k], x_h[k], h[k], slope)
 
     @merge
-    def go_back(step, work, t, memory, slopes, width):
-        """Go back through time step t of `width` sequences."""
+    def go_back(step, work, t, state, slopes, sequences):
+        """Go back through time step t of all sequences."""
         inputs, by_outputs = inputs_of(step, work), output_slopes(step, work)
         size, row = step.size_out, step.width_out
-        for b in range(width):
-            x = inputs[(t * width + b) * step.width_in :]
-            begin, out = b * row, (t * width + b) * row
-            h, by_h = memory[begin : begin + size], slopes[begin : begin + size]
+        for b in range(sequences):
+            x = inputs[(t * sequences + b) * step.width_in :]
+            begin, out = b * row, (t * sequences + b) * row
+            h, by_h = state[begin : begin + size], slopes[begin : begin + size]
             run_back(gate(x, 0, size), gate(x, 1, size), h, by_h, by_outputs[out : out + size])
 
     return go_back
@@ -233,8 +260,8 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
 
 
 @inline
-def recurrent(step, work):
-    """Return the matrix by which rows of the memory are multiplied."""
+def memory_weights(step, work):
+    """Return the matrix of weights by which states are multiplied."""
     return Matrix(address(parameters_of(step, work)), 0, step.columns, 1)
 
 
@@ -243,8 +270,8 @@ def make_finish(with_biases: bool, slopes_of: Callable[..., Any]) -> Callable[..
     """Return a function: dtype -> `finish(step, work)`, see `make_backward_loop`.
 
     Args:
-        with_biases: whether the product of the memory has biases.
-        slopes_of: (step, work) -> derivatives by the product of the memory, of all samples.
+        with_biases: whether biases are added to the product of states and weights.
+        slopes_of: (step, work) -> the slopes of these products, (samples * step.columns,).
     """
 
     @functools.cache
@@ -253,7 +280,7 @@ def make_finish(with_biases: bool, slopes_of: Callable[..., Any]) -> Callable[..
 
         @merge
         def finish(step, work):
-            """Add transposed memory times derivatives by its product to gradients of weights."""
+            """Add states.T @ slopes to the weights' gradients, and slopes to those of biases."""
             if not wants_parameters(work):
                 return
             gradients, slopes = gradients_of(step, work), slopes_of(step, work)
@@ -279,18 +306,16 @@ def make_finish(with_biases: bool, slopes_of: Callable[..., Any]) -> Callable[..
 
 @functools.cache
 def make_add_product(dtype: type) -> Callable[..., None]:
-    """Make `add_product(step, work, slopes, memory, width)`.
-
-    It adds derivatives by rows of the memory from those by their products, rows of `slopes`.
-    """
+    """Make `add_product(step, work, slopes, state_slopes, sequences)`."""
     no_floor = dtype(-np.inf)
 
     @merge
-    def add_product(step, work, slopes, memory, width):
+    def add_product(step, work, slopes, state_slopes, sequences):
+        """Add slopes @ weights.T to `state_slopes`: from slopes of products to those of states."""
         weights = Matrix(address(work.network.copies), step.copies, step.rows, 1)
-        out = Matrix(address(memory), 0, step.option, 1)
+        out = Matrix(address(state_slopes), 0, step.option, 1)
         left = Matrix(address(slopes), 0, step.columns, 1)
-        product(left, weights, out, out, (width, step.columns, step.rows), no_floor)
+        product(left, weights, out, out, (sequences, step.columns, step.rows), no_floor)
 
     return add_product
 
@@ -300,7 +325,7 @@ def make_add_product(dtype: type) -> Callable[..., None]:
 
 @inline
 def products_of(step, work):
-    """Return the products of the memory, (samples * columns,), behind the states."""
+    """Return the products of states and weights, (samples * columns,), saved behind the states."""
     begin = 2 * step.option * work.samples
     return saved_of(step, work)[begin : begin + step.columns * work.samples]
 
@@ -319,24 +344,26 @@ def make_gru(dtype: type) -> Callable[..., None]:
             )
 
     @merge
-    def advance(step, work, t, memory, after, width):
-        """Compute time step t of `width` sequences."""
+    def advance(step, work, t, state, next_state, sequences):
+        """Compute time step t of all sequences."""
         inputs, outputs, columns = inputs_of(step, work), outputs_of(step, work), step.columns
         size, row = step.size_out, step.width_out
-        products = at_step(products_of(step, work), t, width * columns)
+        products = at_step(products_of(step, work), t, sequences * columns)
         biases = Matrix(address(parameters_of(step, work)), step.rows * columns, 0, 1)
         out = Matrix(address(products), 0, columns, 1)
-        left = Matrix(address(memory), 0, row, 1)
-        product(left, recurrent(step, work), biases, out, (width, step.rows, columns), no_floor)
-        for b in range(width):
-            x, p = inputs[(t * width + b) * columns :], products[b * columns :]
-            begin = (t * width + b) * row
+        left = Matrix(address(state), 0, row, 1)
+        product(
+            left, memory_weights(step, work), biases, out, (sequences, step.rows, columns), no_floor
+        )
+        for b in range(sequences):
+            x, p = inputs[(t * sequences + b) * columns :], products[b * columns :]
+            begin = (t * sequences + b) * row
             run_cell(
                 gate(x, 0, size), gate(x, 1, size), gate(x, 2, size),
                 gate(p, 0, size), gate(p, 1, size), gate(p, 2, size),
-                memory[b * row : b * row + size], outputs[begin : begin + size],
+                state[b * row : b * row + size], outputs[begin : begin + size],
             )  # fmt: skip
-        copy_rows(after, at_step(outputs, t, width * row))
+        copy(next_state, at_step(outputs, t, sequences * row))
 
     return advance
 
@@ -348,27 +375,27 @@ def make_gru_back(dtype: type) -> Callable[..., None]:
 
     @inline
     def run_back(r, z, n, p_n, h, slopes):
-        """Overwrite r, z, n, p_n and `slopes`, by h', with derivatives by x, p_n and h."""
+        """Overwrite r, z, n, p_n and `slopes`, of h', with slopes of x_r, x_z, x_n, p_n and h."""
         for k in range(h.size):
             r[k], z[k], n[k], p_n[k], slopes[k] = cell_back(
                 r[k], z[k], n[k], p_n[k], h[k], slopes[k]
             )
 
     @merge
-    def go_back(step, work, t, memory, slopes, width):
-        """Go back through time step t of `width` sequences."""
+    def go_back(step, work, t, state, slopes, sequences):
+        """Go back through time step t of all sequences."""
         inputs, by_outputs, columns = inputs_of(step, work), output_slopes(step, work), step.columns
         size, row = step.size_out, step.width_out
-        products = at_step(products_of(step, work), t, width * columns)
-        add_rows_to(slopes, at_step(by_outputs, t, width * row))
-        for b in range(width):
-            x, p, begin = inputs[(t * width + b) * columns :], products[b * columns :], b * row
+        products = at_step(products_of(step, work), t, sequences * columns)
+        add(slopes, at_step(by_outputs, t, sequences * row))
+        for b in range(sequences):
+            x, p, begin = inputs[(t * sequences + b) * columns :], products[b * columns :], b * row
             run_back(
                 gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(p, 2, size),
-                memory[begin : begin + size], slopes[begin : begin + size],
+                state[begin : begin + size], slopes[begin : begin + size],
             )  # fmt: skip
-            copy_rows(p[: 2 * size], x[: 2 * size])
-        add_product(step, work, products, slopes, width)
+            copy(p[: 2 * size], x[: 2 * size])
+        add_product(step, work, products, slopes, sequences)
 
     return go_back
 
@@ -390,23 +417,25 @@ def make_lstm(dtype: type) -> Callable[..., None]:
             )
 
     @merge
-    def advance(step, work, t, memory, after, width):
-        """Compute time step t of `width` sequences."""
+    def advance(step, work, t, state, next_state, sequences):
+        """Compute time step t of all sequences."""
         columns, size, row = step.columns, step.size_out, step.width_out
-        inputs = at_step(inputs_of(step, work), t, width * columns)
-        outputs = at_step(outputs_of(step, work), t, width * row)
+        inputs = at_step(inputs_of(step, work), t, sequences * columns)
+        outputs = at_step(outputs_of(step, work), t, sequences * row)
         sums = Matrix(address(inputs), 0, columns, 1)
-        left = Matrix(address(memory), 0, step.option, 1)
-        product(left, recurrent(step, work), sums, sums, (width, step.rows, columns), no_floor)
-        fill(after, zero)
-        for b in range(width):
+        left = Matrix(address(state), 0, step.option, 1)
+        product(
+            left, memory_weights(step, work), sums, sums, (sequences, step.rows, columns), no_floor
+        )
+        fill(next_state, zero)
+        for b in range(sequences):
             x, h = inputs[b * columns :], b * step.option
             c = h + row
             run_cell(
                 gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(x, 3, size),
-                memory[c : c + size], after[c : c + size], outputs[b * row : b * row + size],
+                state[c : c + size], next_state[c : c + size], outputs[b * row : b * row + size],
             )  # fmt: skip
-            copy_rows(after[h : h + row], outputs[b * row : (b + 1) * row])
+            copy(next_state[h : h + row], outputs[b * row : (b + 1) * row])
 
     return advance
 
@@ -419,28 +448,31 @@ def make_lstm_back(dtype: type) -> Callable[..., None]:
 
     @inline
     def run_back(i, f, g, o, c, by_h, by_c, by_output):
-        """Overwrite gates and `by_c`, by c', with derivatives by x_i, x_f, x_g, x_o and c."""
+        """Overwrite gates and `by_c`, of c', with the slopes of x_i, x_f, x_g, x_o and c.
+
+        `by_h` and `by_output` are the slopes of h', as the next state and as the output.
+        """
         for k in range(c.size):
             i[k], f[k], g[k], o[k], by_c[k] = cell_back(
                 i[k], f[k], g[k], o[k], c[k], by_h[k] + by_output[k], by_c[k]
             )
 
     @merge
-    def go_back(step, work, t, memory, slopes, width):
-        """Go back through time step t of `width` sequences."""
+    def go_back(step, work, t, state, slopes, sequences):
+        """Go back through time step t of all sequences."""
         columns, size, row = step.columns, step.size_out, step.width_out
-        inputs = at_step(inputs_of(step, work), t, width * columns)
-        by_outputs = at_step(output_slopes(step, work), t, width * row)
-        for b in range(width):
+        inputs = at_step(inputs_of(step, work), t, sequences * columns)
+        by_outputs = at_step(output_slopes(step, work), t, sequences * row)
+        for b in range(sequences):
             x, h = inputs[b * columns :], b * step.option
             c = h + row
             run_back(
                 gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(x, 3, size),
-                memory[c : c + size], slopes[h : h + size], slopes[c : c + size],
+                state[c : c + size], slopes[h : h + size], slopes[c : c + size],
                 by_outputs[b * row : b * row + size],
             )  # fmt: skip
             fill(slopes[h : h + row], zero)
-        add_product(step, work, inputs, slopes, width)
+        add_product(step, work, inputs, slopes, sequences)
 
     return go_back
 
@@ -472,13 +504,13 @@ LSTM = Kind(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell(Layer):
-    """Part of a layer that remembers, behind the product of the inputs.
+    """Part of a layer with memory behind the product of the inputs.
 
     Attributes:
         size: units.
-        gates: numbers of a unit that the inputs' product makes.
+        gates: how many gates a unit has: numbers of it in the product of the inputs.
         parts: numbers that a unit remembers.
-        has_products: whether products of the memory are kept, apart from those of the inputs.
+        has_products: whether products of states and weights are saved apart from the inputs'.
     """
 
     size: int
@@ -488,7 +520,7 @@ class Cell(Layer):
 
     @property
     def option(self) -> int:  # type: ignore[override]
-        """Return the numbers of a row of the state."""
+        """Return the numbers of a sequence's state, padded."""
         return self.parts * padded(self.size)
 
     @property
@@ -497,7 +529,10 @@ class Cell(Layer):
         return self.option
 
     def saved_of(self, sizes: Sizes) -> int:
-        """Return the further units: one state more than there are samples, and products."""
+        """Return how many saved units a sample has: two states, and products; see `Layer`.
+
+        Two for each sample are enough for T + 1 time steps of states.
+        """
         return 2 * self.option + (padded(self.gates * self.size) if self.has_products else 0)
 
     def output_size(self, inputs: int) -> int:
@@ -505,7 +540,7 @@ class Cell(Layer):
         return self.size
 
     def _weights(self) -> ParameterArray:
-        """Return the matrix by which the memory is multiplied."""
+        """Return the weights by which states are multiplied."""
         shape = self.size, self.gates * self.size
         initial = functools.partial(_orthogonal_gates, shape=shape)
         packed = padded(shape[0]), padded(shape[1])
@@ -540,7 +575,7 @@ class LstmCell(Cell):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Inputs(Dense):
-    """The product of the inputs, whose biases let units remember for times of their own.
+    """The product of weights and inputs, with biases that let each unit remember for another time.
 
     Attributes:
         forgets: for each gate the sign of its biases: 1 where an open gate remembers, -1 where it

@@ -4,8 +4,13 @@ With the mean and the variance of the n units of one sample,
 
     y = gain * (x - mean) / sqrt(variance + 1e-5) + shift
 
-A forward pass leaves (x - mean) / sqrt(...) in the place of x, and what x was divided by: the way
-back needs both.
+A forward pass leaves z = (x - mean) / sqrt(...) in the place of x, and 1 / sqrt(...) in the saved
+units: the backward pass needs both.
+
+Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
+derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
+its parameters.
 """
 
 from __future__ import annotations
@@ -48,11 +53,7 @@ def group_of(step):
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`.
-
-    Inputs are overwritten with z = (x - mean) / deviation, which the backward pass reads with the
-    inverse deviations in the saved units.
-    """
+    """Make `forward(step, work)`, see `Kind`."""
     zero, one, no_floor = dtype(0), dtype(1), dtype(-np.inf)
     epsilon = dtype(NORM_EPSILON)
 
@@ -75,39 +76,39 @@ def make_forward(dtype: type) -> Callable[..., None]:
         return total / dtype(row.size)
 
     @inline
-    def scale(units, row, inverse, gains, shifts, floor):
-        """Divide a row by its deviation, and write it with gains and shifts to `units`.
+    def scale(out, row, inverse, gains, shifts, floor):
+        """Divide a row by its deviation, and write it with gains and shifts to `out`.
 
         `floor` is 0 where a relu behind the layer is computed with it, else -inf.
         """
         for k in range(row.size):
             row[k] *= inverse
-            units[k] = max(row[k] * gains[k] + shifts[k], floor)
+            out[k] = max(row[k] * gains[k] + shifts[k], floor)
 
     @outline
     def forward(step, work):
-        """Normalise, scale and shift the numbers of each sample or pixel."""
+        """Normalise, scale and shift the numbers of each sample or pixel: of each group."""
         floor = zero if step.floor != 0 else no_floor
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
         size, parameters = group_of(step), parameters_of(step, work)
-        half = parameters.size // 2  # gains, then shifts
-        count = step.size_in // size
-        inverses = saved_of(step, work)[: work.samples * count]
+        gains, shifts = parameters[:size], parameters[parameters.size // 2 :]
+        groups = step.size_in // size  # of a sample
+        inverses = saved_of(step, work)[: work.samples * groups]
         fill(outputs, zero)
         for i in range(inverses.size):
             # Outputs lie as inputs do, `width_in` numbers a sample.
-            begin = i // count * step.width_in + i % count * size
-            row, units = inputs[begin : begin + size], outputs[begin : begin + size]
+            begin = i // groups * step.width_in + i % groups * size
+            row, out = inputs[begin : begin + size], outputs[begin : begin + size]
             center(row)
             inverses[i] = one / np.sqrt(variance(row) + epsilon)
-            scale(units, row, inverses[i], parameters[:size], parameters[half:], floor)
+            scale(out, row, inverses[i], gains, shifts, floor)
 
     return forward
 
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)`, see `Kind`; inputs hold z of the forward pass."""
+    """Make `backward(step, work)`, see `Kind`."""
     zero = dtype(0)
 
     @inline
@@ -117,37 +118,39 @@ def make_backward(dtype: type) -> Callable[..., None]:
             sums[k] += row[k] * other[k]
 
     @inline
-    def to_inputs(normal, slopes, inverse, gains):
-        """Overwrite normalised numbers z by derivatives by x, from slopes by the outputs.
+    def to_input_slopes(z, slopes, inverse, gains):
+        """Overwrite normalised numbers z with the slopes of x.
 
-        With d = slopes * gains they are inverse * (d - mean(d) - z mean(d z)).
+        With d = slopes * gains, of the outputs, they are inverse * (d - mean(d) - z mean(d z)),
+        where `inverse` is 1 / deviation. `slopes` are overwritten with d.
         """
         mean = product_mean = zero
-        for k in range(normal.size):
+        for k in range(z.size):
             slopes[k] *= gains[k]
             mean += slopes[k]
-            product_mean += slopes[k] * normal[k]
-        mean, product_mean = mean / dtype(normal.size), product_mean / dtype(normal.size)
-        for k in range(normal.size):
-            normal[k] = inverse * (slopes[k] - mean - normal[k] * product_mean)
+            product_mean += slopes[k] * z[k]
+        mean, product_mean = mean / dtype(z.size), product_mean / dtype(z.size)
+        for k in range(z.size):
+            z[k] = inverse * (slopes[k] - mean - z[k] * product_mean)
 
     @outline
     def backward(step, work):
-        """Add gradients of gains and shifts; overwrite z by derivatives by x."""
-        rows, slopes, size = inputs_of(step, work), output_slopes(step, work), group_of(step)
+        """Add gradients of gains and shifts; overwrite z, in the inputs' place, with slopes of x."""
+        inputs, slopes, size = inputs_of(step, work), output_slopes(step, work), group_of(step)
         parameters, gradients = parameters_of(step, work), gradients_of(step, work)
-        shifts, count = parameters.size // 2, step.size_in // size
-        inverses = saved_of(step, work)[: work.samples * count]
+        gains, shifts = parameters[:size], parameters.size // 2  # where shifts begin
+        groups = step.size_in // size  # of a sample
+        inverses = saved_of(step, work)[: work.samples * groups]
         if wants_parameters(work) and work.mode & OVERWRITTEN:
             fill(gradients, zero)
         for i in range(inverses.size):
             # Outputs lie as inputs do, `width_in` numbers a sample.
-            begin = i // count * step.width_in + i % count * size
-            row, slope = rows[begin : begin + size], slopes[begin : begin + size]
+            begin = i // groups * step.width_in + i % groups * size
+            z, slope = inputs[begin : begin + size], slopes[begin : begin + size]
             if wants_parameters(work):
-                add_products(gradients[:size], slope, row)
+                add_products(gradients[:size], slope, z)
                 add_to(gradients[shifts : shifts + size], slope)
-            to_inputs(row, slope, inverses[i], parameters[:size])
+            to_input_slopes(z, slope, inverses[i], gains)
 
     return backward
 
@@ -176,7 +179,7 @@ class LayerNorm(Layer):
         return f"LayerNorm({'each_pixel=True' * self.each_pixel})"
 
     def fields(self, source: LayerOutput) -> dict[str, int]:
-        """Return fields of its `Step`; see `Layer`.
+        """Return fields of its `LayerStep`; see `Layer`.
 
         Raises:
             ValueError: it is of pixels, and there is no image in front of it.
@@ -191,7 +194,7 @@ class LayerNorm(Layer):
         return sizes.image_in.channels if self.each_pixel else sizes.outputs
 
     def saved_of(self, sizes: Sizes) -> int:
-        """Return how many further units a sample has; see `Layer`."""
+        """Return how many saved units a sample has; see `Layer`."""
         return padded(sizes.outputs // self._size(sizes))
 
     def parameters(self, sizes: Sizes) -> list[ParameterArray]:

@@ -1,4 +1,9 @@
-"""Pooling of images between layers; see `rlcpu.nn.layers.images`."""
+"""Pooling of images between layers; see `rlcpu.nn.layers.images`.
+
+Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
+derivatives of the loss with respect to a layer's inputs or outputs.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +50,7 @@ def make_pool(dtype: type) -> Callable[..., None]:
 
     @inline
     def take_larger(out, pixel):
+        """Set each channel of `out` to the larger of it and the pixel's; NaN stays."""
         for k in range(out.size):
             out[k] = pixel[k] if pixel[k] > out[k] or pixel[k] != pixel[k] else out[k]
 
@@ -65,6 +71,7 @@ def make_pool(dtype: type) -> Callable[..., None]:
 
     @outline
     def forward(step, work):
+        """Pool the image of each sample."""
         for i in range(work.samples):
             inputs = part(inputs_of(step, work), i * step.width_in, step.width_in)
             outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
@@ -78,14 +85,20 @@ def make_pool(dtype: type) -> Callable[..., None]:
 def make_pool_back(dtype: type) -> Callable[..., None]:
     """Make `backward(step, work)` of a pool, see `Kind`.
 
-    The derivative by the largest number of a window is the derivative by that number in the input;
-    of equal ones the first has it.
+    The slope of an output goes to the largest number of its window, the first of equals.
     """
     zero = dtype(0)
 
     @inline
     def move_slopes(input_slopes, inputs, largest, slopes):
-        """Move derivatives from `slopes` to the channels of one pixel that are the largest."""
+        """Move slopes of a window's outputs to those of one pixel, where it is the largest.
+
+        Args:
+            input_slopes: (channels,) of the pixel, added to.
+            inputs: (channels,) of the pixel.
+            largest: (channels,) the outputs of the window.
+            slopes: (channels,) of the outputs; 0 afterwards where they were moved.
+        """
         for k in range(slopes.size):
             moved = slopes[k] if inputs[k] == largest[k] else zero
             input_slopes[k] += moved
@@ -93,9 +106,9 @@ def make_pool_back(dtype: type) -> Callable[..., None]:
 
     @outline
     def pool_back(step, inputs, outputs, output_slopes, input_slopes, remaining):
-        """Add derivatives by one image's numbers to `input_slopes`.
+        """Add the slopes of one image to `input_slopes`.
 
-        `remaining` (channels,) is scratch: derivatives by a window that no pixel has yet.
+        `remaining` (channels,) is scratch: slopes of a window that no pixel has got yet.
         """
         height, width = windows_of(step, step.size_out)
         channels = step.channels
@@ -117,6 +130,7 @@ def make_pool_back(dtype: type) -> Callable[..., None]:
 
     @outline
     def backward(step, work):
+        """Compute the slopes of each image in scratch, and write or add them to the inputs'."""
         if not wants_inputs(step, work):
             return
         saved = saved_of(step, work)
@@ -159,5 +173,5 @@ class MaxPool(Window):
             raise ValueError(f"padding={self.padding}: expected half of the window at most")
 
     def saved_of(self, sizes: Sizes) -> int:
-        """Return how many further units a sample needs; see `Layer`."""
+        """Return how many saved units a sample has; see `Layer`."""
         return padded(sizes.inputs) + padded(sizes.image_in.channels)
