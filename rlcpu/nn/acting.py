@@ -1,9 +1,10 @@
 """Networks as policies run them: for some environments at a time, by the passes of learning.
 
-Environments lie along lanes: a tile has a row of `lanes` numbers for each number of an observation.
-A run turns the tile into rows of samples, makes the forward pass of `rlcpu.nn.passes`, and turns
-the outputs into such a tile again. Kernels know of a network one number, the address of its `Job`:
-a new network compiles nothing.
+Environments lie along lanes, the numbers of a vector register: a *tile* has a row of `lanes`
+numbers, one for each environment, for each number of an observation. A run transposes the tile to
+units, a row for each environment, makes the forward pass of `rlcpu.nn.passes`, and transposes the
+outputs to such a tile again. Kernels know of a network one number, the address of its `Job`: a new
+network compiles nothing.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ class Job(NamedTuple):
 
     Attributes:
         run: address of the compiled `run_tile`.
-        table, steps, inputs, outputs, num_outputs, states, num_states: of the plan; the table is
-            linked, see `rlcpu.nn.passes`.
-        parameters, num_parameters, copies, num_copies: of its `Packed`.
+        table, steps, inputs, outputs, num_outputs, states, num_states: addresses and lengths of
+            arrays of its `NetworkPlan`; the table is linked, see `rlcpu.nn.passes`.
+        parameters, num_parameters, copies, num_copies: those of its `Packed`.
         units: numbers of a sample in the pass.
-        size, made: numbers of an observation, and of all outputs together.
-        takes_ones: 1 where a first layer may add up rows in the place of a product.
+        size: numbers of an observation.
+        output_size: numbers of all outputs together.
+        takes_ones: 1 where a first layer may add up rows of weights in the place of a product.
         state_size: numbers that it remembers of an environment.
     """
 
@@ -59,7 +61,7 @@ class Job(NamedTuple):
     num_copies: Any
     units: Any
     size: Any
-    made: Any
+    output_size: Any
     takes_ones: Any
     state_size: Any
 
@@ -70,17 +72,17 @@ class Tile(NamedTuple):
     Attributes:
         job: address of the network's `Job`.
         inputs: (padded size * lanes,) float32, a row for each number of an observation, and zeros.
-        outputs: ((padded made + UNIT) * lanes,) float32, a row for each output, of all outputs one
-            after the other.
+        outputs: ((padded output_size + UNIT) * lanes,) float32, a row for each output, of all
+            outputs one after the other.
         units: (job.units * lanes,) float32, scratch.
         lanes: 1, or a multiple of 16.
-        samples: lanes that count, the first ones.
-        few: whether inputs are zeros but for a few ones, and `inputs` is not read; those of lane i
-            are columns[starts[i]:starts[i + 1]].
+        samples: environments, which have the first lanes; other lanes are filler.
+        few: whether inputs are zeros but for a few ones, and `inputs` is not read; the ones of lane
+            i are columns[starts[i]:starts[i + 1]].
         starts, columns: int32.
         memory: (lanes, stride) float32, what the network remembers of each environment, in the
             first state_size numbers of a row; overwritten.
-        stride: numbers of a row.
+        stride: numbers of a row of `memory`.
         begins: (lanes,) float32, not 0 where an episode begins; not read without memory.
     """
 
@@ -179,16 +181,10 @@ def to_lanes(units, begin, tile, first, lanes, size, row_width):
             transpose(Matrix(source, begin + lane * row_width + k, row_width, 1), target)
 
 
-def run_tile(tile):
-    """Run a network on the first `samples` lanes of a `Tile`, and write their outputs.
-
-    Inputs are transposed to rows, one for each sample, and outputs back. All `lanes` are
-    transposed, whatever `samples` is: rows behind the samples lie in room of later layers, which
-    overwrite it, and outputs of such lanes are read by nobody.
-    """
-    job, lanes, samples = job_at(tile.job), tile.lanes, tile.samples
-    units = carray(tile.units, (job.units * lanes,))
-    network = Packed(
+@inline
+def network_of_job(job):
+    """Return the network of a `Job` as a `Packed`."""
+    return Packed(
         carray(job.table, (job.steps,)),
         carray(job.inputs, (1, 3)),
         carray(job.outputs, (job.num_outputs, 3)),
@@ -196,13 +192,41 @@ def run_tile(tile):
         carray(job.parameters, (job.num_parameters,)),
         carray(job.copies, (job.num_copies,)),
     )
+
+
+@inline
+def write_inputs(tile, network, units):
+    """Write the inputs of a tile to units, or the outputs of the first layer if they are ones."""
+    samples = tile.samples
     if tile.few:
         for i in range(samples):
             bounds = np.int64(tile.starts[i]), np.int64(tile.starts[i + 1])
             sum_ones(units, network, samples, i, bounds, carray(tile.columns, (bounds[1],)))
     else:
         place = input_place(network, 0)
-        to_rows(tile.inputs, units, place.cells * samples, lanes, place.size, place.width)
+        to_rows(tile.inputs, units, place.offset * samples, tile.lanes, place.size, place.width)
+
+
+@inline
+def read_outputs(tile, network, units):
+    """Write all outputs in units to the tile, one after the other."""
+    row, lanes = 0, tile.lanes
+    for k in range(network.outputs.shape[0]):
+        place = output_place(network, k)
+        begin = place.offset * tile.samples
+        to_lanes(units, begin, tile.outputs, row, lanes, place.size, place.width)
+        row += place.size
+
+
+def run_tile(tile):
+    """Run a network on the first `samples` lanes of a `Tile`, and write their outputs.
+
+    All `lanes` are transposed, whatever `samples` is: rows behind the samples lie in room of later
+    layers, which overwrite it, and outputs of such lanes are read by nobody.
+    """
+    job, samples = job_at(tile.job), tile.samples
+    units, network = carray(tile.units, (job.units * tile.lanes,)), network_of_job(job)
+    write_inputs(tile, network, units)
     memory, size = carray(tile.memory, (samples * tile.stride,)), job.state_size
     if size > 0:
         for i in range(samples):
@@ -213,13 +237,9 @@ def run_tile(tile):
     if size > 0:
         for i in range(samples):
             begin = i * tile.stride
-            after = samples + i  # the row behind the one time step
-            read_state(network, units, samples, after, memory[begin : begin + size])
-    row = 0
-    for k in range(job.num_outputs):
-        place = output_place(network, k)
-        to_lanes(units, place.cells * samples, tile.outputs, row, lanes, place.size, place.width)
-        row += place.size
+            next_row = samples + i  # states after the one time step
+            read_state(network, units, samples, next_row, memory[begin : begin + size])
+    read_outputs(tile, network, units)
 
 
 @functools.cache
@@ -228,26 +248,26 @@ def _address() -> int:
 
 
 @kernel
-def _run_lone(job, inputs, outputs, lanes, samples, memory, begins):
-    """Run a network once, outside of a rollout.
+def _run_once(job, inputs, outputs, lanes, samples, memory, begins):
+    """Run a network outside of a rollout.
 
     Args:
         job: address of its `Job`.
         inputs: (padded size, lanes) float32.
-        outputs: ((padded made + UNIT), lanes) float32, overwritten.
+        outputs: ((padded output_size + UNIT), lanes) float32, overwritten.
         lanes: 1, or a multiple of 16.
-        samples: lanes that count, the first ones.
+        samples: environments, which have the first lanes.
         memory: (samples, state_size) float32, overwritten.
         begins: (samples,) float32, not 0 where an episode begins.
     """
     units = np.empty(job_at(job).units * lanes, np.float32)
-    none = np.zeros(1, np.int32)
+    no_ones = np.zeros(1, np.int32)
     tile = Tile(
         job, address(inputs), address(outputs), address(units), lanes, samples, False,
-        address(none), address(none), address(memory), memory.shape[1], address(begins),
+        address(no_ones), address(no_ones), address(memory), memory.shape[1], address(begins),
     )  # fmt: skip
     run_network(tile)
-    units[0], none[0] = np.float32(0), 0  # keeps them alive until now: an address does not
+    units[0], no_ones[0] = np.float32(0), 0  # keeps them alive until now: an address does not
 
 
 class Acting:
@@ -260,12 +280,12 @@ class Acting:
     Attributes:
         parameters: the array above.
         place: address of the job, for kernels; the object keeps its memory alive.
-        made: numbers of all outputs.
+        output_size: numbers of all outputs.
     """
 
     def __init__(self, plan: NetworkPlan, parameters: npt.NDArray[np.float32]) -> None:
         self.parameters, self.plan = parameters, plan
-        self.made = int(plan.outputs[:, 2].sum())
+        self.output_size = int(plan.outputs[:, 2].sum())
         self._flat = plan.flat_views(parameters)
         self._packed = aligned_zeros((plan.parameters,), np.float32)
         self._views = plan.packed_views(self._packed)
@@ -278,7 +298,7 @@ class Acting:
             *(plan.states.ctypes.data, len(plan.states)),
             *(self._packed.ctypes.data, self._packed.size),
             *(self._copies.ctypes.data, self._copies.size),
-            *(plan.units, int(plan.inputs[0, 2]), self.made, int(plan.takes_ones)),
+            *(plan.units, int(plan.inputs[0, 2]), self.output_size, int(plan.takes_ones)),
             plan.state_size,
         )
         self._job = np.array(numbers, np.int64)
@@ -286,7 +306,12 @@ class Acting:
         self.refresh()
 
     def job_at(self, parameters: Array, copies: Array) -> npt.NDArray[np.int64]:
-        """Return a `Job` of the same network in other memory, packed alike, which is not copied."""
+        """Return a `Job` of the same network whose parameters lie elsewhere.
+
+        Args:
+            parameters: (plan.parameters,) float32, packed; the job has their address.
+            copies: (plan.copies,) float32, transposed matrices; the job has their address.
+        """
         fields, job = Job._fields, self._job.copy()
         job[fields.index("parameters")] = parameters.ctypes.data
         job[fields.index("copies")] = copies.ctypes.data
@@ -305,7 +330,7 @@ class Acting:
         memory: npt.NDArray[np.float32] | None = None,
         begins: Array | None = None,
     ) -> npt.NDArray[np.float32]:
-        """Return all outputs, one after the other, (n, made) for (n, size).
+        """Return all outputs, one after the other, (n, output_size).
 
         Args:
             inputs: (n, size).
@@ -316,34 +341,32 @@ class Acting:
         if memory is None:
             memory = np.empty((len(inputs), 0), np.float32)
         flags = np.zeros(len(inputs), np.float32) if begins is None else begins.astype(np.float32)
-        outputs = np.empty((len(inputs), self.made), np.float32)
+        outputs = np.empty((len(inputs), self.output_size), np.float32)
         for begin in range(0, len(inputs), BATCH):
-            part = inputs[begin : begin + BATCH]
-            count = len(part)
-            lanes = 1 if count == 1 else padded(count)
+            count = min(BATCH, len(inputs) - begin)
+            rows, lanes = slice(begin, begin + count), 1 if count == 1 else padded(count)
             tile = np.zeros((padded(inputs.shape[1]), lanes), np.float32)
-            tile[: inputs.shape[1], :count] = part.T
-            rows_of_outputs = np.empty((padded(self.made) + UNIT, lanes), np.float32)
-            rows = slice(begin, begin + count)
-            _run_lone(self.place, tile, rows_of_outputs, lanes, count, memory[rows], flags[rows])
-            outputs[begin : begin + BATCH] = rows_of_outputs[: self.made, :count].T
+            tile[: inputs.shape[1], :count] = inputs[rows].T
+            output_tile = np.empty((padded(self.output_size) + UNIT, lanes), np.float32)
+            _run_once(self.place, tile, output_tile, lanes, count, memory[rows], flags[rows])
+            outputs[rows] = output_tile[: self.output_size, :count].T
         return outputs
 
 
 class Actings:
-    """Networks of a policy ready to act, made once for each; a copy begins with none."""
+    """Cache of a policy's networks, ready to act, by name; its copies begin empty."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Acting] = {}
+        self._cache: dict[str, Acting] = {}
 
     def __reduce__(self) -> Any:
         return Actings, ()
 
     def of(self, name: str, plan: NetworkPlan, parameters: npt.NDArray[np.float32]) -> Acting:
         """Return the network of a name, with the present parameters."""
-        acting = self._made.get(name)
+        acting = self._cache.get(name)
         if acting is None or acting.plan is not plan or acting.parameters is not parameters:
-            acting = self._made[name] = Acting(plan, parameters)
+            acting = self._cache[name] = Acting(plan, parameters)
         else:
             acting.refresh()
         return acting

@@ -33,33 +33,33 @@ class Rates(NamedTuple):
         step: learning rate / (1 - 0.9**number), number counting steps from 1.
         root: 1 / sqrt(1 - 0.999**number), which corrects the root of the second moment.
         epsilon: added to the root.
-        left: what a step leaves of a parameter: 1, or less for AdamW.
+        decay: factor of the parameters: 1, or 1 - weight decay * learning rate for AdamW.
     """
 
     step: float
     root: float
     epsilon: float
-    left: float
+    decay: float
 
 
 def adam(
     parameter: float, gradient: float, first: float, second: float, rates: Rates
 ) -> tuple[float, float, float]:
-    """Return a parameter and its two moments after a step; these decay by 0.9 and 0.999."""
+    """Return a parameter and its two moments after a step; the moments decay by 0.9 and 0.999."""
     first = first + (gradient - first) * 0.1
     second = second * 0.999 + gradient * gradient * 0.001
     first = first if abs(first) > LEAST else 0.0
     second = second if second > LEAST else 0.0
     change = rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon)
-    return parameter * rates.left - change, first, second
+    return parameter * rates.decay - change, first, second
 
 
 @functools.cache
 def make_rates(dtype: type) -> Callable[..., Rates]:
-    """Make `rates(number, learning_rate, epsilon, rectified, decay)`, of RAdam if rectified.
+    """Make `rates(number, learning_rate, epsilon, rectified, decay)`, which returns `Rates`.
 
-    AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2) has a
-    decay above 0: parameters shrink by decay * learning rate in each step.
+    `number` counts steps from 1; `rectified` means RAdam; `decay` is the weight decay of AdamW
+    (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2), 0 for Adam.
 
     RAdam is Adam with other rates: it steps by the first moment alone while the second has been
     estimated from too few gradients, and shortens the steps after that by
@@ -71,32 +71,31 @@ def make_rates(dtype: type) -> Callable[..., Rates]:
 
     @inline
     def rates(number, learning_rate, epsilon, rectified, decay):
-        left = one - dtype(learning_rate * decay)
+        """Return the `Rates` of a step; see `make_rates`."""
+        shrink = one - dtype(learning_rate * decay)
         bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
         step, root = learning_rate / bias1, 1.0 / np.sqrt(bias2)
         if rectified:
             longest = 2.0 / (1.0 - 0.999) - 1.0
             length = longest - 2.0 * number * (1.0 - bias2) / bias2
             if length <= 5.0:
-                return Rates(dtype(step), zero, one, left)
+                return Rates(dtype(step), zero, one, shrink)
             shorter = (length - 4.0) * (length - 2.0) * longest
             step *= np.sqrt(shorter / ((longest - 4.0) * (longest - 2.0) * length))
             epsilon = dtype(epsilon * root)
-        return Rates(dtype(step), dtype(root), epsilon, left)
+        return Rates(dtype(step), dtype(root), epsilon, shrink)
 
     return rates
 
 
 @functools.cache
 def make_adam(dtype: type) -> Callable[..., None]:
-    """Make `apply(parameters, gradients, first, second, factor, rates)`: one step, in place.
-
-    `factor` is what gradients are multiplied by, such as one that brings them to a norm.
-    """
+    """Make `apply(parameters, gradients, first, second, factor, rates)`."""
     update = specialise(adam, dtype)
 
     @outline
     def apply(parameters, gradients, first, second, factor, rates):
+        """Step parameters and both moments in place; gradients are multiplied by `factor`."""
         for i in range(parameters.size):
             parameters[i], first[i], second[i] = update(
                 parameters[i], gradients[i] * factor, first[i], second[i], rates
@@ -116,7 +115,7 @@ def square_sum(values):
 
 @functools.cache
 def _make_kernel(dtype: type) -> Callable[..., None]:
-    """Make the kernel of one step; `numbers` are its number, learning rate, epsilon and factor."""
+    """Make the kernel of one step; `numbers` are number, learning rate, epsilon and factor."""
     apply, rates_of, zero = make_adam(dtype), make_rates(dtype), dtype(0)
 
     @kernel

@@ -1,4 +1,8 @@
-"""Columns of a batch, as users give them and as the kernel of updates reads them."""
+"""Columns of a batch, as users give them and as the kernel of updates reads them.
+
+The kernel reads each column by a record of addresses and sizes
+(`rlcpu.nn.instructions.chunk.COLUMN_RECORD`).
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,17 @@ Array = npt.NDArray[Any]
 
 
 class Columns:
-    """Reads batches: checks their arrays, and finds out where these are.
+    """Checks the arrays of batches, and makes the records by which the kernel reads them.
 
-    Arrays of the last batch are known again, and not looked at twice.
+    Records of the last batch are used again for the same arrays.
 
     Args:
-        widths: numbers of a sample, by name.
-        limits: of columns that hold indices how many numbers there are.
-        takes_ones: columns for whose ones networks add up rows of weights.
+        widths: by name of a column, how many numbers of a sample it has.
+        limits: by name of a column that holds indices, how many numbers they choose from.
+        takes_ones: names of columns that may be `Ones`: networks then add up rows of weights.
 
     Attributes:
-        ones: columns of the last batch that are read so.
+        ones: names of the columns of the last batch that are `Ones`.
     """
 
     def __init__(
@@ -42,7 +46,11 @@ class Columns:
     def read(
         self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, Array]]
     ) -> tuple[Array, Any, int]:
-        """Return columns as the kernel takes them, arrays to keep alive, and how many samples.
+        """Return the columns' records, the arrays whose addresses they have, and how many samples.
+
+        Args:
+            batch: arrays (S,) or (S, width), or `Ones`, by name.
+            normalise: mean and scale (width,) of some columns, by name.
 
         Raises:
             KeyError: a column is missing.
@@ -58,7 +66,7 @@ class Columns:
                 raise KeyError(f"batch has no column {name!r}: expected {', '.join(self.widths)}")
             values, pair = batch[name], normalise.get(name, _NO_PAIR)
             column = self._last.get(name)
-            if column is None or not column.serves(values, pair):
+            if column is None or not column.is_made_of(values, pair):
                 column, is_new = self._make(name, width, values, pair), True
             elif column.array is not values:
                 column.array[...] = values
@@ -76,11 +84,11 @@ class Columns:
         return self._records, columns, next(iter(columns.values())).samples
 
     def _make(self, name: str, width: int, values: Any, pair: tuple[Any, Any]) -> _Column:
-        """Return one column, after checks."""
+        """Return one column, after checks; `pair` is its mean and scale, or two None."""
         if isinstance(values, Ones):
             values.check(width)
-            is_plain = pair is _NO_PAIR or _is_identity(*pair)
-            if is_plain and values.are_few() and name in self.takes_ones:
+            is_unscaled = pair is _NO_PAIR or _is_identity(*pair)
+            if is_unscaled and values.are_few() and name in self.takes_ones:
                 starts = as_writable(values.starts, np.int64)
                 places = as_writable(values.columns, np.int32)
                 addresses = address_of(starts), address_of(places), width, 0, 0
@@ -89,32 +97,32 @@ class Columns:
         array = as_writable(values, np.float32)
         if array.ndim == 0 or array.shape[1:] not in ((width,), () if width == 1 else None):
             raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
-        numbers, mean, scale = pair, 0, 0
+        mean_at = scale_at = 0
         if pair is not _NO_PAIR:
-            numbers = as_writable(pair[0], np.float32), as_writable(pair[1], np.float32)
-            _check_pair(name, numbers, width)
-            mean, scale = map(address_of, numbers)
-        record = address_of(array), 0, width, mean, scale
-        return _Column(values, array, numbers, len(array), record)
+            pair = as_writable(pair[0], np.float32), as_writable(pair[1], np.float32)
+            _check_pair(name, pair, width)
+            mean_at, scale_at = map(address_of, pair)
+        record = address_of(array), 0, width, mean_at, scale_at
+        return _Column(values, array, pair, len(array), record)
 
 
 _NO_PAIR = (None, None)
 
 
 class _Column(NamedTuple):
-    """A column of a batch as the kernel takes it, which serves other batches in the same arrays.
+    """A column of a batch as the kernel reads it.
 
     Attributes:
-        values: numbers as the batch has them.
-        array: these in a form that the kernel reads: themselves, or a copy.
-        numbers: mean and scale in that form.
+        values: the array, or `Ones`, that the batch has.
+        array: the array that the kernel reads: the same, or a copy of its numbers.
+        pair: mean and scale, arrays that the kernel reads, or two None; of `Ones` their starts.
         samples: how many.
         record: fields of `rlcpu.nn.instructions.chunk.COLUMN_RECORD`.
     """
 
     values: Any
     array: Array
-    numbers: tuple[Any, Any]
+    pair: tuple[Any, Any]
     samples: int
     record: tuple[int, ...]
 
@@ -123,21 +131,21 @@ class _Column(NamedTuple):
         """Tell whether the kernel has places of ones, and no numbers."""
         return self.record[1] != 0
 
-    def serves(self, values: Any, pair: tuple[Any, Any]) -> bool:
-        """Tell whether these are the same arrays, of which mean and scale need no copies."""
+    def is_made_of(self, values: Any, pair: tuple[Any, Any]) -> bool:
+        """Tell whether the record holds for these arrays too, as they are the same ones."""
         return (
             values is self.values
             and type(values) is np.ndarray
             and len(values) == self.samples
-            and pair[0] is self.numbers[0]
-            and pair[1] is self.numbers[1]
+            and pair[0] is self.pair[0]
+            and pair[1] is self.pair[1]
         )
 
 
 def as_writable(values: Any, dtype: type) -> Array:
-    """Return numbers as a contiguous array of a type that kernels were compiled for.
+    """Return numbers as a contiguous array that can be written to, the same one where it is so.
 
-    Numba has another type for arrays that cannot be written to, such as views of JAX's.
+    Kernels are compiled for such: numba has another type for others, such as views of JAX's.
     """
     if type(values) is np.ndarray and values.dtype == dtype and values.flags.carray:
         return values  # `require` takes two microseconds to find that out

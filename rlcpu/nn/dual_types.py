@@ -1,8 +1,13 @@
-"""Duals in kernels: their type, and operators and functions of them, as numba is taught.
+"""Duals in kernels: their numba type, and what operators and functions of them compile to.
 
 `rlcpu.nn` imports this file, so that kernels know the duals of `rlcpu.nn.duals` wherever these are
-used. A function of numbers with a dual among them has the dual's form there: its own value, with
-derivatives by the rules of `rlcpu.nn.duals`, which numba compiles.
+used. A function of numbers with a dual among them returns a dual: its value, and slopes by the
+chain rule with the derivatives of `rlcpu.nn.duals`, which numba compiles.
+
+Terms of numba: `context` generates code for the CPU, and `builder` appends LLVM's instructions to a
+function; to *emit* is to append, and what is returned is the LLVM value of the result. A `kind` is
+a numba type, and `common` the `DualType` in which arguments are computed together. The slopes of an
+LLVM value are a list of LLVM values, or None for a plain number.
 """
 
 from __future__ import annotations
@@ -94,7 +99,7 @@ make_attribute_wrapper(DualType, "slopes", "slopes")
 
 
 def _unpack(context: Any, builder: Any, kind: Any, number: Any, real: Any) -> tuple[Any, Any]:
-    """Emit value and slopes of a number, of a type of reals; None for the slopes of a plain one."""
+    """Emit value and slopes of a number of a kind, cast to the type `real`."""
     if not isinstance(kind, DualType):
         return context.cast(builder, number, kind, real), None
     parts = [builder.extract_value(number, 0)]
@@ -104,7 +109,7 @@ def _unpack(context: Any, builder: Any, kind: Any, number: Any, real: Any) -> tu
 
 
 def _pack(context: Any, builder: Any, kind: Any, value: Any, slopes: Any) -> Any:
-    """Emit a dual of its parts; without slopes they are zero."""
+    """Emit a dual of kind `kind` of its parts; slopes that are None are zeros."""
     zero = context.get_constant(kind.real, 0.0)
     dual = cgutils.create_struct_proxy(kind)(context, builder)
     dual.value = value
@@ -113,6 +118,7 @@ def _pack(context: Any, builder: Any, kind: Any, value: Any, slopes: Any) -> Any
 
 
 def _cast(context: Any, builder: Any, kind: Any, target: Any, number: Any) -> Any:
+    """Emit a number of a kind as a dual of the kind `target`."""
     return _pack(context, builder, target, *_unpack(context, builder, kind, number, target.real))
 
 
@@ -122,10 +128,17 @@ for _kind in (*_NUMBERS, DualType):
 
 
 def _chain(context: Any, builder: Any, kind: Any, value: Any, terms: Any) -> Any:
-    """Emit the chain rule for a value and (derivative, slopes) for each argument that has slopes.
+    """Emit a dual by the chain rule: each slope is a sum of derivative * slope over the arguments.
 
     A slope of 0 stays so whatever it is multiplied by, and LLVM leaves out all that is computed
     for it: zeros and ones of variables are constants.
+
+    Args:
+        context: see above.
+        builder: see above.
+        kind: of the dual.
+        value: of the function.
+        terms: for each argument its derivative, an LLVM value or 1.0 or -1.0, and its slopes.
     """
     zero = context.get_constant(kind.real, 0.0)
     terms = [(partial, slopes) for partial, slopes in terms if slopes is not None]
@@ -144,7 +157,7 @@ def _chain(context: Any, builder: Any, kind: Any, value: Any, terms: Any) -> Any
 
 
 def _value(context: Any, builder: Any, function: Any, real: Any, *numbers: Any) -> Any:
-    """Emit a function of reals as numba itself does."""
+    """Emit a function of numbers of the type `real` as numba itself does."""
     _, generate = hooks.generator_of(context.typing_context, function, (real,) * len(numbers))
     return generate(context, builder, numbers)
 
@@ -155,8 +168,12 @@ def _value(context: Any, builder: Any, function: Any, real: Any, *numbers: Any) 
 def _teach(function: Any, arity: int, kind_of: Any, lower: Any) -> None:
     """Teach numba a function of numbers of which one at least is a dual.
 
-    `kind_of(common)` is the type of the result, where `common` is that of duals for all arguments,
-    and `lower(context, builder, common, arguments)` emits it; an argument is a value and slopes.
+    Args:
+        function: of Python.
+        arity: number of its arguments, 1 to 3.
+        kind_of: common -> the kind of the result.
+        lower: (context, builder, common, arguments) -> emits the result; an argument is a pair of
+            a value and slopes.
     """
 
     def generate(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
@@ -183,7 +200,7 @@ def _teach(function: Any, arity: int, kind_of: Any, lower: Any) -> None:
 def _teach_arithmetic(function: Any, lower_partials: Any) -> None:
     """Teach numba an operator of two numbers, with duals among them, and its in-place form.
 
-    `lower_partials(builder, a, b, value)` emits the derivatives by a and b.
+    `lower_partials(builder, a, b, value)` emits the derivatives with respect to a and b.
     """
 
     def lower(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
@@ -217,11 +234,13 @@ _teach_arithmetic(operator.floordiv, lambda builder, a, b, r: (a.type(0.0), a.ty
 
 
 def _lower_negative(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
+    """Emit -a."""
     ((a, da),) = arguments
     return _chain(context, builder, common, builder.fneg(a), [(-1.0, da)])
 
 
 def _lower_abs(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
+    """Emit abs(a), whose derivative is the sign of a, 0 at 0."""
     ((a, da),) = arguments
     zero, one = a.type(0.0), a.type(1.0)
     sign = builder.select(builder.fcmp_ordered("<", a, zero), a.type(-1.0), zero)
@@ -241,10 +260,13 @@ _teach(abs, 1, lambda common: common, _lower_abs)
 
 
 def _teach_choice(function: Any, compare: Any) -> None:
-    """Teach numba `min` or `max` of two or three numbers with duals among them."""
+    """Teach numba `min` or `max` of two or three numbers with duals among them.
+
+    `compare` is the operator by which an argument is better than those before it.
+    """
 
     def lower(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
-        """Choose number by number: LLVM does not vectorise the choice of a whole structure."""
+        """Emit choices of the value and each slope: LLVM does not vectorise that of a dual."""
         zeros = [arguments[0][0].type(0.0)] * common.count
         best, *others = [[value, *(slopes or zeros)] for value, slopes in arguments]
         for other in others:
@@ -258,7 +280,7 @@ def _teach_choice(function: Any, compare: Any) -> None:
 
 
 def _teach_values(function: Any, arity: int, kind: Any) -> None:
-    """Teach numba a function of values alone, whose result is a plain number."""
+    """Teach numba a function that ignores slopes, such as `<`; its result is of plain `kind`."""
     _teach(
         function,
         arity,
@@ -279,21 +301,22 @@ _teach_values(int, 1, types.int64)
 
 
 def _lower_power(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
+    """Emit x ** y as the function `power`, which is compiled by its rules below."""
     _, generate = hooks.generator_of(context.typing_context, power, signature.args)
     return generate(context, builder, numbers)
 
 
 def _lower_whole_power(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
-    """Emit a power with a whole exponent, which is an int of Python's where it is a constant."""
+    """Emit x ** n of a dual x and a whole number n, whose derivative is n * x ** (n - 1)."""
     common, whole = signature.return_type, signature.args[1]
     x, slopes = _unpack(context, builder, signature.args[0], numbers[0], common.real)
     n = numbers[1]
-    n = context.get_constant(whole, n) if isinstance(n, int) else n
+    n = context.get_constant(whole, n) if isinstance(n, int) else n  # a literal exponent
     _, power = hooks.generator_of(context.typing_context, operator.pow, (common.real, whole))
     is_zero = builder.icmp_signed("==", n, n.type(0))  # 0 * x**-1 is not 0 for all x
-    one_less = builder.select(is_zero, n, builder.sub(n, n.type(1)))
+    exponent = builder.select(is_zero, n, builder.sub(n, n.type(1)))
     factor = context.cast(builder, n, whole, common.real)
-    by_x = builder.fmul(factor, power(context, builder, (x, one_less)))
+    by_x = builder.fmul(factor, power(context, builder, (x, exponent)))
     return _chain(context, builder, common, power(context, builder, (x, n)), [(by_x, slopes)])
 
 
@@ -309,7 +332,14 @@ for _function in (operator.pow, _in_place(operator.pow)):
 
 @intrinsic
 def _chained_values(typing_context, value, partials, numbers):
-    """Apply the chain rule in kernels: duals among `numbers` have derivatives in `partials`."""
+    """Return, in kernels, a dual by the chain rule.
+
+    Args:
+        typing_context: numba's.
+        value: of a function.
+        partials: a tuple of its derivatives, one for each argument.
+        numbers: a tuple of the arguments, duals among them.
+    """
     common = _common(*numbers.types)
 
     def generate(context, builder, signature, args):
@@ -325,10 +355,16 @@ def _chained_values(typing_context, value, partials, numbers):
     return common(value, partials, numbers), generate
 
 
-def _form(function: Any, rules: tuple[Any, ...], kinds: tuple[Any, ...]) -> Any:
-    """Return the form of a function for numbers of these types; None if none is a dual.
+def _dual_form(function: Any, rules: tuple[Any, ...], kinds: tuple[Any, ...]) -> Any:
+    """Return what a function of one or two numbers is where some are duals, as plain Python.
 
-    `rules` are its derivatives by each argument; those by plain numbers are not computed.
+    Args:
+        function: of plain numbers, in kernels.
+        rules: for each argument the derivative: (*arguments, result) -> number.
+        kinds: of the arguments.
+
+    Returns:
+        A function for numba to compile; None if none of the kinds is a dual.
     """
     common = _common(*kinds)
     if common is None or len(kinds) != len(rules):
@@ -336,6 +372,7 @@ def _form(function: Any, rules: tuple[Any, ...], kinds: tuple[Any, ...]) -> Any:
     real = np.dtype(common.real.name).type
 
     def partial_of(rule: Any, kind: Any) -> Any:
+        """Return a rule for kernels; for a plain argument one that costs nothing."""
         is_needed = isinstance(kind, DualType)
         return specialise(rule if is_needed else _UNUSED[len(kinds)], real, exact=True)
 
@@ -365,24 +402,26 @@ _options = {**INLINE, "fastmath": EXACT}
 
 def _specialised_form(name: str, function: Any, kinds: tuple[Any, ...]) -> Any:
     """Return the form for duals of a specialised function of `rlcpu.kernels.maths`, or None."""
-    return _form(function, _rules[name], kinds) if name in _rules else None
+    return _dual_form(function, _rules[name], kinds) if name in _rules else None
 
 
 def _teach_function(function: Any, rules: tuple[Any, ...]) -> None:
-    def find(*kinds: Any) -> Any:
-        return _form(function, rules, kinds)
-
-    of_one, of_two = (lambda x: find(x)), (lambda x, y: find(x, y))
+    """Teach numba a function of one or two numbers with derivatives; see `_dual_form`."""
+    of_one = lambda x: _dual_form(function, rules, (x,))  # noqa: E731
+    of_two = lambda x, y: _dual_form(function, rules, (x, y))  # noqa: E731
     overload(function, jit_options=_options)(of_one if len(rules) == 1 else of_two)
 
 
 def _teach_flat(function: Any) -> None:
+    """Teach numba a function of one number that drops slopes, such as `floor`."""
+
     @overload(function, jit_options=_options)
     def of_value(x):
         return (lambda x: function(x.value)) if isinstance(x, DualType) else None
 
 
 def _teach_functions(functions: dict[Any, str]) -> None:
+    """Teach numba functions, by the names that they have among the rules."""
     for function, name in functions.items():
         if name in _rules:
             _teach_function(function, _rules[name])
@@ -405,7 +444,7 @@ _teach_function(maths.libm_pow, BINARY["pow"])
 
 @overload(power, jit_options=_options)
 def _power(x, y):
-    return _form(inline(power, exact=True), BINARY["pow"], (x, y))
+    return _dual_form(inline(power, exact=True), BINARY["pow"], (x, y))
 
 
 maths.FORMS.append(_specialised_form)

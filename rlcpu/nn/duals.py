@@ -1,8 +1,9 @@
 """Numbers that carry their slopes: exact derivatives of scalar functions without a derivative.
 
-A dual is a number with its derivatives by the variables of a computation (forward mode); each
-operation applies the chain rule. A function of plain Python takes duals in the place of numbers, in
-Python and in kernels, and so do its specialised twins, whose values have the same bits:
+A dual is a number with its *slopes*, the derivatives with respect to the variables of a computation
+(forward mode); each operation applies the chain rule. A function of plain Python takes duals in the
+place of numbers, in Python and in kernels, and so do its specialised twins, whose values have the
+same bits:
 
     zeros = (dtype(0),) * 2                        # as many as there are variables
     f = specialise(function, dtype)                # a function of x, y and of plain numbers
@@ -170,7 +171,11 @@ def slopes(function: Callable[..., Any], *numbers: float) -> tuple[Any, Any]:
 
 
 def _lift(value: Any) -> Any:
-    """Return the form for duals of a function, or of a tuple of functions."""
+    """Return a function that takes duals, in Python, in the place of `value`.
+
+    Functions of `math` and NumPy get derivatives by rules; plain functions are rebuilt with the
+    functions that they call lifted; a tuple is lifted item by item, and all else stays as it is.
+    """
     if is_jitted(value):
         value = value.py_func
     if isinstance(value, tuple):
@@ -191,34 +196,45 @@ def _lifted(function: FunctionType) -> Any:
 
 
 def _apply(rules: tuple[Callable[..., Any], ...], function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of duals and numbers, whose derivatives follow rules."""
+    """Return a function of duals and plain numbers, a dual if there is one among them.
+
+    Args:
+        rules: for each argument the derivative: (*arguments, result) -> number.
+        function: of plain numbers.
+        *args: duals and plain numbers.
+    """
     if not any(isinstance(x, Dual) for x in args):
         return function(*args)
-    kind = type(sum(map(value_of, args)))
+    kind = type(sum(map(value_of, args)))  # float or np.float32, as numbers are promoted
     values = [kind(value_of(x)) for x in args]
     result = kind(function(*values))
+    real = np.float32 if kind is np.float32 else np.float64
+    numbers = [real(x) for x in (*values, result)]
     with np.errstate(all="ignore"):
-        real = np.float32 if kind is np.float32 else np.float64
-        numbers = [real(x) for x in (*values, result)]
-        pairs = zip(rules, args, strict=True)
-        return _chained(result, [isinstance(x, Dual) and rule(*numbers) for rule, x in pairs], args)
+        partials = [
+            rule(*numbers) if isinstance(x, Dual) else 0.0
+            for rule, x in zip(rules, args, strict=True)
+        ]
+        return _chained(result, partials, args)
 
 
 def _chained(value: Any, partials: Any, args: Any) -> Dual:
-    """Apply the chain rule to a result and its derivatives by arguments, some of them duals."""
+    """Return a dual by the chain rule: each slope is the sum of derivative * slope over the duals.
+
+    Args:
+        value: of a function.
+        partials: its derivatives with respect to each argument.
+        args: duals and plain numbers, a dual at least.
+    """
     kind, totals = type(value), []
     terms = [(p, x.slopes) for p, x in zip(partials, args, strict=True) if isinstance(x, Dual)]
     counts = sorted({len(slopes) for _, slopes in terms})
     if len(counts) > 1:
-        raise TypeError(_mismatch(counts))
+        raise TypeError(f"a number of {counts[0]} slopes meets one of {counts[1]}")
     for k in range(counts[0]):
         parts = [kind(p) * slopes[k] if slopes[k] != 0.0 else kind(0) for p, slopes in terms]
         totals.append(sum(parts[1:], parts[0]))
     return Dual(value, tuple(totals))
-
-
-def _mismatch(counts: list[int]) -> str:
-    return f"a number of {counts[0]} slopes meets one of {counts[1]}"
 
 
 #: Derivatives of operators by their sides a and b, with their result r.

@@ -1,6 +1,9 @@
 """Networks and arrays in flat vectors, which kernels change in the place of the arrays themselves.
 
-Adam, gradients and checkpoints want one long vector; policies want the arrays of each network.
+Adam, gradients and checkpoints want one long vector; policies want the arrays of each network. A
+network's part of the vector has its free parameters, padded, then its packed parameters (see
+`rlcpu.nn.plan`). The workers of an update step *slices* of it: some rows of a layer's weights, or
+an array.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from rlcpu.nn.packed import network_of
 Array = npt.NDArray[Any]
 #: Rows of a layer's weights that one worker steps.
 SLICE = 64
-#: A slice of what is learnt: its network (-1 for an array), a row of the network's table, the first
-#: row of the matrix and the one behind the last, and bounds in the flat vector; the last slice of a
-#: step has its other parameters too.
+#: A slice of what is learnt: number of its network (-1 for an array); `step`, a row of that
+#: network's table, whose matrix's rows [first, last) it has; bounds in the flat vector. The last
+#: slice of a step has its other parameters too.
 SLICE_RECORD = np.dtype(
     [(name, np.int64) for name in ("network", "step", "first", "last", "begin", "end")]
 )
@@ -29,11 +32,9 @@ SLICE_RECORD = np.dtype(
 class Learnt(NamedTuple):
     """Arrays that an update changes and a checkpoint saves.
 
-    One flat vector holds, for each network, its free parameters (padded) and its packed ones; see
-    `rlcpu.nn.network`.
-
     Attributes:
-        parameters, first, second: (P,), the vector and its moments in Adam.
+        parameters: (P,), the flat vector.
+        first, second: (P,), its moments in Adam.
         copies: (C,), transposed weights of all networks.
     """
 
@@ -50,12 +51,13 @@ class LearntLayout(NamedTuple):
         tables, inputs, outputs, states: those of each network's plan, with zeros behind them up to
             the longest; see `rlcpu.nn.plan.NetworkPlan`.
         steps: (num_networks,) int64, rows of each table.
-        begins: (num_networks + 2,) int64, bounds in parameters, those of all arrays the last.
-        copies_begins: (num_networks + 1,) int64, bounds in copies.
-        free: (num_networks,) int64, free parameters at the beginning of each, padded.
-        targets: (num_networks,) int64, the network that follows each slowly, or -1.
-        parameters: where arrays begin.
-        slices: (num_slices,) of dtype `SLICE_RECORD`, what is learnt, cut for the workers.
+        begins: (num_networks + 2,) int64, bounds of each network in the flat vector, then of all
+            arrays together.
+        copies_begins: (num_networks + 1,) int64, bounds of each network in `Learnt.copies`.
+        free: (num_networks,) int64, how many free parameters each has, padded.
+        targets: (num_networks,) int64, the number of each network's target, or -1.
+        parameters: where arrays begin in the flat vector.
+        slices: (num_slices,) of dtype `SLICE_RECORD`, those of one update after those of another.
         updates: (num_updates + 1,) int64, bounds of the slices of each update.
     """
 
@@ -88,7 +90,7 @@ def lay_out(
         learns: of each update the names of networks and arrays that it learns.
 
     Returns:
-        The layout, and of each array its place and size.
+        The layout, and by name of each array its place in the flat vector and its size.
     """
     plans, names = [each.plan for each in networks.values()], list(networks)
     free = np.array([padded(each.free.size) for each in networks.values()])
@@ -97,9 +99,9 @@ def lay_out(
     for name, array in arrays.items():
         places[name] = end, array.size
         end += padded(array.size)
-    followers = np.full(len(names), -1)
+    target_numbers = np.full(len(names), -1)
     for name, source in targets.items():
-        followers[names.index(source)] = names.index(name)
+        target_numbers[names.index(source)] = names.index(name)
     layout = LearntLayout(
         tables=_stack([plan.table for plan in plans]),
         inputs=_stack([plan.inputs for plan in plans]),
@@ -109,15 +111,15 @@ def lay_out(
         begins=np.append(begins, end),
         copies_begins=np.cumsum([0, *(plan.copies for plan in plans)]),
         free=free,
-        targets=followers,
+        targets=target_numbers,
         parameters=int(begins[-1]),
         slices=None,
         updates=None,
     )
     slices: list[tuple[int, ...]] = []
     bounds = [0]
-    for each in learns:
-        for name in each:
+    for learnt_names in learns:
+        for name in learnt_names:
             if name in places:
                 place, size = places[name]
                 slices.append((-1, 0, 0, 0, place, place + size))
@@ -138,9 +140,9 @@ def _stack(tables: Sequence[Array]) -> Array:
 
 
 def _slices_of(layout: LearntLayout, k: int) -> list[tuple[int, ...]]:
-    """Return the slices of one network, see `LearntLayout`."""
+    """Return the slices of network number k, records of `SLICE` rows of weights each."""
     slices: list[tuple[int, ...]] = []
-    shift = int(layout.begins[k] + layout.free[k])
+    packed = int(layout.begins[k] + layout.free[k])  # where its packed parameters begin
     for number, row in enumerate(layout.tables[k, : layout.steps[k]].tolist()):
         step = LayerStep(*row)
         if step.end == step.parameters:
@@ -149,24 +151,24 @@ def _slices_of(layout: LearntLayout, k: int) -> list[tuple[int, ...]]:
             last = min(first + SLICE, step.rows)
             begin = step.parameters + first * step.columns
             end = step.end if last == step.rows else step.parameters + last * step.columns
-            slices.append((k, number, first, last, shift + begin, shift + end))
+            slices.append((k, number, first, last, packed + begin, packed + end))
     return slices
 
 
 def pair_views(
     networks: Sequence[Network], learnt: Learnt, layout: LearntLayout
 ) -> list[list[tuple[Array, Array]]]:
-    """Pair parts of the flat vector with the arrays of each network that they stand for.
+    """Return for each network pairs of views: a part of the flat vector, and the network's array.
 
-    A network has its free parameters there, padded, then its packed ones.
+    Copying one side of each pair to the other writes or reads the networks.
     """
     views = []
-    for k, each in enumerate(networks):
+    for k, network in enumerate(networks):
         begin, end = layout.begins[k : k + 2]
-        flat = learnt.parameters[begin:end]
-        pairs = [(flat[: each.free.size], each.free)] if each.free.size else []
-        packed = each.plan.packed_views(flat[layout.free[k] :])
-        pairs += zip(packed, each.plan.flat_views(each.parameters), strict=True)
+        part = learnt.parameters[begin:end]
+        pairs = [(part[: network.free.size], network.free)] if network.free.size else []
+        packed = network.plan.packed_views(part[layout.free[k] :])
+        pairs += zip(packed, network.plan.flat_views(network.parameters), strict=True)
         views.append(pairs)
     return views
 

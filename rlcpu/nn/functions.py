@@ -22,8 +22,15 @@ from rlcpu.nn.program import Function
 def function_at(dtype: type, function: Function, chunk: Any) -> int:
     """Return the address of the forward pass of "each", compiled for a scalar function.
 
-    It finds its rows by the operands: those of the arguments, three numbers each, then of each
-    result and of its derivatives.
+    The instruction's operands say where its rows are: of each argument its first row, its step (1,
+    or 0 for one row for all w) and whether it carries slopes; then the first rows of each result
+    and of its derivatives. For two arguments of which the first carries slopes it is
+
+        def each(chunk, number):
+            ...
+            for w in range(instruction.width):
+                loop(rows[operands[0] + w * operands[1]], rows[operands[3] + w * operands[4]],
+                     rows[operands[6] + w], rows[operands[7] + w])
 
     Args:
         dtype: in which it computes.
@@ -47,10 +54,17 @@ def function_at(dtype: type, function: Function, chunk: Any) -> int:
 
 
 def _make_loop(dtype: type, function: Function) -> Callable[..., None]:
-    """Make `loop(a0, ..., r0, s0_0, ...)` of rows: arguments, then each result and its derivatives.
+    """Make the loop over samples of a scalar function and its derivatives.
 
-    The loop overwrites results and derivatives; the argument a1 is the dual x1 where it carries
-    slopes, and s0_1 holds the derivatives of r0 by the second of the duals.
+    Of two arguments of which the first carries slopes, and with one result, it is
+
+        def loop(a0, a1, r0, s0_0):  # rows: arguments, the result, its derivative
+            for i in range(r0.size):
+                x0, = variables((a0[i],))
+                result = function(x0, a1[i])
+                r0[i] = value_of(result)
+                by = slopes_of(result, zeros)
+                s0_0[i] = by[0]
     """
     gradients, results = function.gradients, max(function.results, 1)
     slopes = sum(gradients)
@@ -61,8 +75,8 @@ def _make_loop(dtype: type, function: Function) -> Callable[..., None]:
     numbers = [f"x{k}" if has_gradient else f"a{k}[i]" for k, has_gradient in enumerate(gradients)]
     lines = [f"def loop({', '.join(rows)}):", "    for i in range(r0.size):"]
     if dual:
-        carrying, plain = "".join(f"x{k}, " for k in dual), "".join(f"a{k}[i], " for k in dual)
-        lines += [f"        {carrying}= variables(({plain}))"]
+        duals, plain = "".join(f"x{k}, " for k in dual), "".join(f"a{k}[i], " for k in dual)
+        lines += [f"        {duals}= variables(({plain}))"]
     lines += [f"        result = function({', '.join(numbers)})"]
     for j in range(results):
         item = f"result[{j}]" if function.results else "result"

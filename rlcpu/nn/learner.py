@@ -522,7 +522,7 @@ class Learner:
             gradients=aligned_zeros((parts, self.learnt.parameters.size), real),
             sums=np.zeros((parts, self.num_sums)),
             squares=np.zeros(slices),
-            units=aligned_zeros((workers, chunk * (tape.cells + tape.shared_cells)), real),
+            units=aligned_zeros((workers, chunk * (tape.saved_units + tape.shared_units)), real),
             products=aligned_zeros((workers, (most + 1) * products), real),
             rows=aligned_zeros((workers, most * height), real),
             slopes=aligned_zeros((workers, most * height), real),

@@ -2,7 +2,9 @@
 
 A network is a graph of layers (`rlcpu.nn.layers`), of which a plan is made (`rlcpu.nn.plan`): where
 all numbers are, and a table of instructions for the passes over samples (`rlcpu.nn.passes`), which
-train it, and by which it acts (`rlcpu.nn.acting`).
+train it, and by which it acts (`rlcpu.nn.acting`). A pass works in one array, `units`, that holds
+the inputs, the outputs and all numbers between layers. Here samples pass a network outside of
+rollouts and updates: T time steps of n sequences, T = 1 without memory.
 """
 
 from __future__ import annotations
@@ -94,8 +96,8 @@ class Network:
         }
         graphs = _named(graph, "output")
         self.plan = plan_of(sizes_by_name, graphs)
-        self._inputs = Ends(tuple(sizes_by_name), isinstance(inputs, Mapping), self.plan.inputs)
-        self._outputs = Ends(tuple(graphs), isinstance(graph, Mapping), self.plan.outputs)
+        self._inputs = Ports(tuple(sizes_by_name), isinstance(inputs, Mapping), self.plan.inputs)
+        self._outputs = Ports(tuple(graphs), isinstance(graph, Mapping), self.plan.outputs)
         if parameters is None:
             parameters = self.plan.initial(np.random.default_rng(seed))
         if parameters.shape != (self.plan.flat,):
@@ -112,7 +114,7 @@ class Network:
 
     @property
     def code(self) -> int:
-        """Return the code of its hidden layers, of a multilayer perceptron."""
+        """Return the code of a multilayer perceptron's activation and normalisation."""
         return ACTIVATIONS.get(self.activation, TANH) + NORMALIZED * self.layer_norm
 
     @property
@@ -164,9 +166,9 @@ class Network:
         Raises:
             ValueError: inputs have other names or shapes, or the state is missing or of another.
         """
-        outputs, after = self._run(inputs, state, starts, 1)
-        named = self._outputs.give(outputs if self.state_size else [each[0] for each in outputs])
-        return (named, after[0]) if self.state_size else named
+        outputs, states = self._run(inputs, state, starts, 1)
+        named = self._outputs.named(outputs if self.state_size else [each[0] for each in outputs])
+        return (named, states[0]) if self.state_size else named
 
     def states_along(
         self,
@@ -192,13 +194,16 @@ class Network:
     def _run(
         self, inputs: Any, state: Any, starts: Any, last: int | None
     ) -> tuple[list[Array], Array]:
-        """Return outputs, each (T, n, size), and the `last` states, None for all, (any, n, any)."""
+        """Return all outputs, each (T, n, size), and the `last` states, (last, n, state_size).
+
+        `last` counts states before each time step and after all of them; None is all T + 1.
+        """
         rows = self._check("inputs", inputs, self._inputs)
         memory, (steps, count, _) = self._check_memory(rows, state, starts), rows[0].shape
         outputs = self._empty(self._outputs, rows[0].shape)
         states = np.empty((last or steps + 1, count, self.state_size), self._dtype)
         packed = self.packed(is_learnt=False)
-        for part, units in self._parts(steps, count):
+        for part, units in self._batches(steps, count):
             part_states = np.empty_like(states[:, part])
             self._inputs.write(units, part, rows)
             _run_forward(packed, units, *memory.of(part), part_states)
@@ -213,17 +218,18 @@ class Network:
         state: npt.ArrayLike | None = None,
         starts: npt.ArrayLike | None = None,
     ) -> tuple[Array, Any]:
-        """Return derivatives of sum(slopes * outputs), such as that of Q(s, a) by a.
+        """Return derivatives of sum(slopes * outputs), such as dQ(s, a) / da.
 
         Args:
             inputs: (n, size) of the input, or of each by its name; with memory (T, n, size).
-            slopes: (n, size) of the output, or of each by its name: derivatives of what is
-                differentiated by the outputs; with memory (T, n, size).
+            slopes: (n, size) of the output, or of each by its name: factors of the outputs in the
+                sum, or derivatives of a loss with respect to them; with memory (T, n, size).
             state: see `outputs`.
             starts: see `outputs`.
 
         Returns:
-            Those by the parameters, (P,) in their order, and those by the inputs, of their shapes.
+            Derivatives with respect to the parameters, (P,) in their order, and with respect to the
+            inputs, of their shapes.
 
         Raises:
             ValueError: inputs or slopes have other names or shapes.
@@ -232,14 +238,13 @@ class Network:
         by_outputs = self._check("slopes", slopes, self._outputs)
         memory, shape = self._check_memory(rows, state, starts), rows[0].shape[:2]
         if by_outputs[0].shape[:2] != shape:
-            rows_given, first = by_outputs[0].shape[:2], shape
-            if not self.state_size:
-                rows_given, first = rows_given[1:], first[1:]
-            counts = [" x ".join(map(str, each)) for each in (rows_given, first)]
-            raise ValueError(f"slopes have {counts[0]} rows: expected {counts[1]}")
+            first_axis = 0 if self.state_size else 1  # users give no T without memory
+            counts = (by_outputs[0].shape[first_axis:2], shape[first_axis:])
+            actual, expected = (" x ".join(map(str, each)) for each in counts)
+            raise ValueError(f"slopes have {actual} rows: expected {expected}")
         plan, packed = self.plan, self.packed()
         by_inputs, gradients = self._empty(self._inputs, shape), np.zeros_like(packed.parameters)
-        for part, units in self._parts(*shape):
+        for part, units in self._batches(*shape):
             samples = shape[0] * (part.stop - part.start)
             scratch = aligned_zeros(((samples + 1) * plan.slopes,), self._dtype)
             self._inputs.write(units, part, rows)
@@ -249,10 +254,10 @@ class Network:
             _run_backward(packed, units, scratch, gradients, samples, starts_of_part)
             self._inputs.read(units, part, by_inputs)
         derivatives = by_inputs if self.state_size else [each[0] for each in by_inputs]
-        return plan.unpack(gradients, self._dtype), self._inputs.give(derivatives)
+        return plan.unpack(gradients, self._dtype), self._inputs.named(derivatives)
 
     def packed(self, is_learnt: bool = True) -> Packed:
-        """Return a copy as kernels have it, in the dtype of its parameters.
+        """Return a copy of the network as kernels have it, in the dtype of its parameters.
 
         Args:
             is_learnt: whether there are backward passes.
@@ -276,18 +281,26 @@ class Network:
     def _dtype(self) -> Any:
         return self.parameters.dtype.type
 
-    def _check(self, name: str, values: Any, ends: Ends) -> list[Array]:
-        """Return arrays (T, n, size) in the order of names, T = 1 without memory, after checks."""
-        if isinstance(values, Mapping) != ends.are_named:
-            wanted = f"a dictionary of {', '.join(ends.names)}" if ends.are_named else "an array"
-            raise TypeError(f"{name} are of {type(values).__name__}: expected {wanted}")
-        named = values if ends.are_named else {ends.names[0]: values}
-        if set(named) != set(ends.names):
-            raise ValueError(f"{name} of {', '.join(named)}: expected {', '.join(ends.names)}")
+    def _check(self, name: str, values: Any, ports: Ports) -> list[Array]:
+        """Return inputs or slopes as arrays (T, n, size) in the order of `ports`, after checks.
+
+        Args:
+            name: of the argument, for errors.
+            values: an array, or arrays by name, as users give them.
+            ports: the network's inputs or outputs.
+        """
+        if isinstance(values, Mapping) != ports.are_named:
+            expected = (
+                f"a dictionary of {', '.join(ports.names)}" if ports.are_named else "an array"
+            )
+            raise TypeError(f"{name} are of {type(values).__name__}: expected {expected}")
+        named = values if ports.are_named else {ports.names[0]: values}
+        if set(named) != set(ports.names):
+            raise ValueError(f"{name} of {', '.join(named)}: expected {', '.join(ports.names)}")
         arrays: list[Array] = []
-        for key, (_, _, size) in zip(ends.names, ends.places.tolist(), strict=True):
+        for key, size in ports.sizes.items():
             rows = np.asarray(named[key], self._dtype)
-            label = f"{name}[{key!r}]" if ends.are_named else name
+            label = f"{name}[{key!r}]" if ports.are_named else name
             if rows.ndim != (3 if self.state_size else 2) or rows.shape[-1] != size:
                 lead = "T, n" if self.state_size else "n"
                 raise ValueError(f"{label} have shape {rows.shape}: expected ({lead}, {size})")
@@ -299,7 +312,7 @@ class Network:
         return arrays if self.state_size else [rows[None] for rows in arrays]
 
     def _check_memory(self, rows: list[Array], state: Any, starts: Any) -> _Memory:
-        """Return the states of sequences, after checks."""
+        """Return states and starts of the sequences, after checks; zeros where there are none."""
         steps, count = rows[0].shape[:2]
         size = self.state_size
         if state is None and size:
@@ -312,15 +325,18 @@ class Network:
             raise ValueError(f"starts have shape {flags.shape}: expected ({steps}, {count})")
         return _Memory(begin.astype(self._dtype), flags.astype(self._dtype))
 
-    def _parts(self, steps: int, count: int) -> Iterable[tuple[slice, Array]]:
-        """Yield parts of so many sequences of so many steps, and scratch memory for each."""
+    def _batches(self, steps: int, count: int) -> Iterable[tuple[slice, Array]]:
+        """Yield slices of `count` sequences of `steps` steps that pass together, and their units.
+
+        The units are the same memory for each.
+        """
         most = max(BATCH // max(steps, 1), 1)
         units = aligned_zeros((min(count, most) * steps * self.plan.units,), self._dtype)
         for begin in range(0, count, most):
             yield slice(begin, min(begin + most, count)), units
 
-    def _empty(self, ends: Ends, shape: Sequence[int]) -> list[Array]:
-        return [np.empty((*shape[:2], size), self._dtype) for size in ends.places[:, 2]]
+    def _empty(self, ports: Ports, shape: Sequence[int]) -> list[Array]:
+        return [np.empty((*shape[:2], size), self._dtype) for size in ports.places[:, 2]]
 
 
 class _Memory(NamedTuple):
@@ -334,8 +350,14 @@ class _Memory(NamedTuple):
         return self.state[part], np.ascontiguousarray(self.starts[:, part])
 
 
-class Ends(NamedTuple):
-    """Inputs or outputs of a network: their names, whether users name them, and their places."""
+class Ports(NamedTuple):
+    """Inputs or outputs of a network.
+
+    Attributes:
+        names: of each; one that users do not name is "input" or "output".
+        are_named: whether users name them.
+        places: (number of them, 3) int64, rows of `rlcpu.nn.plan.TensorPlace`.
+    """
 
     names: tuple[str, ...]
     are_named: bool
@@ -347,50 +369,60 @@ class Ends(NamedTuple):
         return dict(zip(self.names, self.places[:, 2].tolist(), strict=True))
 
     def blocks(self, units: Array, steps: int, part: slice) -> Iterable[Array]:
-        """Yield rows (T, n, width) of each in units of a part of the sequences."""
+        """Yield views (T, n, width) of each in the units of a part of the sequences."""
         count = part.stop - part.start
         samples = steps * count
-        for cells, width, _ in self.places.tolist():
-            yield units[cells * samples : (cells + width) * samples].reshape(steps, count, width)
+        for offset, width, _ in self.places.tolist():
+            block = units[offset * samples : (offset + width) * samples]
+            yield block.reshape(steps, count, width)
 
     def write(self, units: Array, part: slice, arrays: list[Array]) -> None:
-        """Write a part of arrays to their places in units, and 0 behind their rows."""
+        """Write a part of arrays (T, n, size) to their places in units, zeros to the padding."""
         for block, array in zip(self.blocks(units, len(arrays[0]), part), arrays, strict=True):
             size = array.shape[2]
             block[..., :size], block[..., size:] = array[:, part], 0.0
 
     def read(self, units: Array, part: slice, arrays: list[Array]) -> None:
-        """Read a part of arrays from their places in units."""
+        """Overwrite a part of arrays (T, n, size) with what lies in their places in units."""
         for block, array in zip(self.blocks(units, len(arrays[0]), part), arrays, strict=True):
             array[:, part] = block[..., : array.shape[2]]
 
-    def give(self, arrays: list[Array]) -> Any:
-        """Return arrays as users have them."""
+    def named(self, arrays: list[Array]) -> Any:
+        """Return arrays as users have them: by name, or the only one."""
         return dict(zip(self.names, arrays, strict=True)) if self.are_named else arrays[0]
 
 
 @kernel
 def _run_forward(network, units, state, starts, states):
-    """Make the outputs, and the last of the states before each time step and after them all."""
-    steps, width = starts.shape
-    for b in range(width):
+    """Compute the outputs, which are left in units, and the last states.
+
+    Args:
+        network: a `Packed`.
+        units: of the pass; inputs are written.
+        state: (n, state_size) before the first time step.
+        starts: (T, n), see `Network.outputs`.
+        states: (any, n, state_size), overwritten with the last of the states before each time step
+            and after all of them.
+    """
+    steps, sequences = starts.shape
+    for b in range(sequences):
         write_state(network, units, starts.size, b, state[b])
     passes.forward(network, units, starts.size, False, Time(steps, starts.reshape(-1)))
     first = steps + 1 - states.shape[0]
     for k in range(states.shape[0]):
-        for b in range(width):
-            read_state(network, units, starts.size, (first + k) * width + b, states[k, b])
+        for b in range(sequences):
+            read_state(network, units, starts.size, (first + k) * sequences + b, states[k, b])
 
 
 @kernel
 def _run_backward(network, units, slopes, gradients, samples, starts):
-    """Add gradients, and write derivatives by inputs."""
+    """Add gradients, and overwrite the inputs in units with their slopes."""
     time, mode = Time(starts.shape[0], starts.reshape(-1)), ADDED | BY_INPUTS
     passes.backward(network, units, slopes, gradients, samples, False, time, mode)
 
 
 def _named(values: Any, name: str) -> dict[str, Any]:
-    """Return inputs or outputs by their names; a lone one needs none."""
+    """Return inputs or outputs by their names; one that users do not name is called `name`."""
     named = dict(values) if isinstance(values, Mapping) else {name: values}
     if not named:
         raise ValueError(f"the network has no {name}: expected one at least")

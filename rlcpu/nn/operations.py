@@ -1,4 +1,7 @@
-"""Operations on tensors, by which algorithms are written; see `rlcpu.nn.tape`."""
+"""Operations on tensors, by which algorithms are written; see `rlcpu.nn.tape`.
+
+Each writes an instruction to the tape of its arguments, and returns the tensor of its result.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def each(function: Callable[..., Any], *arguments: Any, results: int = 0) -> Any
     Returns:
         A tensor, or a tuple of them.
     """
-    return _tape_of(arguments).call(function, arguments, results)
+    return _tape_of(arguments).apply_function(function, arguments, results)
 
 
 def take(tensor: Any, index: Any) -> Tensor:
@@ -48,7 +51,7 @@ def max(tensor: Any, *, allowed: Any = None) -> Tensor:
 
 
 def hold(value: Any) -> Any:
-    """Return the same numbers, through which no derivative goes."""
+    """Return the same numbers, through which no derivative goes: a "stop gradient"."""
     if isinstance(value, int | float):
         return value
     tape = _tape_of((value,))
@@ -125,7 +128,7 @@ def standardise(column: Any) -> Tensor:
 
 
 def _reduce(kind: str, source: Tensor, **fields: int) -> Tensor:
-    """Write an instruction that makes one number of all numbers of a tensor."""
+    """Write an instruction of a kind that makes one number of all numbers of a tensor."""
     out = source.tape.new(1, source.has_gradient)
     source.tape.write(
         kind,
@@ -140,6 +143,7 @@ def _reduce(kind: str, source: Tensor, **fields: int) -> Tensor:
 
 
 def _draw(kind: str, like: Any) -> Tensor:
+    """Write an instruction that draws noise, with a random stream of its own."""
     tape = _tape_of((like,))
     out = tape.new(tape.tensor(like).width, False)
     tape.write(kind, out, index=tape.streams)

@@ -14,10 +14,18 @@ u32 = np.uint32
 
 @inline
 def shuffled(position, count, bits, a, b):
-    """Return the image of `position` under the permutation of range(count) of uint32 keys a, b.
+    """Return the number at `position` of a random order of range(count), without storing the order.
 
     A Feistel network of `ROUNDS` rounds permutes the numbers of `bits` bits: each round changes one
-    half by a hash of the other. Numbers outside of the range are sent on until they come back.
+    half of the bits by a hash of the other half. Numbers of `count` and more are permuted again
+    until they are below.
+
+    Args:
+        position: from 0 to count - 1.
+        count: how many numbers are ordered.
+        bits: see `bits_of`.
+        a: uint32; together with b it is the key of the order.
+        b: uint32.
     """
     low_bits, low_mask = u32(bits // 2), u32((1 << (bits // 2)) - 1)
     high_mask = u32((1 << (bits - bits // 2)) - 1)
@@ -43,7 +51,7 @@ def _scramble(x):
 
 @inline
 def bits_of(count):
-    """Return the bits of a network that permutes range(count); below 8 it is not even."""
+    """Return the bits of the numbers that `shuffled` permutes; with fewer than 8 it is not even."""
     bits = 8
     while (1 << bits) < count:
         bits += 1

@@ -1,4 +1,8 @@
-"""Networks as kernels have them: a table of instructions, packed parameters, transposed copies."""
+"""Networks as kernels have them: a table of instructions, packed parameters, transposed copies.
+
+`units` are the numbers between layers of S samples in a pass (`rlcpu.nn.passes`): a `TensorPlace`
+says where a tensor lies there, a row for each sample.
+"""
 
 from __future__ import annotations
 
@@ -68,29 +72,37 @@ def network_of(learnt, layout, k):
 
 @inline
 def write_state(network, units, samples, row, state):
-    """Write a state to row `row` of the places of a network's states in `units`."""
+    """Write the state of a sequence to units, where each layer with memory reads its part.
+
+    Args:
+        network: a `Packed` with memory.
+        units: of a pass over `samples` samples.
+        samples: how many.
+        row: the sequence, as its first time step has that row.
+        state: (state_size,), the parts of all layers one after the other.
+    """
     begin = 0
     for k in range(network.states.shape[0]):
-        cells, wide, _ = _read_place(network.states[k])
-        first = cells * samples + row * wide
-        for j in range(wide):
+        place = _read_place(network.states[k])
+        first = place.offset * samples + row * place.width
+        for j in range(place.width):
             units[first + j] = state[begin + j]
-        begin += wide
+        begin += place.width
 
 
 @inline
 def read_state(network, units, samples, row, state):
-    """Overwrite `state` (state_size,) by what a network with memory remembers after a pass.
+    """Overwrite `state` with a state in units; for arguments see `write_state`.
 
-    `units` is the memory of the pass over `samples` rows, of which `row` is meant.
+    Rows t * sequences + b have the state of sequence b before time step t, or after all of them.
     """
     begin = 0
     for k in range(network.states.shape[0]):
-        place, width, _ = _read_place(network.states[k])
-        first = place * samples + row * width
-        for j in range(width):
+        place = _read_place(network.states[k])
+        first = place.offset * samples + row * place.width
+        for j in range(place.width):
             state[begin + j] = units[first + j]
-        begin += width
+        begin += place.width
 
 
 # ---------------------------------------------------------------- transposed copies
@@ -98,7 +110,10 @@ def read_state(network, units, samples, row, state):
 
 @inline
 def _copy_squares(weights, copies, first, last, rows, columns):
-    """Copy transposed rows `first` to `last` of weights, one square of registers at a time."""
+    """Transpose rows [first, last) of weights into copies, a square of one register's width each.
+
+    `weights` (rows, columns) and `copies` (columns, rows) are flat.
+    """
     source, out = address(weights), address(copies)
     step = width(source, 1)
     for row in range(first, last, step):
@@ -111,7 +126,7 @@ def _copy_squares(weights, copies, first, last, rows, columns):
 
 @outline
 def copy_rows(step, network, first, last):
-    """Transpose rows [first, last) of a step's matrix into the copies, if there is one."""
+    """Transpose rows [first, last) of a `LayerStep`'s matrix into the copies, if it has a copy."""
     if step.copies < 0:
         return
     rows, columns = step.rows, step.columns
@@ -119,7 +134,7 @@ def copy_rows(step, network, first, last):
     if rows % UNIT == 0:
         _copy_squares(weights, copies, first, last, rows, columns)
         return
-    wide = (rows + UNIT - 1) // UNIT * UNIT
+    padded_rows = (rows + UNIT - 1) // UNIT * UNIT
     for row in range(first, last):
         for column in range(columns):
-            copies[column * wide + row] = weights[row * columns + column]
+            copies[column * padded_rows + row] = weights[row * columns + column]

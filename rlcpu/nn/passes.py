@@ -9,7 +9,7 @@ the first network that needs it: a new network of known kinds compiles nothing.
         makes the outputs, and returns where the first one begins in `units`
 
     backward(network, units, slopes, gradients, samples, is_summed, time, mode)
-        makes derivatives by the parameters, by the inputs, or both
+        makes derivatives with respect to the parameters, the inputs, or both
 
 `network` is a `Packed` whose table is linked; `input_place` and `output_place` say where its inputs
 and outputs are in `units`, which its `NetworkPlan` has the size of:
@@ -17,17 +17,17 @@ and outputs are in `units`, which its `NetworkPlan` has the size of:
     units      (samples * plan.units,) or more. Before a forward pass, the caller writes the inputs:
                rows of place.width numbers, of which the first place.size count, the others are 0.
                Afterwards the outputs are there, in rows of the same kind. Before a backward pass,
-               the caller writes derivatives by all outputs in their places, 0 in the padding too.
-               It overwrites all units: each one needs a forward pass of its own.
+               the caller overwrites all outputs with their slopes (derivatives of the loss), and
+               the padding with 0. The pass overwrites all units: each needs a forward pass before.
     slopes     ((samples + 1) * plan.slopes,) or more, scratch.
     gradients  (plan.parameters,), of the packed parameters; not looked at with `BY_INPUTS` alone.
-    is_summed  the product of the first layer is there already, not below 0 where that is a relu,
+    is_summed  the caller has written the outputs of the first layer, with its relu if it has one,
                and input 0 is not read; `plan.takes_ones` says which networks allow it. The backward
-               pass leaves it to the caller to add the gradients of that layer's weights, and
-               derivatives by the product in its place; see `Ones`.
+               pass leaves the slopes of these outputs in their place, and the caller adds the
+               gradients of that layer's weights; see `rlcpu.nn.layers.embedding.Ones`.
     time       a `Time`: samples are sequences for layers with memory.
-    mode       `ADDED`: derivatives by the parameters are added to `gradients`; or `OVERWRITTEN`:
-               they overwrite it; `BY_INPUTS`: those by the inputs take the place of the inputs.
+    mode       `ADDED`: derivatives with respect to the parameters are added to `gradients`; or
+               `OVERWRITTEN`: they overwrite it; `BY_INPUTS`: slopes of the inputs overwrite these.
                One of the first two and the third may be combined, as in `ADDED | BY_INPUTS`.
 """
 
@@ -101,17 +101,17 @@ _call = make_numbered_call(_expected)
 
 @merge
 def forward(network, units, samples, is_summed, time):
-    """Make the outputs, in kernels; see above."""
-    none, (steps, starts) = units[:0], time
-    work = view(Work(network, units, samples, none, none, is_summed, FORWARD, steps, starts))
+    """Write the outputs to units, and return where the first begins, in kernels; see above."""
+    nothing, (steps, starts) = units[:0], time
+    work = view(Work(network, units, samples, nothing, nothing, is_summed, FORWARD, steps, starts))
     for i in range(1 if is_summed else 0, network.table.shape[0]):
         _call(network.table[i].forward, work, i)
-    return output_place(network, 0).cells * samples
+    return output_place(network, 0).offset * samples
 
 
 @merge
 def backward(network, units, slopes, gradients, samples, is_summed, time, mode):
-    """Make derivatives by parameters, by inputs, or both, in kernels; see above."""
+    """Compute gradients, slopes of the inputs, or both, in kernels; see above."""
     steps, starts = time
     work = view(Work(network, units, samples, slopes, gradients, is_summed, mode, steps, starts))
     for i in range(network.table.shape[0] - 1, -1, -1):

@@ -32,11 +32,11 @@ Array = npt.NDArray[Any]
 class TensorPlace(NamedTuple):
     """Place of an input or output of a network.
 
-    Those of S samples are units[cells * S : (cells + width) * S], rows of `width` numbers of which
-    the first `size` count; the others are 0.
+    Those of S samples are units[offset * S : (offset + width) * S], rows of `width` numbers of
+    which the first `size` count; the others are 0.
     """
 
-    cells: int
+    offset: int
     width: int
     size: int
 

@@ -1,4 +1,4 @@
-"""A tape as kernels read it: arrays of instructions, and of all that these have numbers of."""
+"""A tape as kernels read it: arrays of instructions, and the arrays that these have indices of."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Application:
         by_parameters: whether derivatives by its parameters are wanted.
         by_inputs: whether derivatives by its operands are wanted.
         starts: of a network with memory, the row that says where episodes begin; -1 without.
-        units: place of its units in scratch memory, for one sample; -1 in memory that applications
-            without a backward pass share.
-        is_first: whether it overwrites the gradients, and does not add to them.
+        units: place of its units, the numbers between the network's layers, in scratch memory, for
+            one sample; -1 in memory that applications without a backward pass share.
+        is_first: whether it overwrites the network's gradients, and does not add to them.
     """
 
     network: int
@@ -86,7 +86,7 @@ class Program(NamedTuple):
         instructions: of `INSTRUCTION`, those of one update after those of the other.
         bounds: (num_updates + 1,) int64, bounds of the instructions of each update.
         heights: (num_updates,) int64, rows of each update.
-        cells: units of a sample that stay for the backward pass; others lie behind them.
+        saved_units: units of a sample that stay for the backward pass; others lie behind them.
         applications: of `APPLICATION`.
         inputs: of `OPERAND`, those of each application after those of the one before.
         operands: (any,) int64: arguments of scalar functions, three each: first row, step, whether
@@ -97,7 +97,7 @@ class Program(NamedTuple):
     instructions: Any
     bounds: Any
     heights: Any
-    cells: int
+    saved_units: int
     applications: Any
     inputs: Any
     operands: Any
@@ -109,15 +109,15 @@ class NetworkSizes(NamedTuple):
 
     Attributes:
         inputs, outputs: numbers of a sample that go in and come out, by name.
-        are_named: whether it gives its outputs by their names.
-        cells: units of a sample, of all its layers.
+        are_named: whether its outputs have names.
+        units: numbers of a sample between all its layers.
         state: numbers that it remembers of a sequence.
     """
 
     inputs: dict[str, int]
     outputs: dict[str, int]
     are_named: bool
-    cells: int
+    units: int
     state: int = 0
 
 

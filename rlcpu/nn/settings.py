@@ -41,8 +41,8 @@ class LearnerSettings(NamedTuple):
             sequences of the first time step, then those of the second, and so on. Minibatches are
             of whole sequences, and derivatives go through all time steps.
         abreast: N, sequences that lie side by side: a batch of more than T * N samples has T time
-            steps of N sequences, then T of the next N, as a long rollout of N environments that is
-            cut into shorter sequences. None for all sequences.
+            steps of N sequences, then T of the next N, as has a long rollout of N environments
+            that is cut into shorter sequences. None for all sequences.
     """
 
     learning_rate: float | Sequence[float]
@@ -118,9 +118,13 @@ class LearnerSettings(NamedTuple):
         return abreast or sequences
 
     def for_kernels(self, count: int, parameters: int, dtype: Any, **others: Any) -> UpdateSettings:
-        """Return the settings of a batch of `count` samples, for a learner of so many parameters.
+        """Return the settings of a call for kernels.
 
-        `others` are the remaining fields.
+        Args:
+            count: samples of the batch.
+            parameters: of the learner, how many.
+            dtype: of the learner.
+            **others: fields of `UpdateSettings` that do not follow from these settings.
         """
         minibatch = min(self.minibatch_size, count)
         part, chunk = parts_of(minibatch, parameters, self.sequence_length)
@@ -147,10 +151,9 @@ class UpdateSettings(NamedTuple):
 
     Attributes:
         epochs, minibatch: how often a call goes through all samples, and how many at a time.
-        part, chunk: samples of a part, and at most so many pass the networks together.
+        part, chunk: samples of a part and of a chunk, see `parts_of`.
         steps: time steps of a sequence; all sizes above are of whole sequences.
-        abreast: sequences that lie side by side in the batch; behind their steps those of as many
-            others lie.
+        abreast: sequences that lie side by side in the batch, see `LearnerSettings`.
         is_shuffled: whether each epoch shuffles the samples.
         standardised: (any,) int64, columns that minibatches standardise.
         counters: (2,) int64, minibatches and epochs before this call.
@@ -189,19 +192,30 @@ class UpdateSettings(NamedTuple):
 
 
 def parts_of(minibatch: int, parameters: int, steps: int = 1) -> tuple[int, int]:
-    """Return the samples of a part and of a chunk, whole sequences of so many steps.
+    """Return how many samples of a minibatch are a part, and how many of a part are a chunk.
 
-    Parts are enough to keep two cores busy, and four where the networks are large; but few in all,
-    for each has gradients of its own: with two layers of 256, parts of 32 samples take 10 % longer,
-    parts of 16 a quarter.
+    Workers share the parts, which are two at least for two cores, four where networks are large,
+    and `MOST_PARTS` at most: each has gradients of its own. With two layers of 256, parts of 32
+    samples take 10 % longer, parts of 16 a quarter. A chunk's samples pass the networks together.
+
+    Args:
+        minibatch: samples of a minibatch.
+        parameters: of the learner, how many.
+        steps: time steps of a sequence; parts and chunks have whole sequences.
     """
     if steps == 1:
         if minibatch <= CHUNK:
-            return max(32, -(-minibatch // 32) * 16), CHUNK
+            half = _ceil(minibatch, 32) * 16  # in whole vectors
+            return max(32, half), CHUNK
         if minibatch < 4 * CHUNK and CHUNK // 2 * parameters >= LEAST_OF_PART:
             return CHUNK // 2, CHUNK
-        return CHUNK * max(1, -(-minibatch // (CHUNK * MOST_PARTS))), CHUNK
+        return CHUNK * _ceil(minibatch, CHUNK * MOST_PARTS), CHUNK
     sequences = minibatch // steps
-    together = min(max(TOGETHER, 4 * CHUNK // steps), -(-sequences // 2))
-    chunks = -(-sequences // together)
-    return together * steps * -(-chunks // MOST_PARTS), together * steps
+    in_chunk = min(max(TOGETHER, 4 * CHUNK // steps), _ceil(sequences, 2))
+    chunks_in_part = _ceil(_ceil(sequences, in_chunk), MOST_PARTS)
+    return in_chunk * steps * chunks_in_part, in_chunk * steps
+
+
+def _ceil(number: int, divisor: int) -> int:
+    """Return number / divisor, rounded up."""
+    return -(-number // divisor)

@@ -14,8 +14,9 @@ a `Program`, which one kernel runs forward and backward for every algorithm (see
 `rlcpu.nn.instructions`). Branches on settings that are flags or texts are taken while tracing;
 numbers among the settings are read anew at each update.
 
-All that stands between networks is a matrix (width, samples), one row for each number of a sample:
-`Tensor.place` is its first row. Functions of few numbers go through `each`, which compiles them.
+Numbers outside of networks lie in a matrix (height, samples), one row for each number of a sample:
+a tensor has `width` rows from `Tensor.place` on. Columns of the batch that networks read are no
+rows. Scalar functions go through `each`, which compiles them and computes their derivatives.
 """
 
 from __future__ import annotations
@@ -51,8 +52,24 @@ class Tape:
 
     Args:
         columns: names of the batch's columns, and how many numbers of a sample each has.
-        networks: names of the networks, and their sizes.
+        networks: names of the networks, and their `NetworkSizes`.
         parameters: names of arrays that are learnt and belong to no network: first place, size.
+
+    Attributes:
+        instructions: of all updates: fields of `rlcpu.nn.program.INSTRUCTION`, and "kind".
+        rows: of each instruction the rows of its results, and those that get slopes from it.
+        bounds: of the instructions of each update.
+        applications, inputs, operands: see `rlcpu.nn.program.Program`.
+        functions: scalar functions of instructions "each".
+        constants, settings: numbers that instructions read; names of settings among them.
+        statistics: of each update the names of its loss and statistics.
+        per_sample: names of the statistics that are written for each sample.
+        standardised: numbers of the columns that minibatches standardise.
+        heights, height: rows of each update, and of the one that is traced.
+        saved_units: of networks with a backward pass, for a sample: numbers between their layers.
+        shared_units: memory for the units of all others.
+        limits: names of columns that hold indices: of how many numbers.
+        learns, streams: of the update that is traced: what is learnt; how often it draws noise.
     """
 
     def __init__(
@@ -63,7 +80,6 @@ class Tape:
     ) -> None:
         self.columns, self.networks, self.parameters = dict(columns), dict(networks), parameters
         self.instructions: list[dict[str, Any]] = []
-        #: Of each instruction the rows that it writes, and those that get derivatives from it.
         self.rows: list[tuple[list[int], list[int]]] = []
         self.bounds = [0]
         self.applications: list[Application] = []
@@ -76,9 +92,9 @@ class Tape:
         self.per_sample: list[str] = []
         self.standardised: list[int] = []
         self.heights: list[int] = []
-        self.height = self.cells = self.shared_cells = 0
-        #: Columns that pick one number of several: of how many at least.
+        self.height = self.saved_units = self.shared_units = self.streams = 0
         self.limits: dict[str, int] = {}
+        self.learns: set[str] = set()
         self._cache: dict[Any, Tensor] = {}
 
     # ------------------------------------------------------------ one update
@@ -92,27 +108,17 @@ class Tape:
     ) -> None:
         """Append the instructions of one update.
 
+        Args:
+            function: (batch, nets, settings) -> (mean, statistics), called once.
+            learns: names of the networks and arrays that it changes.
+            settings: values by name.
+            per_sample: names of statistics that are to be written for each sample, if it has them.
+
         Raises:
             TypeError, ValueError: what the function does cannot be learnt; names its line.
         """
-        self.learns, self._cache, self.height = set(learns), {}, 0
-        self.streams = 0
-        numbers = {name: k for k, name in enumerate(self.columns)}
-
-        def network(name: str) -> Any:
-            return self.read_parameter(name) if name in self.parameters else _Applier(self, name)
-
-        def setting(name: str) -> Any:
-            value = settings[name]
-            return self.read_setting(name) if type(value) is float else value
-
-        batch = _Names(
-            "column",
-            self.columns,
-            lambda name: Column(self, name, numbers[name], self.columns[name]),
-        )
-        nets = _Names("network", [*self.networks, *self.parameters], network)
-        result = function(batch, nets, _Names("setting", settings, setting))
+        self.learns, self._cache, self.height, self.streams = set(learns), {}, 0, 0
+        result = function(*self._stand_ins(settings))
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
             raise TypeError(
                 f"{_name_of(function)} returned {result!r}: expected a mean, such as nn.mean(...), "
@@ -125,58 +131,95 @@ class Tape:
             )
         if not loss.tensor.has_gradient:
             raise ValueError(f"{_name_of(function)}: no network that is learnt is in its loss")
-        self._end(function, loss, statistics, per_sample)
-        self._prune(function)
-
-    def _prune(self, function: Callable[..., Any]) -> None:
-        """Drop derivatives that the loss does not need, and finish the uses of networks.
-
-        Units of networks that take part in the backward pass get places of their own; all others
-        share memory behind these. In the backward pass, the first use of a network that is learnt
-        overwrites gradients, and further uses add to them.
-
-        Raises:
-            ValueError: the loss does not depend on a network or array that is to be learnt.
-        """
-        needed: set[int] = set()  # rows by which the loss has derivatives
-        names, cells, unused = list(self.networks), 0, set(self.learns)
-        arrays = {place: name for name, (place, _) in self.parameters.items()}
-        for number in range(len(self.instructions) - 1, self.bounds[-2] - 1, -1):
-            instruction, (results, arguments) = self.instructions[number], self.rows[number]
-            kind = instruction["kind"]
-            if kind == "loss" or not needed.isdisjoint(results):
-                needed.update(arguments)
-            else:
-                instruction["a_gradient"] = instruction["b_gradient"] = 0
-            if kind == "parameter" and instruction["a_gradient"]:
-                unused.discard(arrays[instruction["index"]])
-            if kind != "network":
-                continue
-            application = self.applications[instruction["index"]]
-            name = names[application.network]
-            if not instruction["a_gradient"]:
-                application.by_parameters = application.by_inputs = False
-                self.shared_cells = max(self.shared_cells, self.networks[name].cells)
-                continue
-            application.units, cells = cells, cells + self.networks[name].cells
-            if application.by_parameters and name in unused:
-                application.is_first = True
-                unused.discard(name)
-        self.cells = max(self.cells, cells)
+        self._write_results(function, loss, statistics, per_sample)
+        first = self.bounds[-2]
+        self._drop_unneeded_slopes(first)
+        self._place_units(first)
+        unused = self.learns - self._learnt_names(first)
         if unused:
             raise ValueError(
                 f"{_name_of(function)} is to learn {', '.join(sorted(unused))}: its loss does not "
                 "depend on it"
             )
 
-    def _end(
+    def _stand_ins(self, settings: Mapping[str, Any]) -> tuple[_Names, _Names, _Names]:
+        """Return what an algorithm is called with: stand-ins for batch, networks and settings."""
+        numbers = {name: k for k, name in enumerate(self.columns)}
+
+        def column(name: str) -> Column:
+            return Column(self, name, numbers[name], self.columns[name])
+
+        def network(name: str) -> Any:
+            return self.read_parameter(name) if name in self.parameters else _Applier(self, name)
+
+        def setting(name: str) -> Any:
+            value = settings[name]
+            return self.read_setting(name) if type(value) is float else value
+
+        return (
+            _Names("column", self.columns, column),
+            _Names("network", [*self.networks, *self.parameters], network),
+            _Names("setting", settings, setting),
+        )
+
+    def _drop_unneeded_slopes(self, first: int) -> None:
+        """Clear the flags for derivatives where the loss does not depend on the result.
+
+        Args:
+            first: of the update's instructions, which are the last.
+        """
+        needed: set[int] = set()  # rows with respect to which the loss has derivatives
+        for number in range(len(self.instructions) - 1, first - 1, -1):
+            instruction, (results, arguments) = self.instructions[number], self.rows[number]
+            if instruction["kind"] == "loss" or not needed.isdisjoint(results):
+                needed.update(arguments)
+            else:
+                instruction["a_gradient"] = instruction["b_gradient"] = 0
+
+    def _place_units(self, first: int) -> None:
+        """Give the networks of an update, from instruction `first` on, places for their units.
+
+        Those with a backward pass get memory of their own; all others share some behind it. In the
+        backward pass, the first use of a network overwrites its gradients, and others add to them.
+        """
+        names, end, with_gradients = list(self.networks), 0, set()
+        for instruction in reversed(self.instructions[first:]):
+            if instruction["kind"] != "network":
+                continue
+            application = self.applications[instruction["index"]]
+            name = names[application.network]
+            units = self.networks[name].units
+            if not instruction["a_gradient"]:
+                application.by_parameters = application.by_inputs = False
+                self.shared_units = max(self.shared_units, units)
+                continue
+            application.units, end = end, end + units
+            if application.by_parameters:
+                application.is_first = name not in with_gradients
+                with_gradients.add(name)
+        self.saved_units = max(self.saved_units, end)
+
+    def _learnt_names(self, first: int) -> set[str]:
+        """Return the networks and arrays that get gradients from instructions from `first` on."""
+        names = list(self.networks)
+        arrays = {place: name for name, (place, _) in self.parameters.items()}
+        learnt = set()
+        for instruction in self.instructions[first:]:
+            index = instruction["index"]
+            if instruction["kind"] == "parameter" and instruction["a_gradient"]:
+                learnt.add(arrays[index])
+            if instruction["kind"] == "network" and self.applications[index].by_parameters:
+                learnt.add(names[self.applications[index].network])
+        return learnt
+
+    def _write_results(
         self,
         function: Callable[..., Any],
         loss: Mean,
         statistics: Mapping[str, Any],
         per_sample: Sequence[str],
     ) -> None:
-        """Write the instructions of loss, statistics and numbers of each sample."""
+        """Write the instructions of loss, statistics and numbers of each sample; see `trace`."""
         names = [function.__name__]
         tensor = self.tensor(loss.tensor)
         self.write("loss", arguments=[tensor], a=tensor.place, index=0)
@@ -206,7 +249,7 @@ class Tape:
             table,
             np.array(self.bounds),
             np.array(self.heights),
-            self.cells,
+            self.saved_units,
             np.array([dataclasses.astuple(each) for each in self.applications], APPLICATION),
             np.array(self.inputs or [Operand(0, 0, 0)], OPERAND),
             np.array(self.operands or [0], np.int64),
@@ -218,7 +261,14 @@ class Tape:
     def new(
         self, width: int, has_gradient: bool, scratch: int = 0, is_common: bool = False
     ) -> Tensor:
-        """Reserve rows for a result, and behind them some that its instruction needs."""
+        """Reserve rows for a result of an instruction.
+
+        Args:
+            width: of the result.
+            has_gradient: whether derivatives go through it.
+            scratch: rows behind it that the instruction needs.
+            is_common: whether all samples have the same numbers.
+        """
         place = self.height
         self.height += width + scratch
         return Tensor(self, place, width, has_gradient, is_common)
@@ -231,7 +281,7 @@ class Tape:
         Args:
             kind: of `rlcpu.nn.instructions.INSTRUCTIONS`, or "each".
             *results: tensors whose rows it writes; "out" and "width" are those of the first.
-            arguments: tensors by which it has derivatives, if derivatives go through them.
+            arguments: tensors to whose slopes it adds, where derivatives go through them.
             **fields: other fields of `INSTRUCTION`.
         """
         values: dict[str, Any] = dict.fromkeys(INSTRUCTION.names or (), -1)
@@ -260,6 +310,7 @@ class Tape:
         return value
 
     def _once(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
+        """Return the tensor of a key, which `make` makes the first time."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
@@ -326,7 +377,7 @@ class Tape:
         """Note that a column holds indices of `width` numbers."""
         self.limits[column.name] = min(width, self.limits.get(column.name, width))
 
-    def apply(self, name: str, values: Sequence[Any]) -> Any:
+    def apply_network(self, name: str, values: Sequence[Any]) -> Any:
         """Write the instruction that applies a network to inputs.
 
         Args:
@@ -364,7 +415,7 @@ class Tape:
         return Outputs(out, parts)
 
     def _operands_of(self, name: str, values: Sequence[Any]) -> tuple[list[Operand], list[Tensor]]:
-        """Return a network's operands, and the tensors among the values; see `apply`."""
+        """Return a network's operands, and the tensors among the values; see `apply_network`."""
         operands, tensors = [], []
         for value in values:
             if isinstance(value, Column):
@@ -376,15 +427,15 @@ class Tape:
                 tensors.append(tensor)
         widths = [operand.width for operand in operands]
         sizes = list(self.networks[name].inputs.values())
-        if len(sizes) == 1 and sum(widths) == sizes[0]:
-            joined = enumerate(operands)
-            return [each._replace(begin=sum(widths[:k])) for k, each in joined], tensors
+        if len(sizes) == 1 and sum(widths) == sizes[0]:  # one input, of all values joined
+            begins = (sum(widths[:k]) for k in range(len(widths)))
+            return [x._replace(begin=b) for x, b in zip(operands, begins, strict=True)], tensors
         if widths == sizes:
             return [each._replace(input=k) for k, each in enumerate(operands)], tensors
         widths = [sum(widths)] if len(sizes) == 1 else widths
-        actual, wanted = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
+        actual, expected = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
         raise ValueError(
-            at_user(f"gives {actual} numbers to network {name!r}, which takes {wanted}")
+            at_user(f"gives {actual} numbers to network {name!r}, which takes {expected}")
         )
 
     def _read_starts(self) -> int:
@@ -393,7 +444,14 @@ class Tape:
         return self.read_column(Column(self, STARTS, number, 1)).place
 
     def combine(self, kind: str, left: Any, right: Any, sign: int = 1) -> Tensor:
-        """Return a sum, difference (of sign -1) or product, number by number."""
+        """Return the sum, difference or product of two tensors, number by number.
+
+        Args:
+            kind: "add" or "multiply".
+            left: tensor or number; where its width is 1, it serves all numbers of the other.
+            right: the same.
+            sign: of the right one in a sum.
+        """
         a, b = self.tensor(left), self.tensor(right)
         width = self._common_width(a, b)
         common = a.is_common and b.is_common
@@ -405,13 +463,24 @@ class Tape:
         return out
 
     def _common_width(self, *tensors: Tensor) -> int:
+        """Return the width of a result; arguments of width 1 serve all of its numbers."""
         widths = {tensor.width for tensor in tensors} - {1}
         if len(widths) > 1:
             raise ValueError(at_user(f"joins tensors of widths {sorted(widths)}"))
         return widths.pop() if widths else 1
 
-    def call(self, function: Callable[..., Any], arguments: Sequence[Any], results: int) -> Any:
-        """Apply a scalar function to each sample and number; returns its results.
+    def apply_function(
+        self, function: Callable[..., Any], arguments: Sequence[Any], results: int
+    ) -> Any:
+        """Write the instruction that applies a scalar function to each sample and number.
+
+        Args:
+            function: plain Python of numbers, or one of `math`.
+            arguments: tensors, columns or numbers.
+            results: numbers of the tuple that it returns; 0 for a function that returns a number.
+
+        Returns:
+            A tensor, or a tuple of them.
 
         Raises:
             TypeError: it is none, such as a function of NumPy.
@@ -429,12 +498,12 @@ class Tape:
             self.functions.append(scalar)
         common = all(tensor.is_common for tensor in tensors)
         outs = [self.new(width, any(gradients), is_common=common) for _ in range(max(results, 1))]
-        slopes = [[self.new(width, False) for _ in range(sum(gradients))] for _ in outs]
+        derivatives = [[self.new(width, False) for _ in range(sum(gradients))] for _ in outs]
         first = len(self.operands)
         for tensor in tensors:
             self.operands += tensor.place, int(tensor.width > 1), int(tensor.has_gradient)
-        for out, by in zip(outs, slopes, strict=True):
-            self.operands += out.place, *(each.place for each in by)
+        for out, by_arguments in zip(outs, derivatives, strict=True):
+            self.operands += out.place, *(each.place for each in by_arguments)
         self.write(
             "each", *outs, arguments=tensors, a=first, b=len(tensors), c=len(outs),
             a_gradient=any(gradients), index=self.functions.index(scalar),
@@ -454,15 +523,21 @@ def _rows_of(tensors: Iterable[Tensor]) -> list[int]:
 
 
 class _Names:
-    """Stands for a batch, networks or settings: attributes are made when they are read."""
+    """Stands for a batch, networks or settings: attributes are made when they are read.
+
+    Args:
+        kind: of its attributes, for errors.
+        names: of its attributes.
+        make: name -> the attribute's value.
+    """
 
     def __init__(self, kind: str, names: Iterable[str], make: Callable[[str], Any]) -> None:
-        self._kind, self._known, self._make = kind, list(names), make
+        self._kind, self._names, self._make = kind, list(names), make
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self._known:
-            known = ", ".join(self._known)
-            raise AttributeError(at_user(f"reads {self._kind} {name!r}: there are {known}"))
+        if name not in self._names:
+            names = ", ".join(self._names)
+            raise AttributeError(at_user(f"reads {self._kind} {name!r}: there are {names}"))
         value = self._make(name)
         self.__dict__[name] = value
         return value
@@ -480,14 +555,18 @@ class _Applier:
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         names = list(self._tape.networks[self._name].inputs)[len(inputs) :]
         if named and set(named) != set(names):
-            actual, wanted = (", ".join(each) or "none" for each in (named, names))
+            actual, expected = (", ".join(each) or "none" for each in (named, names))
             raise TypeError(
-                at_user(f"gives network {self._name!r} inputs {actual} by name: expected {wanted}")
+                at_user(
+                    f"gives network {self._name!r} inputs {actual} by name: expected {expected}"
+                )
             )
-        return self._tape.apply(self._name, (*inputs, *(named[name] for name in names if named)))
+        values = *inputs, *(named[name] for name in names if named)
+        return self._tape.apply_network(self._name, values)
 
 
 def _name_of(function: Callable[..., Any]) -> str:
+    """Return a function's name, file and line, for errors."""
     code = getattr(function, "__code__", None)
     name = getattr(function, "__qualname__", repr(function))
     return f"{name} ({code.co_filename}, line {code.co_firstlineno})" if code else name

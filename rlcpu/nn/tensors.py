@@ -29,9 +29,9 @@ class Tensor:
 
     def __getitem__(self, index: int | slice) -> Tensor:
         """Return some of the numbers, such as the first two outputs of a network."""
-        rows = range(self.width)[
-            index if isinstance(index, slice) else slice(index, index + 1 or None)
-        ]
+        if not isinstance(index, slice):
+            index = slice(index, index + 1 or None)
+        rows = range(self.width)[index]
         if rows.step != 1 or len(rows) == 0:
             raise IndexError(at_user(f"reads [{index}] of a tensor of width {self.width}"))
         start = self.place + rows.start
@@ -59,13 +59,13 @@ class Tensor:
     def __truediv__(self, other: Any) -> Tensor:
         if isinstance(other, int | float):
             return self * (1.0 / other)
-        return self.tape.call(_quotient, (self, other), 0)
+        return self.tape.apply_function(_quotient, (self, other), 0)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return self.tape.call(_quotient, (other, self), 0)
+        return self.tape.apply_function(_quotient, (other, self), 0)
 
     def __pow__(self, exponent: Any) -> Tensor:
-        return self.tape.call(_power, (self, exponent), 0)
+        return self.tape.apply_function(_power, (self, exponent), 0)
 
     def __float__(self) -> float:
         raise TypeError(
@@ -94,7 +94,7 @@ class Tensor:
 
 
 def _either(kind: str, left: Tensor, right: Any, sign: int = 1) -> Any:
-    """Return the result of an operator, or leave it to `Mean`, which takes common tensors."""
+    """Return the sum or product of two operands, or NotImplemented for Python to ask `Mean`."""
     return NotImplemented if isinstance(right, Mean) else left.tape.combine(kind, left, right, sign)
 
 
@@ -118,8 +118,8 @@ class Outputs(Tensor):
 
     def __getattr__(self, name: str) -> Tensor:
         if name.startswith("_") or name not in self._parts:
-            known = ", ".join(vars(self).get("_parts", ()))
-            raise AttributeError(at_user(f"reads output {name!r}: there are {known}"))
+            names = ", ".join(vars(self).get("_parts", ()))
+            raise AttributeError(at_user(f"reads output {name!r}: there are {names}"))
         return self._parts[name]
 
 
@@ -179,7 +179,7 @@ class Column(Tensor):
 
 
 def at_user(sentence: str) -> str:
-    """Put the place in the algorithm that a sentence is about in front of it."""
+    """Return a message that begins with the user's file, line and function that called us."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcpu.nn"):
         frame = frame.f_back

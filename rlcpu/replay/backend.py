@@ -1,4 +1,4 @@
-"""What buffers and trees ask of the device that holds them."""
+"""Functions and classes that differ between devices, for buffers and trees."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rlcpu.replay.tree_cpu import Tree
 
 
 class Cpu:
-    """The CPU's answers; `rlcpu.cuda.replay.Backend` has the same names for a GPU.
+    """Backend of the CPU; `rlcpu.cuda.replay.Backend` has the same names for a GPU.
 
-    Nothing is made of this class: buffers hold the class itself.
+    Buffers hold the class itself, as a namespace.
     """
 
     device = "cpu"

@@ -1,7 +1,8 @@
-"""What all buffers have in common: each is composed of a storage, of items, and of a sampler.
+"""The base of all buffers, which is composed of a storage, items and a sampler.
 
-The storage keeps the steps of all environments. Items are what is drawn: single transitions, or
-sequences of steps. The sampler chooses among them. What knows a device comes from a backend.
+The storage keeps the last steps of all environments in a ring of slots. Items are what is drawn:
+single transitions, or sequences of steps. The sampler chooses among them. A backend
+(`rlcpu.replay.backend`) has the classes and functions of the device.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ Array = npt.NDArray[Any]
 Path = str | os.PathLike[str]
 Self = TypeVar("Self", bound="Buffer")
 
-_UNSAID = ("None", "False", "cpu")  # settings that are not worth a word
-#: Arguments of constructors that are not kept in files.
-_NOT_KEPT = ("example", "memmap", "seed", "num_threads", "device")
+_DEFAULTS = ("None", "False", "cpu")  # settings that a repr leaves out
+#: Arguments of constructors that are not saved.
+_NOT_SAVED = ("example", "memmap", "seed", "num_threads", "device")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -76,13 +77,13 @@ class Buffer(Locked, Shown):
         self._storage = self._make_storage(self.memmap)  # last: its file stays when this is done
 
     def _make_items(self) -> Items:
-        """Return the items that are drawn, after checks of the class's own arguments."""
+        """Return the items that are drawn, after checks of the arguments that a class adds."""
         raise NotImplementedError
 
     @classmethod
     def _settings(cls) -> list[str]:
-        """Return arguments of the constructor that are kept in files."""
-        return [each.name for each in fields(cls) if each.init and each.name not in _NOT_KEPT]
+        """Return names of the constructor's arguments that are saved."""
+        return [each.name for each in fields(cls) if each.init and each.name not in _NOT_SAVED]
 
     def _make_sampler(self) -> UniformSampler:
         return UniformSampler(self._items, self.backend)
@@ -98,14 +99,11 @@ class Buffer(Locked, Shown):
 
     @property
     def num_added(self) -> int:
-        """Return how many steps were added so far, those that have made room since too."""
+        """Return how many steps were added so far, those that were overwritten since too."""
         return self._ring.added
 
     def total_weight(self) -> float:
-        """Return the sum of the weights by which items are drawn.
-
-        Their number, where all are as likely.
-        """
+        """Return the sum of the weights by which items are drawn, 1 each where there are none."""
         with self.locked():
             return float(self._sampler.total_weight(self._ring))
 
@@ -115,12 +113,12 @@ class Buffer(Locked, Shown):
         return int(self._storage.num_bytes)
 
     def _facts(self) -> list[str]:
-        held = f"{len(self):,} of {self._ring.length * self._envs:,} transitions"
+        count = f"{len(self):,} of {self._ring.length * self._envs:,} transitions"
         names = (*self._settings(), "device")
-        hidden = ("capacity", "truncated")  # told above, and by the fields
-        settings = {name: getattr(self, name) for name in names if name not in hidden}
-        told = [f"{name}={value}" for name, value in settings.items() if str(value) not in _UNSAID]
-        return [held, show_bytes(self.num_bytes), *told]
+        redundant = ("capacity", "truncated")  # in the count, and among the fields
+        settings = {name: getattr(self, name) for name in names if name not in redundant}
+        texts = [f"{name}={x}" for name, x in settings.items() if str(x) not in _DEFAULTS]
+        return [count, show_bytes(self.num_bytes), *texts]
 
     def _fields(self) -> Iterable[TransitionField]:
         return self.structure.fields
@@ -145,10 +143,10 @@ class Buffer(Locked, Shown):
             complete(self._write, arrays, self._ring)
 
     def _check(self, batch: Any) -> list[Array]:
-        """Return the arrays of a batch as (num_steps, num_envs, *field.shape)."""
-        plain = self.num_envs is None
-        arrays, lead = self._storage.check(batch, 1 if plain else 2)
-        if plain:
+        """Return the arrays of a batch as (num_steps, num_envs, *field.shape), after checks."""
+        has_no_env_axis = self.num_envs is None
+        arrays, lead = self._storage.check(batch, 1 if has_no_env_axis else 2)
+        if has_no_env_axis:
             return [array[:, None] if lead else array[None, None] for array in arrays]
         if not lead or lead[-1] != self.num_envs:
             raise ValueError(
@@ -157,13 +155,21 @@ class Buffer(Locked, Shown):
             )
         return arrays if len(lead) == 2 else [array[None] for array in arrays]
 
-    def _write(self, arrays: list[Array], before: Ring, *more: Array) -> None:
-        """Store checked arrays behind what the ring held `before`; the last ones that fit stay."""
+    def _write(self, arrays: list[Array], before: Ring, *weights: Array) -> None:
+        """Store checked arrays as the next steps; of more than fit, the last ones.
+
+        It may be called again with the same arguments, see `rlcpu.replay.lock.complete`.
+
+        Args:
+            arrays: one per field, (num_steps, num_envs, *field.shape).
+            before: the ring before this call.
+            *weights: (num_steps,) of a class that draws by them.
+        """
         skipped = max(len(arrays[0]) - before.length, 0)
         stored = [array[skipped:] for array in arrays] if skipped else arrays
         self._storage.write(stored, (before.added + skipped) % before.length)
         self._ring = after = Ring(before.length, before.added + len(arrays[0]))
-        self._sampler.add(before, after, *more)
+        self._sampler.add(before, after, *weights)
 
     # ------------------------------------------------------------ sampling
 
@@ -173,7 +179,7 @@ class Buffer(Locked, Shown):
         return bool(self._sampler.can_draw(self._ring, count))
 
     def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
-        """Draw transitions or sequences, as the class says how.
+        """Draw transitions or sequences; the class says which, and with which probabilities.
 
         Args:
             batch_size: how many.
@@ -190,9 +196,12 @@ class Buffer(Locked, Shown):
         return self._sample(batch_size, out)
 
     def _sample(self, batch_size: Any, out: Batch | None, *options: Any) -> Batch:
-        """Draw a batch into new memory, or into `out`; `options` are the sampler's."""
+        """Draw a batch into new memory, or into `out`; `options` are those of the sampler's `draw`.
+
+        Indices are always new memory: users give those of earlier batches to other methods.
+        """
         size = check_count("batch_size", batch_size)
-        indices = self.backend.empty(size, np.int64)  # which nobody else writes to
+        indices = self.backend.empty(size, np.int64)
         if out is None:
             rows = self._storage.make_batch(size, self._items.steps)
             out = Batch(self.structure.unflatten(rows.leaves), rows, indices, self)
@@ -209,7 +218,8 @@ class Buffer(Locked, Shown):
         return out
 
     def _gather(self, indices: Array, batch: Batch) -> None:
-        # Item i of an environment begins at its step i * period, and so it is for all of them.
+        """Copy the items at indices to a batch."""
+        # An item begins at step `number * period` of its environment; lengths are multiples of it.
         rows = indices if self._items.period == 1 else indices * self._items.period
         if self._n_step is not None and self._n_step.n > 1:
             self._n_step.gather(self._storage, self._ring, rows, batch, self.num_threads)
@@ -246,8 +256,8 @@ class Buffer(Locked, Shown):
         errors.
         """
         with self.locked():
-            since, added = self._saved or (None, 0)
-            token = checkpoint.save(path, self.describe(), self.sections(added), since)
+            last_token, added = self._saved or (None, 0)
+            token = checkpoint.save(path, self.describe(), self.sections(added), last_token)
             self._saved = token, self._ring.added
 
     def forget_folder(self) -> None:
@@ -309,32 +319,40 @@ class Buffer(Locked, Shown):
         example: Any,
         options: dict[str, Any],
     ) -> Self:
-        """Return the buffer of a `describe()` and its sections.
+        """Return the buffer of a checkpoint that nobody vouches for.
 
-        Raises any error where they are nonsense.
+        Args:
+            header: what `describe` returned.
+            source: reader of its sections.
+            example: see `load`.
+            options: arguments of the constructor that are not saved.
+
+        Raises:
+            Exception: of any kind, where header or sections are nonsense.
         """
         settings = header["settings"]
         if unknown := settings.keys() - set(cls._settings()):
             raise ValueError(f"settings: {unknown}, expected {', '.join(cls._settings())}")
         structure = TransitionStructure.restore(header["structure"], example)
-        claimed = settings.get("capacity") or settings["num_envs"] * settings["length"]
-        if claimed > source.num_bytes("rows"):  # each takes a byte at least
-            raise ValueError(f"{claimed} transitions in {source.num_bytes('rows')} bytes")
-        make: Any = cls
-        buffer: Self = make(example=structure, **settings, **options)
+        capacity = settings.get("capacity") or settings["num_envs"] * settings["length"]
+        if capacity > source.num_bytes("rows"):  # each takes a byte at least
+            raise ValueError(f"{capacity} transitions in {source.num_bytes('rows')} bytes")
+        constructor: Any = cls
+        buffer: Self = constructor(example=structure, **settings, **options)
         try:
-            buffer._take_over(header, source)
+            buffer._read_state(header, source)
         except BaseException:
             if options.get("memmap") is not None:
                 os.unlink(options["memmap"])  # made by this call
             raise
         return buffer
 
-    def _take_over(self, header: dict[str, Any], source: Reader) -> None:
+    def _read_state(self, header: dict[str, Any], source: Reader) -> None:
+        """Read counters, rows and the sampler's state into this new buffer; see `restored`."""
         self._stream[:] = [check_count("stream", word, 0, 2**64) for word in header["stream"]]
         self._ring = Ring(self._ring.length, check_count("added", header["added"], 0, 2**48))
-        held, num_bytes = self._ring.filled * self._envs, source.num_held("rows")
-        if held > num_bytes:  # a short file does not become many transitions of zeros
-            raise ValueError(f"{held} transitions in {num_bytes} bytes of files")
+        count, num_bytes = self._ring.filled * self._envs, source.num_stored("rows")
+        if count > num_bytes:  # a short file does not become many transitions of zeros
+            raise ValueError(f"{count} transitions in {num_bytes} bytes of files")
         self._storage.restore(source, self._ring)
         self._sampler.restore(header["state"], source, self._ring)

@@ -90,16 +90,19 @@ class ReplayBuffer(Buffer):
     def looping(
         self, batch: Batch, sources: Mapping[str, tuple[int, int]], count: int, errors: Array
     ) -> Iterator[Loop]:
-        """Lend the memory to kernels that add and draw, while this call holds the lock.
+        """Yield the buffer's memory to kernels that add and draw, and hold the lock meanwhile.
 
         Of this class and `PrioritizedReplayBuffer`, on the CPU and without `derive_next`.
 
         Args:
-            batch: that `sample` returned last; it is drawn to.
+            batch: that `sample` returned last, of size S; kernels draw into it.
             sources: of each field, the address of the first transition that is added, and the
                 distance of transitions in bytes.
             count: transitions that are added at a time.
-            errors: (S,) float32, from which priorities come.
+            errors: (S,) float32, whose absolute values become priorities.
+
+        Yields:
+            The memory, and the addresses of compiled functions.
         """
         assert self._n_step is not None
         with self.locked():
@@ -317,10 +320,10 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer, Prioritized):
     """
 
     def cut(self) -> None:
-        """Let no sequence hold steps from before and from after: what comes next is another story.
+        """Let no sequence hold steps from before and from after this call.
 
-        Sequences that are not whole yet never will be. They have no priority, and none is to be
-        given to them.
+        Steps that come next do not continue the last ones. Sequences that are not complete yet
+        never will be: they have no priority, and none is to be given to them.
         """
         with self.locked():
             self._sampler.cut = self._ring.added

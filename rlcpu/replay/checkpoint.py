@@ -169,8 +169,16 @@ def _make_folder(path: Path) -> None:
 def _write_segment(
     path: Path, token: str, header: dict[str, Any], sections: Sequence[Section], old: _Manifest
 ) -> _Manifest:
-    """Write the segment that makes a new checkpoint of the old one, and return its manifest."""
-    name, made = f"rlcpu-{token}.data", {}
+    """Write a segment with what changed, and return the manifest of the new checkpoint.
+
+    Args:
+        path: the folder.
+        token: of this save; names the segment.
+        header: see `save`.
+        sections: see `save`.
+        old: manifest of the save that `Section.changed` counts from; `_NOTHING` to write all.
+    """
+    name, listed = f"rlcpu-{token}.data", {}
     with new_file(path / name) as file:
         for section, parts, table in _plan(sections, old):
             if len(table):
@@ -180,28 +188,33 @@ def _write_segment(
                     checksum = zlib.crc32(piece, checksum)
                 num_bytes = file.tell() - begin - table.nbytes
                 parts = [*parts, _Part(name, begin, len(table), num_bytes, checksum)]
-            made[section.name] = len(section.data), parts
+            listed[section.name] = len(section.data), parts
         size = file.tell()
-    named = [part.file for _, parts in made.values() for part in parts]
-    return _Manifest(token, header, {each: old.files.get(each, size) for each in named}, made)
+    files = [part.file for _, parts in listed.values() for part in parts]
+    return _Manifest(token, header, {each: old.files.get(each, size) for each in files}, listed)
 
 
 def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, list[_Part], Table]]:
-    """Return, for each section, the parts that stay and the ranges to be written."""
+    """Return, for each section, its parts in old segments that stay, and the ranges to be written.
+
+    Changes alone are written, unless the folder would then take more than twice its data.
+    """
     whole: list[tuple[Section, list[_Part], Table]] = []
     changes: list[tuple[Section, list[_Part], Table]] = []
     for section in sections:
         name, data, changed, written = section
         whole.append((section, [], _table(written, data)))
-        num_bytes, parts = old.sections.get(name, (len(data) + 1, []))
-        if changed is not None and num_bytes <= len(data) and len(parts) < MOST_PARTS:
+        old_size, parts = old.sections.get(name, (len(data) + 1, []))
+        if changed is not None and old_size <= len(data) and len(parts) < MOST_PARTS:
             changes.append((section, parts, _table(changed, data)))
         else:
             changes.append(whole[-1])
-    files = {part.file for _, parts, _ in changes for part in parts}
-    unchanged = sum(old.files[name] for name in files)
-    new, most = (sum(_num_bytes(table) for *_, table in plan) for plan in (changes, whole))
-    return changes if unchanged + new <= 2 * most else whole
+    old_files = {part.file for _, parts, _ in changes for part in parts}
+    old_bytes = sum(old.files[name] for name in old_files)
+    change_bytes, whole_bytes = (
+        sum(_num_bytes(table) for *_, table in plan) for plan in (changes, whole)
+    )
+    return changes if old_bytes + change_bytes <= 2 * whole_bytes else whole
 
 
 def _table(ranges: Ranges | None, data: Bytes) -> Table:
@@ -262,7 +275,7 @@ class Reader:
         """Return the bytes of a section; ValueError where there is none of this name."""
         return self._section(name)[0]
 
-    def num_held(self, name: str) -> int:
+    def num_stored(self, name: str) -> int:
         """Return the bytes of a section that lie in files; all others are zeros."""
         return sum(part.num_bytes for part in self._section(name)[1])
 
@@ -298,6 +311,7 @@ class Reader:
             raise ValueError(f"{path}: damaged: wrong checksum")
 
     def _section(self, name: str) -> tuple[int, list[_Part]]:
+        """Return bytes and parts of a section; ValueError where there is none of this name."""
         name = self.prefix + name
         if name not in self.sections:
             raise ValueError(f"{self.path}: no section {name}, but {', '.join(self.sections)}")
@@ -329,17 +343,14 @@ def reading(path: str | os.PathLike[str], kind: str | None = None) -> Iterator[R
 
 
 def _fill(file: Any, piece: memoryview, checksum: int, path: Path) -> int:
-    """Read a piece; the checksum of all up to its end."""
+    """Fill a piece from a file, and return `checksum` continued over it."""
     if file.readinto(piece) < len(piece):
         raise ValueError(f"{path}: too short")
     return zlib.crc32(piece, checksum)
 
 
 def _find_damage(path: Path, manifest: _Manifest) -> str:
-    """Say what is wrong with the files of a manifest, as far as their sizes tell.
-
-    "" if nothing is.
-    """
+    """Return what is wrong with the sizes of a manifest's files; "" if nothing is."""
     for name, size in manifest.files.items():
         try:
             status = os.lstat(path / name)
@@ -365,9 +376,10 @@ def _digest(content: Any) -> str:
 
 
 def _current(path: Path) -> _Manifest:
-    """Return the manifest in a folder; one that says nothing where there is none yet.
+    """Return the manifest in a folder, or `_NOTHING` where there is none yet.
 
-    ValueError is raised for something else than a checkpoint, or a damaged manifest.
+    Raises:
+        ValueError: the folder is something else than a checkpoint, or its manifest is damaged.
     """
     try:
         names = os.listdir(path)
@@ -383,8 +395,8 @@ def _current(path: Path) -> _Manifest:
         text = file.read()
     try:
         whole = json.loads(text)
-        ours, version = whole["format"] == _FORMAT, whole["version"]
-        if ours and version == VERSION:
+        is_ours, version = whole["format"] == _FORMAT, whole["version"]
+        if is_ours and version == VERSION:
             if json.dumps(whole).encode() != text or _digest(whole["content"]) != whole["blake2b"]:
                 raise ValueError("damaged: wrong checksum")
             return _decode(whole["content"])

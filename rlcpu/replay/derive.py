@@ -1,8 +1,15 @@
-"""Next observations that are not stored: the observations that follow, and the few that differ.
+"""Storage that leaves out next observations that the observation of the following step equals.
 
-While an episode goes on, the next observation of a step is the observation of the step after it. No
-flag is believed: bytes are compared when steps are added, and what differs is kept aside, whatever
-the reason. So is the next observation of each environment's newest step, until its successor comes.
+While an episode goes on, the next observation of a step is the observation of the step after it.
+`terminated` and `truncated` are not relied on: bytes are compared when steps are added, and a next
+observation that differs is stored in a *slot* of its own. So is that of each environment's newest
+step, until the following step comes.
+
+The arrays of slots (see `DerivingStorage`):
+
+    aside   for each row of the storage the number of its slot, from 1 on, or 0 for none
+    kept    uint8, the slots: all fields of a next observation, slot after slot
+    free    how many slots are free, then their numbers
 """
 
 from __future__ import annotations
@@ -32,10 +39,10 @@ _AHEAD = 32  # rows asked for early: 4,096 of 1 million in 65 us, not 116
 
 # ---------------------------------------------------------------- kernels
 
-# Rows are bytes here. `rows` are numbers of rows, (1 + num_steps) * num_envs of them: of the newest
-# step of each environment so far, then of those that are added, step by step. `unequal` says for
-# each whether its next observation has to be kept. A `place` is three int64: bytes of a row of a
-# field, of a slot, and of the fields before it there.
+# Rows are bytes here. `rows` are numbers of rows in the storage, (1 + num_steps) * num_envs: those
+# of each environment's newest step so far, then those of the steps that are added, step by step.
+# `unequal` says for each whether its next observation needs a slot. A `place` is three int64: bytes
+# of a row of a field, of a slot, and of the fields before it in a slot.
 
 
 @intrinsic
@@ -63,12 +70,21 @@ def number_rows(begin, length, num_envs, out):
 
 @kernel(fastmath=EXACT)
 def mark_unequal(observation, next_observation, place, aside, kept, rows, num_envs, unequal):
-    """Mark the rows of a field whose next observation is not the observation that follows.
+    """Set `unequal` where a field's next observation is not the observation of the following step.
 
-    The next observation of each environment's newest step so far lies in the slots `kept`, and is
-    compared with the first observation that is added; those of added steps with the observations
-    added after them. The last added ones have no successor yet: who calls marks them. Arrays are
-    uint8, `observation` and `next_observation` those of the steps that are added.
+    The newest steps so far have theirs in slots; these are compared with the first observations
+    that are added, next observations of added steps with the observations added after them. The
+    last steps have no following step yet: the caller sets them.
+
+    Args:
+        observation: uint8, of the steps that are added, step by step.
+        next_observation: uint8, of the steps that are added.
+        place: see above.
+        aside: flat.
+        kept: see above.
+        rows: see above.
+        num_envs: environments.
+        unequal: bool, one for each of `rows`; True stays.
     """
     row_bytes, slot_bytes, offset = place[0], place[1], place[2]
     for env in range(num_envs):
@@ -78,15 +94,18 @@ def mark_unequal(observation, next_observation, place, aside, kept, rows, num_en
             unequal[env] = _differ(kept, at, observation, env * row_bytes, row_bytes)
     for k in range(num_envs, rows.size - num_envs):
         if not unequal[k]:
-            before, at = (k - num_envs) * row_bytes, k * row_bytes
-            unequal[k] = _differ(next_observation, before, observation, at, row_bytes)
+            step, following = (k - num_envs) * row_bytes, k * row_bytes
+            unequal[k] = _differ(next_observation, step, observation, following, row_bytes)
 
 
 @kernel(fastmath=EXACT)
 def assign_slots(unequal, rows, num_envs, aside, free):
-    """Take the slots of rows that need them no longer, and give some to those that do.
+    """Free the slots of rows that need none any more, then give slots to rows that need one.
 
-    Returns how many are missing; if there are any, nothing is changed.
+    Rows that are added lose the slots of the steps that they overwrite. For arguments see above.
+
+    Returns:
+        How many slots are missing; if more than 0, nothing was changed.
     """
     missing = -free[0]
     for k in range(rows.size):
@@ -107,21 +126,32 @@ def assign_slots(unequal, rows, num_envs, aside, free):
 
 
 @kernel(fastmath=EXACT)
-def keep_aside(following, place, unequal, rows, num_envs, aside, slots):
-    """Copy the rows of a field that are marked to their slots."""
+def keep_aside(next_observation, place, unequal, rows, num_envs, aside, kept):
+    """Copy a field's next observations that are `unequal` to their slots; see above."""
     row_bytes, slot_bytes, offset = place[0], place[1], place[2]
     for k in range(num_envs, rows.size):
         if unequal[k]:
             to = (aside[rows[k]] - 1) * slot_bytes + offset
-            copy_bytes(slots, to, following, (k - num_envs) * row_bytes, row_bytes)
+            copy_bytes(kept, to, next_observation, (k - num_envs) * row_bytes, row_bytes)
 
 
 @kernel(fastmath=EXACT)
 def replace_aside(rows, aside, length, slots, places, storage, batch, table):
-    """Write next observations that are not in the following row to a batch of `rows`.
+    """Correct next observations of a batch, gathered as the observations of the following rows.
 
-    That is what is kept aside, and what follows the last row of an environment: its first one.
-    `table` is that of `GATHER`; it begins one row late.
+    Those in slots are copied from there; the row that follows an environment's last one is its
+    first one.
+
+    Args:
+        rows: (batch_size,) int64, rows of the storage that the batch has.
+        aside: flat.
+        length: rows of an environment.
+        slots: the array `kept`.
+        places: (num_fields, 3), see above.
+        storage: uint8.
+        batch: uint8, corrected.
+        table: of `rlcpu.replay.storage.GATHER`, for the fields of next observations, whose first
+            row is the second one of the observations.
     """
     for b in range(rows.size):
         prefetch(aside, rows[min(b + _AHEAD, rows.size - 1)])
@@ -143,7 +173,7 @@ def replace_aside(rows, aside, length, slots, places, storage, batch, table):
 
 
 def find_twins(structure: TransitionStructure) -> dict[int, int]:
-    """Return the positions of `next_observation`'s fields, and of the same in `observation`."""
+    """Return for each field of `next_observation` its position, and that of `observation`'s."""
     try:
         sides = [structure.select(name) for name in ("observation", "next_observation")]
     except ValueError as error:
@@ -159,9 +189,9 @@ def find_twins(structure: TransitionStructure) -> dict[int, int]:
 
 
 class DerivingStorage(Storage):
-    """Rows of transitions without next observations, but for those that no observation follows.
+    """Rows of transitions without those next observations that a following observation equals.
 
-    What is kept aside stays in memory even with `memmap`.
+    Slots stay in memory even with `memmap`.
 
     Attributes:
         aside: (num_envs, length) int32: number of the slot, from 1 on, that holds the row's next
@@ -193,7 +223,7 @@ class DerivingStorage(Storage):
         super().__init__(structure, num_envs, length, memmap, twins)
 
     def _make_slots(self, count: int) -> tuple[Array, Array]:
-        """Return the memory of slots, and a list of them that hands out low numbers first."""
+        """Return the arrays `kept` and `free` of so many free slots; low numbers are used first."""
         free = np.arange(count + 1, 0, -1, dtype=np.int32)
         free[0] = count
         return allocate(count * self._slot_bytes), free
@@ -229,8 +259,8 @@ class DerivingStorage(Storage):
         aside, rows = self.aside.reshape(-1), np.empty((1 + num_steps) * num_envs, np.int64)
         number_rows(slot, self.length, num_envs, rows)
         unequal = np.zeros(rows.size, np.bool_)
-        unequal[-num_envs:] = True  # those that become the newest
-        unequal[:num_envs] = num_steps == self.length  # about to be overwritten
+        unequal[-num_envs:] = True  # the newest steps, which nothing follows yet
+        unequal[:num_envs] = num_steps == self.length  # overwritten by the last of these steps
         for place, pair in zip(self._places, pairs, strict=True):
             mark_unequal(*pair, place, aside, self.kept, rows, num_envs, unequal)
         missing = assign_slots(unequal, rows, num_envs, aside, self.free)
@@ -242,16 +272,16 @@ class DerivingStorage(Storage):
         super().write(arrays, slot)
 
     def _grow(self, missing: int) -> None:
-        """Make room for at least so many slots more. Rows have one each, at most."""
+        """Add at least so many free slots; there are never more than rows."""
         old = self.free.size - 1
         count = min(max(2 * old, old + missing), self.aside.size)
-        kept, free = self._make_slots(count)  # all free, the new ones first: high numbers are
+        kept, free = self._make_slots(count)  # `free` lists high numbers, the new ones, first
         kept[: self.kept.size] = self.kept
-        # Those that were free are handed out first, from the end.
+        # Slots are taken from the end of the list: those that were free already come there.
         new, num_free = count - old, int(self.free[0])
         free[0] = new + num_free
         free[1 + new : 1 + new + num_free] = self.free[1 : 1 + num_free]
-        # `free` last: an interrupt before that leaves its size, and the next call begins again.
+        # `free` last: its size says whether this was done, if it is interrupted and called again.
         self.kept, self.free = kept, free
 
     # ------------------------------------------------------------ sampling
@@ -273,22 +303,21 @@ class DerivingStorage(Storage):
     # ------------------------------------------------------------ files
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """Return the arrays of a checkpoint.
+        """Return the arrays of a checkpoint, see `Storage.sections`; `free` follows from them.
 
-        See `Storage.sections`. Free slots need not be up to date.
+        Rows of the newest step in the earlier checkpoint have changed too.
         """
-        numbers = self.aside.reshape(-1)
-        # Those that were the newest ones change.
-        rows = [spans(n, ring.added, self.length, self.num_envs) for n in (max(added - 1, 0), 0)]
-        slots = [self._slots_of(each) for each in rows]
+        numbers, newest = self.aside.reshape(-1), max(added - 1, 0)
+        changed, written = (spans(n, ring.added, self.length, self.num_envs) for n in (newest, 0))
+        slots = [self._slots_of(rows) for rows in (changed, written)]
         return [
             *super().sections(added, ring),
-            Section("aside", numbers.view(np.uint8), *(4 * each for each in rows)),
+            Section("aside", numbers.view(np.uint8), 4 * changed, 4 * written),
             Section("kept", self.kept, *slots),
         ]
 
     def _slots_of(self, rows: Array) -> Array:
-        """Return (n, 2) ranges of bytes of the slots of (n, 2) ranges of rows."""
+        """Return ranges of bytes (any, 2) of the slots that rows have, given as ranges (n, 2)."""
         numbers = self.aside.reshape(-1)
         pieces = [numbers[begin:end] for begin, end in rows.tolist()]
         slots = np.concatenate([*pieces, numbers[:0]]).astype(np.int64)
@@ -296,41 +325,40 @@ class DerivingStorage(Storage):
         return np.stack([ends - self._slot_bytes, ends], 1)
 
     def restore(self, source: Reader, ring: Ring) -> None:
-        """Take over rows, and the next observations that lie aside, of a checkpoint.
-
-        Slots that no row names are free.
-        """
+        """Read rows and slots of a checkpoint; slots that no row has are free."""
         super().restore(source, ring)
         count = source.num_bytes("kept") // self._slot_bytes
         # `_grow` makes at most twice as many as there are rows.
         most = min(max(2 * ring.filled, 1) * self.num_envs, self.aside.size)
         if not self.num_envs <= count <= most:
             raise ValueError(f"section kept: {count} slots, expected {self.num_envs} to {most}")
-        rows, free = self._make_slots(count)
+        kept, free = self._make_slots(count)
         source.read_into("aside", self.aside.reshape(-1).view(np.uint8))
-        source.read_into("kept", rows)
-        taken = _check_aside(self.aside, count, ring)
-        unused = np.flatnonzero(~taken)[::-1] + 1
+        source.read_into("kept", kept)
+        is_used = _check_aside(self.aside, count, ring)
+        unused = np.flatnonzero(~is_used)[::-1] + 1
         free[0] = unused.size
         free[1 : 1 + unused.size] = unused
-        self.kept, self.free = rows, free
+        self.kept, self.free = kept, free
 
 
 def _check_aside(aside: Array, num_slots: int, ring: Ring) -> Array:
-    """Return the slots that are taken, (num_slots,) bool.
+    """Return which slots are in use, (num_slots,) bool.
 
-    ValueError for numbers that are nonsense.
+    Raises:
+        ValueError: two rows have one slot, a slot is out of range, a newest step has none, or a row
+            that was never written has one.
     """
     slots, newest = aside[aside > 0] - 1, aside[:, (ring.added - 1) % ring.length]
-    good = aside.min() >= 0 and aside.max() <= num_slots and not aside[:, ring.filled :].any()
-    if not good or (ring.added and not newest.all()) or np.unique(slots).size < slots.size:
+    fits = aside.min() >= 0 and aside.max() <= num_slots and not aside[:, ring.filled :].any()
+    if not fits or (ring.added and not newest.all()) or np.unique(slots).size < slots.size:
         raise ValueError(
             f"aside: expected different slots from 1 to {num_slots}, one for each newest row, of "
             f"{ring.filled} steps"
         )
-    taken = np.zeros(num_slots, np.bool_)
-    taken[slots] = True
-    return taken
+    is_used = np.zeros(num_slots, np.bool_)
+    is_used[slots] = True
+    return is_used
 
 
 def make_storage(

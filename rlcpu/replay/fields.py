@@ -1,4 +1,4 @@
-"""One array of a transition: what can be stored, what is taken for it, and how it is shown."""
+"""One array of a transition: what can be stored, which arrays can be cast to it, and its repr."""
 
 from __future__ import annotations
 
@@ -104,21 +104,26 @@ def parse_dtype(description: Any, whole: str) -> np.dtype[Any]:
 # ---------------------------------------------------------------- what a field can take
 
 
-def to_array(leaf: Any, called: str) -> Array:
-    """Return a value as an array; TypeError for objects, ValueError for uneven lists."""
+def to_array(leaf: Any, name: str) -> Array:
+    """Return a value as an array; `name` is the value's in errors.
+
+    Raises:
+        TypeError: it is a masked array, or of Python objects, or NumPy cannot read it.
+        ValueError: it has lists of different lengths.
+    """
     if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
         return leaf
     if isinstance(leaf, np.ma.MaskedArray):
         expected = "an array without a mask, as that of .filled()"
-        raise TypeError(f"{called} is a masked array: expected {expected}")
+        raise TypeError(f"{name} is a masked array: expected {expected}")
     try:
         array: Array = np.asarray(leaf)
     except Exception as error:  # of the caller's __array__ too, such as a tensor's on a GPU
-        description = f"{called} is a {type(leaf).__name__} that NumPy cannot read"
-        raised = ValueError if isinstance(error, ValueError) else TypeError
-        raise raised(f"{description}: expected an array ({error})") from error
+        description = f"{name} is a {type(leaf).__name__} that NumPy cannot read"
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{description}: expected an array ({error})") from error
     if array.dtype.hasobject:
-        description = f"{called} is a {type(leaf).__name__} of Python objects"
+        description = f"{name} is a {type(leaf).__name__} of Python objects"
         raise TypeError(f"{description}: expected an array")
     return array
 
@@ -159,7 +164,7 @@ def wrong_shape(
 
 
 def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Tell whether arrays of one dtype are taken for another, if each value fits."""
+    """Tell whether arrays of one dtype can be cast to another, if each value fits."""
     if source.kind in _NUMBERS and target.kind in _NUMBERS:
         # Integers of any size: _cast() looks at the values.
         both_integers = source.kind in "iu" and target.kind in "iu"
@@ -183,7 +188,7 @@ def _cast(array: Array, field: TransitionField) -> Array:
     else:
         wrong = np.isfinite(array) & ~np.isfinite(cast)
         expected = f"a number within the range of {dtype}"
-    count = np.count_nonzero(wrong)  # a third of what .any() costs
+    count = np.count_nonzero(wrong)  # takes a third of the time of .any()
     if count:
         position = tuple(int(index[0]) for index in np.nonzero(np.atleast_1d(wrong)))
         place = f" at {list(position)}" if array.ndim else ""

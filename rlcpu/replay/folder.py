@@ -66,11 +66,11 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, *, write: bool) -> Iterator[None]:
-    """Hold a folder's lock: one writer, or any number of readers; wait for it.
+    """Wait for a folder's lock, and hold it: one writer, or any number of readers.
 
-    It ends with the process that holds it, however that ends, which a file that is merely there
-    would not. The file stays: a second one of the same name would be a second lock. Without
-    locks (Windows, some network file systems), two saves at once may lose one's segment.
+    The lock ends with the process that holds it, however that ends. Its file is never deleted: a
+    second one of the same name would be a second lock. Without locks (Windows, some network file
+    systems), two saves at once may lose the segment of one.
     """
     with contextlib.ExitStack() as stack:
         try:

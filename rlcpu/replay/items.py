@@ -1,4 +1,8 @@
-"""Which steps a ring holds, and what is drawn of it: transitions, n-step ones, or sequences."""
+"""Which steps a ring holds, and which items can be drawn: transitions, n-step ones, or sequences.
+
+The storage has `length` rows for each environment, side by side: step s of environment e is in row
+e * length + s % length.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,10 @@ Array = npt.NDArray[Any]
 
 
 class Ring(NamedTuple):
-    """Place where writing goes on: step s of all that were `added` is in slot s % length."""
+    """State of a ring of `length` slots for each environment, to which `added` steps were added.
+
+    Step s is in slot s % length.
+    """
 
     length: int
     added: int
@@ -66,12 +73,15 @@ class Items(NamedTuple):
         """Return `numbers`, or raise ValueError if there are no items."""
         begin, end = self.numbers(ring)
         if begin == end:
-            added = f"{ring.added} steps were added, expected {self.steps} for a sequence"
-            raise ValueError(f"sample: {'the buffer is empty' if self.steps is None else added}")
+            if self.steps is None:
+                raise ValueError("sample: the buffer is empty")
+            raise ValueError(
+                f"sample: {ring.added} steps were added, expected {self.steps} for a sequence"
+            )
         return begin, end
 
     def refuse_unwritten(self, ring: Ring, indices: Array) -> None:
-        """Raise IndexError for an item that never was there."""
+        """Raise IndexError for the index of an item that was never written."""
         end = self.numbers(ring)[1]
         if end < self.per_env and indices.size:
             slots = indices % self.per_env
@@ -82,7 +92,11 @@ class Items(NamedTuple):
 
 @inline(exact=True)
 def pick_item(u, num_envs, first, count, length):
-    """Return an item `env * length + (first + k) % length`, k < count, by a uniform number."""
+    """Return the index of an item that a uniform number u in [0, 1) draws.
+
+    Each environment has `length` items, of which `count` can be drawn, from number `first` on and
+    round the ring: item k has the index env * length + (first + k) % length.
+    """
     k = min(np.int64(u * (num_envs * count)), num_envs * count - 1)
     env = k // count
     slot = first + (k - env * count)
@@ -90,7 +104,10 @@ def pick_item(u, num_envs, first, count, length):
 
 
 def _pick_items(stream, num_envs, first, count, length, out):
-    """Fill `out`, (n,) int64, see `pick_item`; `stream` is (2,) uint64, and moved on."""
+    """Fill `out`, (n,) int64, with items drawn with replacement, see `pick_item`.
+
+    `stream` is (2,) uint64, key and counter of the random numbers; the counter goes on by n.
+    """
     for j in range(out.size):
         u = uniform53(stream[0], u64(stream[1] + u64(j)))
         out[j] = pick_item(u, num_envs, first, count, length)
@@ -102,20 +119,19 @@ pick_items, draw_items = inline(_pick_items, exact=True), kernel(_pick_items, fa
 
 
 def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
-    """Return (n, 2) int64 ranges of items numbered begin to end, going round, per environment."""
+    """Return the rows of steps [begin, end) of all environments as ranges, (any, 2) int64.
+
+    Steps go round the `length` rows of an environment; of more steps the last ones are there.
+    """
     base = np.arange(num_envs, dtype=np.int64)[:, None] * length
     count = min(max(end - begin, 0), length)
     start = (end - count) % length
     pieces = [(start, min(start + count, length)), (0, max(start + count - length, 0))]
-    nonempty = [piece for piece in pieces if piece[1] > piece[0]]
-    return (
-        np.concatenate([base + piece for piece in nonempty])
-        if nonempty
-        else np.empty((0, 2), np.int64)
-    )
+    ranges = [base + (first, last) for first, last in pieces if last > first]
+    return np.concatenate(ranges) if ranges else np.empty((0, 2), np.int64)
 
 
-# ---------------------------------------------------------------- what is drawn
+# ---------------------------------------------------------------- batches
 
 
 @dataclass(eq=False, repr=False)
@@ -154,9 +170,9 @@ class Batch(Shown):
         return len(self.indices)
 
     def _facts(self) -> list[str]:
-        others = ("probabilities", "weights", "discounts", "sources")
-        told = [name for name in others if getattr(self, name, None) is not None]
-        return [f"{len(self):,} drawn", *(f"with {name}" for name in told)]
+        names = ("probabilities", "weights", "discounts", "sources")
+        present = [name for name in names if getattr(self, name, None) is not None]
+        return [f"{len(self):,} drawn", *(f"with {name}" for name in present)]
 
     def _fields(self) -> Iterable[TransitionField]:
         return TransitionStructure(self.data).fields
@@ -167,19 +183,27 @@ class Batch(Shown):
 
 @inline(exact=True)
 def sum_ahead(rewards, terminated, truncated, row, ring, settings):
-    """Return the sum of discounted rewards from a row on, the next discount, and the last row.
+    """Return an n-step return: the sum of discounted rewards, the next discount, and the last row.
 
-    Columns are (num_envs * length,); `ring` is (length, newest slot), `settings` (n, gamma).
+    It ends early where an episode ends or the newest step is reached; see `NStep`.
+
+    Args:
+        rewards: (num_envs * length,), a column of the storage.
+        terminated: bool, the same.
+        truncated: bool, the same.
+        row: of the first step.
+        ring: (length, slot of the newest step).
+        settings: (n, gamma).
     """
     length, newest = ring
     n, gamma = settings
-    begin = row // length * length
-    ahead = (newest - (row - begin)) % length
+    begin = row // length * length  # the environment's first row
+    steps_to_newest = (newest - (row - begin)) % length
     total, discount = 0.0, 1.0
     for k in range(n):
         total += discount * np.float64(rewards[row])
         discount *= gamma
-        if terminated[row] or truncated[row] or k == min(ahead, n - 1):
+        if terminated[row] or truncated[row] or k == min(steps_to_newest, n - 1):
             break
         row = row + 1 if row + 1 < begin + length else begin
     return total, discount, row
@@ -189,8 +213,9 @@ def _sums_ahead(rewards, terminated, truncated, rows, ring, settings, out):
     """Write `sum_ahead` of each of `rows` to three arrays: sums, discounts and last rows."""
     returns, discounts, last = out
     for b in range(rows.size):
-        ahead = sum_ahead(rewards, terminated, truncated, rows[b], ring, settings)
-        returns[b], discounts[b], last[b] = ahead
+        returns[b], discounts[b], last[b] = sum_ahead(
+            rewards, terminated, truncated, rows[b], ring, settings
+        )
 
 
 #: For kernels, and for Python.
@@ -211,9 +236,9 @@ class NStep:
 
     Attributes:
         n, gamma: number of steps, and discount factor in [0, 1].
-        wanted: positions of `reward`, `terminated` and `truncated`, which is `terminated` if no
-            episode is cut; empty if n is 1.
-        first, last: positions of the fields that are those of the first, and of the last step.
+        columns: positions of the fields `reward`, `terminated` and `truncated`, the last one
+            `terminated` again if no episode is cut; empty if n is 1.
+        first, last: positions of the fields that a batch has of the first, and of the last step.
     """
 
     def __init__(
@@ -222,7 +247,7 @@ class NStep:
         self.n, self.gamma = check_count("n_step", n), check_number("gamma", gamma, 0.0, 1.0)
         self.first: list[int] = []
         self.last: list[int] = []
-        self.wanted: list[int] = []
+        self.columns: list[int] = []
         if self.n == 1:
             return
         present = {field.name.partition(".")[0] for field in structure.fields}
@@ -232,11 +257,11 @@ class NStep:
             raise ValueError(_describe_truncated(self.n, truncated))
         if truncated:
             flags.append(_find(structure, "truncated", "bool", np.bool_))
-        self.wanted = [reward, flags[0], flags[-1]]
-        following = [structure.select(name) for name in present if name.startswith("next_")]
-        self.last = sorted({*flags, *itertools.chain(*following)})
-        taken = {reward, *self.last}
-        self.first = [number for number in range(len(structure.fields)) if number not in taken]
+        self.columns = [reward, flags[0], flags[-1]]
+        next_fields = [structure.select(name) for name in present if name.startswith("next_")]
+        self.last = sorted({*flags, *itertools.chain(*next_fields)})
+        others = {reward, *self.last}
+        self.first = [number for number in range(len(structure.fields)) if number not in others]
 
     def gather(
         self, storage: Any, ring: Ring, indices: Array, batch: Batch, num_threads: int | None
@@ -244,9 +269,11 @@ class NStep:
         """Fill a batch with the n-step transitions at indices that were drawn; n is above 1."""
         rows = batch.rows
         storage.gather(indices, rows, 1, num_threads, self.first)
-        place, settings = (ring.length, (ring.added - 1) % ring.length), (self.n, self.gamma)
-        ahead = storage.look_ahead(self.wanted, indices, place, settings)
-        rows.leaves[self.wanted[0]][:], batch.discounts, last = ahead
+        newest = ring.length, (ring.added - 1) % ring.length
+        returns, batch.discounts, last = storage.look_ahead(
+            self.columns, indices, newest, (self.n, self.gamma)
+        )
+        rows.leaves[self.columns[0]][:] = returns
         storage.gather(last, rows, 1, num_threads, self.last)
 
 

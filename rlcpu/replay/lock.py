@@ -1,4 +1,4 @@
-"""What buffers and trees do about other threads, forks, and interrupts such as Ctrl-C."""
+"""Locks of buffers and trees, against other threads, forks, and interrupts such as Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ATTEMPTS = range(1000)  # keys may be held down: 30 times a second
 
 
 class Locked:
-    """What has a lock, which each of its calls holds."""
+    """Base of classes whose methods hold a lock."""
 
     _lock: Any
     order: int  # of locks of which several are taken: lower numbers first
@@ -48,10 +48,11 @@ class Locked:
 
 
 def complete(work: Callable[..., None], *args: Any) -> None:
-    """Call what has to be done wholly: again where it is interrupted, before the exception goes on.
+    """Call `work(*args)`; where it is interrupted, call it again before the exception goes on.
 
-    Ctrl-C and the handlers of signals raise anywhere between two steps of Python. `work` has the
-    same effect however often it was begun before; with MemoryError, none.
+    Ctrl-C and the handlers of signals raise anywhere between two steps of Python, and would leave
+    half of the work done. `work` must have the same effect however often it was begun before; where
+    it raises MemoryError, it has none.
     """
     try:
         work(*args)

@@ -36,22 +36,22 @@ class Loop(NamedTuple):
     """The memory of a buffer and of one batch; arrays of what it does not have are empty.
 
     Attributes:
-        add, draw, give: addresses of the functions below, the last one 0 without priorities.
+        add, draw, update: addresses of the functions below, the last one 0 without priorities.
         added: (1,) int64, steps that were added so far.
         block: uint8, the storage.
         sources: (num_fields, 4) int64: where a field begins in the block, bytes of its rows,
             address of the first row that is added, and bytes from there to the next.
         num_steps, num_envs, length: steps that are added at a time, and the storage's shape.
         stream: (2,) uint64 of random numbers.
-        tree, largest: float64, of priorities: all levels, and the largest so far.
+        tree: float64, all levels of the tree of priorities.
+        largest: (1,) float64, the largest leaf so far.
         exponents: (3,) float64, alpha, beta and epsilon.
         n_step, gamma: of returns.
-        rewards, terminated, truncated: (num_envs * length,), columns of the storage that returns
-            are summed of.
-        indices, last: (S,) int64, what is drawn, and the last row of each return.
+        rewards, terminated, truncated: (num_envs * length,), columns of the storage for returns.
+        indices, last: (S,) int64, rows of the drawn transitions, and the last row of each return.
         out: uint8, the batch.
-        first, following: (any, 3) int64, fields of what is drawn, and of the last rows; see
-            `rlcpu.replay.storage.GATHER`.
+        first, following: (any, 3) int64, `rlcpu.replay.storage.GATHER`'s table of the fields that
+            the batch has of drawn rows, and of last rows.
         returns: (S,) float32, the batch's rewards.
         discounts, weights: (S,) float32 of the batch.
         probabilities: (S,) float64.
@@ -62,7 +62,7 @@ class Loop(NamedTuple):
 
     add: Any
     draw: Any
-    give: Any
+    update: Any
     added: Any
     block: Any
     sources: Any
@@ -110,23 +110,29 @@ def make_loop(
     steps: int,
     errors: Array,
 ) -> Loop:
-    """Return the memory of a buffer; see `ReplayBuffer.looping`.
+    """Return the memory of a buffer, and the addresses of functions that work on it.
 
-    `steps` are added at a time, of all environments.
+    Args:
+        parts: of the buffer.
+        batch: see `ReplayBuffer.looping`.
+        sources: see `ReplayBuffer.looping`.
+        steps: steps of all environments that are added at a time.
+        errors: see `ReplayBuffer.looping`.
     """
     storage, sampler, n_step = parts.storage, parts.sampler, parts.n_step
     fields, size = parts.structure.fields, len(batch)
     rows = zip(fields, storage.begins, strict=True)
     table = [(begin, field.row_bytes, *sources[field.name]) for field, begin in rows]
-    whole, none = np.arange(len(fields)), np.zeros(0, np.float32)
-    flags, flat = np.zeros(0, np.bool_), [each.reshape(-1) for each in storage.fields]
-    rewards, terminated, truncated = [flat[k] for k in n_step.wanted] or (none, flags, flags)
-    is_weighted = batch.weights is not None
+    all_fields, no_fields = np.arange(len(fields)), np.arange(0)
+    no_numbers, no_flags = np.zeros(0, np.float32), np.zeros(0, np.bool_)
+    has_returns, is_weighted = n_step.n > 1, batch.weights is not None
+    columns = [storage.fields[k].reshape(-1) for k in n_step.columns]
+    rewards, terminated, truncated = columns or (no_numbers, no_flags, no_flags)
     exponents = [sampler.alpha, sampler.beta, sampler.epsilon] if is_weighted else [0.0]
     loop = Loop(
         add=0,
         draw=0,
-        give=0,
+        update=0,
         added=np.array([parts.ring.added]),
         block=storage.block,
         sources=np.array(table),
@@ -143,20 +149,20 @@ def make_loop(
         terminated=terminated,
         truncated=truncated,
         indices=batch.indices,
-        last=np.zeros(size if n_step.n > 1 else 0, np.int64),
+        last=np.zeros(size if has_returns else 0, np.int64),
         out=batch.rows.block,
-        first=batch.rows.table[n_step.first if n_step.n > 1 else whole],
-        following=batch.rows.table[n_step.last if n_step.n > 1 else whole[:0]],
-        returns=batch.rows.leaves[n_step.wanted[0]] if n_step.n > 1 else none,
-        discounts=none if batch.discounts is None else batch.discounts,
-        weights=batch.weights if is_weighted else none,
+        first=batch.rows.table[n_step.first if has_returns else all_fields],
+        following=batch.rows.table[n_step.last if has_returns else no_fields],
+        returns=batch.rows.leaves[n_step.columns[0]] if has_returns else no_numbers,
+        discounts=no_numbers if batch.discounts is None else batch.discounts,
+        weights=batch.weights if is_weighted else no_numbers,
         probabilities=batch.probabilities if is_weighted else np.zeros(0),
         errors=errors,
         leaves=np.empty(size),
         fault=np.zeros(1, np.int64),
     )
-    add, draw, give = _addresses(kind_of(loop), is_weighted)
-    return loop._replace(add=add, draw=draw, give=give)
+    add, draw, update = _addresses(kind_of(loop), is_weighted)
+    return loop._replace(add=add, draw=draw, update=update)
 
 
 # ---------------------------------------------------------------- functions of a view of a `Loop`
@@ -164,17 +170,21 @@ def make_loop(
 
 @functools.cache
 def _addresses(kind: Any, is_weighted: bool) -> tuple[int, int, int]:
-    """Compile the functions that add, draw and give priorities, for a type of `Loop`."""
-    functions = [_make_add(is_weighted), _make_draw(is_weighted)] + [give_priorities] * is_weighted
-    addresses = [function_of(each, kind, fastmath=EXACT) for each in functions]
-    return addresses[0], addresses[1], addresses[2] if is_weighted else 0
+    """Return the addresses of the functions that add, draw and update, compiled for a `Loop`.
+
+    `kind` is numba's type of it.
+    """
+    add = function_of(_make_add(is_weighted), kind, fastmath=EXACT)
+    draw = function_of(_make_draw(is_weighted), kind, fastmath=EXACT)
+    update = function_of(update_priorities, kind, fastmath=EXACT) if is_weighted else 0
+    return add, draw, update
 
 
 def _make_add(is_weighted: bool) -> Callable[..., None]:
-    """Make `add_rows(loop)`: it stores the rows at the sources as the next steps."""
+    """Make `add_rows(loop)`; `is_weighted` says whether there are priorities."""
 
     def add_rows(loop):
-        """Store the rows of `num_steps` steps of all environments; see `_make_add`."""
+        """Store `num_steps` steps of all environments, which lie at the sources."""
         added, length, num_envs = loop.added[0], loop.length, loop.num_envs
         for f in range(loop.sources.shape[0]):
             begin, row_bytes = loop.sources[f, 0], loop.sources[f, 1]
@@ -184,21 +194,21 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
                 for env in range(num_envs):
                     to = begin + (env * length + slot) * row_bytes
                     copy_row(loop.block, to, rows, (step * num_envs + env) * stride, row_bytes)
-        after = added + loop.num_steps
+        added_next = added + loop.num_steps
         if is_weighted:
             capacity = num_envs * length
-            write_new(loop.tree, capacity, None, num_envs, added, after, loop.largest)
-        loop.added[0] = after
+            write_new(loop.tree, capacity, None, num_envs, added, added_next, loop.largest)
+        loop.added[0] = added_next
 
     return add_rows
 
 
 def _make_draw(is_weighted: bool) -> Callable[..., None]:
-    """Make `draw_rows(loop)`: it overwrites the batch with drawn items."""
+    """Make `draw_rows(loop)`; `is_weighted` says whether there are priorities."""
     write_weights: Any = importance_weights()[0] if is_weighted else None
 
     def draw_rows(loop):
-        """Draw items, and copy their rows, n-step sums and weights to the batch."""
+        """Draw transitions, and write rows, n-step returns and weights to the batch."""
         added, length, indices, size = loop.added[0], loop.length, loop.indices, loop.indices.size
         if is_weighted:
             capacity = loop.num_envs * length
@@ -221,8 +231,11 @@ def _make_draw(is_weighted: bool) -> Callable[..., None]:
     return draw_rows
 
 
-def give_priorities(loop):
-    """Set the priorities of drawn items to absolute errors; their indices are overwritten."""
+def update_priorities(loop):
+    """Set the priorities of drawn items to absolute errors; their indices are overwritten.
+
+    An error that is not finite sets `fault`, and nothing else.
+    """
     errors, leaves = loop.errors, loop.leaves
     for k in range(leaves.size):
         priority = np.float64(abs(errors[k]))

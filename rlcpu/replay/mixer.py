@@ -76,6 +76,7 @@ class Mixer:
         self._saved: tuple[str, list[int]] | None = None
 
     def _check_fields(self, buffer: Any) -> None:
+        """Raise ValueError unless a buffer has the fields and sequences of the first one."""
         first = self.buffers[0]
         steps = [getattr(b, "sequence_length", None) for b in (first, buffer)]
         if buffer.structure.fields != first.structure.fields or steps[0] != steps[1]:
@@ -93,7 +94,7 @@ class Mixer:
         return sum(map(len, self.buffers))
 
     def _sizes(self, batch_size: int) -> list[int]:
-        """Return how many items come from each buffer."""
+        """Return how many items of a batch come from each buffer, by largest remainders."""
         size = check_count("batch_size", batch_size)
         shares = np.array(self.proportions) / sum(self.proportions) * size
         sizes = np.floor(shares).astype(int)
@@ -131,40 +132,41 @@ class Mixer:
         indices = backend.concatenate([part.indices for part in parts], 0)
         batch = MixedBatch(structure.unflatten(leaves), None, indices, self)
         batch.sources = backend.asarray(np.repeat(np.arange(len(sizes)), sizes))
-        batch.weights = _or_ones(backend, parts, [part.weights for part in parts])
-        batch.discounts = _or_ones(backend, parts, [part.discounts for part in parts])
+        batch.weights = _join_or_ones(backend, parts, [part.weights for part in parts])
+        batch.discounts = _join_or_ones(backend, parts, [part.discounts for part in parts])
         return batch
 
     def update_priorities(self, batch: Any, priorities: Any) -> None:
         """Set priorities of items drawn from prioritised buffers; others are passed over.
 
         `batch` is as `sample` returned it; see `PrioritizedReplayBuffer.update_priorities` for
-        priorities and errors.
+        priorities and errors. All are checked before any is changed.
         """
         if getattr(batch, "owner", None) is not self:
             raise TypeError(f"batch={type(batch).__name__}: expected what this mixer's sample made")
         numbers = take_numbers(self.buffers[0].backend, "priorities", priorities, len(batch))
-        parts = []
+        updates = []
         for position, buffer in enumerate(self.buffers):
             if hasattr(buffer, "update_priorities"):
                 is_from = batch.sources == position
-                parts.append((buffer, batch.indices[is_from], numbers[is_from]))
-                buffer.check_priorities(*parts[-1][1:])
-        for buffer, *pairs in parts:
-            buffer.update_priorities(*pairs)
+                indices, new_priorities = batch.indices[is_from], numbers[is_from]
+                buffer.check_priorities(indices, new_priorities)
+                updates.append((buffer, indices, new_priorities))
+        for buffer, indices, new_priorities in updates:
+            buffer.update_priorities(indices, new_priorities)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all buffers to one checkpoint, as of one moment; see `ReplayBuffer.save`."""
         with contextlib.ExitStack() as locks:
             for buffer in sorted(self.buffers, key=lambda buffer: buffer.order):
                 locks.enter_context(buffer.locked())
-            since, added = self._saved or (None, [0] * len(self.buffers))
+            last_token, added = self._saved or (None, [0] * len(self.buffers))
             sections: list[Section] = []
             for number, buffer in enumerate(self.buffers):
                 sections += buffer.sections(added[number], f"part{number}_")
             parts = [buffer.describe() for buffer in self.buffers]
             header = {"buffer": "Mixer", "proportions": self.proportions, "parts": parts}
-            token = checkpoint.save(path, header, sections, since)
+            token = checkpoint.save(path, header, sections, last_token)
             self._saved = token, [part["added"] for part in parts]
 
     @classmethod
@@ -197,13 +199,16 @@ def _kinds(base: type[Buffer]) -> dict[str, type[Buffer]]:
     return kinds
 
 
-def _or_ones(backend: Any, parts: list[Batch], numbers: list[Array | None]) -> Any:
-    """Return the numbers of all parts in a row, 1 for parts that have none.
+def _join_or_ones(backend: Any, parts: list[Batch], columns: list[Array | None]) -> Any:
+    """Return a column of all parts, joined, with ones for a part that has none.
 
-    None if no part has any.
+    None if no part has it.
     """
-    if all(column is None for column in numbers):
+    if all(column is None for column in columns):
         return None
-    ones = [backend.asarray(np.ones(len(part), np.float32)) for part in parts]
-    pairs = zip(ones, numbers, strict=True)
-    return backend.concatenate([n if n is not None else one for one, n in pairs], 0)
+    pairs = zip(parts, columns, strict=True)
+    arrays = [
+        backend.asarray(np.ones(len(part), np.float32)) if column is None else column
+        for part, column in pairs
+    ]
+    return backend.concatenate(arrays, 0)

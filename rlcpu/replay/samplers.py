@@ -1,7 +1,8 @@
 """Which items of a buffer are drawn: uniformly, by priority, by value, or first in first out.
 
-A sampler knows the items by their numbers (see `Items`) and nothing of what they hold. Its buffer
-holds the lock in every call. `ring` is where the buffer is, and `backend` where its memory is.
+A sampler knows the items by their numbers (see `Items`), and none of their fields. Its buffer holds
+the lock in every call. `ring` is the present state of the buffer's ring of steps, and `backend` has
+the functions of the device.
 """
 
 from __future__ import annotations
@@ -28,8 +29,14 @@ class UniformSampler:
     def __init__(self, items: Items, backend: Any) -> None:
         self.items, self.backend = items, backend
 
-    def add(self, before: Ring, after: Ring, *more: Array) -> None:
-        """Take note of steps that were stored; the same when it is called again."""
+    def add(self, before: Ring, after: Ring, *weights: Array) -> None:
+        """Give new items their weights; calling it again changes nothing.
+
+        Args:
+            before: the ring before steps were stored.
+            after: the ring now.
+            *weights: of the new items, where the class takes them.
+        """
 
     def can_draw(self, ring: Ring, count: int) -> bool:
         """Tell whether so many can be drawn."""
@@ -42,7 +49,14 @@ class UniformSampler:
         return float((end - begin) * self.items.num_envs)
 
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
-        """Write `indices`, (n,) int64, and probabilities and weights, or raise ValueError."""
+        """Draw items, or raise ValueError if there are none.
+
+        Args:
+            stream: (2,) uint64, key and counter of random numbers; the counter goes on.
+            ring: see above.
+            indices: (n,) int64, overwritten with the items' indices.
+            batch: gets probabilities and importance weights, where items have different ones.
+        """
         items = self.items
         begin, end = items.to_draw(ring)
         first = begin % items.per_env if items.steps else 0
@@ -65,19 +79,28 @@ class UniformSampler:
 
 
 class _Weighted(UniformSampler):
-    """Draws items by the leaves of a tree."""
+    """Draws items by the leaves of a tree, one for each item.
 
-    #: Name in checkpoints.
+    Attributes:
+        name: of the leaves, in checkpoints and errors.
+        tree: the tree, of the backend.
+        limits: of the numbers that users give: lowest and highest.
+    """
+
     name = ""
     tree: Any
     limits: tuple[float, float]
 
     def _section(self, written: Any) -> Section:
-        """Return the leaves, of which the rest of the tree is a function."""
+        """Return the leaves for a checkpoint; sums above them are computed when it is loaded.
+
+        `written` are ranges (any, 2) of leaves, outside of which all are zero.
+        """
         leaves = self.backend.to_host(self.tree.leaves)
         return Section(self.name, leaves.view(np.uint8), None, 8 * np.asarray(written))
 
-    def _read(self, source: Reader) -> Array:
+    def _read_leaves(self, source: Reader) -> Array:
+        """Return the leaves of a checkpoint, (capacity,) float64."""
         leaves = allocate(8 * self.tree.capacity).view(np.float64)
         source.read_into(self.name, leaves.view(np.uint8))
         return leaves
@@ -106,10 +129,10 @@ class ByPriority(_Weighted):
         self.num_threads = num_threads
         self.tree = backend.tree(check_count("capacity", items.num_envs * items.per_env), False)
         self.largest = 1.0
-        #: Step at which sequences that began before it and are not whole end for good.
+        #: Step that no sequence runs across, see `PrioritizedTrajectoryBuffer.cut`.
         self.cut = 0
 
-    def add(self, before: Ring, after: Ring, *more: Array) -> None:
+    def add(self, before: Ring, after: Ring, *weights: Array) -> None:
         """Give new items the largest priority, and none to those whose steps were overwritten."""
         items, largest = self.items, np.array([self.largest])
         if items.steps is None:
@@ -118,7 +141,7 @@ class ByPriority(_Weighted):
         begin, end = items.numbers(after)
         begin = max(begin, items.numbers(before)[1], -(-self.cut // items.period))
         self.tree.write_runs(items.num_envs, min(begin, end), end, largest)
-        # From `end` on, items have begun that are not whole yet.
+        # Sequences that have begun and are not complete yet took the leaves of older ones.
         first, last = (-(-ring.added // items.period) for ring in (before, after))
         self.tree.write_runs(items.num_envs, max(first, end), last, np.zeros(1))
 
@@ -136,33 +159,33 @@ class ByPriority(_Weighted):
         return float(self.tree.total())
 
     def check(self, ring: Ring, indices: Any, priorities: Any) -> tuple[Array, Array]:
-        """Return indices and their leaves, after checks: the only place where alpha is applied."""
+        """Return indices, and the leaves of priorities, after checks."""
         array, numbers = self.check_pairs(indices, priorities)
-        self.items.refuse_unwritten(ring, array)  # what is written once stays so
+        self.items.refuse_unwritten(ring, array)
         return array, self.tree.leaves_of(numbers, self.epsilon, self.alpha)
 
     def update(self, ring: Ring, indices: Array, leaves: Array) -> None:
         """Write the leaves that `check` returned; items no longer held are passed over."""
         if self.items.steps:
             begin, end = self.items.numbers(ring)
-            there = (indices - begin) % self.items.per_env < end - begin
-            indices, leaves = indices[there], leaves[there]
+            is_present = (indices - begin) % self.items.per_env < end - begin
+            indices, leaves = indices[is_present], leaves[is_present]
         self.largest = max(self.largest, self.tree.update(indices, leaves))
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """Return the leaves of items that ever began; others have no priority."""
+        """Return the leaves of all items that have begun; others have no priority."""
         items = self.items
-        begun = -(-ring.added // items.period)
-        return [self._section(spans(0, begun, items.per_env, items.num_envs))]
+        num_begun = -(-ring.added // items.period)
+        return [self._section(spans(0, num_begun, items.per_env, items.num_envs))]
 
     def state(self) -> dict[str, Any]:
         """Return the largest priority, and where no sequence runs across."""
         return {"largest": self.largest, "cut": self.cut}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """Take over a saved state; see `UniformSampler.restore`."""
-        leaves = self._read(source)
-        items = np.flatnonzero(leaves)  # those without a priority take no memory
+        """Read the state of a checkpoint; see `UniformSampler.restore`."""
+        leaves = self._read_leaves(source)
+        items = np.flatnonzero(leaves)  # zeros are not written: their pages take no memory
         limits = self.tree.capacity, 0.0, self.tree.most
         self.tree.update(*check_pairs(self.backend, self.name, items, leaves[items], limits))
         self.largest = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
@@ -175,8 +198,8 @@ class ByPriority(_Weighted):
 class ByValue(_Weighted):
     """Draws different transitions of one environment by value - min(0, smallest value there).
 
-    Sums are kept of the values themselves, so that another smallest value changes all weights in no
-    time, when it comes and when it goes.
+    The tree holds sums of the values themselves: where another value becomes the smallest, all
+    weights change, and no sum does.
     """
 
     name = "values"
@@ -192,12 +215,12 @@ class ByValue(_Weighted):
         """Return (count,) values for `add`, or an exception."""
         return check_range(self.backend, self.name, values, count, self.limits)
 
-    def add(self, before: Ring, after: Ring, *more: Array) -> None:
-        """Write the values of new items, `more[0]`."""
-        self.tree.write_runs(1, before.added, after.added, more[0], after.filled)
+    def add(self, before: Ring, after: Ring, *weights: Array) -> None:
+        """Write the values of new items, `weights[0]`."""
+        self.tree.write_runs(1, before.added, after.added, weights[0], after.filled)
 
     def update(self, ring: Ring, indices: Array, values: Array) -> None:
-        """Write values that were checked; IndexError for an item that was never there."""
+        """Write values that were checked; IndexError for an item that was never written."""
         self.items.refuse_unwritten(ring, indices)
         self.tree.update(indices, values, ring.filled)
 
@@ -206,14 +229,14 @@ class ByValue(_Weighted):
         return count <= ring.filled
 
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
-        """Fill indices."""
+        """Draw different items; see `UniformSampler.draw`."""
         filled = ring.filled
         if not self.tree.draw_distinct(stream, indices, False, filled):
             values = self.tree.leaves[:filled]
-            weighty = int((values > min(values.min(), 0.0)).sum()) if filled else 0
+            num_weighted = int((values > min(values.min(), 0.0)).sum()) if filled else 0
             raise ValueError(
                 f"sample: {indices.size} different transitions wanted, of {filled} there are, "
-                f"{weighty} have a weight above zero"
+                f"{num_weighted} have a weight above zero"
             )
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
@@ -221,8 +244,8 @@ class ByValue(_Weighted):
         return [self._section([(0, ring.filled)])]
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """Take over a saved state; see `UniformSampler.restore`."""
-        leaves, items = self._read(source), np.arange(ring.filled)
+        """Read the state of a checkpoint; see `UniformSampler.restore`."""
+        leaves, items = self._read_leaves(source), np.arange(ring.filled)
         self.tree.update(*self.check_pairs(items, leaves[: ring.filled]), ring.filled)
 
 
@@ -232,7 +255,7 @@ class ByValue(_Weighted):
 class InOrder(UniformSampler):
     """Draws the oldest steps of all environments, each once."""
 
-    taken = 0  # steps ever drawn
+    taken = 0  # steps of each environment that were drawn so far
 
     def waiting(self, ring: Ring) -> int:
         """Return steps that were not drawn yet."""
@@ -243,7 +266,7 @@ class InOrder(UniformSampler):
         return count * (self.items.steps or 1) <= self.waiting(ring)
 
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
-        """Fill indices, one of each environment."""
+        """Draw the oldest sequence of each environment; see `UniformSampler.draw`."""
         items, waiting = self.items, self.waiting(ring)
         if waiting < (items.steps or 1):
             raise ValueError(f"sample: {waiting} steps wait, expected {items.steps}")
@@ -259,7 +282,7 @@ class InOrder(UniformSampler):
         return {"taken": self.taken}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """Take over a saved state; see `UniformSampler.restore`."""
+        """Read the state of a checkpoint; see `UniformSampler.restore`."""
         self.taken = check_count("taken", state["taken"], 0)
         if not 0 <= self.waiting(ring) <= ring.length:
             raise ValueError(f"taken={self.taken}: expected at most {ring.added}")

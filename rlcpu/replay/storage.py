@@ -1,6 +1,8 @@
 """Memory of buffers: columns of one block, which is anonymous memory or a file.
 
-Kernels copy rows between it and batches, with cache misses side by side.
+The block has a column for each field: rows of bytes, `length` for each environment, one environment
+after the other. Kernels copy rows between it and batches, and prefetch those that come next, so
+that several cache misses are waited for at once.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ Array = npt.NDArray[Any]
 
 _ALIGN = 64  # bytes: rows of a cache line's size are not spread over two
 _WORTHWHILE = 4096  # bytes of a field from which the kernel's call pays
-_AHEAD = 4096  # bytes asked for before they are copied, but at most _LEAST rows
+_AHEAD = 4096  # bytes that are prefetched before they are copied, but at most _LEAST rows
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
 _LEAST, _MOST = 32, 128  # sequences that a thread takes at a time
-_STAGE = 8192  # bytes of rows that are put together before they are stored
-_FAR = 2**25  # bytes of a storage that the last cache does not hold
+_STAGE = 8192  # bytes of rows that are put together before they are streamed to memory
+_FAR = 2**25  # bytes of a storage that the last-level cache does not hold
 _U8, _U32, _U64 = np.uint8(0), np.uint32(0), np.uint64(0)
 
 # ---------------------------------------------------------------- memory
@@ -83,9 +85,9 @@ def _views(
 
 
 def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
-    """Return zeros in a new file, whose room on the disk is taken now.
+    """Return zeros in a new file of so many bytes, whose room on the disk is reserved at once.
 
-    Where it were taken later, a write to a disk that is full by then would end the process.
+    If it were not, a later write to a full disk would end the process.
     """
     path = check_path("memmap", path)
     with open(path, "xb") as file:
@@ -106,7 +108,7 @@ def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
 
 @inline(exact=True)
 def copy_row(out, to, storage, begin, count):
-    """Copy `count` bytes."""
+    """Copy `count` bytes from position `begin` of the storage to position `to` of `out`."""
     # Rewards and flags are single numbers: a call of the C library takes 1.6 times as long.
     if count == 4:
         copy_word(out, to, storage, begin, _U32)
@@ -119,7 +121,8 @@ def copy_row(out, to, storage, begin, count):
 
 
 @inline(exact=True)
-def _ask_for(storage, begin, count):
+def _prefetch_row(storage, begin, count):
+    """Prefetch all cache lines of a row of `count` bytes."""
     for line in range(0, count, LINE):
         prefetch(storage, begin + line)
     prefetch(storage, begin + count - 1)
@@ -127,25 +130,28 @@ def _ask_for(storage, begin, count):
 
 @inline(exact=True)
 def gather_field(storage, out, field, rows, first, last, steps, length):
-    """Copy sequences `first` to `last` of one field; see `GATHER`."""
+    """Copy one field of the sequences [first, last) of a batch from storage to `out`.
+
+    `field` is a row of the table of `GATHER`, which has the other arguments.
+    """
     source, row_bytes, target = field[0], field[1], field[2]
     size = rows.size
-    # The first line of each row before anything else, for the sake of its page: a quarter of the
-    # time of 256 transitions of 5 fields.
+    # Prefetching the first line of each row loads its page's address: a quarter less time for 256
+    # transitions of 5 fields.
     for b in range(first, last):
         prefetch(storage, source + rows[b] * row_bytes)
-    # Whole sequences are asked for, a row at a time: to leave what follows the first row to the
+    # Whole sequences are prefetched, a row at a time: to leave all but the first row to the
     # processor takes twice as long (11 rows of 400 bytes).
     ahead = min(max(_AHEAD // (row_bytes * steps), 1), _LEAST)
     for b in range(first, last):
-        row, soon = rows[b], rows[min(b + ahead, size - 1)]
-        end, soon_end = (row // length + 1) * length, (soon // length + 1) * length
+        row, next_row = rows[b], rows[min(b + ahead, size - 1)]
+        end, next_end = (row // length + 1) * length, (next_row // length + 1) * length
         for t in range(steps):
-            _ask_for(storage, source + soon * row_bytes, row_bytes)
+            _prefetch_row(storage, source + next_row * row_bytes, row_bytes)
             to = target + (t * size + b) * row_bytes
             copy_row(out, to, storage, source + row * row_bytes, row_bytes)
             row = row + 1 if row + 1 < end else end - length
-            soon = soon + 1 if soon + 1 < soon_end else soon_end - length
+            next_row = next_row + 1 if next_row + 1 < next_end else next_end - length
 
 
 def at_a_time(size: int) -> int:
@@ -154,7 +160,7 @@ def at_a_time(size: int) -> int:
 
 
 def _make_gather(parallel: bool) -> Any:
-    """Compile the driver of `gather_field`: `each` sequences at a time, field after field."""
+    """Return the kernel `GATHER`: `each` sequences at a time, field after field."""
 
     @kernel(parallel=parallel, fastmath=EXACT)
     def gather(storage, out, fields, rows, steps, length, each):
@@ -175,16 +181,23 @@ GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
 
 
 @inline(exact=True)
-def _lay(target, to, batch, row, stride, count, row_bytes):
+def _copy_strided(target, to, batch, row, stride, count, row_bytes):
+    """Copy `count` rows of a batch, from `row` on and `stride` apart, to rows side by side."""
     for t in range(count):
         copy_row(target, to + t * row_bytes, batch, (row + t * stride) * row_bytes, row_bytes)
 
 
 @kernel(fastmath=EXACT)
 def scatter(batch, storage, begin, row_bytes, shape, length):
-    """Copy rows of a field, `shape` (num_steps, num_envs), to the same slots of every environment.
+    """Copy the rows of one field of a batch to the same slots of every environment.
 
-    `batch` and `storage` are uint8; the first slot of environment 0 is at `storage[begin]`.
+    Args:
+        batch: uint8, rows (num_steps, num_envs).
+        storage: uint8, overwritten.
+        begin: position of the first slot of environment 0.
+        row_bytes: bytes of a row.
+        shape: (num_steps, num_envs).
+        length: rows of an environment in the storage.
     """
     num_steps, num_envs = shape
     # Into a storage that no cache holds, rows that follow each other are streamed once they are
@@ -198,10 +211,10 @@ def scatter(batch, storage, begin, row_bytes, shape, length):
         if far:
             for t in range(0, num_steps, together):
                 count = min(together, num_steps - t)
-                _lay(stage, 0, batch, t * num_envs + env, num_envs, count, row_bytes)
+                _copy_strided(stage, 0, batch, t * num_envs + env, num_envs, count, row_bytes)
                 stream_bytes(storage, to + t * row_bytes, stage, 0, count * row_bytes)
         else:
-            _lay(storage, to, batch, env, num_envs, num_steps, row_bytes)
+            _copy_strided(storage, to, batch, env, num_envs, num_steps, row_bytes)
     fence()
 
 
@@ -216,8 +229,8 @@ class Storage:
         num_envs: number of environments.
         length: rows of each.
         memmap: a file to be made, for more than fits into memory; it must not exist.
-        twins: fields that are not stored: those of the field given for each, one row later. The
-            row after an environment's last one is not its own.
+        twins: positions of fields that are not stored, such as the next observation, and for each
+            that of the field whose rows it has, one row later.
 
     Attributes:
         block: uint8, of all rows.
@@ -243,11 +256,11 @@ class Storage:
         # Twins read one row beyond the last.
         self.row_bytes = [field.row_bytes for field in fields]
         stored = [self.row_bytes[number] for number in self.stored]
-        begins, size = lay_out(stored, num_envs * length + bool(twins))
+        stored_begins, size = lay_out(stored, num_envs * length + bool(twins))
         self.block: Array = allocate(size) if memmap is None else _map_new_file(memmap, size)
-        of = dict(zip(self.stored, begins, strict=True))
-        of |= {number: of[twin] + self.row_bytes[number] for number, twin in twins.items()}
-        self.begins = [of[number] for number in range(len(fields))]
+        begins = dict(zip(self.stored, stored_begins, strict=True))
+        begins |= {number: begins[twin] + self.row_bytes[number] for number, twin in twins.items()}
+        self.begins = [begins[number] for number in range(len(fields))]
         self.fields = _views(fields, self.block, self.begins, num_envs, length)
         self.in_file = memmap is not None
 
@@ -266,17 +279,20 @@ class Storage:
             self.fields[number][:, : array.shape[1]] = array
 
     def write(self, arrays: Sequence[Array], slot: int) -> None:
-        """Copy (num_steps, num_envs, *field.shape), of at most `length` steps, round the slots."""
-        first = self.length - slot
+        """Copy steps to the slots from `slot` on, round the ring.
+
+        `arrays` are one per field, (num_steps, num_envs, *field.shape), of at most `length` steps.
+        """
+        steps_to_end = self.length - slot
         for number in self.stored:
             array = arrays[number]
-            if first < len(array):
-                self._put(number, array[first:], 0)
-                array = array[:first]
+            if steps_to_end < len(array):
+                self._put(number, array[steps_to_end:], 0)
+                array = array[:steps_to_end]
             self._put(number, array, slot)
 
     def _put(self, number: int, array: Array, slot: int) -> None:
-        """Copy (num_steps, num_envs, *field.shape) to slots of one field that do not go round."""
+        """Copy an array (num_steps, num_envs, *field.shape) to a field's slots from `slot` on."""
         if self.num_envs > 1 and array.nbytes >= _WORTHWHILE and array.flags.c_contiguous:
             row_bytes = self.row_bytes[number]
             begin = self.begins[number] + slot * row_bytes
@@ -321,12 +337,16 @@ class Storage:
     def look_ahead(
         self, fields: list[int], rows: Array, ring: tuple[int, int], settings: tuple[int, float]
     ) -> tuple[Array, Array, Array]:
-        """Sum rewards ahead.
+        """Return n-step returns, next discounts and last rows of transitions, (n,) each.
 
-        See `items.look_ahead`. `fields` are reward, terminated and truncated.
+        Args:
+            fields: positions of reward, terminated and truncated.
+            rows: (n,) int64, where returns begin.
+            ring: see `rlcpu.replay.items.sum_ahead`.
+            settings: see there.
         """
-        sums, discounts = np.empty(rows.size), np.empty(rows.size, np.float32)
-        out = sums, discounts, np.empty(rows.size, np.int64)
+        returns, discounts = np.empty(rows.size), np.empty(rows.size, np.float32)
+        out = returns, discounts, np.empty(rows.size, np.int64)
         look_ahead(*(self.fields[n].reshape(-1) for n in fields), rows, ring, settings, out)
         return out
 
@@ -334,13 +354,14 @@ class Storage:
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
         """Return the bytes of rows; the first `added` steps are in an earlier checkpoint."""
-        rows = [spans(first, ring.added, self.length, self.num_envs) for first in (added, 0)]
-        columns = [(self.begins[n], self.row_bytes[n]) for n in self.stored]
-        ranges = [
-            np.concatenate([begin + each * row_bytes for begin, row_bytes in columns])
-            for each in rows
-        ]
-        return [Section("rows", self.block, *ranges)]
+
+        def ranges_since(step: int) -> Array:
+            """Return ranges of bytes, of all fields, of the steps from `step` on."""
+            rows = spans(step, ring.added, self.length, self.num_envs)
+            columns = [(self.begins[n], self.row_bytes[n]) for n in self.stored]
+            return np.concatenate([begin + rows * row_bytes for begin, row_bytes in columns])
+
+        return [Section("rows", self.block, ranges_since(added), ranges_since(0))]
 
     def restore(self, source: Reader, ring: Ring) -> None:
         """Read the rows of a checkpoint."""

@@ -58,7 +58,7 @@ class TransitionStructure:
     def __init__(self, example: Any) -> None:
         self._root = example._root if isinstance(example, TransitionStructure) else _learn(example)
         self.fields: tuple[TransitionField, ...] = self._root.fields
-        self._wanted = tuple((field.dtype, field.shape) for field in self.fields)
+        self._dtypes_and_shapes = tuple((field.dtype, field.shape) for field in self.fields)
         self._first_ndim = len(self.fields[0].shape)
         try:
             _build(self._root, range(len(self.fields)))
@@ -70,9 +70,9 @@ class TransitionStructure:
     def check(self, batch: Any, max_axes: int) -> tuple[list[Array], tuple[int, ...]]:
         """Return the arrays of a batch, one per field, of its exact dtype, and their leading axes.
 
-        Each leaf is (..., *field.shape), with the same `max_axes` leading axes at most. One of the
-        field's dtype is returned as it is (of any strides), another one as a copy. Allowed are
-        NumPy's "same_kind" casts and any between integers, if each value fits.
+        Each leaf is (*lead, *field.shape), with the same leading axes, at most `max_axes`. A leaf
+        of the field's dtype is returned as it is (of any strides), another one as a copy. Allowed
+        are NumPy's "same_kind" casts and any between integers, if each value fits.
 
         Raises:
             TypeError: a container or dtype of another kind.
@@ -89,7 +89,7 @@ class TransitionStructure:
         arrays: list[Array] = []
         # 0.15 us a field: dtypes by identity, and an index, since zip(strict=True) costs 0.25 us.
         i = -1
-        for dtype, item_shape in self._wanted:
+        for dtype, item_shape in self._dtypes_and_shapes:
             i += 1
             leaf = leaves[i]
             if (
@@ -102,10 +102,7 @@ class TransitionStructure:
         return arrays, lead
 
     def collect(self, batch: Any) -> Sequence[Any]:
-        """Return the leaves of a batch, unchecked.
-
-        TypeError or ValueError for another structure.
-        """
+        """Return the leaves of a batch, not checked; TypeError or ValueError without a leaf."""
         return _collect(self._root, batch)
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
@@ -117,7 +114,8 @@ class TransitionStructure:
     def select(self, name: str) -> tuple[int, ...]:
         """Return the positions of the fields at or beneath a dotted path, "" for all.
 
-        Or ValueError.
+        Raises:
+            ValueError: there are none.
         """
         names = [field.name for field in self.fields]
         positions = [n for n, each in enumerate(names) if f"{each}.".startswith(f"{name}.")]
@@ -141,9 +139,9 @@ class TransitionStructure:
         Raises:
             ValueError: a malformed description, one that needs the example, or another example.
         """
-        known = None if example is None else _learn(example)
+        node = None if example is None else _learn(example)
         try:
-            structure = TransitionStructure(_revive(description, known))
+            structure = TransitionStructure(_revive(description, node))
             if structure.describe() == description:
                 return structure
         except (LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -176,7 +174,10 @@ class _Node(NamedTuple):
 
 
 def _learn(example: Any, path: str = "", depth: int = 0) -> _Node:
-    """Return the node of an example, or of the part of it at a path, so many levels down."""
+    """Return the node of an example, or of its part at a dotted path, `depth` levels down.
+
+    For errors see `TransitionStructure`.
+    """
     whole = label(path, "example")
     opened = _open(example, whole)
     if opened is None:
@@ -273,7 +274,7 @@ def _read(node: _Node, value: Any) -> Sequence[Any]:
             pass
     elif kind == "NamedTuple" and type(value) is node.cls:
         return value
-    whole, wanted = label(node.path), ", ".join(map(repr, names))
+    whole, expected = label(node.path), ", ".join(map(repr, names))
     if kind in ("tuple", "list") and isinstance(value, tuple | list):
         if len(value) == len(names):
             return value
@@ -282,16 +283,16 @@ def _read(node: _Node, value: Any) -> Sequence[Any]:
         opened = _open(value, whole)
         if opened is None or opened[0] != kind:
             kind_name = type(value).__name__
-            raise TypeError(f"{whole} is a {kind_name}: expected a {kind} of {wanted}")
+            raise TypeError(f"{whole} is a {kind_name}: expected a {kind} of {expected}")
         parts = dict(opened[1])
     for name in names:
         if name not in parts:
             missing = label(_join(node.path, name))
-            raise ValueError(f"{whole} lacks {missing}: expected {wanted}")
+            raise ValueError(f"{whole} lacks {missing}: expected {expected}")
     for name in parts:
         if name not in names:
             unknown = label(_join(node.path, name)) if isinstance(name, str) else f"key {name!r}"
-            raise ValueError(f"{whole} has the unknown {unknown}: expected {wanted}")
+            raise ValueError(f"{whole} has the unknown {unknown}: expected {expected}")
     return [parts[name] for name in names]
 
 
@@ -309,7 +310,7 @@ def _build(node: _Node, leaves: Sequence[Any]) -> Any:
 
 
 def _assemble(kind: str, cls: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
-    """Return a container of named values."""
+    """Return a container of a kind, and of the user's class `cls` if it has one."""
     if kind == "dict":
         return dict(zip(names, values))  # noqa: B905 (strict= costs 0.2 us of the 0.3)
     if kind == "tuple":
@@ -320,10 +321,10 @@ def _assemble(kind: str, cls: Any, names: Sequence[str], values: Sequence[Any]) 
         return cls._make(values)  # a `__new__` of the user's is not called
     # As `copy` makes it, without `__init__`: what a class does to one transition there, such as a
     # check of shapes, need not hold for a batch. A frozen class is filled like any other.
-    made = object.__new__(cls)
+    instance = object.__new__(cls)
     for name, value in zip(names, values):  # noqa: B905 (as above)
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(instance, name, value)
+    return instance
 
 
 # ---------------------------------------------------------------- as a JSON value
@@ -339,11 +340,17 @@ def _describe(node: _Node) -> Any:
     return {"kind": node.kind, "items": [[name, _describe(child)] for name, child in pairs]}
 
 
-def _revive(saved: Any, known: _Node | None, path: str = "") -> Any:
-    """Return an example, whose leaves are fields, of a description of no trust.
+def _revive(saved: Any, node: _Node | None, path: str = "") -> Any:
+    """Return an example, whose leaves are `TransitionField`s, from a description that may be bad.
 
-    Whether it describes itself so again is not asked here. `known` is the node of the user's
-    example at this place, for its class. A malformed description raises many an exception.
+    Args:
+        saved: the description, or the part of it at `path`.
+        node: of the user's example there, for its class; None without one.
+        path: dotted.
+
+    Raises:
+        Exception: of many kinds, for a malformed description. What passes may still be malformed:
+            the caller compares it with what the result describes.
     """
     whole, kind = label(path, "example"), saved["kind"]
     if kind == _ARRAY:
@@ -351,16 +358,16 @@ def _revive(saved: Any, known: _Node | None, path: str = "") -> Any:
         if not all(type(size) is int for size in shape):  # True is 1 otherwise
             raise ValueError(f"{whole} was saved with {shorten(shape)}, which is not a shape")
         field = TransitionField(path, parse_dtype(saved["dtype"], whole), tuple(shape))
-        if known is not None and known.fields != (field,):
-            raise ValueError(f"{whole} is {known}: expected {field.dtype} of shape {field.shape}")
+        if node is not None and node.fields != (field,):
+            raise ValueError(f"{whole} is {node}: expected {field.dtype} of shape {field.shape}")
         return field
     items = {item[0]: item[1] for item in saved["items"]}
     saved_kind = f"a {kind} of {', '.join(items)}"
-    if known is None and kind in ("NamedTuple", "dataclass"):
+    if node is None and kind in ("NamedTuple", "dataclass"):
         raise ValueError(f"{whole} was saved as {saved_kind}: expected example=, for its class")
-    order = list if kind == "NamedTuple" else set  # which is made by position
-    if known is not None and (known.kind != kind or order(known.names) != order(items)):
-        raise ValueError(f"{whole} is {known}: expected {saved_kind}")
-    beneath = dict(zip(known.names, known.children, strict=True)) if known else {}
-    parts = [_revive(part, beneath.get(name), _join(path, name)) for name, part in items.items()]
-    return _assemble(kind, known.cls if known else None, list(items), parts)
+    collection = list if kind == "NamedTuple" else set  # NamedTuples are made by position
+    if node is not None and (node.kind != kind or collection(node.names) != collection(items)):
+        raise ValueError(f"{whole} is {node}: expected {saved_kind}")
+    children = dict(zip(node.names, node.children, strict=True)) if node else {}
+    parts = [_revive(part, children.get(name), _join(path, name)) for name, part in items.items()]
+    return _assemble(kind, node.cls if node else None, list(items), parts)

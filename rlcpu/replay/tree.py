@@ -114,9 +114,10 @@ def highest(node):
 
 
 def search(weights, target):
-    """Return the child in whose share of [0, sum) a target is, and how far from the share's start.
+    """Return the child in whose share of [0, sum) a target is, and the rest of the target there.
 
-    Between two shares, or beyond the last, it is a child without weight.
+    Children have shares as long as their weights, one after the other. Rounding may put a target
+    between two shares, or beyond the last: then it is a child without weight.
     """
     a, b, c, d, e, f, g, _ = weights
     # Of distance 1, 2 and 4, as vectors do; the last sum is not looked at.
@@ -184,14 +185,20 @@ def replace_free(leaves, begin, filled, other):
 
 
 def find_shift(lows, filled):
-    """Return the number that raises the smallest value to zero."""
+    """Return the number that raises the smallest value to zero; None for priorities.
+
+    `lows` has the smallest values of all levels, the top node last.
+    """
     if filled is None:
         return filled
     return max(-lowest(load(lows, lows.size - WIDTH)), 0.0) if lows.size else 0.0
 
 
 def unpack(numbers, offsets, filled):
-    """Return sums, lows and highs of one array: each array of a call costs 0.04 us."""
+    """Return the levels of a tree as views of its memory, see `make_tree`.
+
+    Kernels are given one array: each array of a call costs 0.04 us.
+    """
     size = offsets[offsets.size - 1]
     inner = size - offsets[1] if numbers.size > size else 0
     lows, highs = numbers[size : size + inner], numbers[size + inner : size + 2 * inner]
@@ -244,14 +251,21 @@ def refresh(levels, level, node):
 
 
 def walk(levels, targets, nodes, count):
-    """Write to `nodes[:count]` the leaves at `targets[:count]`, which are overwritten."""
+    """Find the leaves at some targets, all together, a level at a time from the top.
+
+    Args:
+        levels: of the tree.
+        targets: (count or more,) float64 in [0, sum of all weights); overwritten.
+        nodes: (count or more,) int64, overwritten with the leaves.
+        count: how many.
+    """
     sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
     span = top_span(offsets)
     for q in range(count):
         nodes[q] = 0
     for up in range(offsets.size - 1):
         level = offsets.size - 2 - up
-        # The leaves have nothing below: to ask for what is not there takes three times as long.
+        # Leaves have no children: prefetching what is not there would take three times as long.
         begin, below = offsets[level], offsets[level - 1] if level else np.int64(-1)
         last = (begin - below) // WIDTH - 1 if level else offsets[1] - 1
         for q in range(count):

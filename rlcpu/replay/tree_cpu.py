@@ -29,7 +29,7 @@ from rlcpu.replay.tree import WIDTH, Levels, load_vector, make_tree, over_vector
 Array = npt.NDArray[Any]
 
 GROUP = 64  # draws that walk side by side; at 2^20 leaves 32 take 1.2 and 16 1.5 times as long
-_AHEAD = 16  # leaves asked for before they are written: 8 % of an update of 1,600 of 2^20
+_AHEAD = 16  # leaves that are prefetched before they are written: 8 % of an update of 1,600 of 2^20
 _BLOCK = 1024  # draws that a thread takes at a time
 _GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
 _LARGEST_RATIO = np.float32(3e38)
@@ -51,9 +51,14 @@ def unpack(numbers, capacity, filled):
 
 @inline(exact=True)
 def _propagate(levels, nodes, count):
-    """Recompute everything above the leaves `nodes[:count]`, which are overwritten.
+    """Recompute all sums above some leaves.
 
     A level is recomputed as a whole, with all above it, where that reads less.
+
+    Args:
+        levels: of the tree.
+        nodes: int64, the first `count` are the leaves; overwritten with nodes of higher levels.
+        count: how many leaves.
     """
     offsets = levels.offsets
     for level in range(1, offsets.size - 1):
@@ -62,7 +67,7 @@ def _propagate(levels, nodes, count):
         if 4 * count >= num_entries:
             for node in range(num_entries):
                 _refresh(levels, level, node)
-            count = num_entries  # and so it goes on up to the top
+            count = num_entries  # higher levels are recomputed as a whole too
             continue
         num_parents, last = 0, np.int64(-1)
         for k in range(count):
@@ -77,7 +82,7 @@ def _propagate(levels, nodes, count):
 
 @inline(exact=True)
 def _propagate_range(levels, begin, end):
-    """Recompute everything above a range of leaves, if there are any in it."""
+    """Recompute all sums above the leaves [begin, end), if there are any."""
     if end > begin:
         for level in range(1, levels.offsets.size - 1):
             begin, end = begin // WIDTH, (end - 1) // WIDTH + 1
@@ -86,9 +91,10 @@ def _propagate_range(levels, begin, end):
 
 
 def _write_leaves(numbers, capacity, filled, indices, leaves):
-    """Write leaves, and return the largest, at least 0.0; of equal indices the last one counts.
+    """Write leaves and recompute sums; return the largest of them, at least 0.0.
 
-    `indices`, (n,) int64, are overwritten.
+    `indices`, (n,) int64, are overwritten; of equal ones the last leaf counts. For the first three
+    arguments see above.
     """
     levels, count, largest = unpack(numbers, capacity, filled), indices.size, 0.0
     for k in range(count):
@@ -100,12 +106,11 @@ def _write_leaves(numbers, capacity, filled, indices, leaves):
 
 
 def _write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
-    """Write the leaves of the items numbered `begin` to `end` of every environment.
+    """Write the leaves of new items, numbers [begin, end) of every environment, and recompute sums.
 
-    Numbers go on for ever: number i is in slot `i % slots` of its environment, which has
-    `slots = capacity // num_envs` leaves side by side. Where there are more items than slots, the
-    newest are kept. `leaves` is (end - begin,), the same for all environments, or (1,), the same
-    for all items.
+    Item i is in slot i % slots of its environment, which has slots = capacity // num_envs leaves
+    side by side. Where there are more items than slots, the newest are written. `leaves` is
+    (end - begin,), the same for all environments, or (1,), the same for all items.
     """
     levels, slots = unpack(numbers, capacity, filled), capacity // num_envs
     count = min(max(end - begin, 0), slots)
@@ -117,7 +122,7 @@ def _write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
             leaf = leaves[leaves.size - count + k] if leaves.size > 1 else leaves[0]
             levels.sums[base + (slot if slot < slots else slot - slots)] = leaf
         _propagate_range(levels, base + start, base + min(start + count, slots))
-        _propagate_range(levels, base, base + start + count - slots)  # those behind the turn
+        _propagate_range(levels, base, base + start + count - slots)  # slots from 0 on
 
 
 #: For kernels, and for Python.
@@ -137,9 +142,10 @@ def rebuild(numbers, capacity, filled):
 
 @inline(exact=True)
 def _fill(levels, key, counter, weight, width, first, out):
-    """Make draws number `first`, `first + 1`, ... of a call, and write their leaves to `out`.
+    """Fill `out` with the leaves of draws `first`, `first + 1`, ... of a call.
 
-    A leaf without weight is there where a target fell between two shares; see `find_target`.
+    Where a target fell between two shares (see `rlcpu.replay.tree.search`), the leaf has no weight.
+    For the other arguments see `rlcpu.replay.tree.find_target`.
     """
     targets = np.empty(GROUP, np.float64)
     for begin in range(0, out.size, GROUP):
@@ -151,7 +157,7 @@ def _fill(levels, key, counter, weight, width, first, out):
 
 @inline(exact=True)
 def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
-    """Call `_fill`, and draw again by `scan` where the leaf has no weight."""
+    """Fill `out` by `_fill`, and by `scan` where the leaf has no weight."""
     levels, key, counter = unpack(numbers, capacity, filled), stream[0], stream[1]
     _fill(levels, key, counter, weight, width, first, out)
     for q in range(out.size):
@@ -193,9 +199,9 @@ DRAW = Kernels(kernel(draw, fastmath=EXACT), kernel(draw, fastmath=EXACT, parall
 
 @inline(exact=True)
 def _leaf_without_weight(shift):
-    """Return the number of a leaf whose weight is zero.
+    """Return what a leaf is set to so that its weight is zero.
 
-    A leaf's weight is its number plus `shift`, or the number itself if that is None.
+    A leaf's weight is its number plus `shift`, or the number itself if `shift` is None.
     """
     if shift is None:
         return 0.0
@@ -206,21 +212,29 @@ def _leaf_without_weight(shift):
 def _draw_successively(levels, key, counter, stratified, out):
     """Draw different leaves, each from those that were not drawn before (successive sampling).
 
-    A drawn leaf has no weight until the end, when its number is put back bit for bit.
+    In rounds: a batch of leaves is drawn, of which the first of equals count; they get a weight of
+    zero, and the sums are recomputed. In the end all leaves are put back bit for bit.
+
+    Args:
+        levels: of the tree.
+        key: of the random numbers.
+        counter: of the first random number.
+        stratified: whether the draws of a round are from equal parts of the sum of weights.
+        out: (n,) int64, overwritten with leaves.
 
     Returns:
         How many leaves were drawn, and how many random numbers that took.
     """
-    wanted, none = out.size, _leaf_without_weight(levels.shift)
-    nodes, values = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
-    drawn, before, draws, batch = 0, 0, 0, wanted
-    while drawn < wanted:
+    size, no_weight = out.size, _leaf_without_weight(levels.shift)
+    nodes, values = np.empty(size, np.int64), np.empty(size, np.float64)
+    drawn, before, draws, batch = 0, 0, 0, size
+    while drawn < size:
         # Number by number: with a slice numba compiles the text of its error, a second and a half.
         for k in range(before, drawn):
             nodes[k] = out[k]
         _propagate(levels, nodes[before:drawn], drawn - before)
         before, weight = drawn, _weight_of_all(levels)
-        count = min(wanted - drawn, batch) if weight > 0.0 else 0
+        count = min(size - drawn, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
         next_counter = u64(counter + u64(draws))
         _fill(levels, key, next_counter, weight, width, 0, out[before : before + count])
@@ -228,29 +242,29 @@ def _draw_successively(levels, key, counter, stratified, out):
         for k in range(before, before + count):
             leaf = out[k]
             if _weight(levels.sums[leaf], levels.shift, levels.filled, leaf) > 0.0:
-                values[drawn], levels.sums[leaf] = levels.sums[leaf], none
+                values[drawn], levels.sums[leaf] = levels.sums[leaf], no_weight
                 out[drawn] = leaf
                 drawn += 1
         if drawn == before:
             leaf = _scan(levels, uniform53(key, u64(counter + u64(draws))))
             if leaf < 0:
                 break
-            values[drawn], levels.sums[leaf] = levels.sums[leaf], none
+            values[drawn], levels.sums[leaf] = levels.sums[leaf], no_weight
             out[drawn] = leaf
             draws, drawn = draws + 1, drawn + 1
-        # Most of those drawn next may be taken already: no more than twice the last success.
+        # Many draws of the next round may be equal: no more than twice this round's leaves.
         batch = max(GROUP, 2 * (drawn - before))
     for k in range(drawn):
         levels.sums[out[k]] = values[k]
         nodes[k] = out[k]
-    # The leaves drawn last were never told to the levels above.
+    # Sums have not lost the leaves of the last round: only those before it need them back.
     _propagate(levels, nodes[:before], before)
     return drawn, draws
 
 
 @inline(exact=True)
 def _with_weights(levels):
-    """Return levels whose values have a weight, also where all are equal and below zero."""
+    """Return levels in which not all weights are zero; where they were, all are equal now."""
     highest = vectors.highest(load_vector(levels.highs, levels.highs.size - WIDTH))
     shift = levels.shift
     if highest + shift <= 0.0:
@@ -260,9 +274,9 @@ def _with_weights(levels):
 
 @kernel(fastmath=EXACT)
 def draw_distinct(numbers, capacity, filled, stream, stratified, out):
-    """Fill `out`, (n,) int64, with different leaves; returns how many were found.
+    """Fill `out`, (n,) int64, with different leaves, and return how many there are.
 
-    Fewer than n are found only if no others have a weight.
+    Fewer than n only if no others have a weight. For the other arguments see `draw`.
     """
     levels = unpack(numbers, capacity, filled)
     if filled is not None:
@@ -323,6 +337,7 @@ def leaf_of(priority, epsilon, alpha):
 
 @kernel(fastmath=EXACT)
 def _raise_priorities(priorities, epsilon, alpha, leaves):
+    """Write the leaves of priorities."""
     for k in range(leaves.size):
         leaves[k] = leaf_of(priorities[k], epsilon, alpha)
 
@@ -370,7 +385,7 @@ class Tree:
         return float(top[0])
 
     def extremes(self) -> tuple[float, float]:
-        """Return the smallest and largest priority above zero, kept from the first question on."""
+        """Return the smallest and largest priority above zero, which a first call makes tracked."""
         if self.numbers.size == self._size:
             numbers = make_tree(self.capacity, extremes=True)
             numbers[: self._size] = self.numbers

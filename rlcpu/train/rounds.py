@@ -280,8 +280,8 @@ def _advance(number, where, repeat, loop, plan, share, scratch):
         _make_columns(plan)
         if _learn(where, share, plan) > 0:
             return BAD_LOSS
-        if loop.give != 0:
-            call_at(loop.give, (loop,))
+        if loop.update != 0:
+            call_at(loop.update, (loop,))
             if loop.fault[0] != 0:
                 return BAD_PRIORITY
     _normalise_observations(plan)

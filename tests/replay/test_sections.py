@@ -113,7 +113,7 @@ def test_what_was_never_written_takes_no_room(tmp_path: Path) -> None:
     save(path, {}, [Section("data", data, [(30, 40)], [(0, 40)])], token)
     assert written(path, before) == TABLE + 10
     with reading(path) as reader:
-        assert (reader.num_bytes("data"), reader.num_held("data")) == (SIZE, 40)
+        assert (reader.num_bytes("data"), reader.num_stored("data")) == (SIZE, 40)
         found = np.zeros_like(data)
         reader.read_into("data", found)
     np.testing.assert_array_equal(found, data)

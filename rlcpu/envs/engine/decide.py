@@ -333,7 +333,7 @@ def _make_rows(is_separate: bool) -> Callable[..., Any]:
     def rows_of(settings):
         job = job_at(settings[NETWORK])
         first = (job.size + 15) // 16 * 16
-        begin = first + (job.made + 31) // 16 * 16
+        begin = first + (job.output_size + 31) // 16 * 16
         end, units = begin, job.units
         if is_separate:
             end, units = begin + 32, max(units, job_at(settings[VALUE_NETWORK]).units)

@@ -115,7 +115,7 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
         """Return new cells: inputs, outputs, the value, whether an episode begins, and units."""
         job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
         units = job.units if critic == 0 else max(job.units, job_at(critic).units)
-        return np.empty(job.size + job.made + 2 + units, np.float32)
+        return np.empty(job.size + job.output_size + 2 + units, np.float32)
 
     @inline
     def run(job, cells, outputs, units, memory, stride):
@@ -157,7 +157,7 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
         normalise(arrays.observation[i], constants.mean, constants.scale, cells)
         job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
         outputs, stride = job.size, constants.settings[STATE_SIZE]  # places of parts of the cells
-        value_cell = outputs + job.made
+        value_cell = outputs + job.output_size
         begin_cell, units = value_cell + 1, value_cell + 2
         memory = memory_of(constants.settings, i)
         cells[begin_cell] = single(arrays.elapsed[i] == u32(0))
@@ -166,7 +166,7 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
         if critic != 0:
             run(critic, cells, value_cell, units, shifted(memory, job.state_size), stride)
             value = cells[value_cell]
-        elif job.made > num_outputs:  # a network that shares its layers with the policy's
+        elif job.output_size > num_outputs:  # a network that shares its layers with the policy's
             value = cells[outputs + num_outputs]
         log_prob, fault = act(i, step, record, arrays, constants, cells, outputs)
         return fault + keep(i, step, record, arrays, log_prob, value)

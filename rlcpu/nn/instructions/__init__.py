@@ -1,10 +1,10 @@
 """Instructions of a tape as kernels run them, forward and backward, for some samples.
 
 Between networks all numbers lie in `rows` (height, samples), a row for each number of a sample, and
-the derivatives of the loss by them in `slopes` of the same shape. Networks keep samples as rows of
-their own: their inputs are gathered, and their outputs are transposed. See `rlcpu.nn.program` for
-the fields of instructions, and for the backward pass Griewank & Walther 2008, "Evaluating
-derivatives".
+the *slopes*, derivatives of the loss with respect to them, in `slopes` of the same shape. Networks
+have a row for each sample instead: their inputs are gathered, and their outputs are transposed. See
+`rlcpu.nn.program` for the fields of instructions, and for the backward pass Griewank & Walther
+2008, "Evaluating derivatives".
 
 Each is plain Python, `compute(chunk, instruction)`. It is compiled for the first tape that needs
 it, and called by the address that `link` writes to the program. A new one is a function here, one
@@ -30,8 +30,9 @@ class Instruction(NamedTuple):
     """A kind of instruction.
 
     Attributes:
-        forward: (chunk, instruction): writes its rows.
-        backward: (chunk, instruction): adds derivatives by what it reads; None if there are none.
+        forward: (chunk, instruction): writes the rows of its result.
+        backward: (chunk, instruction): adds to the slopes of the rows that it reads what those of
+            its result contribute; None if it has no derivatives.
     """
 
     forward: Compute
@@ -42,22 +43,22 @@ class Instruction(NamedTuple):
 INSTRUCTIONS = {
     "column": Instruction(numbers.read_column),
     "number": Instruction(numbers.read_number),
-    "parameter": Instruction(numbers.read_parameter, numbers.learn_parameter),
-    "network": Instruction(networks.apply, networks.learn),
-    "network_of_ones": Instruction(networks.apply_to_ones, networks.learn_from_ones),
-    "add": Instruction(numbers.add, numbers.through_sum),
-    "multiply": Instruction(numbers.multiply, numbers.through_product),
-    "take": Instruction(numbers.take, numbers.give),
-    "argmax": Instruction(numbers.choose_best),
+    "parameter": Instruction(numbers.read_parameter, numbers.through_parameter),
+    "network": Instruction(networks.apply, networks.through_network),
+    "network_of_ones": Instruction(networks.apply_to_ones, networks.through_network_of_ones),
+    "add": Instruction(numbers.add, numbers.through_add),
+    "multiply": Instruction(numbers.multiply, numbers.through_multiply),
+    "take": Instruction(numbers.take, numbers.through_take),
+    "argmax": Instruction(numbers.argmax),
     "log_softmax": Instruction(distributions.log_softmax, distributions.through_log_softmax),
     "entropy": Instruction(distributions.entropy, distributions.through_entropy),
     "ahead": Instruction(numbers.look_ahead),
-    "sum": Instruction(numbers.add_up, numbers.spread),
+    "sum": Instruction(numbers.sum_numbers, numbers.through_sum),
     "normal": Instruction(distributions.draw_normal),
     "uniform": Instruction(distributions.draw_uniform),
-    "loss": Instruction(numbers.add_to_statistic, numbers.begin),
+    "loss": Instruction(numbers.add_to_statistic, numbers.through_loss),
     "statistic": Instruction(numbers.add_to_statistic),
-    "per_sample": Instruction(numbers.scatter),
+    "per_sample": Instruction(numbers.write_per_sample),
 }
 
 
@@ -67,8 +68,9 @@ def link(
     """Write the addresses of functions, compiled if need be, to a program's instructions.
 
     Args:
-        rows: instructions, of `rlcpu.nn.program.INSTRUCTION`, overwritten; and the kind of each.
-        functions: scalar ones, which instructions "each" have the numbers of.
+        rows: pairs of an instruction, a record of dtype `rlcpu.nn.program.INSTRUCTION`, whose
+            fields `forward` and `backward` are overwritten, and its kind.
+        functions: scalar functions; an instruction "each" has the number of one as its index.
         dtype: in which they compute.
         chunk: numba's type of a `rlcpu.nn.instructions.chunk.Chunk`.
     """
@@ -86,6 +88,7 @@ def link(
 
 @functools.cache
 def _address(compute: Any, dtype: type, chunk: Any) -> int:
+    """Return the address of `compute`, compiled to read its instruction by a number."""
     specialised = specialise(compute, dtype, arrays=True)
 
     def run(chunk, number):

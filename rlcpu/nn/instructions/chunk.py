@@ -9,9 +9,9 @@ import numpy as np
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.memory import array_at
 
-#: A column of a batch: address of its numbers, or of the starts of ones, then of the ones'
-#: positions (0 if it is numbers); how many numbers a sample has; addresses of what is subtracted
-#: from them and what they are multiplied by where networks see them (0 for neither).
+#: A column of a batch. `values` is the address of its numbers; of a column of `Ones` that of their
+#: starts, and `ones` that of their places, else 0. `width` counts numbers of a sample. Networks
+#: read (number - mean) * scale, whose addresses are `mean` and `scale`, 0 for plain numbers.
 COLUMN_RECORD = np.dtype(
     [(name, np.int64) for name in ("values", "ones", "width", "mean", "scale")]
 )
@@ -21,16 +21,17 @@ class Chunk(NamedTuple):
     """Samples that pass a tape together.
 
     Attributes:
-        worker: who computes, and so which scratch memory is used.
+        worker: number of the thread that computes, whose scratch memory is used.
         update: number of the update whose instructions run.
         number: of the gradient step, from 1 on, over all calls.
         samples: (count,) int64, positions in the batch.
         minibatch: number of the minibatch, whose moments standardise columns.
         share: 1 / samples of the minibatch.
-        is_first: whether gradients are overwritten, and not added to.
-        rows, slopes: (height, count).
+        is_first: whether networks overwrite their gradients, and do not add to them.
+        rows: (height, count), a row for each number that the program computes of a sample.
+        slopes: (height, count), derivatives of the loss with respect to these numbers.
         units: scratch memory of networks.
-        gradients: (P,).
+        gradients: (P,), derivatives with respect to everything that is learnt.
         sums: (num_sums,) float64, to which losses and statistics are added.
         frame: everything else, see `rlcpu.nn.update.Frame`.
     """

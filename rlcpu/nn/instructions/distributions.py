@@ -1,4 +1,10 @@
-"""Instructions of distributions: logarithms of probabilities, entropy, and noise."""
+"""Instructions of distributions: logarithms of probabilities, entropy, and noise.
+
+An instruction runs for a `chunk` of samples: `chunk.rows[k]` has number k of each sample, and
+`chunk.slopes[k]` the derivatives of the loss with respect to it. It reads rows from `instruction.a`
+on, as many as `a_step` says (log_softmax: `width`), and writes `width` rows from `out` on;
+`through_<name>` is its backward pass, which adds to the slopes of what it reads.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +24,10 @@ _uniforms = uniforms(2, 0, np.float32)
 
 
 def log_softmax(chunk: Any, instruction: Any) -> None:
-    """Write logarithms of probabilities, x_k - log(sum of e**x_j).
+    """Write log-probabilities of logits x, x_k - log(sum of e**x_j).
 
-    The row behind the results holds the logarithm of the sum.
+    The mask, if there is one, has rows from `c` on. The row behind the results is scratch, and so
+    is its row of slopes: the largest logit, then the log of the sum; and the sum less that logit.
     """
     rows, first, width = chunk.rows, instruction.out, instruction.width
     largest, total = rows[first + width], chunk.slopes[first + width]
@@ -35,19 +42,20 @@ def log_softmax(chunk: Any, instruction: Any) -> None:
     for k in range(width):
         add_exponentials(total, rows[first + k], largest)
     add_logarithms(largest, total)
+    log_total = largest
     for k in range(width):
-        subtract_row(rows[first + k], largest)
+        subtract_row(rows[first + k], log_total)
 
 
 def copy_logits(row: Any, largest: Any, logits: Any) -> None:
-    """Copy logits, and keep the largest."""
+    """Copy the logits of one action, and let `largest` be the larger of these and itself."""
     for i in range(row.size):
         row[i] = logits[i]
         largest[i] = logits[i] if logits[i] > largest[i] else largest[i]
 
 
 def copy_allowed(row: Any, largest: Any, logits: Any, allowed: Any) -> None:
-    """Copy logits of allowed actions, and keep the largest."""
+    """Copy logits where the action is allowed, else `FORBIDDEN`; see `copy_logits`."""
     for i in range(row.size):
         logit = logits[i] if allowed[i] != 0.0 else FORBIDDEN
         row[i] = logit
@@ -55,25 +63,25 @@ def copy_allowed(row: Any, largest: Any, logits: Any, allowed: Any) -> None:
 
 
 def add_exponentials(total: Any, row: Any, largest: Any) -> None:
-    """Add e**(x - largest)."""
+    """Add e**(x - largest) to `total`, for the numbers x of a row."""
     for i in range(total.size):
         total[i] += math.exp(row[i] - largest[i])
 
 
 def add_logarithms(out: Any, row: Any) -> None:
-    """Add the logarithms of a row."""
+    """Add the logarithms of a row to `out`."""
     for i in range(out.size):
         out[i] += math.log(row[i])
 
 
 def subtract_row(out: Any, row: Any) -> None:
-    """Subtract a row."""
+    """Subtract a row from `out`."""
     for i in range(out.size):
         out[i] -= row[i]
 
 
 def through_log_softmax(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by log-probabilities to logits: d_k - p_k * (sum of d_j)."""
+    """Add slopes of logits, d_k - p_k * (sum of d_j), from those of log-probabilities, d."""
     slopes, first, width = chunk.slopes, instruction.out, instruction.width
     total = slopes[first + width]
     fill_row(total, 0.0)
@@ -83,11 +91,11 @@ def through_log_softmax(chunk: Any, instruction: Any) -> None:
             total[i] += slope[i]
     for k in range(width):
         log_probs = chunk.rows[first + k]
-        subtract_shares(slopes[instruction.a + k], slopes[first + k], log_probs, total)
+        add_logit_slopes(slopes[instruction.a + k], slopes[first + k], log_probs, total)
 
 
-def subtract_shares(out: Any, slopes: Any, log_probs: Any, total: Any) -> None:
-    """Add derivatives of one logit."""
+def add_logit_slopes(out: Any, slopes: Any, log_probs: Any, total: Any) -> None:
+    """Add slopes of one logit: those of its log-probability less its probability times `total`."""
     for i in range(out.size):
         out[i] += slopes[i] - math.exp(log_probs[i]) * total[i]
 
@@ -103,7 +111,7 @@ def entropy(chunk: Any, instruction: Any) -> None:
 
 
 def through_entropy(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by an entropy to log-probabilities: -p_k (log p_k + 1)."""
+    """Add slopes of log-probabilities, -p_k (log p_k + 1) times that of the entropy."""
     slopes = chunk.slopes[instruction.out]
     for k in range(instruction.a_step):
         out, log_probs = chunk.slopes[instruction.a + k], chunk.rows[instruction.a + k]
@@ -119,7 +127,8 @@ def draw_normal(chunk: Any, instruction: Any) -> None:
     for k in range(instruction.width):
         out, (low, high, begin) = chunk.rows[instruction.out + k], stream_of(chunk, instruction, k)
         for i in range(out.size):
-            first, second = numbers_of(low, high, chunk.samples[i] * 2 * instruction.width + begin)
+            counter = chunk.samples[i] * 2 * instruction.width + begin
+            first, second = uniform_pair(low, high, counter)
             out[i] = standard_normal(first, second)
 
 
@@ -128,14 +137,18 @@ def draw_uniform(chunk: Any, instruction: Any) -> None:
     for k in range(instruction.width):
         out, (low, high, begin) = chunk.rows[instruction.out + k], stream_of(chunk, instruction, k)
         for i in range(out.size):
-            first, _ = numbers_of(low, high, chunk.samples[i] * 2 * instruction.width + begin)
-            out[i] = first
+            counter = chunk.samples[i] * 2 * instruction.width + begin
+            out[i], _ = uniform_pair(low, high, counter)
 
 
 def stream_of(chunk: Any, instruction: Any, k: int) -> Any:
-    """Return the key of an instruction's random stream, and where that of its row k begins.
+    """Return the key of an instruction's random stream, and the counter of its row k at sample 0.
 
-    Two streams take turns under one key.
+    The key depends on the learner's, the gradient step and the stream: a number for each pair of an
+    update and an instruction that draws. Streams 0 and 1 share a key, with even and odd counters.
+
+    Returns:
+        Two halves of the key, uint32, and the counter; that of sample i is 2 * width * i more.
     """
     settings = chunk.frame.settings
     low, high = mix(settings.key_low, settings.key_high, u32(chunk.number))
@@ -145,7 +158,7 @@ def stream_of(chunk: Any, instruction: Any, k: int) -> Any:
     return low, high, 2 * k + stream % 2
 
 
-def numbers_of(low: Any, high: Any, place: int) -> Any:
-    """Return two numbers of a stream, in [0, 1)."""
-    a, b = mix(low, high, u32(place))
+def uniform_pair(low: Any, high: Any, counter: int) -> Any:
+    """Return the two numbers in [0, 1) that a key of uint32 `low` and `high` has for a counter."""
+    a, b = mix(low, high, u32(counter))
     return _uniforms(a, b)

@@ -1,7 +1,13 @@
 """The instructions that apply a network to some samples.
 
 A network whose input is a column of `Ones` has an instruction of its own, "network_of_ones": it
-gets the first layer's product in the place of the input.
+gets the first layer's outputs in the place of the input.
+
+An instruction runs for a `chunk` of samples (`rlcpu.nn.instructions.chunk.Chunk`). Outside of
+networks, `chunk.rows[k]` has number k of each sample, and `chunk.slopes[k]` the derivatives of the
+loss with respect to it; a network works in `units`, where a sample is a row (`rlcpu.nn.passes`).
+`application` is one use of a network, `operand` some numbers of a sample that go into it (see
+`rlcpu.nn.program`).
 """
 
 from __future__ import annotations
@@ -43,8 +49,8 @@ def apply_to_ones(chunk: Any, instruction: Any) -> None:
     read_outputs(chunk, instruction.out, network, units)
 
 
-def learn(chunk: Any, instruction: Any) -> None:
-    """Take derivatives by a network's outputs from slopes, and add those by inputs to slopes."""
+def through_network(chunk: Any, instruction: Any) -> None:
+    """Compute a network's gradients from the slopes of its outputs, and add those of its inputs."""
     program, count = chunk.frame.program, chunk.samples.size
     application = program.applications[instruction.index]
     network, units = network_at(chunk, application), units_of(chunk, application)
@@ -56,18 +62,16 @@ def learn(chunk: Any, instruction: Any) -> None:
     if application.by_inputs != 0:
         for k in range(application.inputs):
             operand = program.inputs[application.first + k]
-            cells, width, _ = input_place(network, operand.input)
+            place = input_place(network, operand.input)
             if operand.kind == FROM_ROWS:
+                inputs = units[place.offset * count :]
                 for j in range(operand.width):
                     slopes = chunk.slopes[operand.source + j]
-                    add_from_units(slopes, units[cells * count :], width, operand.begin + j)
+                    add_from_units(slopes, inputs, place.width, operand.begin + j)
 
 
-def learn_from_ones(chunk: Any, instruction: Any) -> None:
-    """Add a network's derivatives by its parameters to the chunk's gradients.
-
-    Derivatives by its outputs are read from slopes; its inputs, the ones of a column, have none.
-    """
+def through_network_of_ones(chunk: Any, instruction: Any) -> None:
+    """Compute a network's gradients from the slopes of its outputs; its inputs are constants."""
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_at(chunk, application), units_of(chunk, application)
     write_slopes(chunk, instruction.out, network, units)
@@ -88,8 +92,8 @@ def network_at(chunk: Any, application: Any) -> Any:
 
 
 def units_of(chunk: Any, application: Any) -> Any:
-    """Return the scratch memory of an application."""
-    place = application.units if application.units >= 0 else chunk.frame.program.cells
+    """Return the units of an application: its own, or those that all without slopes share."""
+    place = application.units if application.units >= 0 else chunk.frame.program.saved_units
     return chunk.units[place * chunk.frame.settings.chunk :]
 
 
@@ -100,7 +104,7 @@ def gradients_of(chunk: Any, application: Any) -> Any:
 
 
 def mode_of(chunk: Any, application: Any) -> int:
-    """Return which derivatives are wanted, see `rlcpu.nn.passes`."""
+    """Return what the backward pass of an application computes, a mode of `rlcpu.nn.passes`."""
     mode = 0
     if application.by_parameters != 0:
         mode = OVERWRITTEN if application.is_first != 0 and chunk.is_first else ADDED
@@ -108,25 +112,25 @@ def mode_of(chunk: Any, application: Any) -> int:
 
 
 def read_outputs(chunk: Any, out: int, network: Any, units: Any) -> None:
-    """Write a network's outputs to rows, from row `out` on."""
-    count = chunk.samples.size
+    """Copy a network's outputs in units to rows, from row `out` on."""
     for k in range(network.outputs.shape[0]):
-        cells, width, size = output_place(network, k)
-        for j in range(size):
-            from_units(chunk.rows[out + j], units[cells * count :], width, j)
-        out += size
+        place = output_place(network, k)
+        outputs = units[place.offset * chunk.samples.size :]
+        for j in range(place.size):
+            from_units(chunk.rows[out + j], outputs, place.width, j)
+        out += place.size
 
 
 def write_slopes(chunk: Any, out: int, network: Any, units: Any) -> None:
-    """Write derivatives by a network's outputs to their place, from row `out` of slopes on."""
+    """Overwrite a network's outputs in units with their slopes, those from row `out` on."""
     count = chunk.samples.size
     for k in range(network.outputs.shape[0]):
-        cells, width, size = output_place(network, k)
-        outputs = units[cells * count : (cells + width) * count]
+        place = output_place(network, k)
+        outputs = units[place.offset * count : (place.offset + place.width) * count]
         fill_row(outputs, 0.0)
-        for j in range(size):
-            to_units(outputs, width, j, chunk.slopes[out + j])
-        out += size
+        for j in range(place.size):
+            to_units(outputs, place.width, j, chunk.slopes[out + j])
+        out += place.size
 
 
 # ---------------------------------------------------------------- memory
@@ -134,12 +138,15 @@ def write_slopes(chunk: Any, out: int, network: Any, units: Any) -> None:
 
 @inline
 def time_of(chunk, application):
-    """Return how the samples are sequences."""
+    """Return the order of the samples in sequences, and where episodes begin, as a `Time`."""
     return Time(chunk.frame.settings.steps, chunk.rows[max(application.starts, 0)])
 
 
 def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> None:
-    """Write the state of each sequence before the first time step, of networks with memory."""
+    """Write the state of each sequence before its first time step; nothing without memory.
+
+    The batch has states (sequences, size) for each network with memory.
+    """
     if application.starts < 0:
         return
     batch, steps, size = chunk.frame.batch, chunk.frame.settings.steps, 0
@@ -148,19 +155,20 @@ def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> No
         size += network.states[k, 1]
     states = floats_at(batch.states[application.network], batch.size // steps * size)
     for b in range(chunk.samples.size // steps):
-        sample = chunk.samples[b]
-        begin = (sample // (abreast * steps) * abreast + sample % abreast) * size
-        write_state(network, units, chunk.samples.size, b, states[begin : begin + size])
+        sample = chunk.samples[b]  # the sequence's first; see `LearnerSettings.abreast`
+        sequence = sample // (abreast * steps) * abreast + sample % abreast
+        state = states[sequence * size : (sequence + 1) * size]
+        write_state(network, units, chunk.samples.size, b, state)
 
 
 # ---------------------------------------------------------------- inputs
 
 
 def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
-    """Write numbers of a column or of rows to an input of a network."""
-    cells, width, _ = input_place(network, operand.input)
-    count, begin = chunk.samples.size, operand.begin
-    inputs = units[cells * count : (cells + width) * count]
+    """Write an operand, numbers of a column or of rows, to an input of a network in units."""
+    place = input_place(network, operand.input)
+    count, begin, width = chunk.samples.size, operand.begin, place.width
+    inputs = units[place.offset * count : (place.offset + width) * count]
     if begin == 0:
         fill_row(inputs, 0.0)
     if operand.kind == FROM_COLUMN:
@@ -173,7 +181,12 @@ def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
 def write_column(units: Any, place: int, width: int, chunk: Any, column: Any) -> None:
     """Write a column's numbers of the chunk's samples to units, normalised if it has a mean.
 
-    Units are rows of `width` numbers, one for each sample, and are written from `place` on.
+    Args:
+        units: rows of `width` numbers, one for each sample.
+        place: position in a row from which numbers are written.
+        width: numbers of a row.
+        chunk: of which samples.
+        column: record of dtype `COLUMN_RECORD`.
     """
     samples, size = chunk.samples, column.width
     values = floats_at(column.values, chunk.frame.batch.size * size)
@@ -190,14 +203,14 @@ def write_column(units: Any, place: int, width: int, chunk: Any, column: Any) ->
 
 @inline
 def copy_row(out, row):
-    """Write a row: slices need no care for negative positions, which would keep it from vectors."""
+    """Copy a row. A function of rows is vectorised: indices of a loop within can't be negative."""
     for k in range(out.size):
         out[k] = row[k]
 
 
 @inline
 def normalise_row(out, row, mean, scale):
-    """Write a row, normalised and clipped."""
+    """Write (row - mean) * scale, clipped to +-`CLIP`."""
     for k in range(out.size):
         x = (row[k] - mean[k]) * scale[k]
         x = -CLIP if x < -CLIP else x
@@ -205,19 +218,19 @@ def normalise_row(out, row, mean, scale):
 
 
 def to_units(units: Any, width: int, place: int, row: Any) -> None:
-    """Copy a row to a column of units."""
+    """Copy a row to column `place` of units, whose rows have `width` numbers."""
     for i in range(row.size):
         units[i * width + place] = row[i]
 
 
 def from_units(row: Any, units: Any, width: int, place: int) -> None:
-    """Copy a column of units to a row."""
+    """Copy column `place` of units to a row."""
     for i in range(row.size):
         row[i] = units[i * width + place]
 
 
 def add_from_units(row: Any, units: Any, width: int, place: int) -> None:
-    """Add a column of units to a row."""
+    """Add column `place` of units to a row."""
     for i in range(row.size):
         row[i] += units[i * width + place]
 
@@ -227,13 +240,13 @@ def add_from_units(row: Any, units: Any, width: int, place: int) -> None:
 
 @inline
 def ones_of(column, count):
-    """Return where the ones of each of `count` samples begin, and all ones."""
+    """Return a column's `Ones.starts` (count + 1,) and `Ones.columns`, for `count` samples."""
     starts = array_at(column.values, (count + 1,), np.int64(0))
     return starts, array_at(column.ones, (starts[count],), np.int32(0))
 
 
 def sum_all_ones(chunk: Any, operand: Any, network: Any, units: Any) -> None:
-    """Make the product of the first layer."""
+    """Write the outputs of a network's first layer, whose inputs are a column of ones."""
     batch, count = chunk.frame.batch, chunk.samples.size
     starts, columns = ones_of(batch.columns[operand.source], batch.size)
     for i in range(count):
@@ -242,7 +255,7 @@ def sum_all_ones(chunk: Any, operand: Any, network: Any, units: Any) -> None:
 
 
 def add_all_slopes(chunk: Any, operand: Any, network: Any, units: Any, gradients: Any) -> None:
-    """Add the gradients of the first layer's weights."""
+    """Add the gradients of the first layer's weights, whose inputs are a column of ones."""
     batch, count = chunk.frame.batch, chunk.samples.size
     starts, columns = ones_of(batch.columns[operand.source], batch.size)
     for i in range(count):

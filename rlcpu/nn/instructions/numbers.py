@@ -1,4 +1,12 @@
-"""Instructions on rows of numbers: reading, arithmetic, choices, sums and losses."""
+"""Instructions on rows of numbers: reading, arithmetic, choices, sums and losses.
+
+An instruction runs for a `chunk` of samples: `chunk.rows[k]` has number k of each sample, and
+`chunk.slopes[k]` the derivatives of the loss with respect to it. It reads rows from
+`instruction.a`, `b` and `c` on, and writes `width` rows from `out` on, see
+`rlcpu.nn.program.INSTRUCTION`.
+`through_<name>` is its backward pass: it adds to the slopes of the rows that it reads what those of
+its result contribute.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +21,10 @@ from rlcpu.nn.instructions.chunk import floats_at, total
 
 
 def read_column(chunk: Any, instruction: Any) -> None:
-    """Read a column of the batch, less a mean, times an inverse deviation."""
+    """Read a column of the batch, standardised if `c` is not negative.
+
+    `moments[-1]` are a mean of 0 and a deviation of 1.
+    """
     batch, samples, width = chunk.frame.batch, chunk.samples, instruction.width
     values = floats_at(batch.columns[instruction.index].values, batch.size * width)
     moments = chunk.frame.space.moments[chunk.minibatch, instruction.c]
@@ -25,19 +36,19 @@ def read_column(chunk: Any, instruction: Any) -> None:
 
 
 def read_number(chunk: Any, instruction: Any) -> None:
-    """Read a constant or a setting."""
+    """Read a constant or a setting, the same for all samples."""
     fill_row(chunk.rows[instruction.out], chunk.frame.program.numbers[instruction.index])
 
 
 def read_parameter(chunk: Any, instruction: Any) -> None:
-    """Read an array that is learnt."""
+    """Read an array that is learnt and belongs to no network, the same for all samples."""
     parameters = chunk.frame.learnt.parameters
     for k in range(instruction.width):
         fill_row(chunk.rows[instruction.out + k], parameters[instruction.index + k])
 
 
-def learn_parameter(chunk: Any, instruction: Any) -> None:
-    """Add derivatives by an array to its gradient."""
+def through_parameter(chunk: Any, instruction: Any) -> None:
+    """Add the slopes of all samples to the gradient of an array."""
     for k in range(instruction.width):
         slope = total(chunk.slopes[instruction.out + k])
         chunk.gradients[instruction.index + k] += float(slope)
@@ -50,7 +61,7 @@ def add(chunk: Any, instruction: Any) -> None:
     """Add the second tensor, times 1 or -1, to the first."""
     sign = float(instruction.c)
     for k in range(instruction.width):
-        out, a, b = operands(chunk.rows, chunk.rows, instruction, k)
+        out, a, b = rows_of(chunk.rows, chunk.rows, instruction, k)
         for i in range(out.size):
             out[i] = a[i] + sign * b[i]
 
@@ -58,26 +69,26 @@ def add(chunk: Any, instruction: Any) -> None:
 def multiply(chunk: Any, instruction: Any) -> None:
     """Multiply two tensors, number by number."""
     for k in range(instruction.width):
-        out, a, b = operands(chunk.rows, chunk.rows, instruction, k)
+        out, a, b = rows_of(chunk.rows, chunk.rows, instruction, k)
         for i in range(out.size):
             out[i] = a[i] * b[i]
 
 
-def through_sum(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by a sum or difference to both tensors."""
+def through_add(chunk: Any, instruction: Any) -> None:
+    """Add the slopes of a sum or difference to those of both tensors."""
     for k in range(instruction.width):
-        out, a, b = operands(chunk.slopes, chunk.slopes, instruction, k)
+        out, a, b = rows_of(chunk.slopes, chunk.slopes, instruction, k)
         if instruction.a_gradient != 0:
             add_row(a, out, 1.0)
         if instruction.b_gradient != 0:
             add_row(b, out, float(instruction.c))
 
 
-def through_product(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by a product to both tensors."""
+def through_multiply(chunk: Any, instruction: Any) -> None:
+    """Add to the slopes of each tensor those of a product times the other tensor."""
     for k in range(instruction.width):
-        slopes, a_slopes, b_slopes = operands(chunk.slopes, chunk.slopes, instruction, k)
-        _, a, b = operands(chunk.rows, chunk.rows, instruction, k)
+        slopes, a_slopes, b_slopes = rows_of(chunk.slopes, chunk.slopes, instruction, k)
+        _, a, b = rows_of(chunk.rows, chunk.rows, instruction, k)
         if instruction.a_gradient != 0:
             add_product(a_slopes, slopes, b)
         if instruction.b_gradient != 0:
@@ -85,30 +96,38 @@ def through_product(chunk: Any, instruction: Any) -> None:
 
 
 def through_each(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by results of a scalar function to its arguments, by those in its rows."""
-    places, count = chunk.frame.program.operands, instruction.b
+    """Add to the slopes of a scalar function's arguments, by the chain rule.
+
+    The forward pass (`rlcpu.nn.functions`) has written derivatives of each result with respect to
+    each argument that carries slopes to rows. The instruction's operands say where all rows are:
+    of each of `b` arguments its first row, its step and whether it carries slopes; then, of each of
+    `c` results, its first row and the first rows of its derivatives.
+    """
+    operands, count = chunk.frame.program.operands, instruction.b
     arguments, place = instruction.a, instruction.a + 3 * count
     for _ in range(instruction.c):
-        out = places[place]
+        out = operands[place]
         place += 1
         for k in range(arguments, arguments + 3 * count, 3):
-            if places[k + 2] != 0:
+            first_row, step, has_slopes = operands[k], operands[k + 1], operands[k + 2]
+            if has_slopes != 0:
+                derivatives = operands[place]
                 for w in range(instruction.width):
-                    slopes = chunk.slopes[places[k] + w * places[k + 1]]
-                    add_product(slopes, chunk.slopes[out + w], chunk.rows[places[place] + w])
+                    slopes = chunk.slopes[first_row + w * step]
+                    add_product(slopes, chunk.slopes[out + w], chunk.rows[derivatives + w])
                 place += 1
 
 
-def add_up(chunk: Any, instruction: Any) -> None:
-    """Add up the numbers of each sample."""
+def sum_numbers(chunk: Any, instruction: Any) -> None:
+    """Sum the numbers of each sample."""
     out = chunk.rows[instruction.out]
     fill_row(out, 0.0)
     for k in range(instruction.a_step):
         add_row(out, chunk.rows[instruction.a + k], 1.0)
 
 
-def spread(chunk: Any, instruction: Any) -> None:
-    """Give derivatives by a sum to all that is in it."""
+def through_sum(chunk: Any, instruction: Any) -> None:
+    """Add the slopes of a sum to those of each number in it."""
     for k in range(instruction.a_step):
         add_row(chunk.slopes[instruction.a + k], chunk.slopes[instruction.out], 1.0)
 
@@ -123,40 +142,40 @@ def take(chunk: Any, instruction: Any) -> None:
         out[i] = chunk.rows[instruction.a + clamped(index[i], instruction.a_step), i]
 
 
-def give(chunk: Any, instruction: Any) -> None:
-    """Add derivatives by a result of "take" to those by the number that was taken."""
+def through_take(chunk: Any, instruction: Any) -> None:
+    """Add the slope of the result to that of the number that was taken."""
     out, index = chunk.slopes[instruction.out], chunk.rows[instruction.b]
     for i in range(out.size):
         chunk.slopes[instruction.a + clamped(index[i], instruction.a_step), i] += out[i]
 
 
-def choose_best(chunk: Any, instruction: Any) -> None:
+def argmax(chunk: Any, instruction: Any) -> None:
     """Write the index of the largest number that is allowed, and the number in the row behind."""
-    best, top = chunk.rows[instruction.out], chunk.rows[instruction.out + 1]
+    best, largest = chunk.rows[instruction.out], chunk.rows[instruction.out + 1]
     fill_row(best, 0.0)
-    fill_row(top, -math.inf)
+    fill_row(largest, -math.inf)
     for k in range(instruction.a_step):
         row = chunk.rows[instruction.a + k]
         if instruction.c < 0:
-            raise_best(best, top, row, float(k))
+            update_best(best, largest, row, float(k))
         else:
-            raise_allowed(best, top, row, chunk.rows[instruction.c + k], float(k))
+            update_best_allowed(best, largest, row, chunk.rows[instruction.c + k], float(k))
 
 
-def raise_best(best: Any, top: Any, row: Any, k: float) -> None:
-    """Let row k be the best where it is above the top."""
+def update_best(best: Any, largest: Any, row: Any, k: float) -> None:
+    """Set `best` to k and `largest` to the row's number where this is larger."""
     for i in range(best.size):
-        is_better = row[i] > top[i]
+        is_better = row[i] > largest[i]
         best[i] = k if is_better else best[i]
-        top[i] = row[i] if is_better else top[i]
+        largest[i] = row[i] if is_better else largest[i]
 
 
-def raise_allowed(best: Any, top: Any, row: Any, allowed: Any, k: float) -> None:
-    """Let row k be the best where it is above the top and allowed."""
+def update_best_allowed(best: Any, largest: Any, row: Any, allowed: Any, k: float) -> None:
+    """Set `best` to k and `largest` to the row's number where this is larger and allowed."""
     for i in range(best.size):
-        is_better = row[i] > top[i] and allowed[i] != 0.0
+        is_better = row[i] > largest[i] and allowed[i] != 0.0
         best[i] = k if is_better else best[i]
-        top[i] = row[i] if is_better else top[i]
+        largest[i] = row[i] if is_better else largest[i]
 
 
 def clamped(index: float, width: int) -> int:
@@ -173,24 +192,27 @@ def add_to_statistic(chunk: Any, instruction: Any) -> None:
     chunk.sums[instruction.index] += total(chunk.rows[instruction.a])
 
 
-def begin(chunk: Any, instruction: Any) -> None:
-    """Write derivatives of the loss, a mean over the minibatch, by each sample's."""
+def through_loss(chunk: Any, instruction: Any) -> None:
+    """Begin the backward pass: the loss is a mean, whose slope is 1 / samples of the minibatch."""
     fill_row(chunk.slopes[instruction.a], chunk.share)
 
 
 def look_ahead(chunk: Any, instruction: Any) -> None:
-    """Read numbers of the same sequence so many time steps later, of its last one at most."""
+    """Read numbers of the same sequence so many time steps later, of its last one at most.
+
+    Samples lie time step after time step; row `b` says how many steps each looks ahead.
+    """
     steps, out = chunk.rows[instruction.b], chunk.rows[instruction.out]
-    width = chunk.samples.size // chunk.frame.settings.steps
+    sequences = chunk.samples.size // chunk.frame.settings.steps
     for i in range(out.size):
-        left = chunk.frame.settings.steps - 1 - i // width
-        place = i + clamped(steps[i], left + 1) * width
+        steps_left = chunk.frame.settings.steps - 1 - i // sequences
+        later = i + clamped(steps[i], steps_left + 1) * sequences
         for k in range(instruction.width):
-            chunk.rows[instruction.out + k, i] = chunk.rows[instruction.a + k, place]
+            chunk.rows[instruction.out + k, i] = chunk.rows[instruction.a + k, later]
 
 
-def scatter(chunk: Any, instruction: Any) -> None:
-    """Write the number of each sample to the batch."""
+def write_per_sample(chunk: Any, instruction: Any) -> None:
+    """Write the number of each sample to `SampleColumns.per_sample`, in the order of the batch."""
     out, row = chunk.frame.batch.per_sample[instruction.index], chunk.rows[instruction.a]
     for i in range(row.size):
         out[chunk.samples[i]] = row[i]
@@ -199,8 +221,12 @@ def scatter(chunk: Any, instruction: Any) -> None:
 # ---------------------------------------------------------------- rows
 
 
-def operands(results: Any, arguments: Any, instruction: Any, k: int) -> Any:
-    """Return row k of an instruction's result, and of both of its arguments."""
+def rows_of(results: Any, arguments: Any, instruction: Any, k: int) -> Any:
+    """Return row k of an instruction's result, and of both of its arguments.
+
+    `results` and `arguments` are `chunk.rows` or `chunk.slopes`. An argument with a step of 0 has
+    one row for all k.
+    """
     a = instruction.a + k * instruction.a_step
     b = instruction.b + k * instruction.b_step
     return results[instruction.out + k], arguments[a], arguments[b]

@@ -135,7 +135,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
     @outline
     def backward(step, work):
-        """Add gradients of gains and shifts; overwrite z, in the inputs' place, with slopes of x."""
+        """Add gradients of gains and shifts; overwrite the inputs, now z, with slopes of x."""
         inputs, slopes, size = inputs_of(step, work), output_slopes(step, work), group_of(step)
         parameters, gradients = parameters_of(step, work), gradients_of(step, work)
         gains, shifts = parameters[:size], parameters.size // 2  # where shifts begin
