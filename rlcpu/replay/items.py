@@ -127,7 +127,7 @@ def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
     count = min(max(end - begin, 0), length)
     start = (end - count) % length
     pieces = [(start, min(start + count, length)), (0, max(start + count - length, 0))]
-    ranges = [base + (first, last) for first, last in pieces if last > first]
+    ranges = [base + np.array(piece) for piece in pieces if piece[1] > piece[0]]
     return np.concatenate(ranges) if ranges else np.empty((0, 2), np.int64)
 
 

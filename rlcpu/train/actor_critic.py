@@ -7,8 +7,8 @@ Critics learn the value of the transitions that were stored,
 
 where primes are targets; alpha is 0 for TD3 and DDPG. All networks see actions as numbers in
 [-1, 1]; a number of an action that cannot change is 0. With memory (`settings.remembers`) samples
-are sequences, see `rlcpu.train.replayed`: the values that follow are those of later time steps, and
-losses of actors have the weights, too, which say what is learnt from.
+are sequences, see `rlcpu.train.replayed`: there are no next observations, next values are those of
+later time steps, and weights are 0 for time steps that are not learnt from, also in actors' losses.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def size_of(error: float) -> float:
 
 
 def next_of(batch: Any, settings: Any) -> Any:
-    """Return the observations in which the values that follow are taken."""
+    """Return the observations of which next values are computed; of sequences all there are."""
     return batch.observation if settings.remembers else batch.next_observation
 
 
-def following(value: Any, batch: Any, settings: Any) -> Any:
-    """Return values in `next_of(batch, settings)` as those that follow each sample."""
+def to_next(value: Any, batch: Any, settings: Any) -> Any:
+    """Return for each sample the value of its next observation, from values of `next_of`."""
     return nn.ahead(value, batch.ahead) if settings.remembers else value
 
 
-def mean_of_learnt(value: Any, batch: Any, settings: Any) -> Any:
-    """Return the mean of a loss of an actor over the samples that are learnt from."""
+def actor_mean(value: Any, batch: Any, settings: Any) -> Any:
+    """Return the mean of an actor's loss over the samples that are learnt from."""
     return nn.mean(batch.weight * value if settings.remembers else value)
 
 

@@ -51,8 +51,8 @@ def inputs_of(rollout: Rollout) -> Array | Ones:
     return rollout.inputs.reshape(rollout.rewards.size, -1) if ones is None else ones
 
 
-def memory_for(rollout: Rollout | None, num_steps: int) -> Rollout | None:
-    """Return the rollout, to be written over, unless the next has another number of steps."""
+def reusable(rollout: Rollout | None, num_steps: int) -> Rollout | None:
+    """Return the last rollout, for the next of `num_steps` to overwrite, or None if it differs."""
     return rollout if rollout is not None and len(rollout.rewards) == num_steps else None
 
 
@@ -90,10 +90,15 @@ def bounded_log_std(x: float) -> float:
 
 @functools.cache
 def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
-    """Make a scalar function: the action of the largest output, or with `params[0]` any.
+    """Make `act` (see `rlcpu.nn.heads`): the action of the largest output, the first of equals.
 
-    The first of equal outputs counts. Source: Watkins 1989, "Learning from delayed rewards".
-    `masked` chooses among the allowed actions alone; `loops` see `act_categorical`.
+    With probability `params[0]`, epsilon, it is any action instead. Source: Watkins 1989, "Learning
+    from delayed rewards".
+
+    Args:
+        size: number of actions, which have the first outputs.
+        masked: whether `act` takes a mask, and chooses among the allowed actions alone.
+        loops: see `rlcpu.nn.heads.act_categorical`.
     """
     if loops:
         return _loop_epsilon_greedy(size, masked)
@@ -108,10 +113,7 @@ def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> 
 
 
 def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
-    """Make `act_epsilon_greedy` with loops over actions, with masks or without.
-
-    `params[0]` is epsilon, the probability of an action drawn from all that are allowed.
-    """
+    """Return what `act_epsilon_greedy` makes, with loops over actions in the place of lines."""
     i32, count = np.int32, float(size)
     largest, draw = loop_largest(size, masked), uniform_allowed(size, loops=True)
 
@@ -129,10 +131,11 @@ def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
 
 @functools.cache
 def act_squashed(size: int) -> Callable[..., Any]:
-    """Make a scalar function that draws from a squashed Gaussian, scaled to the action's bounds.
+    """Make `act` (see `rlcpu.nn.heads`): draw from a squashed Gaussian, scaled to the bounds.
 
     Of `size` outputs the first half are means, the others logarithms of deviations. `params` are
-    the probability of an action drawn uniformly from the bounds, their centres and half widths.
+    the probability of an action drawn uniformly from the bounds instead, then centres and half
+    widths of the bounds. Each number of an action has lines of its own.
     """
     count = size // 2
     lines = [f"explores = (uniforms[{2 * count}] < params[0]) and not greedy"]
@@ -150,10 +153,11 @@ def act_squashed(size: int) -> Callable[..., Any]:
 
 @functools.cache
 def act_noisy(size: int) -> Callable[..., Any]:
-    """Make a scalar function: tanh of the outputs plus Gaussian noise, scaled to the bounds.
+    """Make `act` (see `rlcpu.nn.heads`): tanh of `size` outputs plus noise, scaled to the bounds.
 
-    `params` are the probability of an action drawn uniformly from the bounds, the deviation of the
-    noise, centres and half widths.
+    `params` are the probability of an action drawn uniformly from the bounds instead, the deviation
+    of the Gaussian noise, then centres and half widths of the bounds. Each number of an action has
+    lines of its own.
     """
     lines = [f"explores = (uniforms[{2 * size}] < params[0]) and not greedy"]
     for k in range(size):
@@ -225,7 +229,7 @@ class Actor(RunsNetworks):
         layers = "-".join(map(str, self.network.sizes))
         return f"{type(self).__name__}({layers} {self.network.activation})"
 
-    def take(self, network: Any, dynamics: Dynamics) -> None:
+    def use_network(self, network: Any, dynamics: Dynamics) -> None:
         """Act by another network from now on.
 
         Raises:
@@ -235,14 +239,17 @@ class Actor(RunsNetworks):
         check_network("the policy's network", network, size, self._num_read)
         self.network = network
 
-    def take_layers(self, config: Any, dynamics: Dynamics, seed: int, gain: float = 1.0) -> None:
-        """Act by the layers that `config.network` names or makes, if these are not the usual ones.
+    def use_layers(self, config: Any, dynamics: Dynamics, seed: int, gain: float = 1.0) -> None:
+        """Act by the layers that `config.network` names or makes, unless that is "mlp".
+
+        `seed` and `gain`, of the last layer, are those of the weights.
 
         Raises:
             TypeError, ValueError: they do not fit the environment.
         """
         if config.network != "mlp":
-            self.take(network_of_values(config, dynamics, self._num_read, seed, gain), dynamics)
+            network = network_of_values(config, dynamics, self._num_read, seed, gain)
+            self.use_network(network, dynamics)
 
     def networks(self) -> dict[str, Network]:
         """Return the network, "policy"."""
@@ -254,6 +261,7 @@ class Actor(RunsNetworks):
         raise NotImplementedError
 
     def _draws(self, dynamics: Dynamics) -> int:
+        """Return how many uniform random numbers an action takes."""
         return 2 if dynamics.is_discrete else 2 * dynamics.action_size + 1
 
     def _outputs(self, dynamics: Dynamics) -> int:
@@ -261,24 +269,24 @@ class Actor(RunsNetworks):
         return self._num_read
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """Return the `PolicyCode`; see there.
+        """Return what kernels are compiled for, see `rlcpu.envs.policies.PolicyCode`.
 
         Raises:
             ValueError: the sizes do not fit the environment.
         """
         inputs = sum(self.network.input_sizes.values())
-        if inputs != dynamics.observation_size or self._count(dynamics) != self.params.size:
+        if inputs != dynamics.observation_size or self._num_params(dynamics) != self.params.size:
             raise ValueError(f"{self!r} does not fit {dynamics.id}")
         draws, outputs = self._draws(dynamics), self._outputs(dynamics)
         masked, count = dynamics.num_masked > 0, self.params.size
         return PolicyCode(None, None, count, draws, "none", type(self).act, outputs, masked)
 
-    def _count(self, dynamics: Dynamics) -> int:
+    def _num_params(self, dynamics: Dynamics) -> int:
         """Return the number of the head's params."""
         return 1
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """Return the `PolicyArrays`; see there."""
+        """Return what kernels read of it, see `rlcpu.envs.policies.PolicyArrays`."""
         settings = [self.network.code, self.deterministic]
         return PolicyArrays(
             self.network.parameters,
@@ -293,6 +301,7 @@ class Actor(RunsNetworks):
         )
 
     def _acting(self, name: str) -> Any:
+        """Return the network as rollouts run it, an `rlcpu.nn.acting.Acting`."""
         return self._actings.of(name, self.network.plan, self.network.parameters)
 
     @property
@@ -312,9 +321,12 @@ class Actor(RunsNetworks):
         return sum(self.network.output_sizes.values())
 
     def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
-        """Return actions for outputs (n, any) of the network, greedy ones without `rng`.
+        """Return actions (n,) or (n, action_size) for outputs of the network.
 
-        Masks are those of the actions, one array of `check_masks` or none.
+        Args:
+            outputs: (n, any).
+            rng: draws actions; None for greedy ones.
+            *masks: one array (n, num_actions) of bools, which actions are allowed; or none.
         """
         raise NotImplementedError
 
@@ -369,31 +381,30 @@ class EpsilonGreedy(Actor):
     def values(self, observations: npt.ArrayLike) -> Array:
         """Return Q(s, .), (n, num_actions) float32, for observations; see `Actor.outputs`."""
         outputs = self.outputs(observations)
-        values, of_state = outputs[:, : self.num_actions], outputs[:, self.num_actions :]
-        if of_state.size:  # Wang et al. 2016, "Dueling network architectures", equation 9
-            values = values + of_state - values.mean(axis=1, keepdims=True)
+        values, state_value = outputs[:, : self.num_actions], outputs[:, self.num_actions :]
+        if state_value.size:  # Wang et al. 2016, "Dueling network architectures", equation 9
+            values = values + state_value - values.mean(axis=1, keepdims=True)
         return values
 
     def td_errors(
         self, transitions: Mapping[str, Array], view: ObservationView, scale: float
     ) -> Array:
-        """Return |scale * r + discount * max_a Q(s', a) - Q(s, a)|, (n,), no Q(s') at an end.
+        """Return |scale * r + discount * max_a Q(s', a) - Q(s, a)|, (n,); 0 for Q(s') at an end.
 
         Args:
             transitions: columns (n, ...), `discount` among them, observations as they are kept.
             view: of the observations.
             scale: of the rewards.
         """
-        taken = transitions["action"][:, None]
-        value = np.take_along_axis(
-            self.values(view.inputs_of(transitions["observation"])), taken, axis=1
-        )[:, 0]
-        after = self.values(view.inputs_of(transitions["next_observation"]))
+        values = self.values(view.inputs_of(transitions["observation"]))
+        value = np.take_along_axis(values, transitions["action"][:, None], axis=1)[:, 0]
+        next_values = self.values(view.inputs_of(transitions["next_observation"]))
         if (masks := transitions.get("next_action_mask")) is not None:
-            after = forbid(after, masks | ~masks.any(axis=1, keepdims=True))
-        goes_on = np.where(transitions["terminated"], np.float32(0), transitions["discount"])
+            # Where an episode terminated a mask may allow nothing, and no value counts.
+            next_values = forbid(next_values, masks | ~masks.any(axis=1, keepdims=True))
+        discounts = np.where(transitions["terminated"], np.float32(0), transitions["discount"])
         rewards = np.float32(scale) * transitions["reward"]
-        errors: Array = np.abs(rewards + goes_on * after.max(axis=1) - value)
+        errors: Array = np.abs(rewards + discounts * next_values.max(axis=1) - value)
         return errors
 
 
@@ -401,13 +412,13 @@ class Squashed(Actor):
     """Base of policies of bounded real numbers, which networks see as numbers in [-1, 1].
 
     Attributes:
-        center, half: (action_size,) float32, an action is center + half * (what the network gives).
+        center, half: (action_size,) float32, an action is center + half * x for x in [-1, 1].
     """
 
-    #: Params that say how it explores, in front of the centres and half widths; and outputs of the
-    #: network for each number of an action.
+    #: Params of the head that say how it explores, in front of centres and half widths.
     num_exploring = 1
-    per_number = 1
+    #: Outputs of the network for each number of an action.
+    outputs_per_number = 1
 
     def __init__(
         self,
@@ -419,7 +430,7 @@ class Squashed(Actor):
         self.center, self.half = bounds(dynamics)
         exploring = [1.0] + [0.0] * (self.num_exploring - 1)  # the first steps are random
         params = [*exploring, *self.center, *self.half]
-        outputs = self.per_number * dynamics.action_size
+        outputs = self.outputs_per_number * dynamics.action_size
         super().__init__(dynamics, outputs, hidden, activation, params, 0.01, seed)
 
     @property
@@ -427,7 +438,7 @@ class Squashed(Actor):
         """Return the head that takes the most likely action of outputs."""
         return Head.squashed(self.center, self.half)
 
-    def _count(self, dynamics: Dynamics) -> int:
+    def _num_params(self, dynamics: Dynamics) -> int:
         return self.num_exploring + 2 * dynamics.action_size
 
 
@@ -439,7 +450,7 @@ class SquashedGaussian(Squashed):
     """
 
     act = staticmethod(act_squashed)
-    per_number = 2
+    outputs_per_number = 2
 
     def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
         """Return actions; see `Actor.choose`."""
@@ -466,7 +477,7 @@ class Noisy(Squashed):
 
 
 def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
-    """Return means and scales that bring observations to +-1 where their space has bounds."""
+    """Return mean and scale, (observation_size,) float32, that map bounded observations to +-1."""
     space: Any = dynamics.observation_space
     parts = space.values() if isinstance(space, Dict) else [space]
     means, scales = zip(*map(_normalisation_of, parts), strict=True)
@@ -479,8 +490,8 @@ def _normalisation_of(space: Any) -> tuple[Array, Array]:
         size = num_inputs(space)
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     low, high = (x.astype(np.float64).ravel() for x in (space.low, space.high))
-    bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED) & (high > low)
-    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    is_bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED) & (high > low)
+    low, high = np.where(is_bounded, low, -1.0), np.where(is_bounded, high, 1.0)
     mean, scale = (low + high) / 2, 2.0 / (high - low)
     return mean.astype(np.float32), scale.astype(np.float32)
 
@@ -518,8 +529,8 @@ def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
     if array.dtype.kind not in "biu":
         raise TypeError(f"action_masks are of {array.dtype}: expected bools, or zeros and ones")
     if count == 0 or array.ndim not in (1, 2) or array.shape[-1] != count:
-        wanted = f"(n, {count})" if count else "None, for masks are those of a Discrete"
-        raise ValueError(f"action_masks have shape {array.shape}: expected {wanted}")
+        expected = f"(n, {count})" if count else "None, for masks are those of a Discrete"
+        raise ValueError(f"action_masks have shape {array.shape}: expected {expected}")
     allowed: Array = array.reshape(-1, count) != 0
     empty = np.flatnonzero(~allowed.any(axis=1))
     if empty.size:

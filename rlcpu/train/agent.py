@@ -72,7 +72,7 @@ class Call(NamedTuple):
 class Agent:
     """Base of all agents: how they act, and how they get to files and back.
 
-    A class brings what it learns and acts with, `_parts`, and numbers of its own.
+    A subclass makes the policy and the learner, and says how a call of `learn` makes progress.
     """
 
     algorithm: ClassVar[str]
@@ -116,11 +116,24 @@ class Agent:
         settings: Mapping[str, Any],
         num_streams: int,
     ) -> list[int]:
-        """Set environments, settings and statistics; returns the seeds of all other parts."""
+        """Begin a new agent: set environments, settings, statistics and the random generator.
+
+        Args:
+            env: see the class, as for the next four.
+            seed: of the agent.
+            num_threads: threads at most.
+            dtype: of the simulation.
+            config: all settings, or None.
+            settings: some settings by name; None for the usual ones.
+            num_streams: how many seeds to return, 3 at least.
+
+        Returns:
+            Seeds for the other parts; number 2 is that of `rng`.
+        """
         self.seed, env = check_seed(seed), check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
-        usual = self._usual(self._default_config(dynamics))
-        self.config = choose_config(type(self), env, config, usual, settings)
+        defaults = self._as_own_config(self._default_config(dynamics))
+        self.config = choose_config(type(self), env, config, defaults, settings)
         self._check_fit(dynamics)
         announce.expect(dynamics.id, self.num_kernels)
         if isinstance(env, Dynamics):
@@ -145,13 +158,13 @@ class Agent:
         """Raise TypeError or ValueError where an environment does not fit the agent."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of an agent that is made, where somebody will read it.
+        """Set an attribute; of a complete agent only one that it has and that has an effect.
 
-        Settings are fields of `config`, which may be replaced; what follows from others when an
-        agent is made, such as networks of `hidden` layers, may not.
+        Settings are fields of `config`, which may be replaced, but for those that only have an
+        effect when an agent is made, such as `hidden`.
         """
-        is_made = "history" in self.__dict__  # the last that a constructor sets
-        if is_made and not name.startswith("_"):
+        is_complete = "history" in self.__dict__  # the last that a constructor sets
+        if is_complete and not name.startswith("_"):
             self._check_attribute(name, value)
         super().__setattr__(name, value)
 
@@ -224,30 +237,27 @@ class Agent:
         What goes on is bit for bit the run that was not interrupted.
         """
         total_steps = check_count("total_steps", total_steps)
-        of_collectors: dict[str, Any] = {
+        collector_options: dict[str, Any] = {
             "num_shards": num_shards,
             "address": address,
             "replay_folder": replay_folder,
         }
-        check_learning(callback, target_return, num_collectors, **of_collectors)
+        check_learning(callback, target_return, num_collectors, **collector_options)
         bounds = check_schedule(schedule, self.steps, total_steps)
         # A second process compiles the update from now on, while the policy is compiled here.
         with precompile.precompiled(self.learner, precompile.describe(self, self._kind)):
             self._undo_interrupted_update()
             self._read_policy()
-            opened: Any = contextlib.nullcontext()
+            collectors: Any = contextlib.nullcontext()
             if num_collectors is not None:
-                opened = self._open_session(total_steps, num_collectors, **of_collectors)
+                collectors = self._open_session(total_steps, num_collectors, **collector_options)
             history = self.history = History(losses=self._no_losses, steps_before=self.steps)
-            start, compiled = clock(), announce.seconds()
-            size = self.config.num_steps * self.env.num_envs
-            whole, bar = -(-total_steps // size) * size, None
-            if progress:
-                bar = LearningBar(self.env.dynamics.id, whole, target_return)
+            times = clock(), announce.seconds()
+            bar = self._make_bar(total_steps, target_return) if progress else None
             shown: Any = bar or contextlib.nullcontext()
             try:
-                with opened as session, shown, WholeRounds() as rounds:
-                    rest = callback is not None, start, compiled
+                with collectors as session, shown, WholeRounds() as rounds:
+                    rest = callback is not None, *times
                     call = Call(total_steps, target_return, bounds, session, rounds, *rest)
                     while not history.stopped:
                         self._make_progress(history, call)
@@ -262,6 +272,12 @@ class Agent:
                 raise
         return history
 
+    def _make_bar(self, total_steps: int, target_return: float | None) -> LearningBar:
+        """Return a bar over the steps that a call of `learn` makes: whole rollouts."""
+        size = self.config.num_steps * self.env.num_envs
+        whole_steps = -(-total_steps // size) * size
+        return LearningBar(self.env.dynamics.id, whole_steps, target_return)
+
     def _open_session(
         self,
         total_steps: int,
@@ -270,7 +286,7 @@ class Agent:
         address: str | None,
         replay_folder: Any,
     ) -> Any:
-        """Open a context of collectors in other processes, which make the agent's rollouts."""
+        """Return a context of collectors in other processes, which make the agent's rollouts."""
         from rlcpu.distributed.rollouts import RolloutSession
 
         if num_shards is not None or replay_folder is not None:
@@ -280,15 +296,15 @@ class Agent:
         return RolloutSession(self, num_collectors=num_collectors, address=address)
 
     def _read_policy(self) -> None:
-        """Learn from the policy's present parameters: the user may have written to them."""
+        """Read the policy's present parameters, to which the user may have written."""
         raise NotImplementedError
 
     def _make_progress(self, history: History, call: Call) -> None:
-        """Collect and learn until there is something to be told, and `_note` it."""
+        """Collect and learn until there is an entry for the history, and call `_add_entry`."""
         raise NotImplementedError
 
-    def _note(self, history: History, call: Call) -> None:
-        """Add what was reached to the history, and say there whether learning has ended."""
+    def _add_entry(self, history: History, call: Call) -> None:
+        """Add the present progress to the history, and set `stopped` if learning has ended."""
         history.time_total = clock() - call.start
         history.time_compile = announce.seconds() - call.compiled
         history.add()
@@ -360,37 +376,27 @@ class Agent:
             FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
         """
         masks = check_masks(self.env.dynamics, action_masks)
-        single = is_one(observations, self.policy.view)
+        is_single = is_one(observations, self.policy.view)
+        self._undo_interrupted_update()
+        rng = None if deterministic else self.rng
         if not self.state_size:
             if state is not None or starts is not None:
                 raise ValueError(f"state, starts: {type(self).__name__} has no memory")
-            actions = self._actions_of(observations, deterministic, masks)
-            return actions[0] if single else actions
-        if state is not None and np.ndim(state) == 1 and single:
+            actions = self._choose(self.policy.outputs(observations), rng, masks)
+            return actions[0] if is_single else actions
+        if state is not None and np.ndim(state) == 1 and is_single:
             state = np.asarray(state)[None]
-        if starts is not None and single:
+        if starts is not None and is_single:
             starts = np.atleast_1d(starts)
-        memory = state, starts
-        actions, after = self._actions_of(observations, deterministic, masks, memory)
-        return (actions[0], after[0]) if single else (actions, after)
-
-    def _actions_of(
-        self, observations: Any, greedy: bool, masks: Array | None, memory: Any = None
-    ) -> Any:
-        """Return actions for observations.
-
-        Masks (n, num_actions) are those of `check_masks`, memory the state and starts of an agent
-        that has one, whose state afterwards is returned too.
-        """
-        self._undo_interrupted_update()
-        rng = None if greedy else self.rng
-        if memory is None:
-            return self._choose(self.policy.outputs(observations), rng, masks)
-        outputs, after = self.policy.outputs(observations, *memory)
-        return self._choose(outputs, rng, masks), after
+        outputs, next_state = self.policy.outputs(observations, state, starts)
+        actions = self._choose(outputs, rng, masks)
+        return (actions[0], next_state[0]) if is_single else (actions, next_state)
 
     def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
-        """Return actions for outputs of the policy's network, greedy ones without `rng`."""
+        """Return actions for outputs of the policy's network, greedy ones without `rng`.
+
+        `masks` (n, num_actions) are bools, which actions are allowed; None where all are.
+        """
         raise NotImplementedError
 
     @property
@@ -415,17 +421,17 @@ class Agent:
 
     def _check_reported(self, learner: Any) -> None:
         """Raise ValueError where the algorithm has no statistic of a name in `reported`."""
-        known = [name for names in learner.tape.statistics for name in names]
+        statistics = [name for names in learner.tape.statistics for name in names]
         for name in self.reported:
-            if name not in known:
+            if name not in statistics:
                 raise ValueError(
                     f"{type(self).__name__}.reported has {name!r}: its updates have the statistics "
-                    f"{', '.join(known)}"
+                    f"{', '.join(statistics)}"
                 )
 
     @classmethod
-    def _usual(cls, config: Any) -> Any:
-        """Return the tuned settings of a base class as those of a class with its own `Config`."""
+    def _as_own_config(cls, config: Any) -> Any:
+        """Return tuned settings of a base class as those of this one, which may have another."""
         if type(config) is cls.Config:
             return config
         names = cls.Config.names()
@@ -438,28 +444,33 @@ class Agent:
         return self._learnt_rewards(rollout.rewards)
 
     def _learnt_rewards(self, rewards: Array, n_step: int = 1) -> Array:
-        """Return rewards, or sums of `n_step`, as they are learnt from, float32."""
+        """Return rewards, or sums of `n_step`, normalised and scaled by the settings, float32."""
         if self.config.normalize_rewards:
             rewards = self.rewards.divide(rewards, n_step)
         scale = np.float32(getattr(self.config, "reward_scale", 1.0))
-        learnt: Array = rewards.astype(np.float32, copy=False)
-        return learnt if scale == 1.0 else learnt * scale
+        rewards = rewards.astype(np.float32, copy=False)
+        return rewards if scale == 1.0 else rewards * scale
 
     # ------------------------------------------------------------ files
 
     def _parts(self) -> dict[str, Any]:
-        """Return the parts with a `state()` by name, as files keep them."""
+        """Return by name the parts whose `state()` is saved."""
         self.env.engine.carry(self.policy.mark, sum(self.policy.state_sizes.values()))
         parts = {"policy": self.policy, "learner": self.learner, "env": self.env.engine}
         return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
 
     def _state(self) -> dict[str, Array]:
-        """Return all arrays that a file keeps of the parts, to read or to write."""
+        """Return all arrays of the parts by name, to be saved or written to."""
         states = {name: part.state() for name, part in self._parts().items()}
         return {f"{part}_{name}": array for part in states for name, array in states[part].items()}
 
     def _restore(self, description: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Make a new agent the one of a file."""
+        """Write the state of a saved agent to this new one.
+
+        Args:
+            description: what `checkpoint.describe` returned.
+            arrays: those of `_state`.
+        """
         state = self._state()
         checkpoint.check_fit(state, arrays)
         for name, target in state.items():
@@ -471,24 +482,30 @@ class Agent:
         self.steps = description["steps"]
         self.returns.extend(map(float, description["returns"]))
         self.rng.bit_generator.state = description["rng"]
-        self._take_numbers(description)
+        self._restore_numbers(description)
 
     def _numbers(self) -> dict[str, Any]:
-        """Return further numbers of this class for files, as JSON takes them."""
+        """Return further numbers of this class to be saved, as JSON takes them."""
         return {}
 
-    def _take_numbers(self, numbers: dict[str, Any]) -> None:
+    def _restore_numbers(self, numbers: dict[str, Any]) -> None:
         """Restore the numbers of `_numbers`, which stand among others."""
 
-    def _more_arrays(self) -> dict[str, Array]:
-        """Return the arrays that a file keeps and `_arguments_of` reads."""
+    def _saved_arguments(self) -> dict[str, Array]:
+        """Return arrays to be saved of which `_arguments_of` makes the constructor's arguments."""
         return {}
 
     @classmethod
     def _arguments_of(
         cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
     ) -> dict[str, Any]:
-        """Return the arguments for the agent of a file; takes `_more_arrays` out of its arrays."""
+        """Return arguments for the constructor of a saved agent.
+
+        Args:
+            description: of the agent.
+            arrays: all that were saved; those of `_saved_arguments` are removed.
+            num_threads: threads at most.
+        """
         return {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -500,7 +517,7 @@ class Agent:
             OSError: it cannot be written.
         """
         self._undo_interrupted_update()
-        arrays = {**self._state(), **self._more_arrays()}
+        arrays = {**self._state(), **self._saved_arguments()}
         description = json.dumps(checkpoint.describe(self, self._numbers()))
         parts = {"format": checkpoint.format_of_class(type(self)), "description": description}
         with replacing(path) as file:
@@ -563,10 +580,12 @@ class Agent:
             config = cls.Config(
                 **checkpoint.without_functions(description["config"], name, network)
             )
-            is_ours = cls.networks.__module__.startswith("rlcpu.")
-            is_ours &= getattr(config, "network", "mlp") == "mlp"
+            has_usual_networks = (
+                cls.networks.__module__.startswith("rlcpu.")
+                and getattr(config, "network", "mlp") == "mlp"
+            )
             dynamics = checkpoint.find_env(description, env)
-            checkpoint.check_sizes(dynamics, config, arrays, is_ours)
+            checkpoint.check_sizes(dynamics, config, arrays, has_usual_networks)
             environments = checkpoint.make_env(description, config.num_envs, env, num_threads)
             seed = description["seed"]
             agent = cls(environments, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
@@ -578,6 +597,6 @@ class Agent:
 
 @functools.cache
 def _attributes(kind: Any) -> set[str]:
-    """Return the names of attributes of a class, and of those that it says its objects have."""
+    """Return the names of a class's attributes, and of those that it annotates."""
     declared = [vars(each).get("__annotations__", {}) for each in kind.__mro__]
     return {*dir(kind), *(name for names in declared for name in names)}

@@ -1,4 +1,4 @@
-"""The replay buffer of an agent: what it holds, how it is made, filled and kept in files."""
+"""The replay buffer of an agent: how it is made, checked, filled and saved."""
 
 from __future__ import annotations
 
@@ -53,25 +53,31 @@ def check_buffer(buffer: Any, env: VectorEnv) -> None:
 
 
 def check_fields(buffer: Any, example: Any) -> None:
-    """Raise ValueError unless a buffer has the fields of an example."""
-    held, wanted = buffer.structure.fields, TransitionStructure(example).fields
-    if sorted(held) != sorted(wanted):
-        present, fields = (
+    """Raise ValueError unless a buffer has the fields of an example, in any order."""
+    actual, expected = buffer.structure.fields, TransitionStructure(example).fields
+    if sorted(actual) != sorted(expected):
+        present, needed = (
             ", ".join(f"{field.name} {field.dtype} {field.shape}" for field in each)
-            for each in (held, wanted)
+            for each in (actual, expected)
         )
-        raise ValueError(f"buffer has the fields {present}: expected {fields}")
+        raise ValueError(f"buffer has the fields {present}: expected {needed}")
 
 
 def has_priorities(buffer: Any) -> bool:
-    """Tell whether it wants the temporal differences of what it drew."""
+    """Tell whether a buffer is to be given temporal differences as priorities."""
     kinds = replay.PrioritizedReplayBuffer, replay.PrioritizedTrajectoryBuffer
     return isinstance(buffer, kinds) or getattr(buffer, "prioritized", False)
 
 
 def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:
-    """Store a rollout's transitions; `returns` are those of the last episodes, its own too."""
-    # Those of `example_of(env)`; the parts of a group are fields "observation.speed".
+    """Store a rollout's transitions in a buffer of an agent.
+
+    Args:
+        buffer: of transitions.
+        rollout: (T, N) steps.
+        returns: of the last episodes, those that ended in the rollout among them.
+    """
+    # Names as in `example_of(env)`; the parts of a group are fields such as "observation.speed".
     names = [field.name.partition(".")[0] for field in buffer.structure.fields]
     columns = rollout.transitions(names, packed=True)
     if columns["reward"].dtype != np.float32:
@@ -82,8 +88,8 @@ def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:
     if buffer.num_envs is not None:
         shape = rollout.rewards.shape
         columns = {
-            name: each_part(lambda array: array.reshape(*shape, *array.shape[1:]), held)
-            for name, held in columns.items()
+            name: each_part(lambda array: array.reshape(*shape, *array.shape[1:]), column)
+            for name, column in columns.items()
         }
     buffer.add(columns)
 
@@ -91,20 +97,25 @@ def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:
 def _add_weighted(
     buffer: replay.ReturnWeightedBuffer, columns: Any, rollout: Rollout, mean: float
 ) -> None:
-    """Store transitions with the return of their episode; while it runs, `mean` is in its place."""
-    count, num_envs = buffer.num_added, rollout.rewards.shape[1]
+    """Store transitions with `mean` as their values, and give those of ended episodes the return.
+
+    Transitions of an episode that goes on, or began in an earlier rollout, are valued when it ends.
+    Transition number `num_added + step * N + i` is that of environment i at a step of this rollout;
+    negative steps are those of earlier ones.
+    """
+    first, num_envs = buffer.num_added, rollout.rewards.shape[1]
     buffer.add(columns, mean)
     ends = zip(rollout.final_indices, rollout.episode_lengths, rollout.episode_returns, strict=True)
-    for (step, i), length, total in ends:
-        steps = np.arange(max(step + 1 - length, -count // num_envs), step + 1)
-        places = count + steps * num_envs + i
-        places = places[places >= max(0, buffer.num_added - buffer.capacity)]
-        if places.size:
-            buffer.update_values(places % buffer.capacity, total)
+    for (step, i), length, episode_return in ends:
+        steps = np.arange(max(step + 1 - length, -first // num_envs), step + 1)
+        numbers = first + steps * num_envs + i
+        numbers = numbers[numbers >= max(0, buffer.num_added - buffer.capacity)]  # still there
+        if numbers.size:
+            buffer.update_values(numbers % buffer.capacity, episode_return)
 
 
 def files_of(buffer: Buffer) -> dict[str, Array]:
-    """Return a buffer's files as arrays for a checkpoint."""
+    """Save a buffer to a temporary folder, and return its files as arrays of bytes by name."""
     with _temporary_folder() as folder:
         place = folder / "buffer"
         buffer.save(place)
@@ -114,7 +125,13 @@ def files_of(buffer: Buffer) -> dict[str, Array]:
 
 
 def buffer_of(name: str, arrays: dict[str, Array], num_threads: int | None) -> Buffer:
-    """Return the buffer of the class of a name, of such arrays, which are taken out."""
+    """Return the buffer that `files_of` saved.
+
+    Args:
+        name: of its class.
+        arrays: the files among others; removed.
+        num_threads: threads at most.
+    """
     kind: Any = getattr(replay, name)
     with _temporary_folder() as folder:
         place = folder / "buffer"

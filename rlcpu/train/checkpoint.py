@@ -32,15 +32,15 @@ Array = npt.NDArray[Any]
 _FUNCTION = "<function>"
 #: Parameters that settings of a file may ask for where a subclass brings other networks.
 _MOST_PARAMETERS = 2**22
-#: Arrays that follow from the learner's parameters while an agent learns.
-_OF_LEARNER = {"policy_parameters", "policy_value_parameters", "policy_log_std", "learner_copies"}
+#: Arrays that are copies of the learner's parameters while an agent learns.
+_DERIVED = {"policy_parameters", "policy_value_parameters", "policy_log_std", "learner_copies"}
 
 
 class Snapshot(NamedTuple):
     """Copy of all that a call of `learn` changes of an agent.
 
     Attributes:
-        arrays: by the names of the agent's state; what follows from the learner's may be missing.
+        arrays: by the names of the agent's state; copies of the learner's may be missing.
         steps: environment steps.
         returns: of the last training episodes.
         num_updates: of the present call of `learn`.
@@ -53,7 +53,12 @@ class Snapshot(NamedTuple):
 
 
 def without_functions(config: dict[str, Any], file: str, network: Any) -> dict[str, Any]:
-    """Return the settings of a file; schedules that were functions are constant, with a warning.
+    """Return saved settings; schedules that were functions are "constant", with a warning.
+
+    Args:
+        config: the settings.
+        file: its name, for the warning.
+        network: in the place of a network that was a function.
 
     Raises:
         ValueError: the network was a function and none is given, or the other way round.
@@ -80,10 +85,10 @@ def format_of_class(kind: Any) -> str:
 
 
 def write_parts(file: IO[bytes], parts: Mapping[str, Any]) -> None:
-    """Write arrays by name as `numpy.savez` does, but that Ctrl-C stays KeyboardInterrupt.
+    """Write arrays by name as `numpy.savez` does, but let Ctrl-C raise KeyboardInterrupt.
 
     NumPy closes the archive whatever has happened, and `zipfile` raises ValueError if a part was
-    just being opened. A file that is interrupted is given up: nothing more is written to it.
+    just being opened. Here nothing more is written to a file that was interrupted.
     """
     archive = zipfile.ZipFile(file, "w")
     try:
@@ -97,12 +102,15 @@ def write_parts(file: IO[bytes], parts: Mapping[str, Any]) -> None:
 
 
 def take_snapshot(agent: Any, state: dict[str, Array], arrays: dict[str, Array]) -> Snapshot:
-    """Return an agent and its state as they are now.
+    """Return a snapshot of an agent.
 
-    `arrays` are those of the last snapshot, empty before the first: new memory is slow.
+    Args:
+        agent: during `learn`.
+        state: its arrays by name.
+        arrays: of its last snapshot, which are overwritten, as new memory is slow; empty at first.
     """
     for name, array in state.items():
-        if name in _OF_LEARNER:
+        if name in _DERIVED:
             continue
         if name in arrays:
             np.copyto(arrays[name], array)
@@ -111,11 +119,11 @@ def take_snapshot(agent: Any, state: dict[str, Array], arrays: dict[str, Array])
     return Snapshot(arrays, agent.steps, tuple(agent.returns), len(agent.history.updates))
 
 
-def go_back(agent: Any, state: dict[str, Array], snapshot: Snapshot) -> None:
+def restore_snapshot(agent: Any, state: dict[str, Array], snapshot: Snapshot) -> None:
     """Restore an agent and its state from a snapshot. Interrupted, it can be called again."""
     for name, source in snapshot.arrays.items():
         state[name][...] = source
-    if not snapshot.arrays.keys() >= _OF_LEARNER:
+    if not snapshot.arrays.keys() >= _DERIVED:
         agent.learner.write_copies()
         agent.learner.write_networks()
     agent.steps = snapshot.steps
@@ -151,8 +159,8 @@ def check_fit(state: dict[str, Array], arrays: dict[str, Array]) -> None:
     for part, target in state.items():
         source = arrays[part]
         if source.dtype != target.dtype or source.shape != target.shape:
-            wanted = f"{target.dtype} {target.shape}"
-            raise ValueError(f"{part} is {source.dtype} {source.shape}, expected {wanted}")
+            expected = f"{target.dtype} {target.shape}"
+            raise ValueError(f"{part} is {source.dtype} {source.shape}, expected {expected}")
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -219,14 +227,22 @@ def _check_description(description: Any, arrays: dict[str, Array]) -> None:
     np.random.default_rng(0).bit_generator.state = description["rng"]
 
 
-def check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array], is_ours: bool) -> None:
-    """Raise ValueError where settings would make more than the file's arrays have room for.
+def check_sizes(
+    dynamics: Dynamics, config: Any, arrays: dict[str, Array], has_usual_networks: bool
+) -> None:
+    """Raise ValueError where saved settings ask for far more memory than the saved arrays have.
 
-    `is_ours` tells whether the networks are those of the settings.
+    Args:
+        dynamics: of the environment.
+        config: the settings.
+        arrays: all that were saved.
+        has_usual_networks: whether the networks are those that the settings describe.
     """
-    inputs = dynamics.observation_size if is_ours else 1  # of images few reach dense layers
+    # Of an image, other networks' dense layers may read few numbers.
+    inputs = dynamics.observation_size if has_usual_networks else 1
     least = num_parameters((inputs, *config.hidden))
-    if arrays["policy_parameters"].size < least and (is_ours or least > _MOST_PARAMETERS):
+    is_certain = has_usual_networks or least > _MOST_PARAMETERS
+    if arrays["policy_parameters"].size < least and is_certain:
         size = arrays["policy_parameters"].size
         raise ValueError(f"policy_parameters has {size} numbers, expected {least} at least")
     words = -(-config.num_envs // LANES) * NUM_WORDS * LANES
@@ -263,10 +279,10 @@ def take_env(env: Any) -> VectorEnv:
     Raises:
         TypeError: they are none.
     """
-    taken = None if isinstance(env, str | Dynamics) else check_env(env)
-    if not isinstance(taken, VectorEnv):
+    environments = None if isinstance(env, str | Dynamics) else check_env(env)
+    if not isinstance(environments, VectorEnv):
         raise TypeError(f"env={env!r}: expected a VectorEnv, or an environment of Gymnasium")
-    return taken
+    return environments
 
 
 def make_env(
@@ -281,7 +297,7 @@ def make_env(
     if env is not None:
         return take_env(env)
     params = description["params"]
-    dynamics.with_params(**params)  # the names are those of parameters, and of nothing else
+    dynamics.with_params(**params)  # raises for other names, which `make_vec` might take
     return make_vec(
         description["env"],
         num_envs,

@@ -310,15 +310,22 @@ def signature_of(agent: Any) -> inspect.Signature:
 
 
 def choose_config(
-    agent: Any, env: Dynamics | VectorEnv, config: Any, usual: Any, settings: Mapping[str, Any]
+    agent: Any, env: Dynamics | VectorEnv, config: Any, defaults: Any, settings: Mapping[str, Any]
 ) -> Any:
-    """Return `config`, or else `usual`, with the settings in place of it that are not None.
+    """Return the settings of a new agent.
+
+    Args:
+        agent: its class.
+        env: its environment, or environments.
+        config: all settings, or None for the defaults.
+        defaults: for the environment.
+        settings: by name, in the place of those of the config where they are not None.
 
     Raises:
         TypeError, ValueError: they are not its settings, or bad, or do not fit the environments.
     """
     if config is None:
-        config = usual
+        config = defaults
     elif not isinstance(config, agent.Config):
         raise TypeError(f"config={config!r}: expected a {agent.Config.__name__}")
     for name in settings:
@@ -335,7 +342,7 @@ def choose_config(
     return config.replace(changes)
 
 
-#: Settings that an agent is made with.
+#: Settings that an agent reads only when it is made.
 _MADE_WITH = {
     "num_envs", "network", "hidden", "activation", "value", "log_std_init", "layer_norm", "dueling",
     "scale_observations", "temperature", "learn_temperature", "capacity", "replay", "n_step",
@@ -346,11 +353,11 @@ _MADE_WITH_REPLAY = {"sequence_length", "burn_in"}
 
 
 def check_config(config: Any, new: Any) -> None:
-    """Refuse settings that an agent which has been made with others cannot take over.
+    """Raise an exception unless `new` may replace the settings `config` of an agent.
 
     Raises:
         TypeError: they are no settings of its class.
-        AttributeError: one of them differs that it is made with.
+        AttributeError: one differs that an agent reads only when it is made.
     """
     if type(new) is not type(config):
         raise TypeError(f"config={new!r}: expected a {type(config).__name__}")
@@ -365,12 +372,13 @@ def check_config(config: Any, new: Any) -> None:
 
 
 def check_learning(
-    callback: Any, target_return: Any, num_collectors: Any, **of_collectors: Any
+    callback: Any, target_return: Any, num_collectors: Any, **collector_options: Any
 ) -> None:
-    """Refuse arguments of `learn`, `of_collectors` without collectors too, before it learns.
+    """Check arguments of `learn`.
 
     Raises:
-        TypeError, ValueError: one of them is of another type or value.
+        TypeError, ValueError: one of them is of another type or value, or an option of collectors
+            is set and there are none.
     """
     if callback is not None and not callable(callback):
         raise TypeError(f"callback={callback!r}: expected a function, or None")
@@ -379,7 +387,7 @@ def check_learning(
             raise TypeError(f"target_return={target_return!r}: expected a number, or None")
         if not math.isfinite(target_return):
             raise ValueError(f"target_return={target_return!r}: expected a finite number")
-    for name, value in of_collectors.items():
+    for name, value in collector_options.items():
         if value is not None and num_collectors is None:
             raise ValueError(f"{name}={value!r}: expected num_collectors too, one process has none")
 
@@ -398,21 +406,21 @@ def check_schedule(schedule: Any, steps: int, total_steps: int) -> tuple[int, in
     return first, check_count("schedule[1]", schedule[1], first + 1)
 
 
-def left_of(schedule: tuple[int, int], steps: int) -> float:
-    """Return the share of a schedule that is left after so many steps, 1 to 0."""
+def remaining_of(schedule: tuple[int, int], steps: int) -> float:
+    """Return the share of a schedule, (first, last) steps, that remains at `steps`: 1 to 0."""
     first, last = schedule
     return min(1.0, max(0.0, 1.0 - (steps - first) / (last - first)))
 
 
-def describe_unknown(name: str, known: Sequence[str], algorithm: str = "PPO") -> str:
-    """Return one sentence on a setting that there is not."""
-    near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
-    hint = f"did you mean {near}?" if near else f"expected one of {', '.join(known)}"
+def describe_unknown(name: str, names: Sequence[str], algorithm: str = "PPO") -> str:
+    """Return the message for a setting that is none of `names`, with the one that may be meant."""
+    near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, names, n=1)), None)
+    hint = f"did you mean {near}?" if near else f"expected one of {', '.join(names)}"
     return f"{name}: {algorithm} has no such setting; {hint}"
 
 
-def at(value: float, schedule: Schedule, remaining: float) -> float:
-    """Return a scheduled number when the fraction `remaining` of the steps is left.
+def scheduled(value: float, schedule: Schedule, remaining: float) -> float:
+    """Return a number by its schedule, where the fraction `remaining` of the steps is left.
 
     Raises:
         ValueError: a function gives no finite number of at least 0.
@@ -468,7 +476,7 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def for_space(config: Any, space: Any) -> Any:
-    """Return general settings with the network that fits observations of a space."""
+    """Return settings with the network that fits observations of a space, if theirs is "mlp"."""
     network = fitting_network(space)
     has_default = getattr(config, "network", None) == "mlp"
     return config.replace({"network": network}) if has_default and network != "mlp" else config

@@ -64,13 +64,15 @@ def dqn(batch: Any, nets: Any, settings: Any) -> Any:
 
 
 def dqn_of_sequences(batch: Any, nets: Any, settings: Any) -> Any:
-    """Return the same of networks with memory, whose next values are those of later time steps."""
-    values, judged = (
-        action_values(net(batch.observation), settings) for net in (nets.online, nets.target)
-    )
+    """Return what `dqn` returns, of sequences for networks with memory.
+
+    Next values are those of later time steps, `batch.ahead` of them, of the same sequence.
+    """
+    values = action_values(nets.online(batch.observation), settings)
+    target_values = action_values(nets.target(batch.observation), settings)
     allowed = batch.action_mask if settings.is_masked else None
-    best = nn.argmax(values if settings.double else judged, allowed=allowed)
-    next_value = nn.ahead(nn.take(judged, best), batch.ahead)
+    best = nn.argmax(values if settings.double else target_values, allowed=allowed)
+    next_value = nn.ahead(nn.take(target_values, best), batch.ahead)
     target = nn.each(bootstrap, batch.reward, batch.discount, batch.terminated, next_value)
     return loss_of(nn.take(values, batch.action), target, batch)
 
@@ -194,7 +196,7 @@ class DQN(OffPolicy):
         check_discrete(dynamics)
         config = self.config
         policy = EpsilonGreedy(dynamics, config.hidden, config.activation, config.dueling, seed)
-        policy.take_layers(config, dynamics, seed)
+        policy.use_layers(config, dynamics, seed)
         if not config.scale_observations:
             policy.observation_mean[:], policy.observation_scale[:] = 0.0, 1.0
         return policy

@@ -1,4 +1,4 @@
-"""What `learn` tells and returns, and where it goes: tables, TensorBoard, a bar."""
+"""The progress of `learn`, for callbacks and users, and its outputs: tables, TensorBoard, bars."""
 
 from __future__ import annotations
 
@@ -248,9 +248,9 @@ class LearningBar(terminal.Bar):
             text = f"recent return {rounded(recent)}, best {rounded(self._best)}{self._target}"
         processes = []
         for kind, unit in (("collector", " steps/s"), ("shard", "")):
-            mine = [number for name, number in progress.actors.items() if name.startswith(kind)]
-            shown = [short(number) for number in mine[:_FEW]] + ["..."] * (len(mine) > _FEW)
-            processes += [f"{kind}s {' '.join(shown)}{unit}"] if mine else []
+            numbers = [x for name, x in progress.actors.items() if name.startswith(kind)]
+            texts = [short(x) for x in numbers[:_FEW]] + ["..."] * (len(numbers) > _FEW)
+            processes += [f"{kind}s {' '.join(texts)}{unit}"] if numbers else []
         self.show(progress.steps, seconds, text, ", ".join(processes))
 
 

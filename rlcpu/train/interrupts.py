@@ -13,9 +13,9 @@ class WholeRounds:
     """A context in which `run` calls functions that Ctrl-C and SIGTERM do not interrupt.
 
     A round changes environments, buffer, networks and counters one after the other. A signal that
-    comes meanwhile gets to its handler at the round's end, so that an interrupted agent is what it
-    was between two rounds. A second one does not wait, for a round may compile for seconds. In
-    other threads than the main one there are no signals, and nothing to be done.
+    comes meanwhile gets to its handler at the round's end, so that an interrupted agent has done
+    whole rounds. A second signal does not wait, for a round may compile for seconds. In other
+    threads than the main one there are no signals, and nothing is changed.
     """
 
     def __init__(self) -> None:
@@ -28,9 +28,10 @@ class WholeRounds:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._give_handlers_back()
+        self._restore_handlers()
 
     def _set_handlers(self) -> None:
+        """Put `_handle` in the place of Python's handlers, which are remembered."""
         self._is_set = True
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -39,7 +40,8 @@ class WholeRounds:
                     self._handlers[number] = handler
                     signal.signal(number, self._handle)
 
-    def _give_handlers_back(self) -> None:
+    def _restore_handlers(self) -> None:
+        """Put the handlers back that were there before."""
         self._is_set = False
         for number, handler in self._handlers.items():
             if signal.getsignal(number) == self._handle:  # nobody has set another one meanwhile
@@ -68,5 +70,5 @@ class WholeRounds:
             self._handlers[number](number, frame)
         except BaseException:
             # It may have come in front of `with`, or in the first step of `__exit__`.
-            self._give_handlers_back()
+            self._restore_handlers()
             raise

@@ -81,14 +81,14 @@ class RewardNormalizer:
     def add(self, rollout: Rollout, gamma: float) -> None:
         """Add the rewards of a rollout of N environments."""
         returns = np.empty(rollout.rewards.shape)
-        goes_on = ~(rollout.terminated | rollout.truncated)
+        continues = ~(rollout.terminated | rollout.truncated)
         for t, rewards in enumerate(rollout.rewards):
             returns[t] = gamma * self.returns + rewards
-            np.multiply(returns[t], goes_on[t], out=self.returns)
+            np.multiply(returns[t], continues[t], out=self.returns)
         self.statistics.add(returns.reshape(-1, 1))
 
     def divide(self, rewards: Array, n_step: int = 1) -> Array:
-        """Divide rewards, or sums of `n_step`, by the deviation; within +-10 * n_step, float32."""
+        """Return rewards, or sums of `n_step`, over the deviation, within +-10 n_step, float32."""
         most = np.float32(CLIP * n_step)
         scaled: Array = np.clip(rewards * self.statistics.scale(), -most, most).astype(np.float32)
         return scaled

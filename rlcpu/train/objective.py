@@ -164,27 +164,27 @@ class Updater(nn.Learner):
         sizes["action"] = len(choices) or (1 if is_discrete else num_outputs)
         if masked:
             sizes["action_mask"] = num_outputs
-        facts = {"kind": kind, "choices": choices, "is_shared": is_shared, "clip": 0.2}
-        facts["num_outputs"] = policy.num_outputs
+        settings = {**vars(config), "kind": kind, "choices": choices, "is_shared": is_shared}
+        settings |= {"clip": 0.2, "num_outputs": policy.num_outputs}
         super().__init__(
             networks or networks_of(policy),
             algorithm,
             columns={**sizes, **(columns or {})},
-            settings={**vars(config), **facts},
+            settings=settings,
             seed=seed,
             num_threads=num_threads,
         )
 
     def read_policy(self) -> None:
-        """Take the policy's present parameters over, be they in other arrays than before."""
-        ours = networks_of(self.policy)
-        for name, learnt in ours.items():
+        """Read the policy's present parameters, which may be in other arrays than before."""
+        present = networks_of(self.policy)
+        for name, network in present.items():
             if name in self.arrays:
-                self.arrays[name] = learnt
+                self.arrays[name] = network
             else:
-                self.networks[self.names.index(name)].parameters = learnt.parameters
+                self.networks[self.names.index(name)].parameters = network.parameters
         order = [*self.names, *self.arrays]
-        self.read_networks([order.index(name) for name in ours])
+        self.read_networks([order.index(name) for name in present])
 
     def improve(
         self,
@@ -240,7 +240,7 @@ def networks_of(policy: Any, hidden: bool = False) -> dict[str, Any]:
     Raises:
         ValueError: `hidden` for another policy, or for an `MLP` without hidden layers.
     """
-    learnt: dict[str, Any] = dict(policy.networks())
+    networks: dict[str, Any] = dict(policy.networks())
     if hidden:
         if not isinstance(policy, MLP) or len(policy.sizes) < 3:
             raise ValueError(
@@ -250,5 +250,5 @@ def networks_of(policy: Any, hidden: bool = False) -> dict[str, Any]:
         size, *sizes = policy.sizes.tolist()
         units = hidden_layers(sizes[:-1], policy.activation)
         graphs = {"outputs": units >> nn.Dense(sizes[-1]), "hidden": units}
-        learnt["policy"] = nn.Network(size, graphs, parameters=policy.parameters)
-    return {**learnt, "log_std": policy.log_std} if policy.log_std.size else learnt
+        networks["policy"] = nn.Network(size, graphs, parameters=policy.parameters)
+    return {**networks, "log_std": policy.log_std} if policy.log_std.size else networks

@@ -26,14 +26,14 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.program import STARTS
 from rlcpu.train import buffers, replayed
-from rlcpu.train.actors import Actor, Squashed, memory_for
+from rlcpu.train.actors import Actor, Squashed, reusable
 from rlcpu.train.agent import WINDOW, Agent, Call
 from rlcpu.train.config import (
     Schedule,
     Settings,
-    at,
     for_space,
-    left_of,
+    remaining_of,
+    scheduled,
 )
 from rlcpu.train.evaluate import EndlessEpisodeError
 from rlcpu.train.history import History
@@ -205,12 +205,12 @@ class OffPolicy(Agent):
         self.learner = self._make_learner(shuffles, num_threads or self.env.num_threads)
         self._check_reported(self.learner)
         self._memories = replayed.Memories(self.learner, self.env.num_envs)
-        self.buffer = self._take_buffer(buffer, draws)
-        self._batches: dict[Any, Any] = {}
+        self.buffer = self._choose_buffer(buffer, draws)
+        self._batches: dict[Any, Any] = {}  # memory of batches by their size, to be used again
         self._is_learnt = np.zeros((0, 0), np.float32)  # of the sequences that were drawn last
-        self._looked = 0
-        self._remaining = 1.0
-        self._read = self.config
+        self._evaluated = 0  # steps at the last evaluation against the target
+        self._remaining = 1.0  # share of schedules
+        self._learnt_config = self.config  # at the last update
         self.history = History()
 
     def _default_config(self, dynamics: Dynamics) -> Any:
@@ -245,22 +245,24 @@ class OffPolicy(Agent):
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """Return settings of the losses: fields of the config, and numbers of the environment."""
-        config = {name: getattr(self.config, name) for name in self.config.names()}
-        facts = {"num_actions": self.env.dynamics.num_actions, "remembers": self.state_size > 0}
-        return {**config, **facts}
+        """Return settings of the losses: fields of the config, and facts on the environment."""
+        return {
+            **{name: getattr(self.config, name) for name in self.config.names()},
+            "num_actions": self.env.dynamics.num_actions,
+            "remembers": self.state_size > 0,
+        }
 
     def _make_learner(self, seed: int, num_threads: int | None) -> Learner:
         """Return the learner, and let the policy act by the first of its networks."""
         networks = self.networks(seed)
-        first, acts = next(iter(networks.items()))
-        if acts is not self.policy.network:
-            self.policy.take(acts, self.env.dynamics)
-        remembers = [name for name, each in networks.items() if getattr(each, "state_size", 0)]
-        if remembers and not self.state_size:
+        first_name, first = next(iter(networks.items()))
+        if first is not self.policy.network:
+            self.policy.use_network(first, self.env.dynamics)
+        with_memory = [name for name, each in networks.items() if getattr(each, "state_size", 0)]
+        if with_memory and not self.state_size:
             raise ValueError(
-                f"networks: {remembers[0]} has memory and {first}, by which the agent acts, has "
-                "none; expected both or none"
+                f"networks: {with_memory[0]} has memory and {first_name}, by which the agent acts, "
+                "has none; expected both or none"
             )
         return Learner(
             networks,
@@ -275,7 +277,7 @@ class OffPolicy(Agent):
 
     @classmethod
     def learner_of(cls, config: Any, kind: str) -> Learner:
-        """Return a learner with the kernels of all agents of a config.
+        """Return a learner that has the same kernels as every agent of a config, to compile them.
 
         Args:
             config: whose `network` is "mlp".
@@ -301,26 +303,26 @@ class OffPolicy(Agent):
         return {name: width for name, width in columns.items() if width}
 
     def explore(self) -> None:
-        """Set how much the policy explores after so many steps, once random ones are over."""
+        """Set how much the policy explores at the present steps; not called in the random ones."""
         raise NotImplementedError
 
     def _exploration(self) -> float:
-        """Return the probability of a random action, by settings of those names."""
+        """Return the probability of a random action, by the settings `exploration_...`."""
         config = self.config
         first, last = config.exploration_initial, config.exploration_final
         share = min(1.0, self.steps / config.exploration_steps)
-        return float(last + at(first - last, config.exploration_schedule, 1.0 - share))
+        return float(last + scheduled(first - last, config.exploration_schedule, 1.0 - share))
 
     def _options(self) -> dict[str, Any]:
         """Return options of `Learner.update`, the learning rate at least."""
         config = self.config
-        rate = at(config.learning_rate, config.learning_rate_schedule, self._remaining)
+        rate = scheduled(config.learning_rate, config.learning_rate_schedule, self._remaining)
         return {"learning_rate": rate}
 
     # ------------------------------------------------------------ the buffer
 
-    def _take_buffer(self, buffer: Any, seed: int) -> Any:
-        """Return the buffer of the argument, after checks, or a new one."""
+    def _choose_buffer(self, buffer: Any, seed: int) -> Any:
+        """Return the user's buffer, after checks, or a new one."""
         if self.state_size:
             size = sum(self._memories.sizes.values())
             if buffer is None:
@@ -332,8 +334,8 @@ class OffPolicy(Agent):
             buffers.check_buffer(buffer, self.env)
         return buffer
 
-    def _remember(self, rollout: Rollout) -> None:
-        """Store a rollout's transitions, and count its rewards."""
+    def _store(self, rollout: Rollout) -> None:
+        """Store a rollout's transitions, and add its rewards to what normalises them."""
         if self.config.normalize_rewards:
             self.rewards.add(rollout, self.config.gamma)
         if self.state_size:
@@ -349,21 +351,21 @@ class OffPolicy(Agent):
         return "discrete" if self.env.dynamics.is_discrete else "continuous"
 
     def _make_progress(self, history: History, call: Call) -> None:
-        """Run rounds for `REPORT_STEPS`, and look whether the target is reached."""
+        """Run rounds for `REPORT_STEPS`, and find out whether the target is reached."""
         last = min(call.total_steps, history.steps + REPORT_STEPS)
         advance = getattr(call.session, "advance", self._advance)
         is_checked = not call.is_watched  # what a callback has changed, a round in Python checks
         while history.steps < last:
             before = history.steps
             if is_checked and call.session is None:
-                left = call.total_steps - before
-                call.rounds.run(self._repeat, history, last, left, call.schedule)
+                steps_left = call.total_steps - before
+                call.rounds.run(self._repeat, history, last, steps_left, call.schedule)
             if history.steps == before:
-                self._remaining = left_of(call.schedule, self.steps)
+                self._remaining = remaining_of(call.schedule, self.steps)
                 call.rounds.run(advance, history)
             is_checked = True
         history.solved = self._is_solved(call.target, history.steps >= call.total_steps)
-        self._note(history, call)
+        self._add_entry(history, call)
 
     def _give_up(self, history: History) -> None:
         self.learner.discard()
@@ -379,7 +381,7 @@ class OffPolicy(Agent):
         address: str | None,
         replay_folder: Any,
     ) -> Any:
-        """Open a context of collectors, and shards as buffers, in other processes."""
+        """Return a context of collectors, and shards as buffers, in other processes."""
         from rlcpu.distributed.learning import Session
 
         if self.state_size:
@@ -406,13 +408,13 @@ class OffPolicy(Agent):
         start, config = clock(), self.config
         if self.steps >= getattr(config, "learning_starts", 0):
             self.explore()
-        memory = memory_for(self._rollout, config.num_steps)
+        out = reusable(self._rollout, config.num_steps)
         rollout = self._rollout = self.collect_rollout(
-            self.env, self.policy, config.num_steps, out=memory
+            self.env, self.policy, config.num_steps, out=out
         )
-        # Return weights of what is stored now are about the episodes that have just ended, too.
+        # First, as the values of stored transitions depend on the returns of ended episodes.
         self.count(rollout.rewards.size, rollout.episode_returns, history)
-        self._remember(rollout)
+        self._store(rollout)
         now = clock()
         history.time_collect += now - start
         if self._can_improve():
@@ -421,29 +423,32 @@ class OffPolicy(Agent):
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - now
 
-    def _repeat(self, history: History, last: int, left: int, bounds: tuple[int, int]) -> None:
-        """Make rounds like the last one in a kernel, where one can, until 50 ms are over.
+    def _repeat(
+        self, history: History, last: int, steps_left: int, bounds: tuple[int, int]
+    ) -> None:
+        """Make rounds like the last one in a kernel, if it can make them, for about 50 ms.
 
         Args:
             history: of this call of `learn`.
-            last: steps of the history with which rounds end.
-            left: further steps of `learn`.
-            bounds: of schedules, see `left_of`.
+            last: steps of the history at which rounds end.
+            steps_left: further steps of `learn`.
+            bounds: of schedules, see `remaining_of`.
         """
         config, rollout = self.config, self._rollout
         if not hasattr(config, "num_updates") or rollout is None or self.state_size:
             return
         batch = self._batches.get(min(config.num_updates, AT_ONCE) * config.batch_size)
         size = rollout.rewards.size
-        is_worth_it = left // size * calls_of(config) >= LEAST_CALLS
-        if batch is None or not (is_worth_it or is_loaded()):
+        is_worth_loading = steps_left // size * calls_of(config) >= LEAST_CALLS
+        if batch is None or not (is_worth_loading or is_loaded()):
             return
         if not can_repeat(self, OffPolicy, rollout, batch):
             return
-        seconds = (history.time_collect + history.time_update) * size / history.steps
-        most = min(-(-(last - history.steps) // size), int(2e-9 * LONGEST / seconds) + 1)
+        seconds_per_round = (history.time_collect + history.time_update) * size / history.steps
+        rounds_to_last = -(-(last - history.steps) // size)
+        most = min(rounds_to_last, int(2e-9 * LONGEST / seconds_per_round) + 1)
         played = play(self, rollout, batch, *self._rates_of_rounds(most, size, bounds))
-        # A round whose numbers are bad after its rollout has made its steps.
+        # A round that stopped after its rollout has made its steps, too.
         rounds = played.whole + (played.stopped > BAD_ROLLOUT)
         self.count(rounds * size, played.returns, history)
         history.time_collect += played.times[0]
@@ -453,14 +458,14 @@ class OffPolicy(Agent):
             runner: Any = self.env.engine.last_runner
             runner.check(rollout.records, len(rollout.rewards))
         elif played.stopped == BAD_PRIORITY:
-            self._give_priorities(batch)
+            self._update_priorities(batch)  # raises
 
     def _rates_of_rounds(
         self, most: int, size: int, bounds: tuple[int, int]
     ) -> tuple[Array, Array]:
         """Return the policy's params and the learning rates in each of the next rounds.
 
-        The policy keeps those of the last round, which the next call of `explore` overwrites.
+        The policy's own params are overwritten with those of the last round.
 
         Args:
             most: rounds.
@@ -476,7 +481,7 @@ class OffPolicy(Agent):
         try:
             for number in range(most):
                 self.steps = before + number * size
-                self._remaining = left_of(bounds, self.steps)
+                self._remaining = remaining_of(bounds, self.steps)
                 self.explore()
                 explorations[number] = params
                 rates[number] = self._options()["learning_rate"]
@@ -488,10 +493,10 @@ class OffPolicy(Agent):
         """Tell whether there is enough to learn from."""
         config = self.config
         started = self.steps >= config.learning_starts
-        return bool(started and self.buffer.can_sample(self._drawn))
+        return bool(started and self.buffer.can_sample(self._draw_size))
 
     @property
-    def _drawn(self) -> int:
+    def _draw_size(self) -> int:
         """Return how many transitions, or sequences, an update draws."""
         config = self.config
         if not self.state_size:
@@ -500,14 +505,14 @@ class OffPolicy(Agent):
         return sequences_in(config.batch_size, config.sequence_length)
 
     def improve(self) -> Any:
-        """Make the updates of a round; returns the losses of the last ones."""
-        config, left, report = self.config, self.config.num_updates, {}
-        # Without repetition, several minibatches are not what one large one is.
+        """Make the updates of a round, and return the losses of the last ones."""
+        config, updates_left, report = self.config, self.config.num_updates, {}
+        # Several minibatches are drawn at once, unless what is drawn in one depends on the others.
         most = 1 if isinstance(self.buffer, replay.ReturnWeightedBuffer) else AT_ONCE
-        while left > 0:
-            count = min(left, most)
-            left -= count
-            size = count * self._drawn
+        while updates_left > 0:
+            count = min(updates_left, most)
+            updates_left -= count
+            size = count * self._draw_size
             batch = self._batches[size] = self.buffer.sample(size, out=self._batches.get(size))
             columns, options = (
                 self._columns_of_sequences(batch)
@@ -529,11 +534,11 @@ class OffPolicy(Agent):
                 },
             )
             if buffers.has_priorities(self.buffer):
-                self._give_priorities(batch)
+                self._update_priorities(batch)
         return self._losses_of(report)
 
-    def _give_priorities(self, batch: Any) -> None:
-        """Give what was drawn and learnt from the sizes of its errors as priorities."""
+    def _update_priorities(self, batch: Any) -> None:
+        """Set the priorities of a batch that was learnt from to its absolute errors."""
         errors = self.learner.per_sample["error"]
         if self.state_size:
             errors, eta = errors.reshape(-1, len(batch)), self.config.priority_eta
@@ -542,9 +547,9 @@ class OffPolicy(Agent):
 
     def _changed_settings(self) -> dict[str, Any] | None:
         """Return settings for the learner, if the config is another one than at the last update."""
-        if self._read is self.config:
+        if self._learnt_config is self.config:
             return None
-        self._read = self.config
+        self._learnt_config = self.config
         return self.settings()
 
     def _columns(self, batch: Any) -> dict[str, Any]:
@@ -564,7 +569,7 @@ class OffPolicy(Agent):
         return columns
 
     def _columns_of_sequences(self, batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the columns of drawn sequences, and options that say how they are sequences."""
+        """Return the columns of drawn sequences, and options of `Learner.update` on sequences."""
         columns, targets = replayed.columns_of(batch, self.config)
         self._is_learnt = targets.is_learnt
         columns["reward"] = self._learnt_rewards(columns["reward"], self.config.n_step)
@@ -573,7 +578,7 @@ class OffPolicy(Agent):
         columns["observation"] = self._inputs(observations)
         states = self._memories.split(batch["state"][0])
         sequences = SampleSequences(states, columns[STARTS], length, len(batch))
-        return columns, sequences.options(self._drawn * length)
+        return columns, sequences.options(self._draw_size * length)
 
     def _inputs(self, observations: Array) -> Any:
         """Return stored observations as networks take them, or the ones of boards."""
@@ -612,16 +617,16 @@ class OffPolicy(Agent):
     def _is_solved(self, target: float | None, at_end: bool) -> bool:
         """Tell whether 100 greedy episodes, and 100 others, reach the target on average.
 
-        Ten episodes are played before these: most looks end with them, and whole evaluations would
-        take nearly as long as learning where steps are dear.
+        Every `LOOK_STEPS`, and at the end. Ten episodes are played before these: most evaluations
+        end with them, and whole ones would take nearly as long as learning where steps are dear.
         """
-        if target is None or not (at_end or self.steps >= self._looked + LOOK_STEPS):
+        if target is None or not (at_end or self.steps >= self._evaluated + LOOK_STEPS):
             return False
-        self._looked = self.steps
-        first, second = 2 * self.steps, 2 * self.steps + 1
-        looks = (FEW, first), (WINDOW, first), (WINDOW, second)
+        self._evaluated = self.steps
+        seed, other_seed = 2 * self.steps, 2 * self.steps + 1
+        evaluations = (FEW, seed), (WINDOW, seed), (WINDOW, other_seed)
         try:
-            return all(self.evaluate(count, seed).mean() >= target for count, seed in looks)
+            return all(self.evaluate(count, seed).mean() >= target for count, seed in evaluations)
         except EndlessEpisodeError:  # of a policy that goes in circles, as early ones may
             return False
 
@@ -642,12 +647,12 @@ class OffPolicy(Agent):
 
     def _numbers(self) -> dict[str, Any]:
         kind = None if self.buffer is None else type(self.buffer).__name__
-        return {"looked": self._looked, "buffer": kind}
+        return {"looked": self._evaluated, "buffer": kind}
 
-    def _take_numbers(self, numbers: dict[str, Any]) -> None:
-        self._looked = check_count("looked", numbers["looked"], 0)
+    def _restore_numbers(self, numbers: dict[str, Any]) -> None:
+        self._evaluated = check_count("looked", numbers["looked"], 0)
 
-    def _more_arrays(self) -> dict[str, Array]:
+    def _saved_arguments(self) -> dict[str, Array]:
         return {} if self.buffer is None else buffers.files_of(self.buffer)
 
     @classmethod

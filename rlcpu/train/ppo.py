@@ -21,9 +21,9 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.actors import forbid, inputs_of, memory_for
+from rlcpu.train.actors import forbid, inputs_of, reusable
 from rlcpu.train.agent import WINDOW, Agent, Call
-from rlcpu.train.config import PPOConfig, at, left_of, typed_by
+from rlcpu.train.config import PPOConfig, remaining_of, scheduled, typed_by
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import History
 from rlcpu.train.objective import Updater, networks_of, ppo
@@ -97,7 +97,7 @@ class PPO(Agent):
         **settings: Any,
     ) -> None:
         weights, shuffles, _ = self._begin(env, seed, num_threads, dtype, config, settings, 3)
-        self.policy = policy = self._take_policy(policy, weights)
+        self.policy = policy = self._choose_policy(policy, weights)
         if isinstance(policy, MLP):
             shape = {"hidden": policy.hidden, "activation": policy.activation}
             self.config = self.config.replace({**shape, "value": policy.value})
@@ -117,7 +117,7 @@ class PPO(Agent):
             losses=type(self._no_losses),
         )
         self._check_reported(self.learner)
-        self._before: checkpoint.Snapshot | None = None
+        self._snapshot: checkpoint.Snapshot | None = None  # before an update that is not whole yet
         self._snapshot_arrays: dict[str, Array] = {}
         self.history = History()
 
@@ -133,8 +133,8 @@ class PPO(Agent):
             f"{shape}, {self.steps:,} steps learnt)"
         )
 
-    def _take_policy(self, policy: Any, seed: int) -> NetworkPolicy:
-        """Return the given policy, after checks, or a new one."""
+    def _choose_policy(self, policy: Any, seed: int) -> NetworkPolicy:
+        """Return the user's policy, after checks, or a new one."""
         if policy is not None:
             if not isinstance(policy, NetworkPolicy) or policy.value is None:
                 raise TypeError(f"policy={policy!r}: expected an MLP or NetworkPolicy with a value")
@@ -161,7 +161,11 @@ class PPO(Agent):
         return networks_of(self.policy)
 
     def _act_by(self, networks: dict[str, Any]) -> dict[str, Any]:
-        """Act by networks that a subclass has brought; returns them with what is learnt beside."""
+        """Act by the networks of `networks`, which may be a subclass's; return all that is learnt.
+
+        Args:
+            networks: what `networks` returned.
+        """
         if "policy" not in networks:
             raise ValueError(f'networks() returned {", ".join(networks)}: expected "policy"')
         network, policy = networks["policy"], self.policy
@@ -186,7 +190,12 @@ class PPO(Agent):
 
     @classmethod
     def learner_of(cls, config: PPOConfig, kind: str) -> Updater:
-        """Return a learner with the kernels of all agents of a config, see `Updater.kind`."""
+        """Return a learner that has the same kernels as every agent of a config, to compile them.
+
+        Args:
+            config: whose `network` is "mlp".
+            kind: of actions, see `Updater.kind`.
+        """
         choices = tuple(map(int, kind.split())) if kind[0].isdigit() else ()
         actions: Space[Any] = MultiDiscrete(list(choices)) if choices else Discrete(2)
         box = Box(-1.0, 1.0, (1,), np.float32)
@@ -205,35 +214,36 @@ class PPO(Agent):
         self.learner.read_policy()
 
     def _make_progress(self, history: History, call: Call) -> None:
-        """Collect a rollout and learn from it: wholly, or an exception leaves what is to be undone.
+        """Collect a rollout and learn from it.
 
-        The snapshot takes 8 us, two thousandths of CartPole's rollout and update.
+        After an exception the snapshot, which takes 8 us, two thousandths of CartPole's rollout and
+        update, is still there for `_undo_interrupted_update`.
         """
-        self._before = checkpoint.take_snapshot(self, self._state(), self._snapshot_arrays)
+        self._snapshot = checkpoint.take_snapshot(self, self._state(), self._snapshot_arrays)
         rollout = self._collect(history)
         history.solved = self._is_solved(call.target)
         if not history.solved:
-            self._update(rollout, left_of(call.schedule, self.steps), history)
-        self._note(history, call)
-        self._before = None
+            self._update(rollout, remaining_of(call.schedule, self.steps), history)
+        self._add_entry(history, call)
+        self._snapshot = None
 
     def _undo_interrupted_update(self) -> None:
-        """Undo an update that did not come to its end.
+        """Undo an update that an exception interrupted, if there is one.
 
-        It is called where learning ends with an exception, and again by what uses the agent next,
-        for a second Ctrl-C may have come meanwhile.
+        It is called where learning ends with an exception, and again by methods that use the agent
+        next, for a second Ctrl-C may have interrupted the first call.
         """
-        if self._before is not None:
+        if self._snapshot is not None:
             self.learner.discard()
-            checkpoint.go_back(self, self._state(), self._before)
-            self._before = None
+            checkpoint.restore_snapshot(self, self._state(), self._snapshot)
+            self._snapshot = None
 
     def _collect(self, history: History) -> Rollout:
         """Collect one rollout, and note its episodes in the history."""
         start = clock()
         num_steps = self.config.num_steps
         rollout = self._rollout = self.collect_rollout(
-            self.env, self.policy, num_steps, out=memory_for(self._rollout, num_steps)
+            self.env, self.policy, num_steps, out=reusable(self._rollout, num_steps)
         )
         self.count(rollout.rewards.size, rollout.episode_returns, history)
         history.time_collect += clock() - start
@@ -278,8 +288,8 @@ class PPO(Agent):
         sequences = None
         if rollout.states is not None:
             sequences = sequences_of(rollout, self.policy, config.sequence_length)
-        learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
-        clip = at(config.clip_range, config.clip_schedule, remaining)
+        learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
+        clip = scheduled(config.clip_range, config.clip_schedule, remaining)
         self.learner.config = config
         history.losses = self.learner.improve(columns, learning_rate, clip, sequences)
         if config.normalize_observations:

@@ -162,7 +162,7 @@ class PQN(OffPolicy):
         policy = EpsilonGreedy(
             dynamics, config.hidden, config.activation, seed=seed, layer_norm=config.layer_norm
         )
-        policy.take_layers(config, dynamics, seed)
+        policy.use_layers(config, dynamics, seed)
         check_length(config, policy.network.state_size)
         return policy
 
@@ -177,7 +177,7 @@ class PQN(OffPolicy):
     def _column_sizes(self) -> dict[str, int]:
         return {"observation": self.env.dynamics.observation_size, "action": 1, "target": 1}
 
-    def _take_buffer(self, buffer: Any, seed: int) -> None:
+    def _choose_buffer(self, buffer: Any, seed: int) -> None:
         if buffer is not None:
             raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
 
@@ -190,7 +190,7 @@ class PQN(OffPolicy):
         """Set the exploration; see `OffPolicy.explore`."""
         self.policy.params[0] = self._exploration()
 
-    def _remember(self, rollout: Rollout) -> None:
+    def _store(self, rollout: Rollout) -> None:
         pass
 
     def _can_improve(self) -> bool:
@@ -209,7 +209,7 @@ class PQN(OffPolicy):
             sequences = sequences_of(rollout, policy, config.sequence_length)
             columns[STARTS], options = sequences.starts, sequences.options(config.minibatch_size)
             options["states"] = {"online": options["states"]["policy"]}
-        before = {name: array.copy() for name, array in self.learner.state().items()}
+        saved = {name: array.copy() for name, array in self.learner.state().items()}
         try:
             report = self.learner.update(
                 columns,
@@ -226,25 +226,26 @@ class PQN(OffPolicy):
         except BaseException:
             self.learner.discard()
             for name, array in self.learner.state().items():
-                array[...] = before[name]
+                array[...] = saved[name]
             raise
         return self._losses_of(report)
 
     def _targets(self, rollout: Rollout) -> Array:
         """Return the targets of values, lambda-returns (T, N) float32.
 
-        They need values of the observations after each step, final ones too, and no others:
-        values of the observations before steps are the same, one step later.
+        They need the values max_a Q(s_{t+1}, a) of the observations after each step, final ones
+        too. Those of the observations before a step, which `lambda_returns` asks for too, are the
+        same, one step later.
         """
         masked = ("next_action_mask",) if self.env.dynamics.num_masked else ()
-        after = rollout.transitions(("next_observation", *masked), as_inputs=True)
+        columns = rollout.transitions(("next_observation", *masked), as_inputs=True)
         if rollout.states is None:
-            values = self.policy.outputs(after["next_observation"])
+            values = self.policy.outputs(columns["next_observation"])
         else:
             values = rollout.outputs_after(functools.partial(run_sequences, self.policy, "policy"))
             values = values.reshape(rollout.rewards.size, -1)
         if masked:
-            masks = after["next_action_mask"]
+            masks = columns["next_action_mask"]
             # Where an episode terminated a mask may allow nothing, and no value counts.
             values = forbid(values, masks | ~masks.any(axis=1, keepdims=True))
         values = values.max(axis=1).reshape(rollout.rewards.shape)

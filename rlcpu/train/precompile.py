@@ -1,4 +1,4 @@
-"""An agent's update is compiled by a second process, while this one compiles what runs before it.
+"""Compiling an agent's update in a second process, while this one compiles what runs before it.
 
 Numba compiles one kernel at a time in a process, and the update takes half of the time of all that
 a first training compiles. It does not depend on the environment: the second process runs nothing of
@@ -28,10 +28,10 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rlcpu.train.precompile 
 
 @contextlib.contextmanager
 def precompiled(learner: Learner, description: str) -> Iterator[None]:
-    """Have a learner's kernel compiled elsewhere in a block, where that helps.
+    """Let a second process compile a learner's kernel during a block, if that is faster.
 
-    The learner's first update compiles the same pieces from the last one on, and waits for the one
-    that the other process is at. That ends with the block, or with this process, however it ends.
+    The learner's first update compiles the same pieces in the opposite order, and waits for the one
+    that the second process is compiling. That process ends with the block, or with this process.
 
     Args:
         learner: of an agent.
@@ -52,26 +52,27 @@ def precompiled(learner: Learner, description: str) -> Iterator[None]:
 
 
 def describe(agent: Any, kind: str) -> str:
-    """Return what an agent's learner depends on: the library's class of it, and its settings.
+    """Return what an agent's learner depends on, as JSON: its class of this library, and settings.
 
-    Functions among these are left out, and so are layers that another setting makes.
+    Functions among these become "constant", and the network "mlp": neither changes the update.
 
     Args:
         agent: to be described.
         kind: of its actions, as `learner_of` of its class takes it.
     """
-    made: Any = next(each for each in type(agent).__mro__ if each.__module__.startswith("rlcpu."))
-    settings = {name: getattr(agent.config, name) for name in made.Config.names()}
+    ours: Any = next(each for each in type(agent).__mro__ if each.__module__.startswith("rlcpu."))
+    settings = {name: getattr(agent.config, name) for name in ours.Config.names()}
     functions = [name for name, value in settings.items() if callable(value)]
     settings |= {**dict.fromkeys(functions, "constant"), "network": "mlp"}
-    return json.dumps([made.__module__, made.__name__, settings, kind])
+    return json.dumps([ours.__module__, ours.__name__, settings, kind])
 
 
 def _is_worth_it(learner: Learner) -> bool:
     """Tell whether there is a core, a cache and a Python of its own for a second process."""
-    main_process = multiprocessing.parent_process() is None and not threads.is_forked()
-    python = sys.executable and not getattr(sys, "frozen", False) and "ipykernel" not in sys.modules
-    return main_process and bool(python) and learner.num_workers > 1 and learner.is_uncompiled()
+    is_main_process = multiprocessing.parent_process() is None and not threads.is_forked()
+    is_frozen = getattr(sys, "frozen", False)
+    can_start = bool(sys.executable) and not is_frozen and "ipykernel" not in sys.modules
+    return is_main_process and can_start and learner.num_workers > 1 and learner.is_uncompiled()
 
 
 def _start(description: str) -> subprocess.Popen[bytes] | None:
@@ -93,8 +94,8 @@ def main() -> None:
     """Run the second process: compile the update of an agent that `describe` has described."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     module, name, settings, kind = json.loads(sys.argv[1])
-    made = getattr(importlib.import_module(module), name)
-    made.learner_of(made.Config(**settings), kind).compile()
+    agent_class = getattr(importlib.import_module(module), name)
+    agent_class.learner_of(agent_class.Config(**settings), kind).compile()
 
 
 def _end_with_parent() -> None:

@@ -23,7 +23,7 @@ from rlcpu.envs.engine.groups import is_image
 from rlcpu.envs.networks import image_shape, seen_by
 from rlcpu.nn.network import hidden_layers
 
-#: What makes the layers of an observation space.
+#: (observation space) -> the layers behind an observation.
 Layers = Callable[[Space[Any]], nn.Graph]
 
 
@@ -33,7 +33,13 @@ def perceptron(config: Any, space: Space[Any]) -> nn.Graph:
 
 
 def remembering(memory: Callable[[int], nn.Graph], config: Any, space: Space[Any]) -> nn.Graph:
-    """Return such layers, of which the last remembers; images of a `Dict` are convolved first."""
+    """Return dense layers of `hidden` units, the last one a layer with memory.
+
+    Args:
+        memory: (units) -> the layer.
+        config: settings of an agent.
+        space: of observations; images of a `Dict` are convolved first.
+    """
     *sizes, last = config.hidden
     layers = [hidden_layers(sizes, config.activation)] if sizes else []
     if isinstance(space, Dict) and any(map(is_image, space.values())):
@@ -87,7 +93,7 @@ def through_blocks(config: Any, space: Space[Any]) -> nn.Graph:
 
 
 def _joined(layers: Callable[[Any, Space[Any]], nn.Graph], config: Any, space: Dict) -> nn.Graph:
-    """Return layers for each image and board of a `Dict`, beside all other parts as they are."""
+    """Return the parts of a `Dict`, concatenated; images and boards go through `layers` first."""
     if not any(map(is_image, space.values())):
         raise _no_image(config, space)
     parts: list[nn.Graph] = [
@@ -98,6 +104,7 @@ def _joined(layers: Callable[[Any, Space[Any]], nn.Graph], config: Any, space: D
 
 
 def _no_image(config: Any, space: Space[Any]) -> ValueError:
+    """Return the exception for a preset that needs images, and a space without any."""
     return ValueError(
         f"network={config.network!r}: observations are of {space}, expected images or boards of "
         "three axes"
@@ -139,7 +146,7 @@ PRESETS: dict[str, Callable[[Any, Space[Any]], nn.Graph]] = {
 
 
 def layers_of(config: Any) -> Layers:
-    """Return the function that makes the layers that `config.network` names, or is."""
+    """Return the function that makes layers: the preset that `config.network` names, or itself."""
     network = config.network
     if not callable(network):
         return functools.partial(PRESETS[network], config)
@@ -156,7 +163,7 @@ def layers_of(config: Any) -> Layers:
 def network_of_values(
     config: Any, dynamics: Dynamics, outputs: int, seed: int, gain: float = 1.0
 ) -> nn.Network:
-    """Return a network of an agent that learns values of actions, of so many outputs."""
+    """Return a network of `outputs` numbers for an observation; `gain` is the last layer's."""
     layers = seen_by(layers_of(config), dynamics.observation_space) >> nn.Dense(outputs, gain)
     return nn.Network(dynamics.observation_size, layers, seed=seed)
 
@@ -166,11 +173,11 @@ _IN_FRONT = {"conv": convolved, "impala": through_blocks}
 
 
 def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
-    """Return a network of an observation and an action, which comes in behind what is seen.
+    """Return a critic: a network of an observation and an action, with one output.
 
-    What a preset has in front of its hidden layers, all layers of one with memory, or the user's
-    layers, are made of the observation; the action is joined to that, and the hidden layers follow.
-    So what critics remember does not depend on the actions that they judge.
+    The observation goes through a preset's convolutions, all layers of a preset with memory, or the
+    user's layers; then the action is joined to it, and hidden layers follow. So the memory of
+    critics does not depend on the actions that they value.
     """
     name = config.network
     in_front = not callable(name) and name in _IN_FRONT

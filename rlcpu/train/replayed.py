@@ -1,14 +1,15 @@
-"""Sequences from replay, with the states that were remembered when they were made.
+"""Replay of sequences, for agents whose networks have memory.
 
-A sequence has three parts (Kapturowski et al. 2019, "Recurrent experience replay in
-distributed reinforcement learning"):
+The buffer has time steps, each with the networks' states before it when it was collected. A
+sequence that is drawn has T time steps in three parts (Kapturowski et al. 2019, "Recurrent
+experience replay in distributed reinforcement learning"):
 
-    burn_in          steps that bring what was remembered when they were made up to date
+    burn_in          steps that only compute the state by the networks as they are now
     sequence_length  steps that are learnt from
-    n_step           steps from which the values that follow are taken
+    n_step           steps that only have the next values of n-step returns
 
-Nothing is learnt from the last step of an episode that was cut off: what it led to is not among
-the steps.
+Nothing is learnt from the last step of an episode that was truncated: its next observation is not
+among the steps. `begins` is True where a step is the first of its episode, and the state is zeros.
 """
 
 from __future__ import annotations
@@ -40,10 +41,7 @@ def length_of(config: Any) -> int:
 
 
 def example_with_memory(env: VectorEnv, state_size: int) -> dict[str, Any]:
-    """Return one time step of an environment, as the example of a buffer of sequences.
-
-    `begins` is True where nothing is remembered, `state` what is remembered before the step.
-    """
+    """Return one time step of an environment, as the example of a buffer of sequences."""
     example = example_of(env)
     if env.dynamics.num_masked:
         example["action_mask"] = example["next_action_mask"]
@@ -87,10 +85,10 @@ def check_buffer(buffer: Any, env: VectorEnv, config: Any, state_size: int) -> N
 
 
 class Memories:
-    """Carries the states of a learner's networks from rollout to rollout, for its buffer.
+    """States of a learner's networks before each step of rollouts, for its buffer.
 
-    The states of the first network, by which the policy acts, are carried by the environments;
-    those of critics are carried here.
+    The environments carry the state of the first network, by which the policy acts, from one
+    rollout to the next; those of critics are carried here.
 
     Attributes:
         sizes: by name of a network with memory, how many numbers it remembers of an environment.
@@ -120,46 +118,48 @@ class Memories:
         return dict(zip(self.sizes, np.split(states, ends[:-1], axis=1), strict=True))
 
     def along(self, first: Array, observations: Array, actions: Array, begins: Array) -> Array:
-        """Return the states (T, N, sum of sizes) before each step of a rollout.
+        """Return the states (T, N, sum of sizes) of all networks before each step of a rollout.
 
-        What is carried is brought to its end.
+        Carried states are overwritten with those after the rollout.
 
         Args:
-            first: (N, size), what the first network remembers before it.
+            first: (N, size), the first network's state before the rollout.
             observations: (T, N, observation_size), as networks see them.
-            actions: (T, N, action_size), the same.
-            begins: (T, N) bools, where nothing is remembered.
+            actions: (T, N, action_size), as networks see them.
+            begins: (T, N) bools, first steps of episodes.
         """
         names, states = self._learner.names, []
         self._learner.write_networks([names.index(name) for name in self.carried])
         for name, network in self._networks.items():
-            before = self.carried.get(name, first)
+            state = self.carried.get(name, first)
             if name == names[0] and len(begins) == 1:
                 states.append(first[None])
                 continue
-            along = network.states_along(_inputs_of(network, observations, actions), before, begins)
+            along = network.states_along(_inputs_of(network, observations, actions), state, begins)
             states.append(along[:-1])
-            if name != names[0]:
-                before[:] = along[-1]
+            if name in self.carried:
+                state[:] = along[-1]
         return np.concatenate(states, axis=2)
 
 
 def _inputs_of(network: Any, observations: Array, actions: Array) -> Any:
-    """Return inputs of a network of observations, or of these and actions, (T, N, any)."""
-    sizes = network.input_sizes
+    """Return a network's inputs (T, N, any), by name if there are several.
+
+    A network whose inputs have more numbers than observations takes actions too, behind these.
+    """
+    sizes, inputs = network.input_sizes, observations
     if sum(sizes.values()) > observations.shape[2]:
-        observations = np.concatenate([observations, actions], axis=2)
+        inputs = np.concatenate([observations, actions], axis=2)
     if len(sizes) == 1:
-        return observations
-    return dict(
-        zip(sizes, np.split(observations, np.cumsum([*sizes.values()])[:-1], axis=2), strict=True)
-    )
+        return inputs
+    ends = np.cumsum([*sizes.values()])
+    return dict(zip(sizes, np.split(inputs, ends[:-1], axis=2), strict=True))
 
 
 def steps_of(
     rollout: Rollout, policy: RunsNetworks, memories: Memories, scaling: tuple[Array, Array] | None
 ) -> dict[str, Array]:
-    """Return a rollout for such a buffer, arrays (T, N, ...).
+    """Return a rollout as fields of a buffer of sequences, arrays (T, N, ...).
 
     Args:
         rollout: of the policy.
@@ -170,7 +170,7 @@ def steps_of(
     shape = rollout.rewards.shape
     assert rollout.states is not None
     begins = rollout.starts
-    # Nothing is remembered after a reset by somebody else, or after steps of another policy either.
+    # States are zeros after a reset by the user, too, and after steps of another policy.
     begins[0] = ~rollout.states.any(axis=1)
     observations, actions = normalised(policy, rollout.inputs), rollout.actions.reshape(*shape, -1)
     if scaling is not None:
@@ -179,8 +179,8 @@ def steps_of(
     columns = rollout.transitions(("observation", "action", "reward"), packed=True)
     columns["reward"] = columns["reward"].astype(np.float32, copy=False)
     shaped = {
-        name: each_part(lambda array: array.reshape(*shape, *array.shape[1:]), held)
-        for name, held in columns.items()
+        name: each_part(lambda array: array.reshape(*shape, *array.shape[1:]), column)
+        for name, column in columns.items()
     }
     if rollout.action_masks is not None:
         shaped["action_mask"] = rollout.action_masks
@@ -191,11 +191,11 @@ class SequenceTargets(NamedTuple):
     """Parts of the n-step returns of sequences, arrays (T, B).
 
     Attributes:
-        reward: sum of discounted rewards until the value that follows.
-        discount: of that value.
-        terminated: whether there is none.
-        ahead: steps until it.
-        is_learnt: whether the step is learnt from.
+        reward: sum of discounted rewards in front of the next value.
+        discount: of the next value.
+        terminated: 1 where there is no next value.
+        ahead: steps until the next value.
+        is_learnt: 1 where the step is learnt from.
     """
 
     reward: Array
@@ -210,33 +210,42 @@ def targets_of(rewards: Array, terminated: Array, begins: Array, config: Any) ->
 
         R = sum of gamma^k r_{t+k} for k below m, followed by gamma^m V(s_{t+m})
 
-    m is n, or less where the episode ends before: with its last step where it terminated, and
-    in front of its last step where it was cut off.
+    m is n, or less where the episode ends before: then the return ends with the last step of an
+    episode that terminated, and in front of the last step of one that was truncated.
+
+    Args:
+        rewards: (T, B) float32.
+        terminated: (T, B) bools.
+        begins: (T, B) bools, first steps of episodes.
+        config: `burn_in`, `sequence_length`, `n_step` and `gamma`.
     """
     first, length, n = config.burn_in, config.sequence_length, config.n_step
     targets = SequenceTargets(
         *(np.zeros(rewards.shape, np.float32) for _ in SequenceTargets._fields)
     )
-    rows = slice(first, first + length)
-    total, discount, ended, ahead, is_learnt = (each[rows] for each in targets)
+    learnt_rows = slice(first, first + length)
+    total, discount, has_ended, ahead, is_learnt = (each[learnt_rows] for each in targets)
     discount[:], is_learnt[:] = 1.0, 1.0
-    goes_on = np.ones(total.shape, np.bool_)
-    for k in range(n):
-        here, after = (slice(first + j, first + j + length) for j in (k, k + 1))
-        is_cut = goes_on & begins[after] & ~terminated[here]
+    continues = np.ones(total.shape, np.bool_)
+    for k in range(n):  # add step t + k to the returns of all steps t at once
+        step, next_step = (slice(first + j, first + j + length) for j in (k, k + 1))
+        is_truncated = continues & begins[next_step] & ~terminated[step]
         if k == 0:
-            is_learnt[is_cut] = 0.0
-        goes_on &= ~is_cut
-        total += np.where(goes_on, discount * rewards[here], np.float32(0))
-        discount[goes_on] *= np.float32(config.gamma)
-        ahead[goes_on] += 1.0
-        ended[goes_on & terminated[here]] = 1.0
-        goes_on &= ~terminated[here]
+            is_learnt[is_truncated] = 0.0
+        continues &= ~is_truncated
+        total += np.where(continues, discount * rewards[step], np.float32(0))
+        discount[continues] *= np.float32(config.gamma)
+        ahead[continues] += 1.0
+        has_ended[continues & terminated[step]] = 1.0
+        continues &= ~terminated[step]
     return targets
 
 
 def starts_of(begins: Array, burn_in: int) -> Array:
-    """Return the starts (T, B) of sequences: no derivative goes back into the burn-in."""
+    """Return the column `starts` (T, B) of sequences, see `Learner.update`.
+
+    It is 1 where an episode begins, and -1 behind the burn-in, into which no derivative goes back.
+    """
     starts = begins.astype(np.float32)
     if burn_in:
         starts[burn_in] = np.where(begins[burn_in], 1.0, -1.0)
@@ -246,8 +255,8 @@ def starts_of(begins: Array, burn_in: int) -> Array:
 def columns_of(batch: Any, config: Any) -> tuple[dict[str, Array], SequenceTargets]:
     """Return columns (T * B, ...) of a batch of sequences, all but observations; and its targets.
 
-    Weights are those of the batch, so scaled that the mean over all steps is one over those that
-    are learnt from.
+    Weights are those of the batch, and 0 for steps that are not learnt from, scaled so that the
+    mean of a weighted loss over all steps is its mean over `sequence_length` steps of each.
     """
     targets = targets_of(batch["reward"], batch["terminated"], batch["begins"], config)
     weights = targets.is_learnt * np.float32(len(targets.reward) / config.sequence_length)
@@ -266,9 +275,11 @@ def columns_of(batch: Any, config: Any) -> tuple[dict[str, Array], SequenceTarge
 
 
 def priorities_of(errors: Array, is_learnt: Array, eta: float) -> Array:
-    """Return priorities (B,) of sequences by the temporal differences (T, B) of their steps.
+    """Return priorities (B,) of sequences from the temporal differences (T, B) of their steps.
 
         p = eta * max |error| + (1 - eta) * mean |error|
+
+    over the steps that are learnt from (`is_learnt`, (T, B), is 1).
 
     Source: Kapturowski et al. 2019, section 2.3.
     """

@@ -325,7 +325,7 @@ def _clock() -> tuple[int, int]:
 
 #: What a class may not have of its own, for a kernel does the same.
 _METHODS = (
-    "_advance", "collect_rollout", "count", "improve", "_can_improve", "_columns", "_remember",
+    "_advance", "collect_rollout", "count", "improve", "_can_improve", "_columns", "_store",
 )  # fmt: skip
 
 

@@ -24,14 +24,14 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.tasks.mujoco import IDS as MUJOCO_TASKS
 from rlcpu.nn.heads import exponential
 from rlcpu.train.actor_critic import (
+    actor_mean,
     critics_loss,
-    following,
     least_value,
     make_critics,
-    mean_of_learnt,
     movable,
     next_of,
     soft_bootstrap,
+    to_next,
 )
 from rlcpu.train.actors import SquashedGaussian, bounded_log_std, squashed_gaussian
 from rlcpu.train.config import Env, typed_by
@@ -46,7 +46,7 @@ def draw(mean: float, log_std: float, noise: float) -> tuple[float, float]:
 
 
 def sample(outputs: Any, settings: Any) -> tuple[Any, Any]:
-    """Draw actions of a network's outputs, reparametrised; returns them and log-probabilities."""
+    """Draw actions by outputs of the actor, reparametrised; return them and log-probabilities."""
     size = settings.action_size
     mean, log_std = outputs[:size], outputs[size:]
     action, log_prob = nn.each(draw, mean, log_std, nn.normal(mean), results=2)
@@ -58,7 +58,7 @@ def critic(batch: Any, nets: Any, settings: Any) -> Any:
     next_observation = next_of(batch, settings)
     action, log_prob = sample(nets.actor(next_observation), settings)
     value = least_value((nets.target1, nets.target2), next_observation, action)
-    value, log_prob = (following(each, batch, settings) for each in (value, log_prob))
+    value, log_prob = (to_next(each, batch, settings) for each in (value, log_prob))
     alpha = nn.each(exponential, nets.log_temperature)
     target = nn.each(
         soft_bootstrap, batch.reward, batch.discount, batch.terminated, value, log_prob, alpha
@@ -71,11 +71,11 @@ def actor_and_temperature(batch: Any, nets: Any, settings: Any) -> Any:
     action, log_prob = sample(nets.actor(batch.observation), settings)
     value = least_value((nets.critic1, nets.critic2), batch.observation, action)
     alpha = nn.each(exponential, nn.hold(nets.log_temperature))
-    loss = mean_of_learnt(alpha * log_prob - value, batch, settings)
+    loss = actor_mean(alpha * log_prob - value, batch, settings)
     statistics = {"actor": loss, "log_prob": log_prob}
     if settings.learn_temperature:
-        missing = nn.hold(log_prob) + settings.target_entropy
-        loss = loss - mean_of_learnt(nets.log_temperature * missing, batch, settings)
+        missing_entropy = nn.hold(log_prob) + settings.target_entropy
+        loss = loss - actor_mean(nets.log_temperature * missing_entropy, batch, settings)
     return loss, statistics
 
 
@@ -162,7 +162,7 @@ class SAC(OffPolicy):
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> SquashedGaussian:
         policy = SquashedGaussian(dynamics, self.config.hidden, self.config.activation, seed)
-        policy.take_layers(self.config, dynamics, seed, 0.01)
+        policy.use_layers(self.config, dynamics, seed, 0.01)
         return policy
 
     def networks(self, seed: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Sequences of time steps, from which networks with memory learn.
+"""Sequences of time steps of a rollout, from which networks with memory learn.
 
-They are samples, time step after time step, what networks remember before the first one, and where
-episodes begin. Those of replay are in `rlcpu.train.replayed`.
+Sequences are samples, time step after time step; the networks' states before the first one; and
+where episodes begin. Those of replay are in `rlcpu.train.replayed`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Array = npt.NDArray[Any]
 
 
 class SampleSequences(NamedTuple):
-    """Samples as sequences: how long they are, and what is remembered before them.
+    """Arguments of `Learner.update` that say how samples are sequences.
 
     Attributes:
-        states: by name of a network with memory what it remembers before the first time step,
+        states: by name of a network with memory its states before the first time step,
             (num_sequences, state_size).
         starts: (samples,), see `Learner.update`.
         length: time steps of a sequence.
-        abreast: sequences that lie side by side.
+        abreast: sequences that lie side by side, see `rlcpu.nn.settings.LearnerSettings`.
     """
 
     states: dict[str, Array]
@@ -43,31 +43,34 @@ class SampleSequences(NamedTuple):
 
 
 def sequences_in(samples: int, length: int) -> int:
-    """Return how many sequences are about so many samples, one at least."""
+    """Return the number of sequences of a length that comes nearest to `samples`, one at least."""
     return max(round(samples / length), 1)
 
 
 def sequences_of(rollout: Rollout, policy: RunsNetworks, length: int | None) -> SampleSequences:
-    """Return a rollout of T steps as sequences of so many; None for one of each environment.
+    """Return how the samples of a rollout are sequences, of `length` steps.
 
-    The policy is the one that collected: what it remembered before each sequence is computed again.
+    Args:
+        rollout: of T steps, with states.
+        policy: that collected it; its states before each sequence are computed again.
+        length: a divisor of T; None for T.
     """
     num_steps, num_envs = rollout.rewards.shape
     length, states = length or num_steps, {}
     assert rollout.states is not None
     for name, network in policy.networks().items():
         if network.state_size:
-            before = states_of(policy, name, rollout.states)
+            first_states = states_of(policy, name, rollout.states)
             if length < num_steps:
                 inputs = normalised(policy, rollout.inputs)
-                along = network.states_along(inputs, before, rollout.starts)
-                before = along[:-1:length].reshape(-1, network.state_size)
-            states[name] = before
+                along = network.states_along(inputs, first_states, rollout.starts)
+                first_states = along[:-1:length].reshape(-1, network.state_size)
+            states[name] = first_states
     return SampleSequences(states, rollout.starts.ravel(), length, num_envs)
 
 
 def check_length(config: Any, state_size: int) -> None:
-    """Raise ValueError where `sequence_length` is set, and the network remembers nothing."""
+    """Raise ValueError where `sequence_length` is set, and the network has no memory."""
     if config.sequence_length is not None and not state_size:
         length = config.sequence_length
         raise ValueError(f"sequence_length={length}: the network has no memory, expected None")

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.train.actor_critic import (
+    actor_mean,
     critics_loss,
-    following,
     least_value,
     make_critics,
-    mean_of_learnt,
     movable,
     next_of,
+    to_next,
 )
 from rlcpu.train.actors import Noisy
 from rlcpu.train.config import Env, typed_by
@@ -60,7 +60,7 @@ def critic(batch: Any, nets: Any, settings: Any) -> Any:
         [getattr(nets, f"{kind}{k + 1}") for k in range(settings.num_critics)]
         for kind in ("critic", "target")
     )
-    value = following(least_value(targets, next_observation, action), batch, settings)
+    value = to_next(least_value(targets, next_observation, action), batch, settings)
     target = nn.each(bootstrap, batch.reward, batch.discount, batch.terminated, value)
     return critics_loss(batch, critics, target)
 
@@ -68,7 +68,7 @@ def critic(batch: Any, nets: Any, settings: Any) -> Any:
 def actor(batch: Any, nets: Any, settings: Any) -> Any:
     """Return minus the value of the actor's actions, by the first critic."""
     action = nn.each(squashed, nets.actor(batch.observation)) * settings.movable
-    return mean_of_learnt(-nets.critic1(batch.observation, action), batch, settings), {}
+    return actor_mean(-nets.critic1(batch.observation, action), batch, settings), {}
 
 
 # ---------------------------------------------------------------- the agents
@@ -149,7 +149,7 @@ class TD3(OffPolicy):
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> Noisy:
         policy = Noisy(dynamics, self.config.hidden, self.config.activation, seed)
-        policy.take_layers(self.config, dynamics, seed, 0.01)
+        policy.use_layers(self.config, dynamics, seed, 0.01)
         return policy
 
     def networks(self, seed: int) -> dict[str, Any]:

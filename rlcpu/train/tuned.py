@@ -1,4 +1,4 @@
-"""What is tuned, by environment: the algorithm that fits it, how many steps, and PPO's settings.
+"""Tables of tuned values by environment: the algorithm that fits it, steps, and PPO's settings.
 
 PPO takes every space of actions, and is the one for all that the first table does not name. What
 they reach is measured by `asv_benches/study.py`. Tables have an environment's id, or its family,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlcpu.envs.registration import find
-from rlcpu.train.config import PPOConfig, at
+from rlcpu.train.config import PPOConfig, scheduled
 from rlcpu.train.tuned import DEFAULTS, GENERAL, ZOO_CARTPOLE, default_config
 
 
@@ -76,18 +76,18 @@ def test_names_of_other_libraries_get_a_hint(given: str, ours: str) -> None:
 
 
 def test_schedules() -> None:
-    assert at(0.3, "constant", 0.25) == 0.3
-    assert at(0.4, "linear", 0.25) == 0.1
-    assert at(0.4, "linear", 0.0) == 0.0
-    assert [at(0.4, "cosine", x) for x in (1.0, 0.5, 0.0)] == pytest.approx([0.4, 0.2, 0.0])
-    assert at(0.4, "cosine", 0.75) == pytest.approx(0.2 * (1 + math.cos(math.pi / 4)))
-    assert at(0.4, lambda remaining: remaining**2, 0.5) == 0.1
+    assert scheduled(0.3, "constant", 0.25) == 0.3
+    assert scheduled(0.4, "linear", 0.25) == 0.1
+    assert scheduled(0.4, "linear", 0.0) == 0.0
+    assert [scheduled(0.4, "cosine", x) for x in (1.0, 0.5, 0.0)] == pytest.approx([0.4, 0.2, 0.0])
+    assert scheduled(0.4, "cosine", 0.75) == pytest.approx(0.2 * (1 + math.cos(math.pi / 4)))
+    assert scheduled(0.4, lambda remaining: remaining**2, 0.5) == 0.1
 
 
 @pytest.mark.parametrize("factor", [-0.1, math.nan, math.inf, "half", None])
 def test_a_schedule_gives_a_finite_number(factor: Any) -> None:
     with pytest.raises(ValueError, match=r"schedule .* gives .* at 0[.]5: expected a finite"):
-        at(0.4, lambda remaining: factor, 0.5)
+        scheduled(0.4, lambda remaining: factor, 0.5)
 
 
 def test_default_settings() -> None:
