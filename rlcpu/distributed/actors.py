@@ -29,7 +29,7 @@ CONNECT = 20
 #: and wait for each other.
 ACTORS_PER_CPU = 8
 
-#: How actors run: no call is made twice, and machines get as many of them each.
+#: Options of Ray's actors: they are started again, no call is made twice, and machines share them.
 _OPTIONS = {
     "max_restarts": -1,
     "max_task_retries": 0,
@@ -50,8 +50,8 @@ def import_ray() -> Any:
         raise ImportError("Ray is not installed: pip install ray") from error
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if version < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        raise ImportError(f"ray {ray.__version__}: expected {wanted} or newer")
+        oldest = ".".join(map(str, OLDEST))
+        raise ImportError(f"ray {ray.__version__}: expected {oldest} or newer")
     return ray
 
 
@@ -62,14 +62,14 @@ def check_address(address: Any) -> None:
         TypeError: it is no text.
         ValueError: it is no address.
     """
-    wanted = 'expected "HOST:PORT", "ray://HOST:PORT", "auto", or None for this machine'
+    expected = 'expected "HOST:PORT", "ray://HOST:PORT", "auto", or None for this machine'
     if address is None:
         return
     if not isinstance(address, str):
-        raise TypeError(f"address={address!r}: {wanted}")
+        raise TypeError(f"address={address!r}: {expected}")
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address not in ("auto", "local") and not (host and port.isdecimal() and "://" not in host):
-        raise ValueError(f"address={address!r}: {wanted}")
+        raise ValueError(f"address={address!r}: {expected}")
 
 
 class RayActor:
@@ -192,7 +192,7 @@ class Cluster:
         with self.closed_on_error():
             if self._owns:
                 self._connect(num_actors, address)
-            atexit.register(self.close)  # of who forgets it, before Ray's own end
+            atexit.register(self.close)  # if the user does not, before Ray's own end
             self._wait_for_cpus(num_actors)
 
     def _connect(self, num_actors: int, address: str | None) -> None:
@@ -208,14 +208,18 @@ class Cluster:
         # "local", or Ray takes that of RAY_ADDRESS, or one that somebody runs here.
         self.ray.init("local", num_cpus=cpus, **quiet)
 
-    def _wait_for_cpus(self, wanted: int) -> None:
-        """Wait for CPUs of actors that have just ended; ClusterError if there are too few."""
+    def _wait_for_cpus(self, count: int) -> None:
+        """Wait until `count` CPUs are free, as actors may just have ended.
+
+        Raises:
+            ClusterError: there are too few, or they do not become free in time.
+        """
         end = time.monotonic() + CONNECT
         most = self.ray.cluster_resources().get("CPU", 0.0)
-        while (free := self.ray.available_resources().get("CPU", 0.0)) < wanted:
-            if most < wanted or time.monotonic() > end:
+        while (free := self.ray.available_resources().get("CPU", 0.0)) < count:
+            if most < count or time.monotonic() > end:
                 raise ClusterError(
-                    f"{wanted} actors want a CPU each: {free:g} of the cluster's {most:g} are free"
+                    f"{count} actors want a CPU each: {free:g} of the cluster's {most:g} are free"
                 )
             time.sleep(0.1)
 
@@ -307,7 +311,7 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0,
 
 @contextlib.contextmanager
 def _answering(address: str) -> Iterator[None]:
-    """Turn Ray's long wait for a cluster that is not there into an error in seconds."""
+    """Raise ClusterError within seconds where no cluster answers, as Ray would wait for minutes."""
     import socket
 
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -327,10 +331,10 @@ def _answering(address: str) -> Iterator[None]:
 
 
 def make_folder() -> tuple[str, int]:
-    """Make a folder of sockets and logs, and remove those that nobody uses any more.
+    """Make a folder for Ray's sockets and logs, and remove those of processes that have ended.
 
-    A learner that is ended by a signal leaves its folder behind. It held a lock in it, which ends
-    with its process, however it does.
+    A learner that is ended by a signal leaves its folder behind. Its lock of a file in it has ended
+    with its process, which tells that the folder is not in use.
 
     Returns:
         The path, and the descriptor that holds its lock; -1 where there are no such locks.

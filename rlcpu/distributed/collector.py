@@ -1,4 +1,4 @@
-"""Environments and a policy that make transitions: what a collector's process does."""
+"""Collectors: environments and a copy of the learner's policy, which make transitions."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class CollectorBase:
         if len(self._nodes) > 1:
             os.sched_setaffinity(0, share_of_cpus(index, count, self._nodes))
 
-    def take_numbers(self, numbers: Mapping[str, Array]) -> None:
-        """Act by the numbers of another policy's `state()` from now on."""
+    def set_parameters(self, parameters: Mapping[str, Array]) -> None:
+        """Act by the arrays of another policy's `state()` from now on."""
         for name, array in self.policy.state().items():
-            array[...] = numbers[name]
+            array[...] = parameters[name]
 
 
 def start_collectors(
@@ -73,20 +73,23 @@ def start_collectors(
     kind: type[CollectorBase],
     arguments: Iterable[tuple[tuple[Any, ...], dict[str, Any]]],
 ) -> list[Any]:
-    """Start a collector of a class for each pair of positional and keyword arguments.
+    """Start collectors side by side, wait for all, and return them.
 
-    All of a `Cluster`'s processes start side by side, and are then waited for.
+    Args:
+        cluster: a `Cluster`.
+        kind: class of the collectors.
+        arguments: positional and keyword arguments of each.
     """
     collectors = [cluster.start(kind, *positional, **options) for positional, options in arguments]
     for each in collectors:
-        each.revive()  # waits until it is made, and refuses one of another version of rlcpu
+        each.revive()  # waits until it runs; raises for another version of rlcpu
     pin_all(collectors)
     return collectors
 
 
 def pin_all(collectors: Sequence[Remote]) -> None:
     """Let the collectors of each machine divide its CPUs."""
-    with contextlib.suppress(LostError):  # who comes back is pinned then
+    with contextlib.suppress(LostError):  # all are pinned again when one comes back from its death
         machines = [each.result(each.call("machine")) for each in collectors]
         for i, (each, machine) in enumerate(zip(collectors, machines, strict=True)):
             each.call("pin", machines[:i].count(machine), machines.count(machine))
@@ -148,25 +151,25 @@ class Collector(CollectorBase):
         self._answer: tuple[Columns | None, Array | None, Made | None] = None, None, None
 
     def collect(
-        self, numbers: Mapping[str, Array], num_steps: int
+        self, parameters: Mapping[str, Array], num_steps: int
     ) -> tuple[Columns, Array | None, Made]:
         """Act for some steps of every environment.
 
         Args:
-            numbers: of the policy's `state()`.
+            parameters: of the policy's `state()`.
             num_steps: T, of each environment.
 
         Returns:
             The transitions as columns (size, ...): those of
             `rlcpu.envs.transitions.example_of`, and `discount`; their priorities (size,), if it
-            computes them; and what there is to tell. Arrays may be views of memory that the next
-            call overwrites.
+            computes them; and a report. Arrays may be views of memory that the next call
+            overwrites.
 
         Raises:
             FloatingPointError: see `rlcpu.collect`.
         """
         start = time.perf_counter()
-        self.take_numbers(numbers)
+        self.set_parameters(parameters)
         out = self._rollout if num_steps == self._num_steps else None
         self._rollout = rollout = collect(self.env, self.policy, num_steps, out=out)
         self._num_steps = num_steps
@@ -183,17 +186,17 @@ class Collector(CollectorBase):
         if self.prioritized and size:
             priorities = self.policy.td_errors(block, self.env.view, self.reward_scale)
         seconds = time.perf_counter() - start
-        made = Made(size, rollout.episode_returns.copy(), seconds, self._life)
-        self._answer = block, priorities, made
-        return block, priorities, made
+        report = Made(size, rollout.episode_returns.copy(), seconds, self._life)
+        self._answer = block, priorities, report
+        return block, priorities, report
 
     def again(self) -> tuple[Columns | None, Array | None, Made | None]:
-        """Return the last answer of `collect` once more, as it may get lost; else three None."""
+        """Return the last answer of `collect` once more, as it may get lost; three None if none."""
         return self._answer
 
 
 def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, int]:
-    """Return transitions over up to n steps of an episode, of steps whose n steps are all there.
+    """Return n-step transitions of all steps that n - 1 further steps follow.
 
     With m steps from s_t to the end of the episode, or n if it goes on for longer:
 
@@ -216,15 +219,15 @@ def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, in
     last = np.repeat(np.arange(count)[:, None], num_envs, axis=1)
     reward = np.zeros((count, num_envs), np.float32)
     discount = np.ones((count, num_envs), np.float32)
-    goes_on = np.ones((count, num_envs), bool)
-    for k in range(n):
-        reward += goes_on * discount * rows["reward"][k : k + count]
-        discount *= np.where(goes_on, np.float32(gamma), np.float32(1.0))
-        last += goes_on if k else 0
-        goes_on &= ~ended[k : k + count]
+    continues = np.ones((count, num_envs), bool)
+    for k in range(n):  # add step t + k to the sums of all steps t at once
+        reward += continues * discount * rows["reward"][k : k + count]
+        discount *= np.where(continues, np.float32(gamma), np.float32(1.0))
+        last += continues if k else 0
+        continues &= ~ended[k : k + count]
     envs = np.arange(num_envs)
     columns = {}
     for name, column in rows.items():
-        of_last = n > 1 and (name.startswith("next_") or name in ("terminated", "truncated"))
-        columns[name] = column[last, envs] if of_last else column[:count]
+        is_of_last = n > 1 and (name.startswith("next_") or name in ("terminated", "truncated"))
+        columns[name] = column[last, envs] if is_of_last else column[:count]
     return {**columns, "reward": reward, "discount": discount}, count

@@ -1,4 +1,9 @@
-"""Agents with a replay buffer that learn from collectors and shards in other processes."""
+"""Agents with a replay buffer that learn from collectors and shards in other processes.
+
+A collector answers a request with a block of transitions, in the object store of the cluster; the
+learner passes a reference to it on to a shard, and draws from the shards. The ledger counts where
+all transitions are.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +47,27 @@ PAUSE = 0.1
 
 
 class Request(NamedTuple):
-    """Steps that a collector was asked for; `block`, `priorities`, `made` refer to its answer."""
+    """Steps that a collector was asked for.
+
+    Attributes:
+        collector: its number.
+        size: steps of all its environments.
+        block, priorities, report: references to its answer, see `Collector.collect`.
+    """
 
     collector: int
     size: int
     block: Any
     priorities: Any
-    made: Any
+    report: Any
 
 
 def _kind_of(agent: OffPolicy, num_collectors: int) -> type[ReplayBuffer]:
-    """Return the kind of shards that an agent needs; an exception if there are none for it."""
+    """Return the class of an agent's shards.
+
+    Raises:
+        TypeError, ValueError: its buffer, settings or environments do not allow shards.
+    """
     kind = next((kind for kind in KINDS if isinstance(agent.buffer, kind)), None)
     if kind is None:
         raise ValueError(
@@ -115,7 +130,7 @@ class Session:
         structure = TransitionStructure(example)
         size = sum(field.dtype.itemsize * math.prod(field.shape) for field in structure.fields)
         self.agent, self._own_buffer = agent, agent.buffer
-        self._limit(BLOCK_BYTES // size, total_steps, num_collectors)
+        self._choose_sizes(BLOCK_BYTES // size, total_steps, num_collectors)
         self.ledger = agent.ledger = Ledger()
         streams = np.random.SeedSequence(agent.seed).generate_state(num_collectors + 1)
         self.cluster = Cluster(num_collectors + num_shards, address)
@@ -131,25 +146,33 @@ class Session:
             self.limiter.insert(self.ledger.stored)
             self._collectors = self._start_collectors(kind, streams[:-1].tolist())
             most = int(STORE_SHARE * self.cluster.store_bytes()) // size
-        self._most_on_the_way = max(most, 2 * self._block)
-        self._published, self._numbers, self._known_lost = -1, None, 0
-        self._carried = [0] * num_collectors
-        self._lives: list[int | None] = [None] * num_collectors
+        self._most_on_the_way = max(most, 2 * self._block)  # transitions in the object store
+        self._published = -1  # updates after which parameters were published last
+        self._parameters: Any = None  # reference to them
+        self._lost_before = 0  # `Ledger.lost_on_the_way` as the limiter knows it
+        self._carried = [0] * num_collectors  # by each collector, see `Ledger`
+        self._lives: list[int | None] = [None] * num_collectors  # see `Made.life`
         self._speeds = {f"collector_{i}_steps_per_second": math.nan for i in range(num_collectors)}
-        self._requests: dict[Any, Request] = {}
+        self._requests: dict[Any, Request] = {}  # by the reference to the report
         self._idle = list(range(num_collectors))
         buffer: Any = self.replay  # has what a learner calls of a buffer
         agent.buffer = buffer
 
-    def _limit(self, full: int, total_steps: int, num_collectors: int) -> None:
-        """Choose the size of blocks, of at most so many transitions if possible, and a limiter.
+    def _choose_sizes(self, largest_block: int, total_steps: int, num_collectors: int) -> None:
+        """Choose the size of blocks, and make the limiter.
 
-        The first blocks of all collectors are what learning waits for, and no more.
+        Blocks are no larger than the first ones of all collectors need to be for learning to begin,
+        and than `largest_block`, unless single steps of all environments are more.
+
+        Args:
+            largest_block: transitions.
+            total_steps: of the run, which has `BLOCKS` blocks at least.
+            num_collectors: how many.
         """
         config = self.agent.config
         least = max(config.learning_starts, config.batch_size)
-        wanted = min(full, -(-total_steps // BLOCKS), -(-least // num_collectors))
-        self._num_steps = max(config.num_steps, -(-wanted // config.num_envs))
+        block = min(largest_block, -(-total_steps // BLOCKS), -(-least // num_collectors))
+        self._num_steps = max(config.num_steps, -(-block // config.num_envs))
         self._block = self._num_steps * config.num_envs
         draws = config.num_updates * config.batch_size
         ratio = draws / (config.num_envs * config.num_steps)
@@ -196,16 +219,16 @@ class Session:
     # ------------------------------------------------------------ learning
 
     def advance(self, history: History) -> None:
-        """Ask collectors for transitions, take finished ones, and make a round of updates."""
+        """Ask collectors for transitions, pass on finished ones, and make a round of updates."""
         agent, start = self.agent, clock()
         config = agent.config
         self._dispatch()
         draws = config.num_updates * config.batch_size
-        learns = self.limiter.can_sample(draws) and self.replay.can_sample()
-        self._gather(history, 0.0 if learns else PAUSE)
+        can_learn = self.limiter.can_sample(draws) and self.replay.can_sample()
+        self._gather(history, 0.0 if can_learn else PAUSE)
         now = clock()
         history.time_collect += now - start
-        if learns:
+        if can_learn:
             # A shard that has just died may have held everything.
             with contextlib.suppress(EmptyError):
                 history.losses = agent.improve()
@@ -229,83 +252,85 @@ class Session:
                 return
             self._publish()
             collector = self._idle.pop(0)
-            calls = self._collectors[collector].call("collect", self._numbers, self._num_steps)
+            calls = self._collectors[collector].call("collect", self._parameters, self._num_steps)
             request = Request(collector, self._block, *calls)
-            self._requests[request.made] = request
+            self._requests[request.report] = request
             self.limiter.insert(self._block)
             ledger.requested += self._block
             ledger.being_made += self._block
 
     def _publish(self) -> None:
-        """Put the policy's numbers where collectors read them, if they have changed."""
+        """Put the policy's arrays into the object store, for collectors, if they have changed."""
         agent = self.agent
         if self._published != agent.num_updates or not agent.num_updates:
             if agent.steps >= agent.config.learning_starts:
                 agent.explore()
-            put, numbers = self.cluster.put, agent.policy.state()
-            self._numbers = wait_for_room(
-                lambda: put(numbers), self.ledger, self.replay.take_answers
+            put, parameters = self.cluster.put, agent.policy.state()
+            self._parameters = wait_for_room(
+                lambda: put(parameters), self.ledger, self.replay.take_answers
             )
             self._published = agent.num_updates
 
     def _gather(self, history: History, timeout: float) -> None:
-        """Pass on the blocks that were made to shards, and count."""
+        """Pass finished blocks on to shards, and count; wait `timeout` seconds for the first."""
         if not self._requests:  # too much is on the way to shards
             time.sleep(timeout)
         for call in self.cluster.wait(list(self._requests), timeout) if self._requests else []:
-            request = self._requests.pop(call)
-            collector, size, ledger = request.collector, request.size, self.ledger
-            try:
-                request, made = self._read(request)
-                ledger.being_made -= size
-            except LostError:
-                ledger.being_made -= size
-                self._count_death(collector, size)
-                self._collectors[collector].revive()
-                pin_all(self._collectors)
-                self._idle.append(collector)
-                continue
-            if self._lives[collector] not in (made.life, None):  # it died while nobody asked it
-                self._count_death(collector, 0)
-                pin_all(self._collectors)
-            self._lives[collector] = made.life
-            self._idle.append(collector)
-            self._speeds[f"collector_{collector}_steps_per_second"] = size / made.seconds
-            self._carried[collector] += size - made.size
-            ledger.carried += size - made.size
-            if made.size:
-                self.replay.add(request.block, made.size, request.priorities)
-            self.agent.count(size, made.returns, history)
+            self._pass_on(self._requests.pop(call), history)
         self.replay.take_answers()
         lost = self.ledger.lost_on_the_way
-        self.limiter.insert(self._known_lost - lost)
-        self._known_lost = lost
+        self.limiter.insert(self._lost_before - lost)
+        self._lost_before = lost
         sizes = {f"shard_{i}_size": size for i, size in enumerate(self.replay.sizes())}
         history.actors = {**self._speeds, **sizes}
 
-    def _read(self, request: Request) -> tuple[Request, Made]:
-        """Return a collector's answer.
+    def _pass_on(self, request: Request, history: History) -> None:
+        """Send the block of a finished request to a shard, and count; revive a dead collector."""
+        collector, size, ledger = request.collector, request.size, self.ledger
+        self._idle.append(collector)
+        try:
+            request, report = self._read(request)
+        except LostError:
+            ledger.being_made -= size
+            self._count_death(collector, size)
+            self._collectors[collector].revive()
+            pin_all(self._collectors)
+            return
+        ledger.being_made -= size
+        if self._lives[collector] not in (report.life, None):  # it died between two requests
+            self._count_death(collector, 0)
+            pin_all(self._collectors)
+        self._lives[collector] = report.life
+        self._speeds[f"collector_{collector}_steps_per_second"] = size / report.seconds
+        self._carried[collector] += size - report.size
+        ledger.carried += size - report.size
+        if report.size:
+            self.replay.add(request.block, report.size, request.priorities)
+        self.agent.count(size, report.returns, history)
 
-        A block that had no room in the object store is sent again.
+    def _read(self, request: Request) -> tuple[Request, Made]:
+        """Return a finished request, and the collector's report.
+
+        A block that had no room in the object store is sent again: then the request is another one.
         """
         collector = self._collectors[request.collector]
 
         def again() -> tuple[Request, Made]:
-            answer = Request(*request[:2], *collector.call("again"))
-            made = collector.result(answer.made)
-            if made is None:
-                raise LostError("it died while nobody asked it")
-            return answer, made
+            repeated = Request(*request[:2], *collector.call("again"))
+            report = collector.result(repeated.report)
+            if report is None:
+                raise LostError("it died between two requests")
+            return repeated, report
 
         try:
-            return request, collector.result(request.made)
+            return request, collector.result(request.report)
         except StoreFullError:
             self.ledger.waits += 1
         answer: tuple[Request, Made] = wait_for_room(again, self.ledger, self.replay.take_answers)
         return answer
 
     def _count_death(self, collector: int, size: int) -> None:
-        """Count the steps that a dead collector was taking, and those that it held."""
+        """Count a collector's death, the `size` steps that it was taking, and those it carried."""
         lost = size + self._carried[collector]
         self.ledger.carried -= self._carried[collector]
         self.ledger.lost_with_collectors += lost

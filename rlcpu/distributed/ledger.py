@@ -1,4 +1,4 @@
-"""What became of every transition that was asked for."""
+"""Counts of transitions: where all are that collectors were asked for."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class Ledger:
         return self.lost_with_collectors + self.lost_on_the_way + self.lost_with_shards
 
     def check(self) -> None:
-        """Raise AssertionError unless everything that was requested is somewhere."""
-        made = self.stored + self.received + self.on_the_way + self.carried
+        """Raise AssertionError unless all requested and all stored transitions are counted."""
+        finished = self.stored + self.received + self.on_the_way + self.carried
         lost = self.lost_with_collectors + self.lost_on_the_way
-        if self.requested != made + self.being_made + lost:
+        if self.requested != finished + self.being_made + lost:
             raise AssertionError(f"requested={self.requested} is not where it should be: {self}")
         if self.stored != self.held + self.overwritten + self.lost_with_shards:
             raise AssertionError(f"stored={self.stored} is not where it should be: {self}")

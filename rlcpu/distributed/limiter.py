@@ -1,4 +1,4 @@
-"""How often what is stored may be drawn: the ratio that decides what is learnt."""
+"""A limit on how often stored transitions are drawn, by which collectors and learner wait."""
 
 from __future__ import annotations
 

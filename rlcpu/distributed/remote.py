@@ -1,4 +1,4 @@
-"""Calls to objects in other processes: what may become of them, and how to wait for room."""
+"""Calls to objects in other processes, their errors, and waiting for room in the object store."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def wait_for_room(
     """Run a call once the object store has room for its results; each attempt is counted.
 
     Args:
-        action: to be done; its result is returned.
-        ledger: whose `waits` count.
-        meanwhile: called between attempts, to let go of what has been stored by now.
+        action: the call; its result is returned.
+        ledger: its `waits` count failed attempts.
+        meanwhile: called between attempts, to drop references to objects that are not needed.
 
     Raises:
         StoreFullError: there was no room for minutes.

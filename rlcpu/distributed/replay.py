@@ -1,4 +1,10 @@
-"""Many shards behind the interface of one buffer."""
+"""Many shards behind the interface of one buffer.
+
+Calls to shards are answered later. Blocks are sent without waiting, and remembered until a shard
+has said that it stored them, for it may die before that. Batches are slices of a *stock* of
+transitions, drawn by all shards for several batches at once. New priorities go with the next
+request for transitions.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +32,7 @@ from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
 
-#: What names a transition of any shard: the shard, its slot there, and its ticket.
+#: The name of a transition of any shard: the shard, its slot there, and its ticket.
 ITEM = np.dtype([("shard", np.int32), ("slot", np.int64), ("ticket", np.int64)])
 
 
@@ -35,7 +41,13 @@ class EmptyError(ValueError):
 
 
 class _Sent(NamedTuple):
-    """A block that was sent to a shard with its priorities, and its call."""
+    """A block that was sent to a shard, which has not said that it stored it.
+
+    Attributes:
+        size: transitions.
+        block: transitions and priorities, or references to them.
+        call: for `Remote.result`.
+    """
 
     size: int
     block: tuple[Any, Any]
@@ -43,12 +55,12 @@ class _Sent(NamedTuple):
 
 
 class _Stock(NamedTuple):
-    """Transitions that were drawn, and are not handed out yet.
+    """Transitions that shards have drawn, of which batches are taken.
 
     Attributes:
-        order: numbers of rows, those that are left; random, for batches are slices of it.
-        leaves: with an axis of rows, of all shards.
-        indices, probabilities: of rows.
+        order: rows that are left, in random order: a batch is a slice of it.
+        leaves: arrays of all rows, one for each field.
+        indices, probabilities: of all rows.
     """
 
     order: Array
@@ -58,10 +70,14 @@ class _Stock(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """Transitions that were asked for: counts by shard, their shares of all draws, and calls.
+    """Transitions that shards were asked for.
 
-    A call has two results, `Updated` and `Drawn`. `updates` are the numbers of priorities that
-    went with them.
+    Attributes:
+        size: how many in all.
+        counts: (num_shards,) int64, how many of each.
+        shares: (num_shards,) float64, the probabilities by which these were chosen.
+        calls: by shard, for `Remote.result`; two results, `Updated` and `Drawn`.
+        updates: by shard, how many priorities went with the call.
     """
 
     size: int
@@ -78,7 +94,7 @@ _MOST = 4000
 
 
 def _joined(updates: Iterable[_Update]) -> list[_Update]:
-    """Join messages into as few as possible, each small enough to go with the call."""
+    """Join updates into as few as possible, of `_MOST` transitions each."""
     columns = [np.concatenate(each) for each in zip(*updates, strict=True)]
     count = -(-len(columns[0]) // _MOST) if columns else 0
     return list(zip(*(np.array_split(each, count) for each in columns), strict=True))
@@ -196,29 +212,32 @@ class ShardedReplay:
         return self.structure.unflatten(arrays), lead[0] * lead[1]
 
     def _send(self, shard: int, size: int, block: tuple[Any, Any]) -> None:
+        """Send a block to a shard as the next one of its present life, and remember it."""
+
         def send() -> Any:
             status = self._statuses[shard]
             number = status.blocks + len(self._sent[shard])
             return self._shards[shard].call("add", status.life, number, *block)
 
-        call = wait_for_room(send, self.ledger, self._let_go)
+        call = wait_for_room(send, self.ledger, self._drop_stored)
         self._sent[shard].append(_Sent(size, block, call))
 
     def _call(self, shard: int, method: str, *arguments: Any) -> Any:
         """Call a shard as soon as its arguments have room."""
         call = self._shards[shard].call
-        return wait_for_room(lambda: call(method, *arguments), self.ledger, self._let_go)
+        return wait_for_room(lambda: call(method, *arguments), self.ledger, self._drop_stored)
 
-    def _let_go(self) -> None:
-        """Forget blocks that are stored by now; dead shards are left to their callers."""
+    def _drop_stored(self) -> None:
+        """Forget blocks that shards have stored; dead shards are left for the next call."""
         for shard in range(len(self._shards)):
             self._take_answers_of(shard, False)
         self._count()
 
     def take_answers(self, *, wait: bool = False) -> None:
-        """Take note of the answers that have come, or of all of them.
+        """Read the answers of shards that have come, and revive dead shards.
 
-        The latter sends what has waited, and forgets batches that were asked for ahead.
+        Args:
+            wait: send all priorities, drop the stock, and wait for all answers.
         """
         if wait:
             self._stock = None
@@ -229,12 +248,12 @@ class ShardedReplay:
         for shard in range(len(self._shards)):
             while not self._take_answers_of(shard, wait) or (
                 wait and self._shards[shard].revive().life != self._statuses[shard].life
-            ):  # it died, or did so while nobody asked it and is back
+            ):  # it died, or it died between two calls and is back
                 self._recover(shard)
         self._count()
 
     def _take_answers_of(self, shard: int, wait: bool) -> bool:
-        """Take note of the answers of one shard, and tell whether it lives."""
+        """Read the answers of one shard that have come, or all; return False if it has died."""
         remote, sent, updates = self._shards[shard], self._sent[shard], self._updates[shard]
         try:
             while sent and (wait or remote.is_ready(sent[0].call)):
@@ -246,7 +265,11 @@ class ShardedReplay:
         return True
 
     def _take_stored(self, shard: int) -> None:
-        """Return the answer to the oldest block that was sent."""
+        """Read the answer to the oldest block that was sent, and count its transitions.
+
+        Raises:
+            LostError: the shard died.
+        """
         sent = self._sent[shard]
         try:
             status = self._shards[shard].result(sent[0].call)
@@ -256,7 +279,7 @@ class ShardedReplay:
             self.ledger.lost_on_the_way += size
             self._send_again(shard)  # the shard takes nothing that comes after a gap
             return
-        if status is None:  # meant for a life that has ended
+        if status is None:  # the shard has died since it was sent, and is back
             raise LostError
         size = sent.popleft().size
         self._statuses[shard] = status
@@ -265,32 +288,32 @@ class ShardedReplay:
         self.ledger.stored += size
 
     def _take_applied(self, shard: int) -> None:
-        """Return the answer to the oldest update of priorities."""
+        """Read the answer to the oldest update of priorities; LostError if the shard died."""
         count, call = self._updates[shard][0]
         updated = self._shards[shard].result(call)
         self._updates[shard].popleft()
-        self._look(shard, count, updated)
+        self._count_updated(shard, count, updated)
 
-    def _look(self, shard: int, count: int, updated: Updated) -> None:
-        """Count so many priorities that were sent, and take over the newest weights.
+    def _count_updated(self, shard: int, count: int, updated: Updated) -> None:
+        """Count `count` priorities that were sent, and read the shard's new sum of weights.
 
-        How much is stored is told by `add` alone.
+        Other fields of its status are read from the answers of `add` alone.
         """
         self.ledger.priorities_applied += updated.applied
         self.ledger.priorities_dropped += count - updated.applied
-        known = self._statuses[shard]
-        if updated.status.life == known.life:
-            self._statuses[shard] = known._replace(total=updated.status.total)
+        status = self._statuses[shard]
+        if updated.status.life == status.life:
+            self._statuses[shard] = status._replace(total=updated.status.total)
 
     def _recover(self, shard: int) -> None:
-        """Wait for a shard that died, count what went with it, and send what it had not stored."""
+        """Wait until a shard that died is back, count losses, and send blocks it has not stored."""
         ledger, sent = self.ledger, self._sent[shard]
         life = self._statuses[shard].life
         self._statuses[shard] = status = self._shards[shard].revive()
         ledger.shard_restarts += status.life != life  # one death may lose several calls
         ledger.priorities_dropped += sum(count for count, _ in self._updates[shard])
         self._updates[shard].clear()
-        # Blocks that it stored, saved, and did not live to tell of.
+        # Blocks that it stored and saved, and died before it answered.
         while sent and self._stored[shard] + sent[0].size <= status.added:
             size = sent.popleft().size
             self._stored[shard] += size
@@ -302,16 +325,17 @@ class ShardedReplay:
         self._count()
 
     def _send_again(self, shard: int) -> None:
-        """Send a shard the blocks that it has not stored, by the numbers that it waits for."""
-        again = list(self._sent[shard])
+        """Send a shard all blocks that it has not stored, numbered from the one it waits for."""
+        not_stored = list(self._sent[shard])
         self._sent[shard].clear()
-        for each in again:
+        for each in not_stored:
             self._send(shard, each.size, each.block)
 
     def _count(self) -> None:
-        held = len(self)
-        self.ledger.held = held
-        self.ledger.overwritten = self.ledger.stored - self.ledger.lost_with_shards - held
+        """Count the transitions that shards hold, and those that were overwritten."""
+        count = len(self)
+        self.ledger.held = count
+        self.ledger.overwritten = self.ledger.stored - self.ledger.lost_with_shards - count
 
     # ------------------------------------------------------------ sampling
 
@@ -354,14 +378,14 @@ class ShardedReplay:
             if self._stock is None:
                 request = self._request or self._ask(max(self._prefetch, 1) * size)
                 self._request = None
-                self._take_in(request)
-            filled += self._hand_out(out.rows, indices, probabilities, filled)
-        left = 0 if self._stock is None else len(self._stock.order)
-        is_time = self._prefetch > 0 and left <= self._prefetch // 2 * size
-        if is_time and not self._request and self._total() > 0.0:
+                self._stock_up(request)
+            filled += self._fill(out.rows, indices, probabilities, filled)
+        num_left = 0 if self._stock is None else len(self._stock.order)
+        is_low = self._prefetch > 0 and num_left <= self._prefetch // 2 * size
+        if is_low and not self._request and self._total() > 0.0:
             self._request = self._ask(self._prefetch * size)
-        named: Any = indices
-        out.indices, out.probabilities = named, probabilities
+        items: Any = indices
+        out.indices, out.probabilities = items, probabilities
         if self.prioritized:
             weights = (len(self) * probabilities) ** -beta
             out.weights = (weights / weights.max()).astype(np.float32)
@@ -378,21 +402,28 @@ class ShardedReplay:
             batch.discounts = leaves[names.index("discount")]
         return batch
 
-    def _hand_out(self, rows: Any, indices: Array, probabilities: Array, begin: int) -> int:
-        """Fill a batch from its row `begin` on from the stock; returns how many rows."""
-        assert self._stock is not None
-        order, leaves, of_rows, drawn_with = self._stock
-        taken, rest = np.split(order, [len(indices) - begin])
-        self._stock = self._stock._replace(order=rest) if len(rest) else None
-        places, axis = slice(begin, begin + len(taken)), len(self._lead)
-        lead = (slice(None),) * axis
-        for target, source in zip(rows, leaves, strict=True):
-            np.take(source, taken, axis, out=target[(*lead, places)], mode="clip")
-        indices[places], probabilities[places] = of_rows[taken], drawn_with[taken]
-        return len(taken)
+    def _fill(self, leaves: Any, indices: Array, probabilities: Array, begin: int) -> int:
+        """Fill a batch from its row `begin` on from the stock, and return how many rows.
 
-    def _take_in(self, request: _Request) -> None:
-        """Put items that shards drew into the stock; its remaining ones are shuffled among them."""
+        Args:
+            leaves: of the batch, overwritten, as are the next two.
+            indices: of the batch.
+            probabilities: of the batch.
+            begin: first row.
+        """
+        assert self._stock is not None
+        stock = self._stock
+        rows, rest = np.split(stock.order, [len(indices) - begin])
+        self._stock = stock._replace(order=rest) if len(rest) else None
+        places, axis = slice(begin, begin + len(rows)), len(self._lead)
+        lead = (slice(None),) * axis
+        for target, source in zip(leaves, stock.leaves, strict=True):
+            np.take(source, rows, axis, out=target[(*lead, places)], mode="clip")
+        indices[places], probabilities[places] = stock.indices[rows], stock.probabilities[rows]
+        return len(rows)
+
+    def _stock_up(self, request: _Request) -> None:
+        """Make a new stock of the transitions that shards drew for a request."""
         parts, missing = self._read(request)
         while missing:
             more, missing = self._read(self._ask(missing))
@@ -402,16 +433,17 @@ class ShardedReplay:
         indices["shard"] = np.repeat([shard for shard, _, _ in parts], sizes)
         indices["slot"] = np.concatenate([drawn.slots for _, _, drawn in parts])
         indices["ticket"] = np.concatenate([drawn.tickets for _, _, drawn in parts])
-        of_shards = zip(*(drawn.leaves for _, _, drawn in parts), strict=True)
+        fields = zip(*(drawn.leaves for _, _, drawn in parts), strict=True)
         self._stock = _Stock(
             self._rng.permutation(len(indices)),
-            # Of one shard, they are read where they came in.
-            [same[0] if len(same) == 1 else np.concatenate(same, axis) for same in of_shards],
+            # Arrays of a single shard are not copied.
+            [each[0] if len(each) == 1 else np.concatenate(each, axis) for each in fields],
             indices,
             np.concatenate([share * drawn.probabilities for _, share, drawn in parts]),
         )
 
     def _total(self) -> float:
+        """Return the sum of all shards' weights."""
         return sum(status.total for status in self._statuses)
 
     def _ask(self, size: int) -> _Request:
@@ -429,7 +461,12 @@ class ShardedReplay:
         return _Request(size, counts, shares, calls, updates)
 
     def _read(self, request: _Request) -> tuple[list[tuple[int, float, Drawn]], int]:
-        """Return the items that shards drew, and how many are missing because shards died."""
+        """Wait for the items that shards drew.
+
+        Returns:
+            For each shard its number, its share of the draws and its items; and how many items are
+            missing because shards died.
+        """
         parts, missing = [], 0
         for shard in request.calls:
             try:
@@ -444,30 +481,31 @@ class ShardedReplay:
         return parts, missing
 
     def _read_one(self, shard: int, request: _Request) -> Drawn:
-        """Return the items that a shard drew, drawn anew where they had no room.
+        """Wait for the items that a shard drew; where they had no room, others are drawn.
 
-        LostError if it died.
+        Raises:
+            LostError: the shard died.
         """
-        remote, (updated, drawn) = self._shards[shard], request.calls[shard]
-        sent, count = request.updates[shard], int(request.counts[shard])
+        remote, (updated_call, drawn_call) = self._shards[shard], request.calls[shard]
+        num_updates, count = request.updates[shard], int(request.counts[shard])
 
         def draw_again() -> Any:
             return remote.result(remote.call("sample", count)[1])
 
         try:
-            updated_weights: Updated = remote.result(updated)
+            updated: Updated = remote.result(updated_call)
         except LostError:
-            self.ledger.priorities_dropped += sent
+            self.ledger.priorities_dropped += num_updates
             raise
-        self._look(shard, sent, updated_weights)
+        self._count_updated(shard, num_updates, updated)
         try:
-            answer: Drawn = remote.result(drawn)
+            drawn: Drawn = remote.result(drawn_call)
         except StoreFullError:
             self.ledger.waits += 1
-            answer = wait_for_room(draw_again, self.ledger, self._let_go)
-        if not len(answer.slots) and updated_weights.status.life != self._statuses[shard].life:
-            raise LostError("it died while nobody asked it")
-        return answer
+            drawn = wait_for_room(draw_again, self.ledger, self._drop_stored)
+        if not len(drawn.slots) and updated.status.life != self._statuses[shard].life:
+            raise LostError("it died between two calls")
+        return drawn
 
     def update_priorities(self, indices: Array, priorities: npt.ArrayLike) -> None:
         """Give transitions new priorities, with the next message to their shards.
@@ -492,15 +530,15 @@ class ShardedReplay:
         ends = np.cumsum(np.bincount(indices["shard"], minlength=len(self._shards)))[:-1]
         for shard, positions in enumerate(np.split(order, ends)):
             if len(positions):
-                some = indices[positions]
-                new = some["slot"].copy(), some["ticket"].copy(), numbers[positions]
-                self._unsent[shard].append(new)
-        self._send_priorities(keep=max(self._prefetch, 1))
+                items = indices[positions]
+                update = items["slot"].copy(), items["ticket"].copy(), numbers[positions]
+                self._unsent[shard].append(update)
+        self._send_priorities(remaining=max(self._prefetch, 1))
 
-    def _send_priorities(self, *, keep: int = 0) -> None:
-        """Send updates in messages of their own, but the last ones, which wait for another."""
+    def _send_priorities(self, *, remaining: int = 0) -> None:
+        """Send updates in messages of their own; the last ones remain for the next request."""
         for shard, unsent in enumerate(self._unsent):
-            while len(unsent) > keep:
+            while len(unsent) > remaining:
                 call = self._call(shard, "update_priorities", *unsent[0])
                 self._updates[shard].append((len(unsent.popleft()[0]), call))
 

@@ -1,8 +1,8 @@
-"""Agents that learn from each rollout at once, with collectors in other processes that make it.
+"""Collectors in other processes for agents that learn from each rollout at once, such as PPO.
 
 The environments stay the agent's: a collector gets the state of its part of them with each call,
-and sends it back after its steps. So it keeps nothing that could be lost, a call can be made again
-after a death, and a rollout is bit for bit the one that the agent would have made alone.
+and sends it back after its steps. So nothing is lost with a collector, a call can be made again
+after its death, and a rollout is bit for bit the one that the agent would have made alone.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ALL = slice(None)
 
 
 class Part(NamedTuple):
-    """A rollout of some environments.
+    """A rollout of a part of the agent's environments.
 
     Attributes:
-        records: its memory.
+        records: its arrays.
         state: of the environments after it.
-        faulty: whether it holds a number that is not finite.
+        faulty: whether it has a number that is not finite.
         seconds: that it took.
     """
 
@@ -66,17 +66,17 @@ class RolloutCollector(CollectorBase):
         self._rollout: Rollout | None = None
 
     def collect(
-        self, numbers: Mapping[str, Array], state: Mapping[str, Array], num_steps: int
+        self, parameters: Mapping[str, Array], state: Mapping[str, Array], num_steps: int
     ) -> Part:
         """Act for some steps of every environment: a function of the arguments alone.
 
         Args:
-            numbers: of the policy's `state()`.
-            state: of the environments, as their memory's `take` gives it.
+            parameters: of the policy's `state()`.
+            state: of the environments, as their engine's `take` returned it.
             num_steps: T, of each environment.
         """
         start, engine = time.perf_counter(), self.env.engine
-        self.take_numbers(numbers)
+        self.set_parameters(parameters)
         engine.put(_ALL, state)
         self._rollout = rollout = take_rollout(engine, num_steps, self._rollout)
         faulty = engine.runner(self.policy).collect(num_steps, rollout.outputs)
@@ -135,32 +135,32 @@ class RolloutSession:
         engine = env.engine
         runner = engine.runner(policy)
         rollout = take_rollout(engine, num_steps, out)
-        before = runner.states()
-        made = self._ask_all(engine, policy, num_steps)
-        ours = rollout.form.by_env(rollout.records, num_steps)
-        for part, (records, state, _, _) in zip(self._parts, made, strict=True):
-            for target, source in zip(ours, records, strict=True):
-                target[:, part] = source.reshape(len(target), part.stop - part.start, -1)
-            engine.put(part, state)
-        if any(each.faulty for each in made):
+        first_states = runner.states()
+        parts = self._ask_all(engine, policy, num_steps)
+        targets = rollout.form.by_env(rollout.records, num_steps)
+        for envs, part in zip(self._parts, parts, strict=True):
+            for target, source in zip(targets, part.records, strict=True):
+                target[:, envs] = source.reshape(len(target), envs.stop - envs.start, -1)
+            engine.put(envs, part.state)
+        if any(part.faulty for part in parts):
             runner.check(rollout.records, num_steps)
-        rollout.renew(policy, runner, before, runner.states())
+        rollout.renew(policy, runner, first_states, runner.states())
         self.agent.history.actors = {
-            f"collector_{i}_steps_per_second": self._size(i, num_steps) / each.seconds
-            for i, each in enumerate(made)
+            f"collector_{i}_steps_per_second": self._size(i, num_steps) / part.seconds
+            for i, part in enumerate(parts)
         }
         return rollout
 
     def _ask_all(self, engine: Engine, policy: Any, num_steps: int) -> list[Part]:
-        """Return the parts of a rollout; those of collectors that die are made anew."""
-        ledger, made = self.ledger, dict[int, Part]()
-        numbers = wait_for_room(lambda: self.cluster.put(policy.state()), ledger)
-        states = [engine.take(part) for part in self._parts]
+        """Return the parts of a rollout, one of each collector; dead ones are asked again."""
+        ledger, parts = self.ledger, dict[int, Part]()
+        parameters = wait_for_room(lambda: self.cluster.put(policy.state()), ledger)
+        states = [engine.take(envs) for envs in self._parts]
 
         def ask(i: int) -> Any:
-            return self._collectors[i].call("collect", numbers, states[i], num_steps)
+            return self._collectors[i].call("collect", parameters, states[i], num_steps)
 
-        def ask_again(i: int) -> Part:
+        def ask_and_wait(i: int) -> Part:
             part: Part = self._collectors[i].result(ask(i))
             return part
 
@@ -177,10 +177,10 @@ class RolloutSession:
                 ledger.being_made -= size
                 try:
                     try:
-                        made[i] = self._collectors[i].result(call)
+                        parts[i] = self._collectors[i].result(call)
                     except StoreFullError:
                         ledger.waits += 1
-                        made[i] = wait_for_room(partial(ask_again, i), ledger)
+                        parts[i] = wait_for_room(partial(ask_and_wait, i), ledger)
                     ledger.received += size
                 except LostError:
                     ledger.lost_with_collectors += size
@@ -188,10 +188,10 @@ class RolloutSession:
                     self._collectors[i].revive()
                     pin_all(self._collectors)
                     missing.append(i)
-        return [made[i] for i in range(len(states))]
+        return [parts[i] for i in range(len(states))]
 
     def _size(self, i: int, num_steps: int) -> int:
-        """Return the number of steps of all environments of a part."""
+        """Return how many steps collector number i makes: of its part of the environments."""
         return num_steps * (self._parts[i].stop - self._parts[i].start)
 
     def close(self) -> None:

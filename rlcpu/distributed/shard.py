@@ -1,4 +1,4 @@
-"""One of the buffers that make up a sharded one: what its process does, without any network."""
+"""One of the buffers that make up a sharded one: the object in its process, without any network."""
 
 from __future__ import annotations
 
@@ -67,21 +67,22 @@ class Drawn(NamedTuple):
     probabilities: Array
 
 
-#: Arguments of buffers that a folder's have to be equal to, and those that a shard chooses.
+#: Arguments in which a saved buffer has to equal the new one.
 _SIZES = "capacity", "num_envs", "length", "sequence_length", "period"
-_NOT_TAKEN = "num_envs", "n_step", "truncated", "derive_next"
+#: Arguments of buffers of transitions that a shard does not take.
+_REFUSED = "num_envs", "n_step", "truncated", "derive_next"
 
 
 class ReplayShard:
-    """A buffer of transitions whose every transition has a name, so that none is mistaken.
+    """A buffer in which every transition has a ticket, and every block of transitions a number.
 
-    The name is a ticket, a number that no other transition of any shard life has: a priority is
-    applied only where the slot still holds the transition that it was computed for. Blocks are
-    numbered, and each is stored once.
+    A ticket is a number that no other transition of any life of the shard has: a priority is
+    applied only where the slot still holds the transition that it was computed for. By the numbers
+    of blocks each is stored once.
 
-    With a `PrioritizedTrajectoryBuffer`, sequences are what is drawn and has a name. Each lies
-    within one block: what two blocks hold need not follow each other, for collectors take turns,
-    die, and blocks get lost.
+    With a `PrioritizedTrajectoryBuffer`, sequences are drawn and have tickets. Each lies within one
+    block: two blocks need not follow each other, for collectors take turns, die, and blocks get
+    lost.
 
     Args:
         kind: `ReplayBuffer`, `PrioritizedReplayBuffer`, `PrioritizedTrajectoryBuffer` (which draws
@@ -112,7 +113,7 @@ class ReplayShard:
                 f"kind={kind!r}: expected ReplayBuffer, PrioritizedReplayBuffer or "
                 "PrioritizedTrajectoryBuffer"
             )
-        for name in _NOT_TAKEN:
+        for name in _REFUSED:
             if name in options and issubclass(kind, ReplayBuffer):
                 raise TypeError(f"{name}: not for a shard, which gets single transitions")
         options = {"num_threads": 1, **options}
@@ -168,37 +169,40 @@ class ReplayShard:
         buffer: Any = self.buffer
         if self._items.steps:
             buffer.cut()
-        before = buffer.num_added
+        added_before = buffer.num_added
         buffer.add(block)
         self._blocks += 1
-        first, new, slots = self._issue_tickets(before)
-        if priorities is not None and new.size:
-            new_priorities = np.reshape(priorities, (-1, self._items.num_envs))[new - first]
-            buffer.update_priorities(slots.ravel(), new_priorities.ravel())
+        first, complete, slots = self._issue_tickets(added_before)
+        if priorities is not None and complete.size:
+            rows = np.reshape(priorities, (-1, self._items.num_envs))[complete - first]
+            buffer.update_priorities(slots.ravel(), rows.ravel())
         self._save_in_time()
         return self.status()
 
-    def _issue_tickets(self, before: int) -> tuple[int, Array, Array]:
-        """Give tickets to the items that began with the steps after the first `before`.
+    def _issue_tickets(self, added_before: int) -> tuple[int, Array, Array]:
+        """Give tickets to the items of the steps that were just added.
+
+        Args:
+            added_before: steps that the buffer had before.
 
         Returns:
-            The number of the first item that began, the numbers (n,) of those that are whole, and
-            their slots (n, num_envs).
+            The number of the first item that began with these steps, the numbers (n,) of those that
+            are complete, which have a ticket now, and their slots (n, num_envs).
         """
-        items, after = self._items, self.buffer.num_added
-        first = -(-before // items.period)
-        begun = np.arange(first, -(-after // items.period))[-items.per_env :]
+        items, added = self._items, self.buffer.num_added
+        first = -(-added_before // items.period)
+        begun = np.arange(first, -(-added // items.period))[-items.per_env :]
         tickets = self._tickets.reshape(items.num_envs, items.per_env)
         tickets[:, begun % items.per_env] = -1
-        new = begun[begun * items.period + (items.steps or 1) <= after]
-        tickets[:, new % items.per_env] = self._life + new
-        slots = (new % items.per_env)[:, None] + items.per_env * np.arange(items.num_envs)
-        return first, new, slots
+        complete = begun[begun * items.period + (items.steps or 1) <= added]
+        tickets[:, complete % items.per_env] = self._life + complete
+        slots = (complete % items.per_env)[:, None] + items.per_env * np.arange(items.num_envs)
+        return first, complete, slots
 
     def sample(self, count: int, *updates: tuple[Array, Array, Array]) -> tuple[Updated, Drawn]:
-        """Draw so many items as the buffer does, or none if it has nothing to be drawn.
+        """Update priorities, then draw `count` items as the buffer does, or none if it is empty.
 
-        Before that, `update_priorities(*update)` for each of the updates.
+        Each of `updates` has the arguments of `update_priorities`.
         """
         applied = sum(self.update_priorities(*update).applied for update in updates)
         return Updated(applied, self.status()), self._draw(count)
@@ -219,39 +223,40 @@ class ReplayShard:
 
     def update_priorities(self, slots: Array, tickets: Array, priorities: Array) -> Updated:
         """Give transitions that are still there new priorities."""
-        there = self._tickets[slots] == tickets
+        is_present = self._tickets[slots] == tickets
         buffer: Any = self.buffer
-        if there.any():
-            buffer.update_priorities(slots[there], priorities[there])
+        if is_present.any():
+            buffer.update_priorities(slots[is_present], priorities[is_present])
         self._save_in_time()
-        return Updated(int(there.sum()), self.status())
+        return Updated(int(is_present.sum()), self.status())
 
     # ------------------------------------------------------------ saving
 
     def save(self) -> ShardStatus:
         """Write the changes so far to the folder."""
         if self._folder is not None:
-            since, added = self._saved or (None, 0)
-            slots, held = self._begun(added), self._begun(0)
-            tickets = Section("tickets", self._tickets.view(np.uint8), 8 * slots, 8 * held)
+            last_token, added = self._saved or (None, 0)
+            changed, written = self._slots_since(added), self._slots_since(0)
+            tickets = Section("tickets", self._tickets.view(np.uint8), 8 * changed, 8 * written)
             header = {
                 "buffer": "ReplayShard",
                 "blocks": self._blocks,
                 "part": self.buffer.describe(),
             }
             sections = [tickets, *self.buffer.sections(added, "part_")]
-            token = checkpoint.save(self._folder, header, sections, since)
+            token = checkpoint.save(self._folder, header, sections, last_token)
             self._saved = token, self.buffer.num_added
         self._next_save = time.monotonic() + self._period
         return self.status()
 
-    def _begun(self, before: int) -> Any:
-        """Return ranges of slots of items that began with the steps added since so many."""
+    def _slots_since(self, added: int) -> Any:
+        """Return ranges (any, 2) of slots of items that began after the first `added` steps."""
         items = self._items
-        begin, end = (-(-step // items.period) for step in (before, self.buffer.num_added))
+        begin, end = (-(-step // items.period) for step in (added, self.buffer.num_added))
         return spans(begin, end, items.per_env, items.num_envs)
 
     def _save_in_time(self) -> None:
+        """Save if the period since the last save is over."""
         if time.monotonic() >= self._next_save:
             self.save()
 
@@ -268,12 +273,12 @@ class ReplayShard:
             self.buffer = kind.restored(header["part"], part, options["example"], settings)
             self._blocks = int(header["blocks"])
             for name in _SIZES:
-                if name in options and (held := getattr(self.buffer, name)) != options[name]:
+                if name in options and (saved := getattr(self.buffer, name)) != options[name]:
                     expected = f"expected {options[name]}"
-                    raise ValueError(f"{self._folder}: holds {name}={held}, {expected}")
+                    raise ValueError(f"{self._folder}: holds {name}={saved}, {expected}")
             items, added = self._items, self.buffer.num_added
             self._tickets = np.zeros(items.num_envs * items.per_env, np.int64)
             reader.read_into("tickets", self._tickets.view(np.uint8))
-            begun = min(-(-added // items.period), items.per_env)
-            self._tickets.reshape(items.num_envs, -1)[:, begun:] = -1
+            num_begun = min(-(-added // items.period), items.per_env)
+            self._tickets.reshape(items.num_envs, -1)[:, num_begun:] = -1
             self._saved = reader.token, added

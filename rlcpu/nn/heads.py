@@ -52,12 +52,24 @@ def logarithm(x: float) -> float:
 
 @functools.cache
 def act_categorical(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
-    """Return a scalar function that draws one of `size` actions from softmax(outputs).
+    """Return `act` (see above), which draws one of `size` actions from softmax(outputs).
 
     It inverts the cumulative distribution with one uniform number; greedy takes the largest logit,
-    the first of equals. `masked` makes the logits of actions that are not allowed -inf: their
-    probability is 0; sums may be reordered and differ in the last bit, so that each choice checks
-    the mask. Loops over actions are unrolled unless `loops`: outputs and mask may be arrays then.
+    the first of equals. The lines for two actions, without a mask, are
+
+        x0 = outputs[0]; x1 = outputs[1]; top, best = the larger of both, and its index
+        e0 = exp(x0 - top); e1 = exp(x1 - top)
+        c0 = e0; c1 = c0 + e1                        # the cumulative distribution, not normalised
+        mass = uniforms[0] * c1
+        action = i32(1) if mass >= c0 else zero
+        ...
+        return action, logit - top - log(c1)
+
+    Args:
+        size: number of actions.
+        masked: `act` takes a mask, and actions that it forbids have probability 0. Sums may be
+            reordered and differ in the last bit, so that each choice checks the mask.
+        loops: over actions, in the place of lines for each; outputs and mask may be arrays then.
     """
     if loops:
         return _loop_masked_categorical(size) if masked else _loop_categorical(size)
@@ -76,9 +88,10 @@ def act_categorical(size: int, masked: bool = False, loops: bool = False) -> Cal
 
 
 def lines_of_largest(size: int, masked: bool) -> list[str]:
-    """Return lines that name outputs x0, x1, ..., the largest `top` and its index `best`.
+    """Return lines of Python that set x0, x1, ... to outputs, and find the largest.
 
-    Those that are not allowed are `lowest`; of equals the first counts.
+    `top` is the largest and `best` its index, the first of equals. Outputs that a mask forbids are
+    `lowest`.
     """
     other = " if mask[{}] else lowest" * masked
     lines = [f"x{k} = outputs[{k}]{other.format(k)}" for k in range(size)]
@@ -89,7 +102,7 @@ def lines_of_largest(size: int, masked: bool) -> list[str]:
 
 
 def define_act(lines: Iterable[str], masked: bool = False, **namespace: Any) -> Callable[..., Any]:
-    """Return the scalar function of these lines, which acts; see above for its arguments."""
+    """Return `act` (see above), made of lines of Python that may use names of the namespace."""
     source = f"def act(outputs, uniforms, params, greedy{', mask' * masked}):"
     names = {"i32": np.int32, "zero": np.int32(0), "lowest": FORBIDDEN}
     return define("\n    ".join([source, *lines]), **names, **namespace)
@@ -241,11 +254,12 @@ class Head(NamedTuple):
     """Rule by which the most likely action follows from a network's outputs.
 
     Attributes:
-        choices: sizes of one group of outputs after another, of each of which the action has the
-            place of the largest, the first of equals; empty where actions are real numbers.
-        is_list: whether an action of choices is a list of them.
-        is_squashed: whether tanh makes numbers of (-1, 1) of the outputs.
-        center, half: (action_size,) float32, numbers are scaled to center + half * x,
+        choices: of discrete actions, sizes of groups of outputs, one group after the other: an
+            action is the index of the largest in its group, the first of equals. Empty where
+            actions are real numbers, the outputs themselves.
+        is_list: whether an action is a list of choices, one for each group.
+        is_squashed: whether real numbers are first squashed by tanh.
+        center, half: (action_size,) float32, real numbers are scaled to center + half * x,
         low, high: (action_size,) float32, and clipped to this range.
     """
 
@@ -264,7 +278,7 @@ class Head(NamedTuple):
 
     @classmethod
     def of(cls, space: Any) -> Head:
-        """Return the head of actions that are what the network says, within their bounds.
+        """Return the head of a space: outputs are logits or values, or actions within bounds.
 
         Raises:
             TypeError: it is another space than a Discrete, a MultiDiscrete or a Box of one axis.

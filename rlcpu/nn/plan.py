@@ -1,13 +1,17 @@
 """From a graph of layers to a table of instructions: where all numbers of a network are.
 
-Numbers of a sample between layers, its units, lie one block after the other: the network's inputs
-first, then what each layer makes. Parameters lie in the order of the layers, twice: flat, as users
-and checkpoints have them, and packed, as kernels read them, in rows padded with zeros; see
-`rlcpu.nn.layers.kind`. Copies hold the transposed matrices of packed parameters.
+Numbers of a sample between layers, its *units*, lie one block after the other: the network's inputs
+first, then the outputs of each layer. Parameters lie in the order of the layers, twice: *flat*, as
+users and checkpoints have them, and *packed*, as kernels read them, in rows padded with zeros; see
+`rlcpu.nn.layers.kind`. *Copies* are the transposed matrices of packed parameters.
 
-Derivatives by units stand in the place of the units where nobody needs those any more: where one
-layer reads them, and the layer that made them does not need them in the backward pass. All others
-have a place in `slopes`, which layers share that need it at different times.
+*Slopes*, the derivatives of the loss with respect to units, overwrite the units where these are not
+needed any more: where one layer reads them, and the layer that made them does not need them in the
+backward pass. All others have a place in `slopes`, which tensors share that need it at different
+times.
+
+The trace of a graph is a list of drafts, steps that read one tensor and write another
+(`rlcpu.nn.layers.graph`); here each gets places, and becomes a `LayerStep`.
 """
 
 from __future__ import annotations
@@ -42,11 +46,11 @@ class TensorPlace(NamedTuple):
 
 
 class PlacedArray(NamedTuple):
-    """An array of parameters.
+    """An array of parameters and its place.
 
     Attributes:
         name: of its layer and itself, such as "dense0.weights".
-        parameters: what the layer says of it.
+        parameters: its shapes.
         flat, packed: where it begins in the flat and in the packed parameters.
     """
 
@@ -64,14 +68,14 @@ class NetworkPlan:
         table: (num_steps,) of dtype `STEP`, instructions, without addresses of functions.
         kinds: of layers, one for each instruction.
         inputs, outputs: (number of them, 3) int64, rows of `TensorPlace`.
-        states: (number of them, 3) int64, of layers with memory: a place has rows for the first
-            time step, and those of the others, and of what comes after the last, behind them.
+        states: (number of them, 3) int64, rows of `TensorPlace`, of layers with memory: states
+            before the first time step, followed by those after each.
         units: numbers of a sample, of all layers.
-        slopes: passes over S samples need (S + 1) * slopes numbers of scratch in the backward pass.
-        parameters, flat: numbers of the packed and of the flat parameters.
-        copies: numbers of the transposed matrices.
+        slopes: a backward pass over S samples needs (S + 1) * slopes numbers of scratch.
+        parameters, flat: how many packed and flat parameters there are.
+        copies: how many numbers of transposed matrices there are.
         arrays: all parameters, in the order of both.
-        made_of: arguments of `plan_of`: sizes of inputs and layers of outputs, by name.
+        graph: arguments of `plan_of`: sizes of inputs and layers of outputs, by name.
     """
 
     table: Array
@@ -85,10 +89,10 @@ class NetworkPlan:
     flat: int
     copies: int
     arrays: tuple[PlacedArray, ...]
-    made_of: tuple[dict[str, int], dict[str, Graph]]
+    graph: tuple[dict[str, int], dict[str, Graph]]
 
     def __reduce__(self) -> Any:
-        return plan_of, self.made_of
+        return plan_of, self.graph
 
     @property
     def steps(self) -> list[LayerStep]:
@@ -102,7 +106,7 @@ class NetworkPlan:
 
     @property
     def takes_ones(self) -> bool:
-        """Tell whether sums of rows may replace the first layer's product; see `Ones`."""
+        """Tell whether the input may be `Ones`: sums of rows replace the first layer's product."""
         step = LayerStep(*self.table[0].tolist())
         is_first = self.kinds[0] is DENSE and step.inputs == 0 and step.copies < 0
         return is_first and step.output_slopes == IN_PLACE
@@ -129,17 +133,18 @@ class NetworkPlan:
     def copied_views(
         self, packed: Array, copies: Array, is_learnt: bool = True
     ) -> list[tuple[Array, Array]]:
-        """Pair each transposed matrix, as a view of copies, with what it is copied from.
+        """Return pairs of views (columns, rows): a transposed copy, and the packed matrix.
 
         Without backward passes (`is_learnt`) only the copies of turned matrices are read.
         """
         pairs = []
         for step in self.steps:
             if step.copies >= 0 and (is_learnt or step.turned):
-                rows, columns, wide = step.rows, step.columns, padded(step.rows)
-                copy = copies[step.copies : step.copies + columns * wide].reshape(columns, wide)
+                rows, columns, padded_rows = step.rows, step.columns, padded(step.rows)
+                copy = copies[step.copies : step.copies + columns * padded_rows]
                 weights = packed[step.parameters : step.parameters + rows * columns]
-                pairs.append((copy[:, :rows], weights.reshape(rows, columns).T))
+                transposed = weights.reshape(rows, columns).T
+                pairs.append((copy.reshape(columns, padded_rows)[:, :rows], transposed))
         return pairs
 
     def pack(self, flat: Array, dtype: Any) -> Array:
@@ -163,61 +168,56 @@ class NetworkPlan:
 
 
 def plan_of(inputs: Mapping[str, int], outputs: Mapping[str, Graph]) -> NetworkPlan:
-    """Make the plan of a network.
+    """Return the plan of a network.
 
     Args:
         inputs: numbers of each input, by name.
-        outputs: what makes each output, by name.
+        outputs: the layers of each output, by name.
 
     Raises:
         TypeError, ValueError: layers do not fit together.
     """
     trace = Trace(inputs)
-    ends = [trace.run(graph, trace.only_input) for graph in outputs.values()]
+    results = [trace.run(graph, trace.only_input) for graph in outputs.values()]
     for name, tensor in trace.inputs.items():
         if not tensor.readers:
             raise ValueError(f"no layer reads the input {name!r}")
-    drafts = _copy_where_needed(trace.drafts, list(trace.inputs.values()), ends)
-    _join_relus(drafts)
-    plan = _place(drafts, list(trace.inputs.values()), ends)
-    return dataclasses.replace(plan, made_of=(dict(inputs), dict(outputs)))
+    drafts = _copy_where_needed(trace.drafts, list(trace.inputs.values()), results)
+    _fuse_relus(drafts)
+    plan = _place(drafts, list(trace.inputs.values()), results)
+    return dataclasses.replace(plan, graph=(dict(inputs), dict(outputs)))
 
 
 # ---------------------------------------------------------------- steps
 
 
 def _copy_where_needed(
-    drafts: list[Draft], inputs: list[LayerOutput], ends: list[LayerOutput]
+    drafts: list[Draft], inputs: list[LayerOutput], outputs: list[LayerOutput]
 ) -> list[Draft]:
-    """Leave out copies that nobody needs, and put in those that layers need.
+    """Return the steps without copies that are not needed, and with all that layers need.
 
-    A copy is put in
-    - behind an input with several readers: derivatives by an input belong to the caller, and are
-      not added up; those by its copy are,
-    - in the place of an output (in `ends`) that is an input, another output, or read by a layer,
+    A copy is inserted
+    - behind an input with several readers: slopes of an input belong to the caller, and are not
+      added up; those of its copy are,
+    - in the place of an output that is an input, another output, or read by a layer: `outputs` gets
+      the copy,
     - in front of a layer that writes into its inputs, if they are the network's, or another layer
       reads them, forward or backward.
     """
-    copied = []
+    remaining = []
     for draft in drafts:
-        if not (draft.kind is COPY and _is_spare(draft, ends)):
-            copied.append(draft)
-            continue
-        source, target = draft.source, draft.target
-        for maker in source.makers:
-            maker.target = target
-        target.makers = source.makers + [maker for maker in target.makers if maker is not draft]
-    result = []
-    for tensor in inputs:
-        if len(tensor.readers) > 1:
-            result.append(_insert_copy(tensor, tensor.readers))
-    for k, tensor in enumerate(ends):
+        if draft.kind is COPY and _is_removable(draft, outputs):
+            _remove_copy(draft)
+        else:
+            remaining.append(draft)
+    result = [_insert_copy(each, each.readers) for each in inputs if len(each.readers) > 1]
+    for k, tensor in enumerate(outputs):
         if tensor.is_input or tensor.is_output or tensor.readers or tensor.is_needed_backward():
             copy = _insert_copy(tensor, [])
-            copied.append(copy)
-            ends[k] = copy.target
-        ends[k].is_output = True
-    for draft in copied:
+            remaining.append(copy)
+            outputs[k] = copy.target
+        outputs[k].is_output = True
+    for draft in remaining:
         source = draft.source
         if draft.kind.overwrites_inputs:
             is_alone = len(source.readers) == 1 and not source.is_needed_backward()
@@ -234,12 +234,20 @@ def _copy_where_needed(
     return result
 
 
-def _is_spare(copy: Draft, ends: list[LayerOutput]) -> bool:
-    """Tell whether the source of a copy may take its target's place."""
+def _is_removable(copy: Draft, outputs: list[LayerOutput]) -> bool:
+    """Tell whether the step that makes a copy's source may write to its target at once."""
     source = copy.source
     is_whole = copy.option == 0 and source.size == copy.target.size
-    is_alone = len(source.readers) == 1 and not source.is_needed_backward() and source not in ends
-    return is_whole and is_alone and not source.is_input
+    is_alone = len(source.readers) == 1 and not source.is_needed_backward()
+    return is_whole and is_alone and source not in outputs and not source.is_input
+
+
+def _remove_copy(copy: Draft) -> None:
+    """Let the steps that write the source of a copy write to its target."""
+    source, target = copy.source, copy.target
+    for maker in source.makers:
+        maker.target = target
+    target.makers = source.makers + [maker for maker in target.makers if maker is not copy]
 
 
 def _insert_copy(tensor: LayerOutput, readers: list[Draft]) -> Draft:
@@ -253,8 +261,8 @@ def _insert_copy(tensor: LayerOutput, readers: list[Draft]) -> Draft:
     return copy
 
 
-def _join_relus(drafts: list[Draft]) -> None:
-    """Let layers compute the relu behind them, where that costs nothing."""
+def _fuse_relus(drafts: list[Draft]) -> None:
+    """Let layers compute the relu behind them, where that costs nothing; see `Draft.floor`."""
     for draft in drafts:
         if draft.kind is RELU and len(draft.source.makers) == 1:
             (maker,) = draft.source.makers
@@ -264,38 +272,27 @@ def _join_relus(drafts: list[Draft]) -> None:
 # ---------------------------------------------------------------- places
 
 
-def _place(drafts: list[Draft], inputs: list[LayerOutput], ends: list[LayerOutput]) -> NetworkPlan:
+def _place(
+    drafts: list[Draft], inputs: list[LayerOutput], outputs: list[LayerOutput]
+) -> NetworkPlan:
     """Return the plan of a network: a step for each draft, with the places of its numbers."""
-    units, next_unit = {}, 0
-    for tensor in inputs:
-        units[tensor], next_unit = next_unit, next_unit + padded(tensor.size)
+    units, saved, num_units = _place_units(drafts, inputs)
+    slopes, num_slopes = _place_slopes(drafts)
     steps, arrays, states, learns = [], [], [], set[LayerOutput]()
     flat = packed = copies = 0
-    slopes, most_slopes = _place_slopes(drafts)
-    numbers: dict[str, int] = {}
-    for draft in drafts:
-        source, target = draft.source, draft.target
-        width_in, width_out = padded(source.size), padded(target.size)
-        saved = next_unit
-        if draft.layer is not None:
-            next_unit += draft.layer.saved_of(_sizes_of(draft))
-            if draft.layer.state:
-                states.append(TensorPlace(saved, draft.layer.state, draft.layer.state))
-        if target not in units:
-            if target.shares is None:
-                units[target], next_unit = next_unit, next_unit + width_out
-            else:
-                units[target] = units[target.shares]
+    layer_counts: dict[str, int] = {}  # by name of a kind, for names of arrays
+    for draft, saved_at in zip(drafts, saved, strict=True):
+        source, target, kind = draft.source, draft.target, draft.kind.name
         step = LayerStep(
             option=draft.option,
             floor=int(draft.floor),
             inputs=units[source],
-            width_in=width_in,
+            width_in=padded(source.size),
             size_in=source.size,
             outputs=units[target],
-            width_out=width_out,
+            width_out=padded(target.size),
             size_out=target.size,
-            saved=saved,
+            saved=saved_at,
             parameters=packed,
             input_slopes=slopes.get(source, IN_PLACE),
             output_slopes=slopes.get(target, IN_PLACE),
@@ -303,19 +300,21 @@ def _place(drafts: list[Draft], inputs: list[LayerOutput], ends: list[LayerOutpu
             learns_below=int(source in learns),
             **draft.fields,
         )
+        if draft.layer is not None and draft.layer.state:
+            states.append(TensorPlace(saved_at, draft.layer.state, draft.layer.state))
         parameters = _parameters_of(draft)
-        for k, each in enumerate(parameters):
-            count = numbers.setdefault(draft.kind.name, 0)
-            arrays.append(PlacedArray(f"{draft.kind.name}{count}.{each.name}", each, flat, packed))
+        if parameters and len(parameters[0].packed) == 2:
+            (rows, columns), matrix = parameters[0].packed, parameters[0]
+            step = step._replace(rows=rows, columns=columns, turned=int(matrix.turned))
+            if matrix.copied:
+                step = step._replace(copies=copies)
+                copies += columns * padded(rows)
+        for each in parameters:
+            name = f"{kind}{layer_counts.get(kind, 0)}.{each.name}"
+            arrays.append(PlacedArray(name, each, flat, packed))
             flat, packed = flat + math.prod(each.shape), packed + math.prod(each.packed)
-            if k == 0 and len(each.packed) == 2:
-                rows, columns = each.packed
-                step = step._replace(rows=rows, columns=columns, turned=int(each.turned))
-                if each.copied:
-                    step = step._replace(copies=copies)
-                    copies += columns * padded(rows)
         if parameters:
-            numbers[draft.kind.name] += 1
+            layer_counts[kind] = layer_counts.get(kind, 0) + 1
         if parameters or source in learns:
             learns.add(target)
         steps.append(step._replace(end=packed))
@@ -324,54 +323,77 @@ def _place(drafts: list[Draft], inputs: list[LayerOutput], ends: list[LayerOutpu
         table=np.array(steps, STEP),
         kinds=tuple(draft.kind for draft in drafts),
         inputs=_places(inputs, units),
-        outputs=_places(ends, units),
+        outputs=_places(outputs, units),
         states=np.array(states, np.int64).reshape(-1, 3),
-        units=next_unit,
-        slopes=max(most_slopes, *widths),
+        units=num_units,
+        slopes=max(num_slopes, *widths),
         parameters=packed,
         flat=flat,
         copies=copies,
         arrays=tuple(arrays),
-        made_of=({}, {}),
+        graph=({}, {}),
     )
 
 
+def _place_units(
+    drafts: list[Draft], inputs: list[LayerOutput]
+) -> tuple[dict[LayerOutput, int], list[int], int]:
+    """Return the places in `units` of all tensors and of each draft's saved units, and the size."""
+    places: dict[LayerOutput, int] = {}
+    saved, end = [], 0
+    for tensor in inputs:
+        places[tensor], end = end, end + padded(tensor.size)
+    for draft in drafts:
+        saved.append(end)
+        if draft.layer is not None:
+            end += draft.layer.saved_of(_sizes_of(draft))
+        target = draft.target
+        if target not in places and target.shares is None:
+            places[target], end = end, end + padded(target.size)
+        elif target not in places:
+            places[target] = places[target.shares]
+    return places, saved, end
+
+
 def _parameters_of(draft: Draft) -> list[ParameterArray]:
+    """Return the arrays of parameters of a draft's layer."""
     return [] if draft.layer is None else draft.layer.parameters(_sizes_of(draft))
 
 
 def _sizes_of(draft: Draft) -> Sizes:
+    """Return the sizes on which a layer's parameters depend."""
     source, target, none = draft.source, draft.target, Picture(0, 0, 0)
     pictures = source.picture or none, target.picture or none
     return Sizes(source.size, target.size, source.is_input, target.is_output, *pictures)
 
 
 def _places(tensors: list[LayerOutput], units: dict[LayerOutput, int]) -> npt.NDArray[np.int64]:
+    """Return rows of `TensorPlace` for tensors, whose places `units` has."""
     places = [TensorPlace(units[each], padded(each.size), each.size) for each in tensors]
     return np.array(places, np.int64)
 
 
 def _place_slopes(drafts: list[Draft]) -> tuple[dict[LayerOutput, int], int]:
-    """Return places in `slopes` of derivatives by tensors, and how many numbers there are.
+    """Return the places in `slopes` of the slopes of tensors, and how many numbers there are.
 
-    Derivatives that take the place of their tensor have none. In the backward pass a place is in
-    use from the last reader of a tensor to its first maker.
+    Slopes that overwrite their tensor have no place. In the backward pass a place is in use from
+    the last reader of a tensor to its first maker: the first gap that is wide enough is taken.
     """
     places: dict[LayerOutput, int] = {}
-    taken: list[tuple[int, int, LayerOutput]] = []
-    most = 0
+    in_use: list[tuple[int, int, LayerOutput]] = []  # first number, end, tensor
+    size = 0
     for draft in reversed(drafts):
         source = draft.source
         is_alone = len(source.readers) == 1 and not source.is_output
         if source not in places and not (is_alone and not source.is_needed_backward()):
             begin, width = 0, padded(source.size)
-            for first, end, _ in sorted(taken, key=lambda each: each[0]):
+            for first, end, _ in sorted(in_use, key=lambda each: each[0]):
                 if begin + width <= first:
                     break
                 begin = max(begin, end)
             places[source] = begin
-            taken.append((begin, begin + width, source))
-            most = max(most, begin + width)
+            in_use.append((begin, begin + width, source))
+            size = max(size, begin + width)
         if draft is draft.target.makers[0]:
-            taken = [each for each in taken if each[2] is not draft.target]
-    return places, most
+            in_use = [each for each in in_use if each[2] is not draft.target]
+    return places, size

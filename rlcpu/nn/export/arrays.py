@@ -16,6 +16,7 @@ from rlcpu.nn.export.program import Array, ExportedPolicy, shortest
 
 
 def _all_arrays(program: ExportedPolicy) -> dict[str, Array]:
+    """Return by name the arrays of a file."""
     names = "mean", "scale", "probe", "expected"
     return {**program.arrays, **{name: getattr(program, name) for name in names}}
 

@@ -296,7 +296,7 @@ def as_c(program: ExportedPolicy, name: str) -> bytes:
     Raises:
         ValueError: C has no function for a layer.
     """
-    program.refuse_others(FUNCTIONS, "C")
+    program.check_operations(FUNCTIONS, "C")
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
     name = name if re.match(r"[A-Za-z]", name) else f"policy_{name}"
     head, sizes = program.head, sizes_of(program)

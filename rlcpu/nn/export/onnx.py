@@ -6,6 +6,10 @@ that nothing else has to be installed. Source: onnx.proto3 and Operators.md of O
 Inputs are "observation", (n, *shape) float32, or (n,) int64 of a choice, and, where there are
 masks, "allowed", (n, number of actions) bool. Outputs are "action" and "outputs". With memory there
 are an input "state", (n, state_size) float32, zeros before an episode, and an output "next_state".
+
+Nodes of the graph read and write values by their names: functions that take `nodes` and names of
+values, x or h, add nodes to it, and return the name of the result. `each` is the statement that
+they do the work of (`rlcpu.nn.export.program`).
 """
 
 from __future__ import annotations
@@ -80,7 +84,7 @@ def _end(name: str, dtype: str, *shape: int) -> bytes:
 
 
 class Nodes:
-    """Nodes of a graph and its constants, as they are added."""
+    """Nodes of a graph and its constants, encoded as messages."""
 
     def __init__(self) -> None:
         self.nodes: list[bytes] = []
@@ -112,12 +116,16 @@ def _channels_last(nodes: Nodes, x: str, each: Statement) -> str:
 
 
 def _windows(nodes: Nodes, operator: str, each: Statement, x: str, *arrays: str) -> str:
-    """Add a convolution or a pool, for which ONNX has images channels first."""
-    of = each.options
-    image = _reshape(nodes, x, -1, of["height"], of["width"], of["channels"])
+    """Add a convolution or a pool of x; ONNX has the channels of images first."""
+    sizes = each.options
+    image = _reshape(nodes, x, -1, sizes["height"], sizes["width"], sizes["channels"])
     channels_first = nodes.add("Transpose", image, perm=(0, 3, 1, 2))
-    sizes: dict[str, Any] = {"kernel_shape": 2 * [of["window"]], "strides": 2 * [of["stride"]]}
-    out = nodes.add(operator, channels_first, *arrays, **sizes, pads=4 * [of["padding"]])
+    attributes: dict[str, Any] = {
+        "kernel_shape": 2 * [sizes["window"]],
+        "strides": 2 * [sizes["stride"]],
+        "pads": 4 * [sizes["padding"]],
+    }
+    out = nodes.add(operator, channels_first, *arrays, **attributes)
     return _reshape(nodes, nodes.add("Transpose", out, perm=(0, 2, 3, 1)), -1, each.size)
 
 
@@ -143,34 +151,36 @@ def _silu(nodes: Nodes, x: str, _: Any) -> str:
 
 
 def _embedding(nodes: Nodes, x: str, weights: str, statement: Statement) -> str:
-    """Add up the rows of choices; a number that is none counts as 0."""
+    """Add the sum of the rows of weights that choices x name; other numbers count as choice 0."""
     choices = statement.options["choices"]
-    one = np.float32(0), np.float32(choices)
-    above = nodes.add("GreaterOrEqual", x, np.array(one[0]))
-    inside = nodes.add("And", above, nodes.add("Less", x, np.array(one[1])))
-    chosen = nodes.add("Cast", nodes.add("Where", inside, x, np.array(one[0])), to=TYPES["int64"])
+    zero, end = np.array(0, np.float32), np.array(choices, np.float32)
+    is_positive = nodes.add("GreaterOrEqual", x, zero)
+    is_choice = nodes.add("And", is_positive, nodes.add("Less", x, end))
+    chosen = nodes.add("Cast", nodes.add("Where", is_choice, x, zero), to=TYPES["int64"])
     offsets = np.arange(statement.options["inputs"], dtype=np.int64) * choices
     rows = nodes.add("Gather", weights, nodes.add("Add", chosen, offsets))
     return nodes.add("ReduceSum", rows, np.array([1]), keepdims=0)
 
 
 def _columns(nodes: Nodes, x: str, begin: int, end: int, out: str = "") -> str:
-    """Add what takes some numbers of each row."""
+    """Add a node that takes columns [begin, end) of x."""
     return nodes.add("Slice", x, np.array([begin]), np.array([end]), np.array([1]), out=out)
 
 
 def _gates(nodes: Nodes, x: str, size: int, count: int) -> list[str]:
+    """Split x into the numbers of `count` gates, `size` columns each."""
     return [_columns(nodes, x, k * size, (k + 1) * size) for k in range(count)]
 
 
-def _towards(nodes: Nodes, a: str, b: str, part: str) -> str:
-    """Add a + part * (b - a)."""
-    return nodes.add("Add", a, nodes.add("Mul", part, nodes.add("Sub", b, a)))
+def _interpolate(nodes: Nodes, a: str, b: str, weight: str) -> str:
+    """Add a + weight * (b - a)."""
+    return nodes.add("Add", a, nodes.add("Mul", weight, nodes.add("Sub", b, a)))
 
 
 def _min_gru(nodes: Nodes, x: str, h: str, each: Statement) -> str:
+    """Add a minimal gated unit, and return the name of its next state."""
     z, candidate = _gates(nodes, x, each.size, 2)
-    return _towards(nodes, h, candidate, nodes.add("Sigmoid", z))
+    return _interpolate(nodes, h, candidate, nodes.add("Sigmoid", z))
 
 
 def _gru(nodes: Nodes, x: str, h: str, weights: str, biases: str, each: Statement) -> str:
@@ -182,16 +192,17 @@ def _gru(nodes: Nodes, x: str, h: str, weights: str, biases: str, each: Statemen
         for pair in zip(inputs[:2], products[:2], strict=True)
     )
     n = nodes.add("Tanh", nodes.add("Add", inputs[2], nodes.add("Mul", r, products[2])))
-    return _towards(nodes, n, h, z)
+    return _interpolate(nodes, n, h, z)
 
 
-def _lstm(nodes: Nodes, x: str, remembered: str, weights: str, each: Statement) -> str:
-    h, c = _gates(nodes, remembered, each.size, 2)
+def _lstm(nodes: Nodes, x: str, state: str, weights: str, each: Statement) -> str:
+    """Add the nodes of long short-term memory, and return the name of its next state, h and c."""
+    h, c = _gates(nodes, state, each.size, 2)
     total = nodes.add("Add", x, nodes.add("MatMul", h, weights))
     i, f, g, o = _gates(nodes, total, each.size, 4)
     i, f, o = (nodes.add("Sigmoid", gate) for gate in (i, f, o))
-    new = nodes.add("Mul", i, nodes.add("Tanh", g))
-    c = nodes.add("Add", nodes.add("Mul", f, c), new)
+    added = nodes.add("Mul", i, nodes.add("Tanh", g))
+    c = nodes.add("Add", nodes.add("Mul", f, c), added)
     return nodes.add("Concat", nodes.add("Mul", o, nodes.add("Tanh", c)), c, axis=1)
 
 
@@ -216,12 +227,16 @@ OPERATORS: dict[str, Callable[..., str]] = {
 
 
 def as_onnx(program: ExportedPolicy, name: str) -> bytes:
-    """Return a policy as a model of ONNX with a name: the bytes of its file.
+    """Return a policy as the bytes of a model of ONNX.
+
+    Args:
+        program: the policy.
+        name: of the graph.
 
     Raises:
         ValueError: ONNX has no nodes for a layer.
     """
-    program.refuse_others(OPERATORS, "ONNX")
+    program.check_operations(OPERATORS, "ONNX")
     nodes, head = Nodes(), program.head
     values = [_inputs(nodes, program)]
     for key, array in program.arrays.items():

@@ -1,8 +1,8 @@
-"""A policy as a list of statements: what every format of `rlcpu.nn.export` is written from.
+"""A policy as a list of statements, from which every format of `rlcpu.nn.export` is written.
 
-Values are numbered: 0 is the normalised observation, k the outcome of statement k - 1. Nothing is
-in place, and nothing padded. Images are row by row, the channels of a pixel together; planes are
-turned into such by a statement "channels_last".
+Each statement is an operation on values, rows of numbers. Values are numbered: 0 is the normalised
+observation, k the result of statement k - 1. Nothing is in place, and nothing padded. Images are
+row by row, the channels of a pixel together; planes become images by a statement "channels_last".
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ OPERATIONS = {
     memory.MIN_GRU: "min_gru",
     norm.LAYER_NORM: "layer_norm",
 }
-#: Operations that remember, and numbers of each unit: the first ones are its outputs.
+#: Operations with memory, and numbers that a unit remembers, of which the first is its output.
 REMEMBERED = {"gru": 1, "lstm": 2, "min_gru": 1}
-#: Observations of the test of a policy with memory, one after the other.
+#: Observations, one after the other, by which a file's policy with memory is tested.
 PROBED = 3
 
 
@@ -61,14 +61,14 @@ class Statement(NamedTuple):
 
 
 class ExportedPolicy(NamedTuple):
-    """A policy that draws nothing.
+    """A policy that takes the most likely action.
 
     Attributes:
-        title: of what, for whom.
+        title: a sentence for users of the file.
         shape: of an observation; () of a choice.
-        size: numbers that the network sees.
-        mean, scale: (size,) float32, it sees (observation - mean) * scale, within +-`CLIP`; a
-            choice counts as zeros and one one.
+        size: inputs of the network.
+        mean, scale: (size,) float32, inputs are (observation - mean) * scale, within +-`CLIP`; a
+            choice is one 1 among zeros.
         statements: the last one makes the outputs.
         arrays: parameters by their names, float32.
         head: makes actions of the outputs.
@@ -148,10 +148,10 @@ class ExportedPolicy(NamedTuple):
             **numbers,
         }
 
-    def refuse_others(self, known: Any, format: str) -> None:
-        """Raise ValueError where a format has no entry for an operation."""
+    def check_operations(self, operations: Any, format: str) -> None:
+        """Raise ValueError where the operations of a format lack one of the policy's."""
         for each in self.statements:
-            if each.operation not in known:
+            if each.operation not in operations:
                 raise ValueError(f"the layer {each.operation!r} cannot be exported to {format}")
 
 
@@ -161,7 +161,7 @@ def shortest(array: Array) -> list[float]:
 
 
 def _probe(shape: tuple[int, ...], mean: Array, scale: Array, count: int) -> Array:
-    """Return observations that a test can be made with: near the mean, or choices."""
+    """Return observations (count, *shape) to test a file with: near the mean, or choices."""
     rng = np.random.default_rng(0)
     if not shape:
         return mean.size - 1 - np.arange(count) % mean.size
@@ -171,17 +171,21 @@ def _probe(shape: tuple[int, ...], mean: Array, scale: Array, count: int) -> Arr
 
 
 def statements_of(plan: NetworkPlan) -> list[Statement]:
-    """Return the statements of a network with one input; its outputs follow each other.
+    """Return the statements of a network with one input; its outputs are concatenated.
+
+    A step of the plan says where in memory its input and output lie: `values` has for each place
+    the number of the value that is there. Copies become no statements: a value is read again.
 
     Raises:
         ValueError: a layer has no operation here.
     """
     statements: list[Statement] = []
     values = {int(plan.inputs[0, 0]): 0}
-    parts: dict[int, list[int]] = {}
-    remembered = 0
+    concatenated: dict[int, list[int]] = {}  # by place, values that are copied to parts of it
+    state_size = 0
 
-    def state(operation: str, sources: list[int], size: int, *more: Any) -> int:
+    def add(operation: str, sources: list[int], size: int, *more: Any) -> int:
+        """Add a statement, and return the number of its value."""
         arrays, options = more or ([], {})
         statements.append(Statement(operation, sources, size, arrays, options))
         return len(statements)
@@ -191,10 +195,10 @@ def statements_of(plan: NetworkPlan) -> list[Statement]:
         if kind is joins.COPY and step.size_in == step.size_out:
             values[place] = source
         elif kind is joins.COPY:
-            joined = parts.setdefault(place, [])
-            joined.append(source)
-            if step.option + step.size_in == step.size_out:
-                values[place] = state("concatenate", joined, step.size_out)
+            parts = concatenated.setdefault(place, [])
+            parts.append(source)
+            if step.option + step.size_in == step.size_out:  # the last part
+                values[place] = add("concatenate", parts, step.size_out)
         elif kind not in OPERATIONS:
             raise ValueError(
                 f"the layer {kind.name!r} cannot be exported: no file has words for it"
@@ -202,23 +206,23 @@ def statements_of(plan: NetworkPlan) -> list[Statement]:
         else:
             sources = [values[place], source] if kind is joins.ADD else [source]
             arrays = [x.name for x in plan.arrays if step.parameters <= x.packed < step.end]
-            more = arrays, _options_of(OPERATIONS[kind], step)
+            options = _options_of(OPERATIONS[kind], step)
             if kind.name in REMEMBERED:
                 count = REMEMBERED[kind.name] * step.size_out
-                more = arrays, {"state": remembered, "remembered": count}
-                remembered += count
+                options = {"state": state_size, "remembered": count}
+                state_size += count
             if step.are_planes:
-                planes = {"channels": step.channels}
-                sources = [state("channels_last", sources, step.size_in, [], planes)]
-            values[place] = state(OPERATIONS[kind], sources, step.size_out, *more)
+                channels = {"channels": step.channels}
+                sources = [add("channels_last", sources, step.size_in, [], channels)]
+            values[place] = add(OPERATIONS[kind], sources, step.size_out, arrays, options)
     outputs = [values[int(place)] for place in plan.outputs[:, 0]]
     if len(outputs) > 1 or outputs[0] != len(statements):
-        state("concatenate", outputs, int(plan.outputs[:, 2].sum()))
+        add("concatenate", outputs, int(plan.outputs[:, 2].sum()))
     return statements
 
 
 def _options_of(operation: str, step: LayerStep) -> dict[str, int]:
-    """Return the options of a statement."""
+    """Return the options of the statement of a step, sizes by name."""
     inputs = {"inputs": step.size_in}
     if operation == "embedding":
         return {**inputs, "choices": step.option}
@@ -231,5 +235,5 @@ def _options_of(operation: str, step: LayerStep) -> dict[str, int]:
 
 
 def sizes_of(program: ExportedPolicy) -> list[int]:
-    """Return numbers of each value."""
+    """Return how many numbers each value has."""
     return [program.size, *(each.size for each in program.statements)]
