@@ -348,10 +348,11 @@ def _place_units(
         if draft.layer is not None:
             end += draft.layer.saved_of(_sizes_of(draft))
         target = draft.target
-        if target not in places and target.shares is None:
-            places[target], end = end, end + padded(target.size)
-        elif target not in places:
-            places[target] = places[target.shares]
+        if target not in places:
+            if target.shares is not None:
+                places[target] = places[target.shares]
+            else:
+                places[target], end = end, end + padded(target.size)
     return places, saved, end
 
 
