@@ -297,10 +297,10 @@ class OfImages(nn.Module):
         self.shape, self.layer = shape, layer
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return (..., numbers made) for (..., height * width * channels)."""
+        """Return (..., numbers of the new image) for (..., height * width * channels)."""
         images = inputs.reshape(-1, *self.shape).permute(0, 3, 1, 2)
-        made = self.layer(images).permute(0, 2, 3, 1)
-        return made.reshape(*inputs.shape[:-1], -1)
+        outputs = self.layer(images).permute(0, 2, 3, 1)
+        return outputs.reshape(*inputs.shape[:-1], -1)
 
 
 class ChannelsLast(nn.Module):
@@ -332,15 +332,16 @@ def _layer_norm(statement: Statement, gains: Tensor, shifts: Tensor) -> nn.Modul
 
 
 def _of_images(statement: Statement, kind: Any, *channels: int, **more: Any) -> OfImages:
-    of = statement.options
-    layer = kind(*channels, of["window"], of["stride"], of["padding"], **more)
-    return OfImages((of["height"], of["width"], of["channels"]), layer)
+    """Return a layer of torch of a kind, on images of the sizes of a statement."""
+    sizes = statement.options
+    layer = kind(*channels, sizes["window"], sizes["stride"], sizes["padding"], **more)
+    return OfImages((sizes["height"], sizes["width"], sizes["channels"]), layer)
 
 
 def _convolution(statement: Statement, weights: Tensor, biases: Tensor) -> nn.Module:
-    window, channels, made = statement.options["window"], statement.options["channels"], len(biases)
-    module = _of_images(statement, nn.Conv2d, channels, made, device="meta")
-    rows = weights.reshape(window, window, channels, made)
+    window, channels = statement.options["window"], statement.options["channels"]
+    module = _of_images(statement, nn.Conv2d, channels, len(biases), device="meta")
+    rows = weights.reshape(window, window, channels, len(biases))
     module.layer.weight = nn.Parameter(rows.permute(3, 2, 0, 1))
     module.layer.bias = nn.Parameter(biases)
     return module

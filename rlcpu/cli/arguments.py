@@ -1,4 +1,4 @@
-"""What the arguments of the `rlcpu` command may be: each is checked before any work starts."""
+"""Types of the `rlcpu` command's arguments: each parses a text, and checks it before any work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = ("float32", "float64")
 
 
 class CommandError(Exception):
-    """Report a wish that cannot be carried out, by the one line that says why."""
+    """Error of a command, whose message is the one line that users see."""
 
     def __init__(self, message: object, code: int = 2) -> None:
         super().__init__(str(message))
@@ -172,9 +172,10 @@ def last_line_of_user(module: str, error: BaseException) -> tuple[str, int] | No
     package, place = module.partition(".")[0], None
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = os.path.abspath(frame.f_code.co_filename)
-        of_library = any(file.startswith(folder + os.sep) for folder in folders)
-        is_users = frame.f_globals.get("__name__", "").partition(".")[0] == package
-        if is_users or not (of_library or frame.f_code.co_filename.startswith("<")):
+        is_library = any(file.startswith(folder + os.sep) for folder in folders)
+        is_generated = frame.f_code.co_filename.startswith("<")
+        is_of_module = frame.f_globals.get("__name__", "").partition(".")[0] == package
+        if is_of_module or not (is_library or is_generated):
             place = file, line
     return place
 

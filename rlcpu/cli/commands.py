@@ -1,7 +1,7 @@
-"""The `rlcpu` command: trains, evaluates and draws agents, and looks after the machine.
+"""The `rlcpu` command: its subcommands and their arguments.
 
-Every argument is checked before any work starts. What only one command needs is imported where it
-is used: a run without a picture does not wait for matplotlib.
+Every argument is checked before any work starts. Modules that only one command needs are imported
+where they are used: a run without a picture does not wait for matplotlib.
 """
 
 from __future__ import annotations
@@ -315,24 +315,24 @@ def warm_collect(env_id: str, dtype: str) -> None:
 
 
 def warm_train(env_id: str, dtype: str) -> None:
-    """Compile what each algorithm that takes the environment's actions learns with by default."""
+    """Compile the default training of each algorithm that takes the environment's actions."""
     from rlcpu.envs.collect import EndlessEpisodeError
 
-    for make in algorithms().values():
+    for agent_class in algorithms().values():
         try:
-            agent = make(env_id, seed=0, dtype=dtype)
+            agent = agent_class(env_id, seed=0, dtype=dtype)
         except (TypeError, ValueError):  # before anything is compiled
             continue
-        first = getattr(agent.config, "learning_starts", 0)
-        # A kernel makes the rounds where many are left. Each report asks whether to go on.
-        agent.learn(1e9, callback=functools.partial(_goes_on, first))
+        learning_starts = getattr(agent.config, "learning_starts", 0)
+        # Many steps, of which few are made: only long runs load the kernel of whole rounds.
+        agent.learn(1e9, callback=functools.partial(_is_before, learning_starts))
         with contextlib.suppress(EndlessEpisodeError):  # it has hardly learnt
             agent.evaluate(num_episodes=1, seed=0)
 
 
-def _goes_on(first: int, progress: Any) -> bool:
-    """Tell whether an agent has made no more than so many steps."""
-    return bool(progress.steps <= first)
+def _is_before(steps: int, progress: Any) -> bool:
+    """Tell, as a callback, whether an agent has made at most so many steps, and is to go on."""
+    return bool(progress.steps <= steps)
 
 
 WARMUP_JOBS: tuple[Callable[[str, str], None], ...] = (warm_step, warm_collect, warm_train)

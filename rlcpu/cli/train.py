@@ -1,4 +1,4 @@
-"""`rlcpu train` and `rlcpu eval`: an agent is made or loaded, trained, evaluated greedily, kept."""
+"""`rlcpu train` and `rlcpu eval`: make or load an agent, train and evaluate it, save it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EPISODES = 100
 FILES = ("csv", "tensorboard", "plot", "video")
 #: What --algo takes: names of the classes in `rlcpu.train`.
 ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
-#: What a new agent is made of, and a saved one has already.
+#: Options of new agents, which saved ones have already.
 _OF_NEW_AGENTS = ("algo", "seed", "num_envs", "dtype", "param", "set")
 
 
@@ -81,10 +81,10 @@ def train(args: argparse.Namespace) -> int:
         ) as error:
             return results.stop(EXIT_FAILED, f"stopped: {error}")
         except (TypeError, ValueError) as error:
-            # The first rollout compiles: a function of the user's is refused, by a TypeError. Or
-            # the replay is, which collectors cannot fill.
-            refused = isinstance(error, TypeError) or "num_collectors" in options
-            if agent.history.updates or not refused:
+            # The first rollout compiles, and raises TypeError for a function of the user's that
+            # cannot be compiled; collectors raise for a replay that they cannot fill.
+            is_users_error = isinstance(error, TypeError) or "num_collectors" in options
+            if agent.history.updates or not is_users_error:
                 raise
             raise CommandError(error) from error
     print_training(agent)
@@ -148,7 +148,7 @@ def processes_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
 
 
 def check_files_of_load(args: argparse.Namespace) -> None:
-    """Let an agent that goes on be saved where it was, and see that its table can be added to.
+    """Choose where a loaded agent is saved, by default its old file, and check its table.
 
     Raises:
         CommandError: one of the files cannot be written, or holds something else.
@@ -168,7 +168,7 @@ def check_files_of_load(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def tensorboard(folder: str | None) -> Iterator[dict[str, TensorBoard]]:
-    """Give the options of `learn` with a callback that writes to a folder, if there is one.
+    """Yield an option of `learn`, a callback that writes to a folder; {} without a folder.
 
     Raises:
         CommandError: it cannot be written, or tensorboard is missing.
@@ -194,14 +194,14 @@ def terminating() -> Iterator[None]:
         raise Terminated
 
     try:
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         signal.signal(signal.SIGTERM, stop)
     except ValueError:  # not in the main thread, which alone gets signals
-        before = {}
+        handlers = {}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -242,13 +242,16 @@ def algorithms() -> dict[str, Any]:
     return {name: getattr(train, name.upper()) for name in ALGORITHMS}
 
 
-def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of --set by name."""
-    chosen = dict(pairs)
-    twice = [name for name in chosen if name in taken or len(chosen) < len(pairs)]
-    if twice:
-        raise CommandError(f"--set {twice[0]}=...: given twice")
-    return chosen
+def unique(pairs: list[tuple[str, Any]], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of --set by name; CommandError for a name that is given twice.
+
+    `options` are those that other arguments have set.
+    """
+    names = [*options, *(name for name, _ in pairs)]
+    for name, _ in pairs:
+        if names.count(name) > 1:
+            raise CommandError(f"--set {name}=...: given twice")
+    return dict(pairs)
 
 
 def _agent_class(path: str) -> type[Agent]:
@@ -292,12 +295,16 @@ def schedules_of(config: Any) -> list[str]:
 
 
 class Results:
-    """The files of a training run; what cannot be written costs nothing of the rest.
+    """The files of a training run; where one cannot be written, the others still are.
 
     Args:
         args: of the command.
         agent: its agent.
         target: mean return, or None.
+
+    Attributes:
+        saved: where the agent was saved, or None.
+        written, failed: lines to print on files that were written, and that could not be.
     """
 
     def __init__(self, args: argparse.Namespace, agent: Agent, target: float | None) -> None:
@@ -340,16 +347,16 @@ class Results:
             with contextlib.suppress(ValueError):
                 signal.signal(number, signal.SIG_DFL)  # the second one ends at once
         agent, history = self.agent, self.agent.history
-        said = f"rlcpu train: {reason}"
+        message = f"rlcpu train: {reason}"
         if not history.updates:
-            say(f"{said}; nothing was learnt yet", "yellow", sys.stderr)
+            say(f"{message}; nothing was learnt yet", "yellow", sys.stderr)
             return code
         env_id = agent.env.dynamics.id.replace(":", "-").replace("/", "-")
         self.args.save = self.args.save or Path(f"{env_id}-interrupted.npz")
         if not any(line.startswith("saved") for line in self.written):
             self.write_agent()
         self.write_pictures(None)
-        say(f"{said} after {history.steps:,} steps", "yellow", sys.stderr)
+        say(f"{message} after {history.steps:,} steps", "yellow", sys.stderr)
         for line in self.written:
             print(line, file=sys.stderr)
         for line in self.failed:
@@ -366,8 +373,9 @@ class Results:
         if any(getattr(agent.config, name) != "constant" for name in schedules_of(agent.config)):
             first = history.steps_before
             options["schedule"] = "{}:{}".format(*(args.schedule or (first, first + args.steps)))
-        again = ("target", "threads", "collectors", "shards", "ray", *FILES)
-        options |= {name: getattr(args, name) for name in again if getattr(args, name) is not None}
+        repeated = ("target", "threads", "collectors", "shards", "ray", *FILES)
+        values = {name: getattr(args, name) for name in repeated}
+        options |= {name: value for name, value in values.items() if value is not None}
         if args.episodes != EPISODES:
             options["episodes"] = args.episodes
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
@@ -464,8 +472,8 @@ def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
         counts += f", {ledger.sampled:,} drawn"
     print(f"processes   {counts}, {ledger.lost:,} lost in {restarts} restarts")
     for name, number in actors.items():
-        kind, index, what = name.split("_", 2)
-        print(f"{f'{kind} {index}':<12}{what.replace('_', ' ')} {number:,.0f}")
+        kind, index, quantity = name.split("_", 2)
+        print(f"{f'{kind} {index}':<12}{quantity.replace('_', ' ')} {number:,.0f}")
 
 
 def estimate(returns: NDArray[np.float64]) -> str:

@@ -553,6 +553,7 @@ class _Applier:
         self._tape, self._name = tape, name
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Return the outputs for the first inputs in order, and the others by name."""
         names = list(self._tape.networks[self._name].inputs)[len(inputs) :]
         if named and set(named) != set(names):
             actual, expected = (", ".join(each) or "none" for each in (named, names))

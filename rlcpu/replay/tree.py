@@ -9,11 +9,12 @@ Leaves are of two kinds. *Priorities* are weights themselves, and zero means tha
 *Values* may be negative: an item's weight is `value + shift`, the first `filled` leaves are items,
 and the shift, which raises the smallest value to zero, may change at any time.
 
-A draw walks from the top to a leaf, one node per level. The rules of a walk and of the upkeep are
-plain Python, over a few operations on the eight numbers of a node, which are a tuple in tests and
-on a GPU. For the CPU the same rules are compiled over vectors (`over_vectors`). Both take sums in
-the same order: the same leaves have the same sums, bit for bit, and the same random numbers find
-the same leaves everywhere.
+A draw has a *target* in [0, sum of all weights), in which each leaf has a *share* as long as its
+weight; it walks from the top to the leaf in whose share the target is, one node per level. The
+rules of a walk and of the upkeep are plain Python, over a few operations on the eight numbers of a
+node, which are a tuple in tests and on a GPU. For the CPU the same rules are compiled over vectors
+(`over_vectors`). Both take sums in the same order: the same leaves have the same sums, bit for bit,
+and the same random numbers find the same leaves everywhere.
 """
 
 from __future__ import annotations
@@ -222,7 +223,11 @@ def top_span(offsets):
 
 
 def node_weights(sums, position, shift, filled, node, span):
-    """Return the weights of the eight children of a node, whose sums begin at a position."""
+    """Return the weights of the eight children of a node.
+
+    `position` is that of the node's sums, `node` its number in its level, `span` the leaves of each
+    child.
+    """
     first = np.float64(node) * (WIDTH * span)
     return child_weights(load(sums, position), shift, first, span, filled)
 
@@ -235,7 +240,10 @@ def weight_of_all(levels):
 
 
 def refresh(levels, level, node):
-    """Recompute one entry of a level from its children."""
+    """Recompute the sum, and the extremes if there are any, of one entry of a level.
+
+    Its children are node number `node` of the level below.
+    """
     offsets = levels.offsets
     children = load(levels.sums, offsets[level - 1] + node * WIDTH)
     levels.sums[offsets[level] + node] = total(children)

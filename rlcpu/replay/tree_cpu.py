@@ -4,7 +4,12 @@ Sixty-four draws walk side by side, so that their cache misses overlap, and ever
 a counter: a result depends neither on the number of threads nor on how a request is split.
 
 Drivers take `numbers`, the memory of all levels of a tree, `capacity`, its number of leaves, and
-`filled`, see `rlcpu.replay.tree`: None where leaves are priorities.
+`filled`: how many leaves are items, or None where leaves are priorities. `levels` are views of
+that memory (`rlcpu.replay.tree.Levels`).
+
+A draw takes random number `counter + k` of the stream `key`, k counting draws, and has a *target*
+in [0, `weight`), the sum of all weights; `width` is the length of a stratum, or 0 without strata. A
+*walk* finds the leaf at a target, from the top of the tree.
 """
 
 from __future__ import annotations
@@ -91,10 +96,9 @@ def _propagate_range(levels, begin, end):
 
 
 def _write_leaves(numbers, capacity, filled, indices, leaves):
-    """Write leaves and recompute sums; return the largest of them, at least 0.0.
+    """Write leaves and recompute sums; return the largest of the leaves, at least 0.0.
 
-    `indices`, (n,) int64, are overwritten; of equal ones the last leaf counts. For the first three
-    arguments see above.
+    `indices`, (n,) int64, are overwritten; of equal ones the last leaf counts.
     """
     levels, count, largest = unpack(numbers, capacity, filled), indices.size, 0.0
     for k in range(count):
@@ -142,10 +146,10 @@ def rebuild(numbers, capacity, filled):
 
 @inline(exact=True)
 def _fill(levels, key, counter, weight, width, first, out):
-    """Fill `out` with the leaves of draws `first`, `first + 1`, ... of a call.
+    """Fill `out` with the leaves of draws `first`, `first + 1`, ... of a call, `GROUP` at a time.
 
-    Where a target fell between two shares (see `rlcpu.replay.tree.search`), the leaf has no weight.
-    For the other arguments see `rlcpu.replay.tree.find_target`.
+    Where rounding put a target between the shares of two leaves, the leaf has no weight. For the
+    arguments see above.
     """
     targets = np.empty(GROUP, np.float64)
     for begin in range(0, out.size, GROUP):

@@ -1,8 +1,14 @@
 """Policies of agents that learn off-policy: one network, and how it explores.
 
-Each is a policy for `rlcpu.collect` and `rlcpu.simulate`. What decides how much it explores is a
-run-time number, so that an agent's random first steps, its learning and its evaluation run in one
-kernel.
+Each is a policy for `rlcpu.collect` and `rlcpu.simulate`, and acts by a scalar function (see
+`rlcpu.nn.heads`),
+
+    act(outputs, uniforms, params, greedy) -> (action, log_prob)
+
+of the network's outputs for one observation, random numbers in [0, 1), and the policy's `params`,
+whose first ones say how much it explores: so an agent's random first steps, its learning and its
+evaluation run in one kernel. The masked form takes a mask of allowed actions, too. Functions
+`act_...` make one of lines of Python, in which each number of an action has lines of its own.
 """
 
 from __future__ import annotations
@@ -90,7 +96,7 @@ def bounded_log_std(x: float) -> float:
 
 @functools.cache
 def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
-    """Make `act` (see `rlcpu.nn.heads`): the action of the largest output, the first of equals.
+    """Make `act`: take the action of the largest output, the first of equals.
 
     With probability `params[0]`, epsilon, it is any action instead. Source: Watkins 1989, "Learning
     from delayed rewards".
@@ -131,11 +137,11 @@ def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
 
 @functools.cache
 def act_squashed(size: int) -> Callable[..., Any]:
-    """Make `act` (see `rlcpu.nn.heads`): draw from a squashed Gaussian, scaled to the bounds.
+    """Make `act`: draw from a squashed Gaussian, scaled to the bounds of actions.
 
     Of `size` outputs the first half are means, the others logarithms of deviations. `params` are
     the probability of an action drawn uniformly from the bounds instead, then centres and half
-    widths of the bounds. Each number of an action has lines of its own.
+    widths of the bounds.
     """
     count = size // 2
     lines = [f"explores = (uniforms[{2 * count}] < params[0]) and not greedy"]
@@ -153,11 +159,10 @@ def act_squashed(size: int) -> Callable[..., Any]:
 
 @functools.cache
 def act_noisy(size: int) -> Callable[..., Any]:
-    """Make `act` (see `rlcpu.nn.heads`): tanh of `size` outputs plus noise, scaled to the bounds.
+    """Make `act`: take tanh of `size` outputs plus noise, scaled to the bounds of actions.
 
     `params` are the probability of an action drawn uniformly from the bounds instead, the deviation
-    of the Gaussian noise, then centres and half widths of the bounds. Each number of an action has
-    lines of its own.
+    of the Gaussian noise, then centres and half widths of the bounds.
     """
     lines = [f"explores = (uniforms[{2 * size}] < params[0]) and not greedy"]
     for k in range(size):

@@ -52,8 +52,8 @@ class DQN(stable_baselines3.DQN):
             values, targets = self._values(batch)
             with torch.no_grad():
                 errors = values - targets
-                # Of the mean of weights * Huber loss, by the values: what autograd would find, for
-                # half of what priorities cost beside a uniform update.
+                # Derivatives of mean(weights * Huber loss) with respect to the values, as autograd
+                # would compute them, for half of what priorities cost beside a uniform update.
                 slopes = errors.clamp(-1.0, 1.0).mul_(batch.weights).div_(len(errors))
             sizes = np.abs(errors.cpu().numpy()[:, 0])
             buffer.update_priorities(batch.indices, sizes)  # which refuses NaN: before the step
@@ -71,6 +71,6 @@ class DQN(stable_baselines3.DQN):
         """Return Q(s, a) and r + gamma^n max_a' Q'(s', a'), each (batch_size, 1)."""
         discounts = self.gamma if batch.discounts is None else batch.discounts
         with torch.no_grad():
-            following = self.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values
-            targets = batch.rewards + (1 - batch.dones) * discounts * following
+            next_values = self.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values
+            targets = batch.rewards + (1 - batch.dones) * discounts * next_values
         return self.q_net(batch.observations).gather(1, batch.actions.long()), targets

@@ -211,7 +211,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def _tensors(self, batch: Any, env: vec_env.VecNormalize | None) -> tuple[Any, ...]:
         """Return the six fields of `ReplayBufferSamples`."""
         data = batch.data
-        observations, following = data["observation"], data["next_observation"]
+        observations, next_observations = data["observation"], data["next_observation"]
         rewards, discounts = data["reward"].reshape(-1, 1), batch.discounts
         if env is not None:
             if self.n_steps > 1 and env.norm_reward:
@@ -219,12 +219,13 @@ class ReplayBuffer(buffers.ReplayBuffer):
                     f"n_steps={self.n_steps}: the sums are of rewards as they came, expected "
                     "VecNormalize(norm_reward=False)"
                 )
-            observations, following = env.normalize_obs(observations), env.normalize_obs(following)
+            observations = env.normalize_obs(observations)
+            next_observations = env.normalize_obs(next_observations)
             rewards = env.normalize_reward(rewards).astype(np.float32)
         return (
             self._on_device(observations),
             self._on_device(data["action"]),
-            self._on_device(following),
+            self._on_device(next_observations),
             self._on_device(data["terminated"].astype(np.float32).reshape(-1, 1)),
             self._on_device(rewards),
             None if discounts is None else self._on_device(discounts.reshape(-1, 1)),
@@ -270,9 +271,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
         """
         buffer = type(self._buffer).load(path)
         for name in ("settings", "structure"):
-            has, wanted = buffer.describe()[name], self._buffer.describe()[name]
-            if has != wanted:
-                raise ValueError(f"{os.fspath(path)}: has {name} {has}, expected {wanted}")
+            saved, present = buffer.describe()[name], self._buffer.describe()[name]
+            if saved != present:
+                raise ValueError(f"{os.fspath(path)}: has {name} {saved}, expected {present}")
         self._buffer, self._waiting = buffer, 0
 
 
@@ -337,11 +338,11 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
             raise ValueError(f"n_steps={self.n_steps}: expected 1, draws are of single transitions")
 
     def _make(self) -> Any:
-        self._recent: deque[float] = deque(maxlen=100)
-        self._usual = 0.0
-        self._count = 0
-        self._totals = np.zeros(self.n_envs)
-        self._begins = np.zeros(self.n_envs, np.int64)
+        self._recent: deque[float] = deque(maxlen=100)  # returns of the last episodes
+        self._mean_return = 0.0
+        self._count = 0  # steps of each environment so far
+        self._totals = np.zeros(self.n_envs)  # returns of running episodes so far
+        self._begins = np.zeros(self.n_envs, np.int64)  # steps at which these began
         options: dict[str, Any] = {"derive_next": self.derive_next, "seed": self.seed}
         return replay.ReturnWeightedBuffer(self._capacity, self._example(), **options)
 
@@ -350,27 +351,27 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
         return super().sample(min(batch_size, max(len(self.buffer), 1)), env)
 
     def _store(self, steps: dict[str, Any]) -> None:
-        """Add steps with the return of their episode so far known or guessed as their value.
+        """Add steps with the mean return as their value, then set that of ended episodes' steps.
 
-        The value of an episode's steps is set to its return when it ends.
+        The value of an episode's steps becomes its return when it ends.
         """
         ended, rewards = steps["terminated"] | steps["truncated"], steps["reward"]
         values = np.empty(rewards.shape)
         episodes = []
         for t in range(len(rewards)):
-            values[t] = self._usual
+            values[t] = self._mean_return
             self._count += 1
             self._totals += rewards[t]
             for i in np.flatnonzero(ended[t]):
                 episodes.append((i, self._begins[i], self._count, self._totals[i]))
                 self._recent.append(float(self._totals[i]))
-                self._usual = float(np.mean(self._recent))
+                self._mean_return = float(np.mean(self._recent))
                 self._totals[i], self._begins[i] = 0.0, self._count
         flat = _map(steps, lambda array: array.reshape(-1, *array.shape[2:]))
         self._buffer.add(flat, values.ravel())
         for i, begin, end, total in episodes:
-            held = np.arange(max(begin, self._count - self.buffer_size), end)
-            self._buffer.update_values((held * self.n_envs + i) % self._capacity, total)
+            present = np.arange(max(begin, self._count - self.buffer_size), end)
+            self._buffer.update_values((present * self.n_envs + i) % self._capacity, total)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take over a saved buffer; see `ReplayBuffer.restore`. The next step begins an episode."""

@@ -235,7 +235,8 @@ def sum_ones(units, network, samples, i, bounds, columns):
 def add_slopes(gradients, units, network, samples, i, bounds, columns):
     """Add what one sample contributes to the gradient of the first layer's weights.
 
-    `units` has the slopes of the first layer's outputs; for the other arguments see `sum_ones`.
+    The inputs are ones: the slopes of the layer's outputs, which are in `units`, are added to the
+    rows of the gradients that belong to them. For the other arguments see `sum_ones`.
     """
     step = network.table[0]
     size = step.width_out

@@ -132,6 +132,7 @@ def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callabl
 
     @functools.cache
     def make_forward(dtype: type) -> Callable[..., None]:
+        """Make `forward(step, work)` for a dtype."""
         advance, zero = step_of(dtype), dtype(0)
 
         @outline
@@ -170,6 +171,7 @@ def make_backward_loop(
 
     @functools.cache
     def make_backward(dtype: type) -> Callable[..., None]:
+        """Make `backward(step, work)` for a dtype."""
         go_back, finish, zero = step_of(dtype), end_of(dtype), dtype(0)
 
         @outline
@@ -276,6 +278,7 @@ def make_finish(with_biases: bool, slopes_of: Callable[..., Any]) -> Callable[..
 
     @functools.cache
     def make(dtype: type) -> Callable[..., None]:
+        """Make `finish(step, work)` for a dtype."""
         zero, no_floor = dtype(0), dtype(-np.inf)
 
         @merge
