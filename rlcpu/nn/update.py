@@ -2,14 +2,18 @@
 
 One call learns from minibatches one after the other, of samples in a new order for each epoch or of
 samples as they lie. On each, the updates of an algorithm follow each other (critics, then the
-actor), and each takes three phases, which workers share (see `rlcpu.nn.workers`):
+actor), and each takes three phases. The *items* of a phase are shared among workers, threads that
+each run `run` (see `rlcpu.nn.workers`):
 
-    gradient    items are parts of the minibatch, each with a gradient of its own
-    sum         items are slices of what is learnt: parts are added in order, squares too
+    gradient    items are *parts* of the minibatch, each with a gradient of its own
+    sum         items are *slices* of what is learnt (`rlcpu.nn.flat`): the gradients of all parts
+                are added in order, and their squares
     step        the same slices: Adam, the transposed copies, and the targets
 
-What a part or a slice computes does not depend on who does it: results do not depend on the number
-of threads. The kernel is the same for all algorithms and networks: it runs the tape.
+The result of an item does not depend on the worker that computes it, so that an update does not
+depend on the number of threads. The kernel is the same for all algorithms and networks: it runs the
+instructions of the tape. A `frame` has all arrays and settings of a call, and a `turn` says which
+worker is at which minibatch, update and phase.
 """
 
 from __future__ import annotations
@@ -44,9 +48,9 @@ class SampleColumns(NamedTuple):
     Attributes:
         size: S.
         columns: of `rlcpu.nn.instructions.chunk.COLUMN_RECORD`.
-        per_sample: (any, S), numbers of each sample that the algorithm writes.
-        states: (num_networks,) int64, addresses of what each network with memory remembers of the
-            sequences, (sequences, state size) float32.
+        per_sample: (any, S), statistics that the algorithm writes for each sample.
+        states: (num_networks,) int64, addresses of the states of sequences before their first time
+            step, (sequences, state size) float32, of each network with memory.
     """
 
     size: int
@@ -61,10 +65,10 @@ class Space(NamedTuple):
     Attributes:
         indices: (S,) int64, the samples in the order of the epoch.
         moments: (num_minibatches, any, 2), mean and inverse deviation of standardised columns.
-        gradients: (num_parts, P); the first becomes the sum of all.
-        sums: (num_parts, num_sums) float64.
-        squares: (num_slices,) float64.
-        units, products, rows, slopes: (num_workers, any), scratch of one worker.
+        gradients: (num_parts, P); the first part's become the sum of all.
+        sums: (num_parts, num_sums) float64, of losses and statistics.
+        squares: (num_slices,) float64, sums of the squares of gradients.
+        units, products, rows, slopes: (num_workers, any), scratch of each worker.
         claims, done: see `rlcpu.nn.workers.WorkersMemory`.
         report: (num_updates, num_sums + 3) float64: sums over the gradient steps of means over the
             samples, then `NORM`, `STEPS` and `FAULT`.
@@ -122,10 +126,10 @@ class WorkerTurn(NamedTuple):
 
     Attributes:
         worker, workers: its number, and how many there are.
-        update: of the algorithm.
-        minibatch: among those of the epoch.
+        update: number of the update of the algorithm.
+        minibatch: its number in the epoch.
         number: of the minibatch, from 1 on, over all calls.
-        phase: phases before this update.
+        phase: number of phases before this update.
     """
 
     worker: int
@@ -141,10 +145,10 @@ class WorkerTurn(NamedTuple):
 
 @outline
 def choose_samples(frame, epoch, minibatch):
-    """Choose the samples of a minibatch.
+    """Choose the samples of a minibatch of an epoch, both given by their numbers.
 
-    Their numbers are written to the minibatch's part of `space.indices`, and mean and inverse
-    deviation of the columns that minibatches standardise to `space.moments`.
+    Positions in the batch are written to the minibatch's part of `space.indices`, and moments of
+    the columns that minibatches standardise to `space.moments`.
     """
     settings, count = frame.settings, frame.space.indices.size
     begin = minibatch * settings.minibatch
@@ -155,9 +159,17 @@ def choose_samples(frame, epoch, minibatch):
 
 @merge
 def choose_sequences(settings, epoch, count, first, samples):
-    """Write the samples of whole sequences, those from number `first` on of the epoch's order.
+    """Write the samples of whole sequences of a minibatch; single samples are sequences of one.
 
-    The samples of a chunk lie time step after time step, as networks with memory read them.
+    The samples of a chunk lie time step after time step, as networks with memory read them. In the
+    batch, `abreast` sequences lie side by side (see `rlcpu.nn.settings.LearnerSettings`).
+
+    Args:
+        settings: `UpdateSettings`.
+        epoch: its number in this call.
+        count: samples of the batch.
+        first: position of the first sequence in the order of the epoch.
+        samples: int64, overwritten with positions in the batch.
     """
     steps, bits = settings.steps, 0
     num_sequences, a, b = count // steps, u32(0), u32(0)
@@ -198,7 +210,10 @@ def deviation_of(column, samples, mean):
 
 @merge
 def write_moments(frame, minibatch, samples):
-    """Write mean and inverse deviation of columns over a minibatch; 0 and 1 for one sample."""
+    """Write mean and inverse deviation of standardised columns over a minibatch's samples.
+
+    Of a single sample they are 0 and 1.
+    """
     settings = frame.settings
     for k in range(settings.standardised.size):
         moments = frame.space.moments[minibatch, k]
@@ -222,24 +237,22 @@ def num_samples(minibatch, frame):
 
 @functools.cache
 def make_gradient(kind: Any) -> Callable[..., None]:
-    """Make `gradient(turn, part, frame)`: overwrites gradient and sums of a part of a minibatch.
-
-    A `turn` is one minibatch of one update for one worker, and `part` the number of the part. A
-    chunk of samples has a matrix of numbers, a row of it for each value that the traced algorithm
-    computes per sample. `kind` is numba's type of a `Chunk`.
-    """
+    """Make `gradient(turn, part, frame)`; `kind` is numba's type of a `Chunk`."""
     call = make_numbered_call(kind)
 
     @outline
     def gradient(turn, part, frame):
-        """Run the program forward and backward, chunk by chunk; see `make_gradient`."""
+        """Overwrite the gradients and sums of a part (its number) of a minibatch.
+
+        Runs the instructions of an update forward and backward, a chunk of samples at a time.
+        """
         space, settings, worker = frame.space, frame.settings, turn.worker
-        real, samples_of_all = space.gradients.dtype.type, num_samples(turn.minibatch, frame)
+        real, minibatch_size = space.gradients.dtype.type, num_samples(turn.minibatch, frame)
         first_sample = turn.minibatch * settings.minibatch
         begin = first_sample + part * settings.part
-        end = min(begin + settings.part, first_sample + samples_of_all)
+        end = min(begin + settings.part, first_sample + minibatch_size)
         program, height = frame.program, frame.program.heights[turn.update]
-        # Of arrays alone, behind the networks' parameters: networks overwrite theirs at first.
+        # Gradients of arrays; networks overwrite theirs in the first chunk.
         fill(space.gradients[part, frame.layout.parameters :], real(0))
         fill(space.sums[part], 0.0)
         for start in range(begin, end, settings.chunk):
@@ -253,7 +266,7 @@ def make_gradient(kind: Any) -> Callable[..., None]:
                 turn.number,
                 samples,
                 turn.minibatch,
-                real(1) / real(samples_of_all),
+                real(1) / real(minibatch_size),
                 start == begin,
                 space.rows[worker, :cells].reshape(shape),
                 slopes.reshape(shape),
@@ -276,7 +289,7 @@ def make_gradient(kind: Any) -> Callable[..., None]:
 
 @outline
 def add_gradients(total, part):
-    """Add a part's gradients to those of the first part."""
+    """Add the gradients of a part to the total."""
     add_to(total, part)
 
 
@@ -289,32 +302,37 @@ def approach(targets, parameters, tau):
 
 @functools.cache
 def make_step(dtype: type) -> Callable[..., None]:
-    """Make `step(item, factor, rates, follow, frame)`, which steps one slice.
-
-    It scales gradients by `factor`, steps parameters and moments by Adam, makes the transposed
-    copies anew, and moves the targets if `follow`.
-    """
+    """Make `step(item, factor, rates, moves_targets, frame)`."""
     adam = make_adam(dtype)
 
     @outline
-    def step(item, factor, rates, follow, frame):
+    def step(item, factor, rates, moves_targets, frame):
+        """Step one slice by Adam, write its transposed copies, and move its target's slice.
+
+        Args:
+            item: number of the slice.
+            factor: of its gradients.
+            rates: see `rlcpu.nn.adam.Rates`.
+            moves_targets: whether targets move at this minibatch.
+            frame: of the call.
+        """
         learnt, layout, space = frame.learnt, frame.layout, frame.space
         cut = layout.slices[item]
         k, first, last, begin, end = cut.network, cut.first, cut.last, cut.begin, cut.end
         parameters = learnt.parameters[begin:end]
         moments = learnt.first[begin:end], learnt.second[begin:end]
         adam(parameters, space.gradients[0, begin:end], moments[0], moments[1], factor, rates)
-        if k < 0:
+        if k < 0:  # of an array
             return
-        row = layout.tables[k, cut.step]
-        copy_rows(row, network_of(learnt, layout, k), first, last)
+        layer = layout.tables[k, cut.step]
+        copy_rows(layer, network_of(learnt, layout, k), first, last)
         target = layout.targets[k]
-        if follow and target >= 0:
+        if moves_targets and target >= 0:
             shift = layout.begins[target] - layout.begins[k]
             tau = frame.settings.tau
             approach(learnt.parameters[begin + shift : end + shift], parameters, tau)
-            if row.turned != 0:  # a target runs forward alone
-                copy_rows(row, network_of(learnt, layout, target), first, last)
+            if layer.turned != 0:  # the only copies that a forward pass reads
+                copy_rows(layer, network_of(learnt, layout, target), first, last)
 
     return step
 
@@ -324,7 +342,7 @@ def make_step(dtype: type) -> Callable[..., None]:
 
 @outline
 def choose_all(share, minibatches, phase, epoch, frame):
-    """Choose the samples of all minibatches of an epoch."""
+    """Choose the samples of all minibatches of an epoch; the items are minibatches."""
     for shift in range(minibatches):
         item = item_of(share, minibatches, shift)
         if claim(frame.space, item, phase):
@@ -334,7 +352,15 @@ def choose_all(share, minibatches, phase, epoch, frame):
 
 @outline
 def sum_slices(turn, first, slices, parts, frame):
-    """Add up the parts' gradients of slices, and sum the squares of each total."""
+    """Sum the gradients of all parts, and the squares of the sums; the items are slices.
+
+    Args:
+        turn: of the worker.
+        first: number of the update's first slice.
+        slices: how many it has.
+        parts: how many parts the minibatch has.
+        frame: of the call.
+    """
     layout, space = frame.layout, frame.space
     for shift in range(slices):
         item = item_of(turn, slices, shift)
@@ -358,7 +384,7 @@ def norm_of(squares):
 
 @inline(exact=True)
 def are_finite(norm, loss):
-    """Tell whether both are; reassociated, isfinite(x + y) is always True: it subtracts itself."""
+    """Tell whether both numbers are finite, exactly: reassociated, isfinite would be always True."""
     return np.isfinite(norm) and np.isfinite(loss)
 
 
@@ -373,7 +399,7 @@ def total_of(sums, parts, k):
 
 @outline
 def report(turn, parts, norm, frame):
-    """Add the means over a minibatch to the report."""
+    """Add a minibatch's means of loss and statistics, and the norm, to the report."""
     sums, row = frame.space.sums, frame.space.report[turn.update]
     count, samples = sums.shape[1], num_samples(turn.minibatch, frame)
     for k in range(count):
@@ -387,18 +413,17 @@ def report(turn, parts, norm, frame):
 
 @functools.cache
 def make_update(dtype: type, kind: Any) -> Callable[..., None]:
-    """Make the function of a view of a `Share`, which runs the share of one worker.
+    """Make the function of a worker, `update(share)`, compiled to be called by address.
 
-    It is compiled for `View(share_kind(kind))`, and called by address.
-
-    `kind` is numba's type of a `Chunk`.
+    Args:
+        dtype: in which gradients and moments are computed.
+        kind: numba's type of a `Chunk`; `share` is a `View(share_kind(kind))`.
     """
-    gradient, step, rates_of = make_gradient(kind), make_step(dtype), make_rates(dtype)
-    one = dtype(1)
+    gradient, step_slices = make_gradient(kind), make_step_slices(dtype)
 
     @outline
-    def add_parts(turn, parts, frame):
-        """Compute the gradients of parts of a minibatch."""
+    def compute_gradients(turn, parts, frame):
+        """Compute the gradients of a minibatch; the items are its parts."""
         for shift in range(parts):
             item = item_of(turn, parts, shift)
             if claim(frame.space, item, turn.phase + 1):
@@ -406,40 +431,33 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                 finish(frame.space)
 
     @outline
-    def step_slices(turn, first, slices, parts, frame):
-        """Step slices, unless the loss is not finite or the call is to end before this step."""
-        space, settings = frame.space, frame.settings
-        norm = norm_of(space.squares[first : first + slices])
-        is_finite = are_finite(norm, total_of(space.sums, parts, 0))
-        is_over = False
-        if settings.watched >= 0 and turn.update == 0:
-            mean = total_of(space.sums, parts, settings.watched)
-            is_over = mean / num_samples(turn.minibatch, frame) > settings.most
-        number = turn.number // settings.every[turn.update]
-        rate = settings.learning_rates[turn.update]
-        rectified, decay = settings.is_rectified, settings.decay
-        rates = rates_of(number, rate, settings.epsilon, rectified, decay)
-        factor = settings.max_norm / (dtype(norm) + dtype(1e-6))
-        factor = factor if factor < one else one
-        follow = turn.number % settings.period == 0
-        for shift in range(slices):
-            item = item_of(turn, slices, shift)
-            if claim(space, item, turn.phase + 3):
-                if is_over:
-                    stop(space)
-                elif not is_finite:
-                    space.report[turn.update, space.sums.shape[1] + FAULT] = 1.0
-                    stop(space)
-                else:
-                    step(first + item, factor, rates, follow, frame)
-                    if item == 0:
-                        report(turn, parts, norm, frame)
-                finish(space)
+    def make_gradient_step(turn, done, frame):
+        """Run the three phases of an update on a minibatch, and wait after each.
+
+        Returns:
+            The items of all phases that are done then, of which there were `done` before; -1 if the
+            worker is to leave.
+        """
+        layout, space, settings = frame.layout, frame.space, frame.settings
+        first = layout.updates[turn.update]
+        slices = layout.updates[turn.update + 1] - first
+        parts = (num_samples(turn.minibatch, frame) + settings.part - 1) // settings.part
+        compute_gradients(turn, parts, frame)
+        done += parts
+        if not wait(space, done, settings.patience):
+            return -1
+        sum_slices(turn, first, slices, parts, frame)
+        done += slices
+        if not wait(space, done, settings.patience):
+            return -1
+        step_slices(turn, first, slices, parts, frame)
+        done += slices
+        return done if wait(space, done, settings.patience) else -1
 
     @outline
     def run(share, frame):
-        """Run epochs, minibatches, updates and their phases, and wait after each phase."""
-        layout, space, settings = frame.layout, frame.space, frame.settings
+        """Run all epochs, minibatches and updates as one of the workers."""
+        space, settings = frame.space, frame.settings
         minibatches = (space.indices.size + settings.minibatch - 1) // settings.minibatch
         phase = done = 0
         number = settings.counters[0]
@@ -455,20 +473,8 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                     if number % settings.every[update] != 0:
                         continue
                     turn = WorkerTurn(share.worker, share.workers, update, minibatch, number, phase)
-                    first = layout.updates[update]
-                    slices = layout.updates[update + 1] - first
-                    parts = (num_samples(minibatch, frame) + settings.part - 1) // settings.part
-                    add_parts(turn, parts, frame)
-                    done += parts
-                    if not wait(space, done, settings.patience):
-                        return
-                    sum_slices(turn, first, slices, parts, frame)
-                    done += slices
-                    if not wait(space, done, settings.patience):
-                        return
-                    step_slices(turn, first, slices, parts, frame)
-                    done += slices
-                    if not wait(space, done, settings.patience):
+                    done = make_gradient_step(turn, done, frame)
+                    if done < 0:
                         return
                     phase += 3
 
@@ -478,18 +484,73 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
     return kernel(update, by_address=True)
 
 
+@functools.cache
+def make_step_slices(dtype: type) -> Callable[..., None]:
+    """Make `step_slices(turn, first, slices, parts, frame)`."""
+    step, rates_of, one = make_step(dtype), make_rates(dtype), dtype(1)
+
+    @inline
+    def rates_of_turn(turn, settings):
+        """Return the `Rates` of a gradient step."""
+        number = turn.number // settings.every[turn.update]
+        rate = settings.learning_rates[turn.update]
+        rectified, decay = settings.is_rectified, settings.decay
+        return rates_of(number, rate, settings.epsilon, rectified, decay)
+
+    @outline
+    def step_slices(turn, first, slices, parts, frame):
+        """Step slices, or stop all workers; for the arguments see `sum_slices`.
+
+        They stop before a step whose loss or gradient is not finite, and where the statistic of
+        `stop_above` is too large.
+        """
+        space, settings = frame.space, frame.settings
+        norm = norm_of(space.squares[first : first + slices])
+        is_finite = are_finite(norm, total_of(space.sums, parts, 0))
+        is_over = exceeds_limit(turn, parts, frame)
+        rates = rates_of_turn(turn, settings)
+        factor = settings.max_norm / (dtype(norm) + dtype(1e-6))
+        factor = factor if factor < one else one
+        moves_targets = turn.number % settings.period == 0
+        for shift in range(slices):
+            item = item_of(turn, slices, shift)
+            if claim(space, item, turn.phase + 3):
+                if is_over:
+                    stop(space)
+                elif not is_finite:
+                    space.report[turn.update, space.sums.shape[1] + FAULT] = 1.0
+                    stop(space)
+                else:
+                    step(first + item, factor, rates, moves_targets, frame)
+                    if item == 0:
+                        report(turn, parts, norm, frame)
+                finish(space)
+
+    return step_slices
+
+
+@inline
+def exceeds_limit(turn, parts, frame):
+    """Tell whether the mean of the statistic of `stop_above` is above its limit."""
+    settings = frame.settings
+    if settings.watched < 0 or turn.update != 0:
+        return False
+    total = total_of(frame.space.sums, parts, settings.watched)
+    return total / num_samples(turn.minibatch, frame) > settings.most
+
+
 def share_kind(kind: Any) -> Any:
-    """Return numba's type of a `Share` of that of a `Chunk`."""
+    """Return numba's type of a `Share`, from that of a `Chunk`."""
     return kind_of(Share(0, 1, kind.types[-1].kind))
 
 
 @functools.cache
 def make_kernel(kind: Any) -> Callable[..., None]:
-    """Make the kernel (address, worker, workers, *fields of a `Frame`).
+    """Make the kernel `update_share(address, worker, workers, *fields of a `Frame`)`.
 
-    It calls the function of `make_update` at the address: the machine code of that is the same for
-    all networks and losses, and this small kernel is what is compiled for their types. `kind` is
-    numba's type of a `Share`.
+    It calls the function of `make_update` at the address: that is the same machine code for all
+    networks and losses, and only this small kernel is compiled for their types. `kind` is numba's
+    type of a `Share`.
     """
     call = make_call(kind)
 

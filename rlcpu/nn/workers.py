@@ -78,39 +78,43 @@ def _load(typing, array, index):
 
 @inline
 def item_of(share, items, shift):
-    """Return the item that a worker tries next, each from another on; see `Share`."""
+    """Return the item that a worker tries to claim after `shift` others.
+
+    Workers begin at different items. `share` has `worker` and `workers`, see
+    `rlcpu.nn.update.Share`.
+    """
     return (share.worker * items // share.workers + shift) % items
 
 
 @inline
 def claim(board: WorkersMemory, item: int, phase: int) -> bool:
-    """Tell whether the caller has to run an item; `phase` counts from 1."""
+    """Claim an item of a phase, which count from 1; return False if another worker has it."""
     return _exchange_max(board.claims, item * LINE, phase) < phase
 
 
 @inline
 def finish(board: WorkersMemory) -> None:
-    """Say that an item is done."""
+    """Count an item as done."""
     _exchange_add(board.done, 0, 1)
 
 
 @inline
 def stop(board: WorkersMemory) -> None:
-    """Say, before the end of a phase, that it is the last."""
+    """Let all workers leave after this phase."""
     _exchange_add(board.done, 1, 1)
 
 
 @inline
 def wait(board: WorkersMemory, items: int, patience: int) -> bool:
-    """Wait until `items` are done since the start; False if the caller should leave the region.
+    """Wait until `items` are done since the start; return False if the caller is to leave.
 
-    It leaves after `stop`, and when it has looked `patience` times: the worker that it waits for
-    has lost its core to another process, and will do the rest alone.
+    A worker leaves after `stop`, and when it has checked `patience` times: then the worker that it
+    waits for has lost its core to another process, and will do the rest alone.
     """
-    looks = 0
+    checks = 0
     while _load(board.done, 0) < items:
-        looks += 1
-        if looks > patience:
+        checks += 1
+        if checks > patience:
             _exchange_add(board.done, 2, 1)
             return False
     return _load(board.done, 1) == 0
