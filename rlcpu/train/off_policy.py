@@ -47,7 +47,7 @@ from rlcpu.train.rounds import (
     calls_of,
     can_repeat,
     is_loaded,
-    play,
+    make_rounds,
 )
 from rlcpu.train.sequences import SampleSequences, sequences_in
 from rlcpu.train.tuned import entry_of
@@ -446,48 +446,48 @@ class OffPolicy(Agent):
             return
         seconds_per_round = (history.time_collect + history.time_update) * size / history.steps
         rounds_to_last = -(-(last - history.steps) // size)
-        most = min(rounds_to_last, int(2e-9 * LONGEST / seconds_per_round) + 1)
-        played = play(self, rollout, batch, *self._rates_of_rounds(most, size, bounds))
+        max_rounds = min(rounds_to_last, int(2e-9 * LONGEST / seconds_per_round) + 1)
+        result = make_rounds(self, rollout, batch, *self._schedule_rounds(max_rounds, size, bounds))
         # A round that stopped after its rollout has made its steps, too.
-        rounds = played.whole + (played.stopped > BAD_ROLLOUT)
-        self.count(rounds * size, played.returns, history)
-        history.time_collect += played.times[0]
-        history.time_update += played.times[1]
+        num_rollouts = result.num_whole + (result.stopped > BAD_ROLLOUT)
+        self.count(num_rollouts * size, result.returns, history)
+        history.time_collect += result.times[0]
+        history.time_update += result.times[1]
         history.losses = self._losses_of(self.learner.finish(self.learner.names[:1]))
-        if played.stopped == BAD_ROLLOUT:
+        if result.stopped == BAD_ROLLOUT:
             runner: Any = self.env.engine.last_runner
             runner.check(rollout.records, len(rollout.rewards))
-        elif played.stopped == BAD_PRIORITY:
+        elif result.stopped == BAD_PRIORITY:
             self._update_priorities(batch)  # raises
 
-    def _rates_of_rounds(
-        self, most: int, size: int, bounds: tuple[int, int]
+    def _schedule_rounds(
+        self, num_rounds: int, size: int, bounds: tuple[int, int]
     ) -> tuple[Array, Array]:
         """Return the policy's params and the learning rates in each of the next rounds.
 
         The policy's own params are overwritten with those of the last round.
 
         Args:
-            most: rounds.
+            num_rounds: how many.
             size: steps of a round.
             bounds: steps of the agent at which schedules begin and end.
 
         Returns:
-            (most, params) float32, and (most, updates) of the learner's dtype.
+            (num_rounds, params) float32, and (num_rounds, updates) of the learner's dtype.
         """
         params, before = self.policy.params, self.steps
-        explorations = np.empty((most, params.size), np.float32)
-        rates = np.empty((most, len(self.learner.updates)), self.learner.dtype)
+        round_params = np.empty((num_rounds, params.size), np.float32)
+        round_rates = np.empty((num_rounds, len(self.learner.updates)), self.learner.dtype)
         try:
-            for number in range(most):
+            for number in range(num_rounds):
                 self.steps = before + number * size
                 self._remaining = remaining_of(bounds, self.steps)
                 self.explore()
-                explorations[number] = params
-                rates[number] = self._options()["learning_rate"]
+                round_params[number] = params
+                round_rates[number] = self._options()["learning_rate"]
         finally:
             self.steps = before
-        return explorations, rates
+        return round_params, round_rates
 
     def _can_improve(self) -> bool:
         """Tell whether there is enough to learn from."""

@@ -4,8 +4,17 @@ A round of a small network takes 50 us in kernels, and three times as long in Py
 round in Python, which checks everything, a kernel makes the next ones in the same memory: the same
 functions collect, store, draw, learn and give priorities, called by address or inlined, and the
 result is the same, bit for bit. Python goes on after 50 ms, for the sake of Ctrl-C, and wherever it
-has something to do: callbacks, evaluations, and numbers that are not finite. Of several threads one
-makes the rounds, and all share each update.
+has something to do: callbacks, evaluations, and numbers that are not finite. Of several threads
+one, the *leader*, makes the rounds, and all share each update.
+
+The kernel works on views of these tuples:
+
+    repeat  `rlcpu.envs.repeat.Repeat`, the memory of a rollout
+    loop    `rlcpu.replay.loop.Loop`, the memory of the buffer and of a drawn batch
+    share   `rlcpu.nn.update.Share`, the arguments of the learner's update
+    plan    `RoundsPlan`, everything else
+
+`update` is the address of the learner's update.
 """
 
 from __future__ import annotations
@@ -36,20 +45,20 @@ LONGEST = 50_000_000
 LEAST_CALLS = 1000
 #: Why the kernel stopped: rounds are whole, or the last one has numbers that are not finite.
 WHOLE, BAD_ROLLOUT, BAD_LOSS, BAD_PRIORITY = range(4)
-#: How a column of the learner is made of what was drawn.
-FROM_WHOLE, FROM_FLAG, SCALED, COPIED, NORMALISED = range(5)
-#: Numbers that NumPy adds up in eight sums, and no more.
+#: Conversions of a drawn field to a column of the learner: of int64, of bool, of rewards that are
+#: scaled, of four bytes as they are, and of rewards that are normalised and scaled.
+FROM_INTEGERS, FROM_FLAGS, SCALED, COPIED, NORMALISED = range(5)
+#: Longest row that NumPy adds up in eight sums alone; it adds halves of longer ones.
 SUMMED = 128
 f32 = np.float32
 
 
 class Running(NamedTuple):
-    """A `rlcpu.train.normalise.Normalizer`, and numbers that each round adds.
+    """A `rlcpu.train.normalise.Normalizer`, and the rows that each round adds to it.
 
     Attributes:
-        rows: (n, size), these; (0, 0) where nothing is normalised.
-        count: (1,) int64, rows so far.
-        mean, squares: (size,) float64.
+        rows: (n, size), overwritten in each round; of no elements where nothing is normalised.
+        count, mean, squares: arrays of the normalizer.
     """
 
     rows: Any
@@ -62,30 +71,30 @@ class RoundsPlan(NamedTuple):
     """Numbers that rounds need besides rollouts, the buffer and the learner.
 
     Attributes:
-        params: of the policy's head.
-        explorations: (most rounds, params.size) float32, what these are in each round.
-        rates: (most rounds, num_updates), learning rates in each round.
-        columns: (any, 4) int64, how a column is made, addresses of what is drawn and of the column,
-            and how many numbers.
+        params: float32, of the policy's head, such as its epsilon.
+        round_params: (max_rounds, params.size) float32, the policy's params in each round.
+        round_rates: (max_rounds, num_updates), learning rates in each round.
+        columns: (any, 4) int64, for each column of the learner the conversion, the addresses of
+            the drawn field and of the column, and the size of both.
         reward_scale: float32.
         calls: of the learner in a round.
         gate: of the updates, which helpers pass.
         results: (3,) int64: whole rounds, why the kernel stopped, and how many workers lost
             patience (see `rlcpu.nn.workers.wait`), after which the leader is alone.
         times: (2,) int64, nanoseconds of collecting and of updating.
-        observations: what normalises them.
-        shift, scale: (size,) float32, by which networks see observations normalised.
-        rewards: what normalises them, by returns.
+        observations: a `Running` of what the policy sees.
+        shift, scale: (size,) float32, mean and scale by which networks see observations normalised.
+        rewards: a `Running` of discounted returns.
         returns: (num_envs,) float64, discounted, of the running episodes.
-        gamma: discount of these.
-        largest: of a normalised reward.
+        gamma: discount factor of these.
+        max_reward: limit of the absolute value of a normalised reward.
         scratch: (n,) float64.
         clock: address of C's `clock_gettime`, and the number of the clock.
     """
 
     params: Any
-    explorations: Any
-    rates: Any
+    round_params: Any
+    round_rates: Any
     columns: Any
     reward_scale: Any
     calls: Any
@@ -98,7 +107,7 @@ class RoundsPlan(NamedTuple):
     rewards: Any
     returns: Any
     gamma: Any
-    largest: Any
+    max_reward: Any
     scratch: Any
     clock: Any
 
@@ -107,40 +116,46 @@ class RoundsPlan(NamedTuple):
 
 
 @merge
-def _now(clock, place):
-    """Return nanoseconds; `place` is (2,) int64, scratch."""
-    call_at(clock[0], (np.int32(clock[1]), address(place)))
-    return place[0] * 1_000_000_000 + place[1]
+def _now(clock, time):
+    """Return the nanoseconds of a clock; `time` is (2,) int64, scratch."""
+    call_at(clock[0], (np.int32(clock[1]), address(time)))
+    return time[0] * 1_000_000_000 + time[1]
 
 
 @merge
-def _help(where, share, gate):
+def _help(update, share, gate):
     """Take part in the updates of the leader, until there are no more."""
     patience = share.frame.settings.patience
     number = next_call(gate, 0, patience)
     while number >= 0:
         if enter(gate, number):
-            call_at(where, (share,))
+            call_at(update, (share,))
         leave(gate)
         number = next_call(gate, number, patience)
 
 
 @merge
-def _learn(where, share, plan):
-    """Call the learner's update; returns how many of its losses were not finite."""
-    space, counters = share.frame.space, share.frame.settings.counters
-    sums, faults = space.sums.shape[1], 0
+def _reset(space):
+    """Set counters and report of an update to 0, in its `rlcpu.nn.update.Space`."""
     for k in range(space.claims.size):
         space.claims[k] = 0
     for k in range(space.done.size):
         space.done[k] = 0
-    for update in range(space.report.shape[0]):
+    for number in range(space.report.shape[0]):
         for k in range(space.report.shape[1]):
-            space.report[update, k] = 0.0
+            space.report[number, k] = 0.0
+
+
+@merge
+def _learn(update, share, plan):
+    """Call the learner's update; returns how many of its losses were not finite."""
+    space, counters = share.frame.space, share.frame.settings.counters
+    sums, faults = space.sums.shape[1], 0
+    _reset(space)
     is_shared = share.workers > 1 and plan.results[2] == 0
     if is_shared:
         open_gate(plan.gate)
-    call_at(where, (share,))
+    call_at(update, (share,))
     if is_shared:
         close_gate(plan.gate)
         plan.results[2] += space.done[2]
@@ -148,24 +163,25 @@ def _learn(where, share, plan):
             dismiss(plan.gate)
     counters[0] += np.int64(space.report[0, sums + STEPS])
     counters[1] += 1
-    for update in range(space.report.shape[0]):
-        faults += space.report[update, sums + FAULT] != 0.0
+    for number in range(space.report.shape[0]):
+        faults += space.report[number, sums + FAULT] != 0.0
     return faults
 
 
 @merge
-def _sum(numbers, by_pairs):
-    """Return the sum of numbers, which it overwrites, in NumPy's order: of a row, or of a column.
+def _sum(numbers, in_eight_sums):
+    """Return the sum of numbers, bit for bit NumPy's; they are overwritten.
 
-    It adds single numbers by pairs of sums, but rows of several one after the other.
+    NumPy adds up a row, and an array of one column, in eight sums (up to `SUMMED` numbers); each
+    of several columns in one.
     """
     n, first, total = numbers.size, 0, 0.0
-    if by_pairs and n >= 8:
+    if in_eight_sums and n >= 8:
         first = n - n % 8
         for i in range(8, first):
             numbers[i % 8] += numbers[i]
-        left = (numbers[0] + numbers[1]) + (numbers[2] + numbers[3])
-        total = left + ((numbers[4] + numbers[5]) + (numbers[6] + numbers[7]))
+        low = (numbers[0] + numbers[1]) + (numbers[2] + numbers[3])
+        total = low + ((numbers[4] + numbers[5]) + (numbers[6] + numbers[7]))
     for i in range(first, n):
         total += numbers[i]
     return total
@@ -173,7 +189,7 @@ def _sum(numbers, by_pairs):
 
 @merge
 def _add_rows(running, scratch):
-    """Add the rows of a round, as `Normalizer.add` does."""
+    """Add the rows of a round to a `Running`, as `Normalizer.add` does; `scratch` is (n,)."""
     rows, before = running.rows, running.count[0]
     n, size = rows.shape
     for k in range(size):
@@ -190,37 +206,43 @@ def _add_rows(running, scratch):
 
 @merge
 def _scale_of(running, k):
-    """Return one over the standard deviation, see `Normalizer.scale`."""
+    """Return one over the standard deviation of column k, see `Normalizer.scale`."""
     return 1.0 / np.sqrt(running.squares[k] / max(running.count[0], 1) + 1e-8)
 
 
 @merge
-def _discount(plan, flags, rewards):
-    """Write what returns are after each step, as `RewardNormalizer.add` does."""
+def _write_returns(plan, flags, rewards):
+    """Write the discounted return after each step, as `RewardNormalizer.add` does.
+
+    Args:
+        plan: whose `rewards.rows` and `returns` are overwritten.
+        flags: (2 * n,), terminated and truncated of each step of each environment.
+        rewards: (n,), time step after time step.
+    """
     num_envs, size = plan.returns.size, plan.rewards.rows.shape[0]
     for k in range(size):
         value = plan.gamma * plan.returns[k % num_envs] + rewards[k]
         plan.rewards.rows[k, 0] = value
-        ends = flags[k] or flags[size + k]
-        plan.returns[k % num_envs] = value * (0.0 if ends else 1.0)
+        is_done = flags[k] or flags[size + k]
+        plan.returns[k % num_envs] = value * (0.0 if is_done else 1.0)
 
 
 @merge
-def _count_rewards(plan, repeat):
-    """Add the rewards of a round to what normalises them."""
+def _add_rewards(plan, repeat):
+    """Add the rewards of a round to the statistics that normalise rewards."""
     size = plan.rewards.rows.shape[0]
     if size == 0:
         return
     if repeat.real_bytes == 8:
-        _discount(plan, repeat.flags, array_at(repeat.rewards, (size,), 0.0))
+        _write_returns(plan, repeat.flags, array_at(repeat.rewards, (size,), 0.0))
     else:
-        _discount(plan, repeat.flags, array_at(repeat.rewards, (size,), f32(0)))
+        _write_returns(plan, repeat.flags, array_at(repeat.rewards, (size,), f32(0)))
     _add_rows(plan.rewards, plan.scratch)
 
 
 @merge
-def _normalise_observations(plan):
-    """Add the observations of a round, and normalise by all so far from now on."""
+def _add_observations(plan):
+    """Add the observations of a round to their statistics, by which networks normalise then."""
     if plan.observations.rows.shape[0] == 0:
         return
     _add_rows(plan.observations, plan.scratch)
@@ -231,27 +253,27 @@ def _normalise_observations(plan):
 
 @merge
 def _make_columns(plan):
-    """Make the learner's columns of a drawn batch."""
+    """Write the learner's columns from the fields of a drawn batch; see `RoundsPlan.columns`."""
     for k in range(plan.columns.shape[0]):
-        how, size = plan.columns[k, 0], plan.columns[k, 3]
+        conversion, size = plan.columns[k, 0], plan.columns[k, 3]
         source, target = plan.columns[k, 1], plan.columns[k, 2]
         column = array_at(target, (size,), f32(0))
-        if how == FROM_WHOLE:
-            whole = array_at(source, (size,), np.int64(0))
+        if conversion == FROM_INTEGERS:
+            integers = array_at(source, (size,), np.int64(0))
             for i in range(size):
-                column[i] = whole[i]
-        elif how == FROM_FLAG:
+                column[i] = integers[i]
+        elif conversion == FROM_FLAGS:
             flags = array_at(source, (size,), np.uint8(0))
             for i in range(size):
                 column[i] = flags[i]
-        elif how == SCALED:
-            numbers = array_at(source, (size,), f32(0))
+        elif conversion == SCALED:
+            rewards = array_at(source, (size,), f32(0))
             for i in range(size):
-                column[i] = numbers[i] * plan.reward_scale
-        elif how == NORMALISED:
-            numbers, scale = array_at(source, (size,), f32(0)), _scale_of(plan.rewards, 0)
+                column[i] = rewards[i] * plan.reward_scale
+        elif conversion == NORMALISED:
+            rewards, scale = array_at(source, (size,), f32(0)), _scale_of(plan.rewards, 0)
             for i in range(size):
-                reward = min(max(numbers[i] * scale, -plan.largest), plan.largest)
+                reward = min(max(rewards[i] * scale, -plan.max_reward), plan.max_reward)
                 column[i] = f32(reward) * plan.reward_scale
         else:
             words = array_at(source, (size,), np.int32(0))
@@ -261,50 +283,56 @@ def _make_columns(plan):
 
 
 @merge
-def _advance(number, where, repeat, loop, plan, share, scratch):
-    """Make one round; returns why it is not whole."""
+def _make_round(number, update, repeat, loop, plan, share, scratch):
+    """Make one round: collect, store, then draw, learn and give priorities for each call.
+
+    Returns `WHOLE`, or why the round is not. `number` is that of the round in this call of the
+    kernel, `scratch` (2,) int64; see the module for the others.
+    """
     start = _now(plan.clock, scratch)
     for k in range(plan.params.size):
-        plan.params[k] = plan.explorations[number, k]
-    for k in range(plan.rates.shape[1]):
-        share.frame.settings.learning_rates[k] = plan.rates[number, k]
+        plan.params[k] = plan.round_params[number, k]
+    for k in range(plan.round_rates.shape[1]):
+        share.frame.settings.learning_rates[k] = plan.round_rates[number, k]
     call_at(repeat.run, (repeat,))
     if repeat.broken[0] > 0:
         return BAD_ROLLOUT
-    _count_rewards(plan, repeat)
+    _add_rewards(plan, repeat)
     call_at(loop.add, (loop,))
     now = _now(plan.clock, scratch)
     plan.times[0] += now - start
     for _ in range(plan.calls):
         call_at(loop.draw, (loop,))
         _make_columns(plan)
-        if _learn(where, share, plan) > 0:
+        if _learn(update, share, plan) > 0:
             return BAD_LOSS
         if loop.update != 0:
             call_at(loop.update, (loop,))
             if loop.fault[0] != 0:
                 return BAD_PRIORITY
-    _normalise_observations(plan)
+    _add_observations(plan)
     plan.times[1] += _now(plan.clock, scratch) - now
     return WHOLE
 
 
 @kernel(fastmath=EXACT)
-def _play(most, crew, where, repeat, loop, plan, learnt, layout, program, batch, space, settings):
-    """Make at most so many rounds, by the update at the address `where`; or help with these.
+def _run(
+    max_rounds, crew, update, repeat, loop, plan, learnt, layout, program, batch, space, settings
+):
+    """Make rounds as the leader, at most `max_rounds`, and write their results; or help with them.
 
-    `crew` is the number of this worker, 0 for the leader, and how many there are. The last
-    arguments are those of an update.
+    `crew` is the number of this worker, 0 for the leader, and how many there are; the arguments
+    from `learnt` on are the fields of a `Frame`. See the module for the others.
     """
     worker, workers = crew
     share = view(Share(worker, workers, Frame(learnt, layout, program, batch, space, settings)))
     if worker > 0:
-        _help(where, share, plan.gate)
+        _help(update, share, plan.gate)
         return
-    rollouts, buffer, rounds = view(repeat), view(loop), view(plan)
-    times, scratch, number, stopped = plan.times, np.zeros(2, np.int64), 0, WHOLE
-    while number < most and stopped == WHOLE and times[0] + times[1] < LONGEST:
-        stopped = _advance(number, where, rollouts, buffer, rounds, share, scratch)
+    views, times = (view(repeat), view(loop), view(plan)), plan.times
+    scratch, number, stopped = np.zeros(2, np.int64), 0, WHOLE
+    while number < max_rounds and stopped == WHOLE and times[0] + times[1] < LONGEST:
+        stopped = _make_round(number, update, *views, share, scratch)
         number += stopped == WHOLE
     plan.results[0], plan.results[1] = number, stopped
     dismiss(plan.gate)
@@ -323,23 +351,23 @@ def _clock() -> tuple[int, int]:
     return ctypes.cast(function, ctypes.c_void_p).value or 0, clock
 
 
-#: What a class may not have of its own, for a kernel does the same.
+#: Methods that an agent's class may not override: the kernel does what `base` does.
 _METHODS = (
     "_advance", "collect_rollout", "count", "improve", "_can_improve", "_columns", "_store",
 )  # fmt: skip
 
 
 def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
-    """Tell whether a kernel can make rounds like the last one of an agent, which has updated.
+    """Tell whether the kernel can make rounds like the last one of an agent, which has updated.
 
     Args:
         agent: of a subclass of `base`.
-        base: `OffPolicy`.
-        rollout: of the last round.
-        batch: that it drew last.
+        base: `rlcpu.train.off_policy.OffPolicy`.
+        rollout: the agent's last.
+        batch: the agent's last.
     """
     config, learner, buffer = agent.config, agent.learner, agent.buffer
-    kind, call = type(agent), learner.last_call
+    kind, last_update = type(agent), learner.last_call
     schedules = config.learning_rate_schedule, getattr(config, "exploration_schedule", "")
     return (
         all(getattr(kind, name) is getattr(base, name) for name in _METHODS)
@@ -348,7 +376,7 @@ def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
         and (not config.normalize_rewards or rollout.rewards.size <= SUMMED)
         and _find_inputs(agent, rollout) is not None
         and (config.num_updates <= AT_ONCE or config.num_updates % AT_ONCE == 0)
-        and call is not None
+        and last_update is not None
         and not any(network.state_size for network in learner.networks)
         and learner.dtype is np.float32
         and learner.networks[0] is agent.policy.network
@@ -363,30 +391,34 @@ def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
 
 
 def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | None:
-    """Return `RoundsPlan.columns`, or None where Python makes a column in another way."""
+    """Return the rows of `RoundsPlan.columns`; None if Python made a column in another way.
+
+    The columns are those of the last update of an agent, which was given `batch`.
+    """
     columns: list[tuple[int, int, int, int]] = []
     for name, column in agent.learner.last_call.columns.items():
-        of_batch = {"weight": batch.weights, "discount": batch.discounts}
-        drawn, array = of_batch[name] if name in of_batch else batch[name], column.array
+        attributes = {"weight": batch.weights, "discount": batch.discounts}
+        drawn, array = attributes[name] if name in attributes else batch[name], column.array
         if drawn is None:
             continue  # the same for all samples
-        places = drawn.ctypes.data, array.ctypes.data
-        if places[0] == places[1]:
-            continue
-        how = _HOW.get((drawn.dtype.type, array.dtype.type))
-        is_other = how == SCALED and name != "reward"
-        if how == SCALED and agent.config.normalize_rewards:
-            how = NORMALISED
-        if how is None or is_other or name in of_batch or drawn.size != array.size:
+        addresses = drawn.ctypes.data, array.ctypes.data
+        if addresses[0] == addresses[1]:
+            continue  # the learner reads the batch itself
+        conversion = _CONVERSIONS.get((drawn.dtype.type, array.dtype.type))
+        is_other = conversion == SCALED and name != "reward"
+        if conversion == SCALED and agent.config.normalize_rewards:
+            conversion = NORMALISED
+        if conversion is None or is_other or name in attributes or drawn.size != array.size:
             return None
-        columns.append((how, *places, array.size))
+        columns.append((conversion, *addresses, array.size))
     return columns
 
 
 def _find_inputs(agent: Any, rollout: Any) -> Array | None:
-    """Return observations that are normalised by; None where Python makes them, or adds many up.
+    """Return the observations of a rollout that are added to the agent's statistics, (n, size).
 
-    They are (0, 0) if nothing is normalised.
+    They are (0, 0) if observations are not normalised; None if the kernel cannot add them: each
+    rollout has a new array of them, or they are one column of more than `SUMMED` numbers.
     """
     if not agent.config.normalize_observations:
         return np.zeros((0, 0), np.float32)
@@ -398,54 +430,57 @@ def _find_inputs(agent: Any, rollout: Any) -> Array | None:
     return inputs if is_in_place and is_summed else None
 
 
-#: How a column of a dtype is made of what was drawn of another.
-_HOW: dict[Any, int] = {
-    (np.int64, f32): FROM_WHOLE,
-    (np.bool_, f32): FROM_FLAG,
+#: Conversions by the dtypes of a drawn field and of a column.
+_CONVERSIONS: dict[Any, int] = {
+    (np.int64, f32): FROM_INTEGERS,
+    (np.bool_, f32): FROM_FLAGS,
     (f32, f32): SCALED,
     (np.int32, np.int32): COPIED,
 }
 
 
-class Played(NamedTuple):
-    """Rounds that a kernel has made, and their results.
+class RoundsResult(NamedTuple):
+    """Results of rounds of the kernel.
 
     Attributes:
-        whole: rounds.
-        stopped: why it stopped, for the last round is not among the whole ones then.
+        num_whole: rounds that are whole.
+        stopped: `WHOLE`, or why one more round stopped before its end.
         returns: (any,) float64, of episodes that ended.
         times: seconds of collecting and of updating.
     """
 
-    whole: int
+    num_whole: int
     stopped: int
     returns: Array
     times: tuple[float, float]
 
 
-def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array) -> Played:
-    """Make at most so many rounds like the one that an agent has just made, in 50 ms or one more.
+def make_rounds(
+    agent: Any, rollout: Any, batch: Any, round_params: Array, round_rates: Array
+) -> RoundsResult:
+    """Make rounds like the one that an agent has just made, until 50 ms are over.
 
     Args:
-        agent: that `can_repeat`.
-        rollout: is overwritten, and shows the last one.
-        batch: is overwritten.
-        explorations: of each round, see `RoundsPlan`.
-        rates: of each round, see `RoundsPlan`.
+        agent: for which `can_repeat` is true; its policy, buffer and learner go on.
+        rollout: the agent's last; overwritten with that of the last round.
+        batch: the agent's last; overwritten.
+        round_params: see `RoundsPlan`; its length is the most rounds that are made.
+        round_rates: see `RoundsPlan`.
     """
     learner, buffer, engine = agent.learner, agent.buffer, agent.env.engine
-    call, layout, most = learner.last_call, learner.layout, len(rates)
+    last_update, layout, max_rounds = learner.last_call, learner.layout, len(round_rates)
     acting = agent.policy.arrays(agent.env.dynamics).network
     begin, copies = layout.begins[0] + layout.free[0], layout.copies_begins[0]
+    # The policy's network as the learner has it: nothing is copied after an update.
     job = acting.job_at(learner.learnt.parameters[begin:], learner.learnt.copies[copies:])
-    repeat = rollouts.open_repeat(agent.env, rollout, job, most)
+    repeat = rollouts.open_repeat(agent.env, rollout, job, max_rounds)
     rewards, inputs = agent.rewards, _find_inputs(agent, rollout)
-    counted = rollout.rewards.size if agent.config.normalize_rewards else 0
+    num_returns = rollout.rewards.size if agent.config.normalize_rewards else 0
     sources, errors = rollouts.sources_of(repeat, rollout), learner.per_sample["error"]
     plan = RoundsPlan(
         params=agent.policy.params,
-        explorations=explorations,
-        rates=rates,
+        round_params=round_params,
+        round_rates=round_rates,
         columns=np.array(_find_columns(agent, batch), np.int64).reshape(-1, 4),
         reward_scale=f32(getattr(agent.config, "reward_scale", 1.0)),
         calls=calls_of(agent.config),
@@ -455,24 +490,24 @@ def play(agent: Any, rollout: Any, batch: Any, explorations: Array, rates: Array
         observations=Running(inputs, **agent.normalizer.state()),
         shift=agent.policy.observation_mean,
         scale=agent.policy.observation_scale,
-        rewards=Running(np.empty((counted, 1)), **rewards.statistics.state()),
+        rewards=Running(np.empty((num_returns, 1)), **rewards.statistics.state()),
         returns=rewards.returns,
         gamma=float(agent.config.gamma),
-        largest=float(CLIP * getattr(buffer, "n_step", 1)),
+        max_reward=float(CLIP * getattr(buffer, "n_step", 1)),
         scratch=np.empty(rollout.rewards.size),
         clock=_clock(),
     )
     with buffer.looping(batch, sources, rollout.rewards.size, errors) as loop:
 
         def run(worker: int) -> None:
-            crew = worker, call.workers
-            _play(most, crew, call.update, repeat, loop, plan, *call.frame)
+            crew = worker, last_update.workers
+            _run(max_rounds, crew, last_update.update, repeat, loop, plan, *last_update.frame)
 
-        learner.helpers.run(call.workers, run)
+        learner.helpers.run(last_update.workers, run)
     rollout.renew(agent.policy, engine.last_runner)
-    whole, stopped, _ = plan.results.tolist()
-    collecting, updating = (plan.times * 1e-9).tolist()
-    return Played(whole, stopped, repeat.returns[: repeat.ended[0]], (collecting, updating))
+    num_whole, stopped, _ = plan.results.tolist()
+    returns, times = repeat.returns[: repeat.ended[0]], (plan.times * 1e-9).tolist()
+    return RoundsResult(num_whole, stopped, returns, tuple(times))
 
 
 def calls_of(config: Any) -> int:
@@ -482,4 +517,4 @@ def calls_of(config: Any) -> int:
 
 def is_loaded() -> bool:
     """Tell whether the kernel is in memory."""
-    return bool(_play.overloads)
+    return bool(_run.overloads)
