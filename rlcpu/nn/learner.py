@@ -39,10 +39,10 @@ from rlcpu.nn.update import (
 from rlcpu.nn.workers import LINE, Helpers
 
 Array = npt.NDArray[Any]
-#: Parameters times samples of a minibatch from which a second thread pays, for what threads wait
-#: for each other, and of a call, for the start of threads.
+#: Parameters times samples from which a second thread pays: of a minibatch, as threads wait for
+#: each other, and of all minibatches of a call, as threads are started.
 LEAST_OF_MINIBATCH, LEAST_OF_CALL = 1_000_000, 4_000_000
-#: Updates that one thread makes alone after another process has kept it waiting for its helpers.
+#: Updates that one thread makes alone after a helper has lost its core to another process.
 UPDATES_ALONE = 8
 
 
@@ -52,7 +52,7 @@ class Update(NamedTuple):
     Attributes:
         function: (batch, nets, settings) -> (mean, statistics), see `rlcpu.nn.tape`.
         learns: names of the networks and arrays that it changes; None for all.
-        every: it follows every so many minibatches.
+        every: minibatches from one of its gradient steps to the next.
     """
 
     function: Callable[..., Any]
@@ -68,11 +68,11 @@ class Learner:
             logarithms of standard deviations. Each call of `update` overwrites them.
         algorithm: a function (batch, nets, settings) -> (mean, statistics) that learns all of them,
             or `Update`s, which follow each other on each minibatch.
-        columns: names of what a batch has, and how many numbers of a sample each.
+        columns: of a batch: the width, numbers of a sample, by name.
         targets: names of copies that follow networks slowly: {"target": "online"}.
-        settings: what the algorithm reads; where one that is no float changes, the algorithm is
-            traced again.
-        per_sample: names of statistics of which `update` leaves the numbers of all samples in
+        settings: that the algorithm reads, by name; where one that is no float changes, the
+            algorithm is traced again.
+        per_sample: names of statistics that `update` writes for each sample to the attribute
             `per_sample`, such as the errors that priorities are made of.
         seed: of the random stream that shuffles and draws noise.
         num_threads: threads at most; None for one on each CPU that the process may use. The result
@@ -82,20 +82,21 @@ class Learner:
     Attributes:
         counters: (2,) int64, minibatches and epochs so far.
         per_sample: by name, (S,) numbers of the last batch.
-        awaited: a process that compiles the same, or None; see `rlcpu.train.precompile`.
-        num_sums: statistics of the update with most, its loss among them.
+        awaited: a process that compiles the same kernels, or None; see `rlcpu.train.precompile`.
+        num_sums: number of statistics of the update that has most, its loss among them.
         columns, settings, targets: see above.
         updates: a list of `Update`.
         names: of networks, then of targets.
         arrays: float32 vectors that belong to no network, by name.
         tape: the algorithm as it was traced last.
-        last_call: arguments of the last update, or None.
+        last_call: `UpdateArguments` of the last update, or None.
         networks: in the order of `names`.
-        layout, learnt: places of all that is learnt, and the vectors; see `rlcpu.nn.flat`.
+        layout, learnt: vectors of all that is learnt, and where each network is in them; see
+            `rlcpu.nn.flat`.
         key: (2,) uint32 of the random stream.
         num_workers: threads at most.
-        helpers: all but the calling one.
-        space: scratch memory of the last update, or None.
+        helpers: all threads but the calling one.
+        space: `rlcpu.nn.update.Space` of the last update, or None.
 
     Raises:
         TypeError, ValueError: a bad argument, or an algorithm that cannot be traced.
@@ -117,7 +118,7 @@ class Learner:
 
     awaited: subprocess.Popen[bytes] | None = None
     space: Any = None
-    _made_for: tuple[int, ...] = ()
+    _space_sizes: tuple[int, ...] = ()
     last_call: UpdateArguments | None = None
     _compiled: Any = None
 
@@ -136,10 +137,10 @@ class Learner:
     ) -> None:
         self.targets = dict(targets or {})
         self.columns, self.settings = dict(columns), dict(settings or {})
-        self._named = {name: x for name, x in networks.items() if isinstance(x, Network)}
-        if any(each.state_size for each in self._named.values()):
+        self._sources = {name: x for name, x in networks.items() if isinstance(x, Network)}
+        if any(each.state_size for each in self._sources.values()):
             self.columns.setdefault(STARTS, 1)
-        self.arrays = {name: x for name, x in networks.items() if name not in self._named}
+        self.arrays = {name: x for name, x in networks.items() if name not in self._sources}
         for name, array in self.arrays.items():
             _check_array(name, array)
         if callable(algorithm):
@@ -149,10 +150,10 @@ class Learner:
             each._replace(learns=everything) if each.learns is None else each for each in algorithm
         ]
         self._check_names()
-        copies = {name: _copy_of(self._named[source]) for name, source in self.targets.items()}
-        named = {**self._named, **copies}
+        copies = {name: _copy_of(self._sources[source]) for name, source in self.targets.items()}
+        named = {**self._sources, **copies}
         self.names, self.networks, self.dtype = list(named), list(named.values()), dtype
-        self._wanted = tuple(per_sample)
+        self._per_sample_names = tuple(per_sample)
         self.per_sample: dict[str, Array] = {}
         learns = [each.learns or () for each in self.updates]
         self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
@@ -162,14 +163,14 @@ class Learner:
         self.counters = np.zeros(2, np.int64)
         self.key = keys(stream_seeds(seed, 1))[:, 0]
         self.num_workers = num_threads or default_num_threads()
-        self.helpers, self._alone = Helpers(), 0
+        self.helpers, self._updates_alone = Helpers(), 0
         self.read_networks()
         self._trace()
 
     def _check_names(self) -> None:
         """Raise ValueError for names of networks, targets and updates that do not fit."""
         names: dict[int, str] = {}
-        for name, network in self._named.items():
+        for name, network in self._sources.items():
             first = names.setdefault(id(network), name)
             if first != name:
                 raise ValueError(
@@ -177,11 +178,11 @@ class Learner:
                     f"targets={{{name!r}: {first!r}}} for a copy"
                 )
         for name, source in self.targets.items():
-            if source not in self._named or name in self._named:
+            if source not in self._sources or name in self._sources:
                 raise ValueError(
                     f"targets={{{name!r}: {source!r}}}: expected a new name of a network"
                 )
-        known = [*self._named, *self.arrays]
+        known = [*self._sources, *self.arrays]
         for each in self.updates:
             check_count("every", each.every)
             for name in each.learns or ():
@@ -190,28 +191,31 @@ class Learner:
 
     # ------------------------------------------------------------ what is learnt
 
-    def _pair_views(self) -> list[list[tuple[Array, Array]]]:
-        """Pair parts of the flat vector with the arrays of networks, then with all other arrays."""
-        views = flat.pair_views(self.networks, self.learnt, self.layout)
-        views += [[(self.value_of(name), array)] for name, array in self.arrays.items()]
-        return views
+    def _pair_arrays(self) -> list[list[tuple[Array, Array]]]:
+        """Return for each network, then for each array, pairs (view of `learnt`, user's array)."""
+        pairs = flat.pair_views(self.networks, self.learnt, self.layout)
+        pairs += [[(self.value_of(name), array)] for name, array in self.arrays.items()]
+        return pairs
 
     def read_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Read the parameters of networks and arrays of these numbers, be they new arrays."""
-        self._views = self._pair_views()
-        for k in range(len(self._views)) if numbers is None else numbers:
-            for part, array in self._views[k]:
-                part[...] = array
+        """Read the parameters of networks and arrays, given by their numbers; None for all.
+
+        The arrays of a network may have been replaced by others.
+        """
+        self._pairs = self._pair_arrays()
+        for k in range(len(self._pairs)) if numbers is None else numbers:
+            for view, array in self._pairs[k]:
+                view[...] = array
         self.write_copies()
 
     def write_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Write learnt parameters to the networks and arrays of these numbers; None for all."""
-        for k in range(len(self._views)) if numbers is None else numbers:
-            for part, array in self._views[k]:
-                array[...] = part
+        """Write learnt parameters to networks and arrays, given by their numbers; None for all."""
+        for k in range(len(self._pairs)) if numbers is None else numbers:
+            for view, array in self._pairs[k]:
+                array[...] = view
 
     def write_copies(self) -> None:
-        """Make the transposed weights of all networks anew."""
+        """Write the transposed weights of all networks from their parameters."""
         flat.write_copies(self.networks, self.learnt, self.layout)
 
     def state(self) -> dict[str, Array]:
@@ -222,19 +226,19 @@ class Learner:
         """Make new arrays after an interrupted update: its threads may still write to the old."""
         self.learnt = self.learnt._make(array.copy() for array in self.learnt)
         self.counters = self.counters.copy()
-        self._views = self._pair_views()
+        self._pairs = self._pair_arrays()
         self.space = None
 
     def value_of(self, name: str) -> Array:
-        """Return the present numbers of an array that is learnt."""
-        place, size = self._places[name]
-        values: Array = self.learnt.parameters[place : place + size]
+        """Return a view of the present numbers of one of `arrays`."""
+        begin, size = self._places[name]
+        values: Array = self.learnt.parameters[begin : begin + size]
         return values
 
     # ------------------------------------------------------------ the tape
 
     def _trace(self) -> None:
-        """Trace the algorithm; a setting that is no float is read here, and stays."""
+        """Trace the algorithm; settings that are no floats become constants of the tape."""
         sizes = {
             name: NetworkSizes(
                 each.input_sizes,
@@ -247,9 +251,9 @@ class Learner:
         }
         tape = Tape(self.columns, sizes, self._places)
         for each in self.updates:
-            tape.trace(each.function, each.learns or (), self.settings, self._wanted)
+            tape.trace(each.function, each.learns or (), self.settings, self._per_sample_names)
         self.tape = tape
-        missing = [name for name in self._wanted if name not in tape.per_sample]
+        missing = [name for name in self._per_sample_names if name not in tape.per_sample]
         if missing:
             raise ValueError(
                 f"per_sample={missing[0]!r}: the algorithm returns no such statistic of each sample"
@@ -263,12 +267,12 @@ class Learner:
         self._is_ready = False
 
     def _prepare(self) -> None:
-        """Compile scalar functions and the kernel of all tapes, unless they are compiled."""
+        """Compile or load all that an update calls, and write the addresses to its tables."""
         if self._is_ready:
             return
-        kind = self._kind()
+        chunk_type = self._kind()
         is_awaited, self.awaited = self.awaited is not None, None
-        kernel: Any = make_kernel(share_kind(kind))
+        kernel: Any = make_kernel(share_kind(chunk_type))
         kinds = [self._kind_of(each) for each in self.tape.instructions]
         rows = list(zip(self._program.instructions, kinds, strict=True))
         # A second process that compiles ahead begins with the update, the longest piece, and this
@@ -276,17 +280,20 @@ class Learner:
         # made, until they meet; what is compiled once costs nothing below.
         if is_awaited:
             kernel.compile(self._types())
-            instructions.link(rows[::-1], self.tape.functions, self.dtype, kind)
+            instructions.link(rows[::-1], self.tape.functions, self.dtype, chunk_type)
         else:
-            self._compile_update(kind)
+            self._compile_update(chunk_type)
         for table, each in zip(self.layout.tables, self.networks, strict=True):
             table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)
-        instructions.link(rows, self.tape.functions, self.dtype, kind)
-        self._compiled = _Compiled(kernel, self._compile_update(kind))
+        instructions.link(rows, self.tape.functions, self.dtype, chunk_type)
+        self._compiled = _Compiled(kernel, self._compile_update(chunk_type))
         self._is_ready = True
 
     def _kind_of(self, instruction: Mapping[str, Any]) -> str:
-        """Return the kind of an instruction, for batches like the last one."""
+        """Return the kind of a tape's instruction, one of `rlcpu.nn.instructions.INSTRUCTIONS`.
+
+        A network that reads a column of `nn.Ones` in the last batch has a kind of its own.
+        """
         kind: str = instruction["kind"]
         if kind != "network":
             return kind
@@ -295,10 +302,10 @@ class Learner:
         is_of_ones = first.kind == FROM_COLUMN and names[first.source] in ones
         return "network_of_ones" if is_of_ones else kind
 
-    def _compile_update(self, kind: Any) -> int:
+    def _compile_update(self, chunk_type: Any) -> int:
         """Return the address of the function that all workers run; see `make_update`."""
-        update: Any = make_update(self.dtype, kind)
-        update.compile((View(share_kind(kind)),))
+        update: Any = make_update(self.dtype, chunk_type)
+        update.compile((View(share_kind(chunk_type)),))
         return hooks.address_of(update)
 
     @property
@@ -326,11 +333,11 @@ class Learner:
             normalise: by name of a column, mean and scale (width,): networks see (numbers - mean) *
                 scale, clipped to +-10.
             settings: those that have changed.
-            write: names of what is to be written; None for everything but targets.
-            states: by name of a network with memory what it remembers before the first time step,
+            write: names of networks and arrays that are written; None for all but targets.
+            states: by name of a network with memory its states before the first time step,
                 (sequences, state_size); targets have those of their networks. Such networks read
-                the column `starts` too: above 0 where an episode begins and nothing is remembered,
-                below 0 where no derivative goes further back, for what is there to be remembered.
+                the column `starts` too. Above 0, an episode begins there, from a state of zeros.
+                Below 0, no derivative goes further back: the steps before only make the state.
             **steps: fields of `rlcpu.nn.settings.LearnerSettings`, `learning_rate` at least.
 
         Returns:
@@ -344,42 +351,53 @@ class Learner:
             FloatingPointError: a loss or a gradient was NaN or infinite: that step was not taken,
                 earlier steps stay.
         """
-        chosen = LearnerSettings.of(steps)
-        rates = chosen.rates(len(self.updates), self.dtype)
+        options = LearnerSettings.of(steps)
+        rates = options.rates(len(self.updates), self.dtype)
         self._read_settings(settings)
         ones = self._columns.ones
         columns, references, count = self._columns.read(batch, normalise or {})
-        self._is_ready &= ones == self._columns.ones
-        values = self._settings_of(chosen, rates, count)
-        remembered = self._make_states(states or {}, count, chosen.sequence_length)
+        self._is_ready &= ones == self._columns.ones  # they need other instructions
+        kernel_settings = self._settings_of(options, rates, count)
+        arrays = self._state_arrays(states or {}, count, options.sequence_length)
         self._prepare()
-        space = self._space_for(count, values.minibatch, values.part, values.chunk)
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), self.dtype)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
-        places = np.array([0 if array is None else address_of(array) for array in remembered])
-        samples = SampleColumns(count, columns, outputs, places)
-        frame = Frame(self.learnt, self.layout, self._program, samples, space, values)
-        compiled, num_steps = self._compiled, values.epochs * -(-count // values.minibatch)
-        many = self._workers_for(values, math.inf)
-        self.last_call = UpdateArguments(many, references, compiled.update, frame)
-        crew = 1 if self._alone else self._workers_for(values, num_steps)
-
-        def run(worker: int, alive: Any = (references, remembered)) -> None:
-            """Hold arrays whose addresses the kernel has, also where nobody waits for its end."""
-            compiled.kernel(compiled.update, worker, crew, *frame)
-
-        try:
-            self.helpers.run(crew, run)
-        finally:
-            self.counters[0] += int(space.report[0, self.num_sums + STEPS])
-            self.counters[1] += values.epochs
-        self._alone = UPDATES_ALONE if space.done[2] else max(0, self._alone - 1)
+        addresses = np.array([0 if array is None else address_of(array) for array in arrays])
+        samples = SampleColumns(count, columns, outputs, addresses)
+        space = self._space_for(count, kernel_settings)
+        frame = Frame(self.learnt, self.layout, self._program, samples, space, kernel_settings)
+        workers = self._workers_for(kernel_settings, math.inf)
+        self.last_call = UpdateArguments(workers, references, self._compiled.update, frame)
+        self._run(frame, count, (references, arrays))
         return self.finish(write)
 
-    def _settings_of(self, chosen: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
-        """Return the settings of a call for kernels."""
-        watched, most = chosen.watched(self.tape.statistics[0])
-        values = chosen.for_kernels(
+    def _run(self, frame: Frame, count: int, alive: Any) -> None:
+        """Run the kernel over `count` samples on as many threads as pay, and count its steps.
+
+        The kernel has addresses of the arrays that `alive` holds. A thread holds them too, for
+        after an interrupt nobody waits for its end.
+        """
+        compiled, settings = self._compiled, frame.settings
+        num_steps = settings.epochs * -(-count // settings.minibatch)
+        workers = 1 if self._updates_alone else self._workers_for(settings, num_steps)
+
+        def run(worker: int, alive: Any = alive) -> None:
+            compiled.kernel(compiled.update, worker, workers, *frame)
+
+        try:
+            self.helpers.run(workers, run)
+        finally:
+            self.counters[0] += int(frame.space.report[0, self.num_sums + STEPS])
+            self.counters[1] += settings.epochs
+        if frame.space.done[2]:  # a worker has lost patience
+            self._updates_alone = UPDATES_ALONE
+        else:
+            self._updates_alone = max(0, self._updates_alone - 1)
+
+    def _settings_of(self, options: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
+        """Return the settings of an update of `count` samples for kernels."""
+        watched, most = options.watched(self.tape.statistics[0])
+        values = options.for_kernels(
             count,
             self.learnt.parameters.size,
             self.dtype,
@@ -399,21 +417,21 @@ class Learner:
         return values._replace(patience=800_000 + values.part * self.learnt.parameters.size // 16)
 
     def _workers_for(self, values: UpdateSettings, steps: float) -> int:
-        """Return how many threads are worth their start, and the waiting in each of the steps."""
+        """Return how many threads pay for an update of so many gradient steps."""
         work = values.minibatch * self.learnt.parameters.size
         if work < LEAST_OF_MINIBATCH or work * steps < LEAST_OF_CALL:
             return 1
         return min(self.num_workers, -(-values.minibatch // values.part))
 
     def finish(self, write: Sequence[str] | None) -> dict[str, float]:
-        """Write learnt parameters to networks and arrays; returns the report of `update`.
+        """Write learnt parameters to networks and arrays, and return means; see `update`.
 
         Raises:
-            FloatingPointError: a loss or a gradient was not finite; what was learnt before it is
-                written.
+            FloatingPointError: a loss or a gradient was not finite; parameters of the steps before
+                are written.
         """
         rows, sums = self.space.report.tolist(), self.num_sums
-        names = [*self._named, *self.arrays] if write is None else write
+        names = [*self._sources, *self.arrays] if write is None else write
         order = [*self.names, *self.arrays]
         self.write_networks([order.index(name) for name in names])
         for k, row in enumerate(rows):
@@ -457,11 +475,14 @@ class Learner:
 
     # ------------------------------------------------------------ batches
 
-    def _make_states(self, states: Mapping[str, Any], count: int, length: int) -> list[Any]:
-        """Return the states of each network as the kernel takes them, or None, after checks."""
+    def _state_arrays(self, states: Mapping[str, Any], count: int, length: int) -> list[Any]:
+        """Return for each network None, or its states (count / length, size), after checks.
+
+        They are float32, of `count` samples in sequences of `length`; see `update`.
+        """
         for name in states:
-            if name not in self._named:
-                raise ValueError(f"states has {name!r}: expected {', '.join(self._named)}")
+            if name not in self._sources:
+                raise ValueError(f"states has {name!r}: expected {', '.join(self._sources)}")
         arrays: list[Any] = []
         for name, network in zip(self.names, self.networks, strict=True):
             source, size = self.targets.get(name, name), network.state_size
@@ -486,7 +507,7 @@ class Learner:
         return name in self._columns.takes_ones
 
     def _find_takes_ones(self, name: str) -> bool:
-        """Tell from the tape whether networks add up rows of weights for the ones of a column."""
+        """Find out from the tape what `takes_ones` tells."""
         column, tape = list(self.columns).index(name), self.tape
         if any((each["kind"], each["index"]) == ("column", column) for each in tape.instructions):
             return False
@@ -499,17 +520,21 @@ class Learner:
                 return False
         return True
 
-    def _space_for(self, *sizes: int) -> Space:
-        """Return the scratch memory of a call, the same from call to call, with counters at 0."""
-        if self.space is None or self._made_for != sizes:
-            self.space, self._made_for = self._make_space(*sizes), sizes
+    def _space_for(self, count: int, settings: UpdateSettings) -> Space:
+        """Return the scratch memory of an update of `count` samples, its counters and report 0.
+
+        It is that of the last update if its sizes are the same.
+        """
+        sizes = count, settings.minibatch, settings.part, settings.chunk
+        if self.space is None or self._space_sizes != sizes:
+            self.space, self._space_sizes = self._make_space(*sizes), sizes
         space: Space = self.space
-        for counted in (space.claims, space.done, space.report):
-            counted[...] = 0
+        for array in (space.claims, space.done, space.report):
+            array[...] = 0
         return space
 
     def _make_space(self, count: int, minibatch: int, part: int, chunk: int) -> Space:
-        """Return the scratch memory of a call for so many samples."""
+        """Return scratch memory for `count` samples, in minibatches, parts and chunks of a size."""
         layout, tape, workers, real = self.layout, self.tape, self.num_workers, self.dtype
         minibatches, parts = -(-count // minibatch), -(-minibatch // part)
         products = max(each.plan.slopes for each in self.networks)
@@ -517,7 +542,7 @@ class Learner:
         slices = len(layout.slices)
         return Space(
             indices=np.zeros(count, np.int64),
-            # The last of a minibatch is that of columns as they are, and never changes.
+            # The last moments of a minibatch are for columns that it does not standardise.
             moments=np.tile(np.array([0, 1], real), (minibatches, len(tape.standardised) + 1, 1)),
             gradients=aligned_zeros((parts, self.learnt.parameters.size), real),
             sums=np.zeros((parts, self.num_sums)),
@@ -539,10 +564,11 @@ class Learner:
         self._compiled.kernel.compile(self._types())
 
     def is_uncompiled(self) -> bool:
-        """Tell whether the first update would compile functions of workers, and cache them."""
-        kind = self._kind()
-        update: Any = make_update(self.dtype, kind)
-        return not update.overloads and hooks.cache_of(update).lacks((View(share_kind(kind)),))
+        """Tell whether the function of the workers is neither in memory nor in the cache."""
+        chunk_type = self._kind()
+        update: Any = make_update(self.dtype, chunk_type)
+        signature = (View(share_kind(chunk_type)),)
+        return not update.overloads and hooks.cache_of(update).lacks(signature)
 
     def _kind(self) -> Any:
         """Return numba's type of a `Chunk`."""
@@ -554,11 +580,11 @@ class Learner:
         return kind_of(chunk)
 
     def _examples(self) -> tuple[Any, ...]:
-        """Return values of the types of the kernel's last arguments."""
+        """Return a program, batch, space and settings of the types that a `Frame` has."""
         real, numbers = self.dtype, np.zeros(1, np.int64)
         batch = SampleColumns(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), numbers)
-        chosen = LearnerSettings(0.0)
-        settings = self._settings_of(chosen, chosen.rates(len(self.updates), real), 1)
+        options = LearnerSettings(0.0)
+        settings = self._settings_of(options, options.rates(len(self.updates), real), 1)
         space = self._make_space(1, 1, settings.part, settings.chunk)
         return self._program, batch, space, settings
 
@@ -568,23 +594,23 @@ class Learner:
         return tuple(map(typeof, (0, 0, 1, self.learnt, self.layout, *self._examples())))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the process that compiles, scratch memory, and addresses, which are its own."""
+        """Leave out scratch memory, and what belongs to this process: addresses, a child."""
         left_out = "awaited", "_compiled", "last_call", "space"
-        return {**self.__dict__, **dict.fromkeys(left_out), "_views": [], "_is_ready": False}
+        return {**self.__dict__, **dict.fromkeys(left_out), "_pairs": [], "_is_ready": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._views = self._pair_views()
+        self._pairs = self._pair_arrays()
 
 
 class UpdateArguments(NamedTuple):
     """Arguments of an update, which kernels may call again in the same memory.
 
     Attributes:
-        workers: threads that pay where many updates follow each other.
-        columns: of the batch by name, see `rlcpu.nn.columns`.
+        workers: number of threads that pay where many updates follow each other.
+        columns: the batch's by name, see `rlcpu.nn.columns`.
         update: address of the function that all workers run.
-        frame: what they work on.
+        frame: of the update.
     """
 
     workers: int
@@ -594,16 +620,17 @@ class UpdateArguments(NamedTuple):
 
 
 class _Compiled(NamedTuple):
-    """Machine code: the kernel, and the address of what it calls."""
+    """Machine code: the kernel of `make_kernel`, and the address of the `make_update` function."""
 
     kernel: Any
     update: int
 
 
-def _copy_of(each: Network) -> Network:
-    other = copy.copy(each)
-    other.parameters, other.free = each.parameters.copy(), np.zeros(0, np.float32)
-    return other
+def _copy_of(network: Network) -> Network:
+    """Return a target of a network: its parameters are copied, free ones it has none."""
+    target = copy.copy(network)
+    target.parameters, target.free = network.parameters.copy(), np.zeros(0, np.float32)
+    return target
 
 
 def _check_array(name: str, array: Any) -> None:

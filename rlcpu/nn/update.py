@@ -3,7 +3,7 @@
 One call learns from minibatches one after the other, of samples in a new order for each epoch or of
 samples as they lie. On each, the updates of an algorithm follow each other (critics, then the
 actor), and each takes three phases. The *items* of a phase are shared among workers, threads that
-each run `run` (see `rlcpu.nn.workers`):
+each run `update` (see `rlcpu.nn.workers`):
 
     gradient    items are *parts* of the minibatch, each with a gradient of its own
     sum         items are *slices* of what is learnt (`rlcpu.nn.flat`): the gradients of all parts
@@ -30,7 +30,7 @@ from rlcpu.kernels.random import mix
 from rlcpu.nn.adam import make_adam, make_rates, square_sum
 from rlcpu.nn.flat import LearntLayout
 from rlcpu.nn.instructions.chunk import Chunk, floats_at
-from rlcpu.nn.layers.rows import add_to, fill
+from rlcpu.nn.layers.rows import fill
 from rlcpu.nn.order import bits_of, shuffled
 from rlcpu.nn.packed import copy_rows, network_of
 from rlcpu.nn.program import Program
@@ -290,7 +290,8 @@ def make_gradient(kind: Any) -> Callable[..., None]:
 @outline
 def add_gradients(total, part):
     """Add the gradients of a part to the total."""
-    add_to(total, part)
+    for i in range(total.size):
+        total[i] += part[i]
 
 
 @outline
@@ -454,9 +455,9 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
         done += slices
         return done if wait(space, done, settings.patience) else -1
 
-    @outline
-    def run(share, frame):
+    def update(share):
         """Run all epochs, minibatches and updates as one of the workers."""
+        frame = share.frame
         space, settings = frame.space, frame.settings
         minibatches = (space.indices.size + settings.minibatch - 1) // settings.minibatch
         phase = done = 0
@@ -469,17 +470,14 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                 return
             for minibatch in range(minibatches):
                 number += 1
-                for update in range(settings.every.size):
-                    if number % settings.every[update] != 0:
+                for k in range(settings.every.size):
+                    if number % settings.every[k] != 0:
                         continue
-                    turn = WorkerTurn(share.worker, share.workers, update, minibatch, number, phase)
+                    turn = WorkerTurn(share.worker, share.workers, k, minibatch, number, phase)
                     done = make_gradient_step(turn, done, frame)
                     if done < 0:
                         return
                     phase += 3
-
-    def update(share):
-        run(share, share.frame)
 
     return kernel(update, by_address=True)
 

@@ -299,7 +299,7 @@ def critics_of(count: int, action_size: int) -> dict[str, nn.Network]:
 
 def move_targets(learner: nn.Learner) -> None:
     """Learnt networks move away from their targets, as they do while they learn."""
-    for k, name in enumerate(learner._named):
+    for k, name in enumerate(learner._sources):
         parameters = learner.networks[k].parameters
         parameters += 0.1 * np.random.default_rng(k).normal(size=parameters.size)
         learner.read_networks([learner.names.index(name)])
