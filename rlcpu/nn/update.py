@@ -385,7 +385,7 @@ def norm_of(squares):
 
 @inline(exact=True)
 def are_finite(norm, loss):
-    """Tell whether both numbers are finite, exactly: reassociated, isfinite would be always True."""
+    """Tell whether both are finite; in reassociated arithmetic, isfinite would always be True."""
     return np.isfinite(norm) and np.isfinite(loss)
 
 
