@@ -231,9 +231,9 @@ EQUATIONS = {
     "critics": (
         actor_critic.soft_bootstrap,
         actor_critic.next_of,
-        actor_critic.following,
+        actor_critic.to_next,
         actor_critic.least_value,
-        actor_critic.mean_of_learnt,
+        actor_critic.actor_mean,
         actor_critic.critics_loss,
     ),
 }
