@@ -329,10 +329,10 @@ def _run(
     if worker > 0:
         _help(update, share, plan.gate)
         return
-    views, times = (view(repeat), view(loop), view(plan)), plan.times
-    scratch, number, stopped = np.zeros(2, np.int64), 0, WHOLE
+    rollout_view, buffer_view, plan_view = view(repeat), view(loop), view(plan)
+    times, scratch, number, stopped = plan.times, np.zeros(2, np.int64), 0, WHOLE
     while number < max_rounds and stopped == WHOLE and times[0] + times[1] < LONGEST:
-        stopped = _make_round(number, update, *views, share, scratch)
+        stopped = _make_round(number, update, rollout_view, buffer_view, plan_view, share, scratch)
         number += stopped == WHOLE
     plan.results[0], plan.results[1] = number, stopped
     dismiss(plan.gate)
