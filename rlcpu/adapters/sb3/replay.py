@@ -105,11 +105,11 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.buffer_size = max(buffer_size // n_envs, 1)
         self.seed = int(np.random.randint(2**62)) if seed is None else seed  # noqa: NPY002
         self._buffer: Any = self._make()
-        self._wait_for = min(_WAITING, self.buffer_size)
-        row_bytes = self._buffer.num_bytes // self._capacity * n_envs
-        self._wait_for = max(min(self._wait_for, _WAITING_BYTES // max(row_bytes, 1)), 1)
-        self._waiting = 0
-        lead = self._wait_for, n_envs
+        # Steps are collected in `_steps`, and added to the buffer `_max_waiting` at a time.
+        step_bytes = self._buffer.num_bytes // self._capacity * n_envs
+        most = min(_WAITING, self.buffer_size, _WAITING_BYTES // max(step_bytes, 1))
+        self._max_waiting, self._waiting = max(most, 1), 0
+        lead = self._max_waiting, n_envs
         self._steps = _map(
             self._example(), lambda x: np.zeros((*lead, *np.shape(x)), np.asarray(x).dtype)
         )
@@ -184,7 +184,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
                 truncated[i] = infos[i].get("TimeLimit.truncated", False)
                 terminated[i] = not truncated[i]
         self._waiting += 1
-        if self._waiting == self._wait_for:
+        if self._waiting == self._max_waiting:
             _ = self.buffer
 
     # ------------------------------------------------------------ sampling

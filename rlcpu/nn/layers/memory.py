@@ -19,7 +19,9 @@ or `starts` is below 0; rows T then hold the slopes of the states, in the end th
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
 `work`, the arrays of a pass over `work.samples` = T B samples (`rlcpu.nn.passes.Work`). Slopes are
 derivatives of the loss with respect to a layer's inputs, outputs or states, gradients those with
-respect to its parameters. `gate(row, number, size)` are the numbers of one gate of a row.
+respect to its parameters. Of a sample, `x` are the pre-activations of all gates by its inputs, `p`
+those by its state, and `gate(x, number, size)` those of one gate: `size` counts units, `row` the
+numbers of a padded row of them. h and c are memories before a time step, h' and c' after it.
 """
 
 from __future__ import annotations
@@ -141,14 +143,11 @@ def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callabl
             compact()
             fill(outputs_of(step, work), zero)  # the padding behind the units stays so
             states, sequences = saved_of(step, work), num_sequences(work)
-            size = (
-                sequences * step.option
-            )  # of a time step: a sequence's state has `option` numbers
+            size = sequences * step.option  # numbers of the states of one time step
             for t in range(work.steps):
                 state = at_step(states, t, size)
-                forget(
-                    state, work.starts, t * sequences, sequences, zero
-                )  # in the saved state, too
+                # The backward pass reads the zeros, too.
+                forget(state, work.starts, t * sequences, sequences, zero)
                 advance(step, work, t, state, at_step(states, t + 1, size), sequences)
 
         return forward
@@ -179,7 +178,7 @@ def make_backward_loop(
             """Go back through all time steps, then add gradients."""
             compact()
             states, sequences = saved_of(step, work), num_sequences(work)
-            size = sequences * step.option
+            size = sequences * step.option  # numbers of the states of one time step
             slopes = at_step(states, work.steps, size)
             fill(slopes, zero)
             for t in range(work.steps - 1, -1, -1):
@@ -216,7 +215,7 @@ def make_min_gru(dtype: type) -> Callable[..., None]:
 
     @merge
     def advance(step, work, t, state, next_state, sequences):
-        """Compute time step t of all sequences."""
+        """Compute time step t of all sequences, one after the other."""
         inputs, outputs = inputs_of(step, work), outputs_of(step, work)
         size, row = step.size_out, step.width_out
         for b in range(sequences):
@@ -236,9 +235,14 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
 
     @inline
     def run_back(z, x_h, h, slopes, by_output):
-        """Overwrite z, x_h and `slopes`, of h', with the slopes of x_z, x_h and h.
+        """Go back through all units of one sequence, from h' to h.
 
-        `by_output` are the slopes of the outputs, which are h' too.
+        Args:
+            z: the gate, as `run_cell` left it; overwritten with the slopes of x_z.
+            x_h: overwritten with its slopes.
+            h: memory before the time step.
+            slopes: of the next memory h'; overwritten with those of h.
+            by_output: slopes of the outputs, which are h' too.
         """
         for k in range(h.size):
             slope = slopes[k] + by_output[k]
@@ -246,7 +250,7 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
 
     @merge
     def go_back(step, work, t, state, slopes, sequences):
-        """Go back through time step t of all sequences."""
+        """Go back through time step t of all sequences, one after the other."""
         inputs, by_outputs = inputs_of(step, work), output_slopes(step, work)
         size, row = step.size_out, step.width_out
         for b in range(sequences):
