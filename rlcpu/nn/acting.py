@@ -292,16 +292,26 @@ class Acting:
         self._copies = aligned_zeros((max(plan.copies, 1),), np.float32)
         self._pairs = plan.copied_views(self._packed, self._copies, False)
         self._table = link(plan, np.float32, is_learnt=False)
-        numbers = Job(
-            *(_address(), self._table.ctypes.data, len(self._table)),
-            *(plan.inputs.ctypes.data, plan.outputs.ctypes.data, len(plan.outputs)),
-            *(plan.states.ctypes.data, len(plan.states)),
-            *(self._packed.ctypes.data, self._packed.size),
-            *(self._copies.ctypes.data, self._copies.size),
-            *(plan.units, int(plan.inputs[0, 2]), self.output_size, int(plan.takes_ones)),
-            plan.state_size,
+        job = Job(
+            run=_address(),
+            table=self._table.ctypes.data,
+            steps=len(self._table),
+            inputs=plan.inputs.ctypes.data,
+            outputs=plan.outputs.ctypes.data,
+            num_outputs=len(plan.outputs),
+            states=plan.states.ctypes.data,
+            num_states=len(plan.states),
+            parameters=self._packed.ctypes.data,
+            num_parameters=self._packed.size,
+            copies=self._copies.ctypes.data,
+            num_copies=self._copies.size,
+            units=plan.units,
+            size=int(plan.inputs[0, 2]),
+            output_size=self.output_size,
+            takes_ones=int(plan.takes_ones),
+            state_size=plan.state_size,
         )
-        self._job = np.array(numbers, np.int64)
+        self._job = np.array(job, np.int64)
         self.place = self._job.ctypes.data
         self.refresh()
 

@@ -343,6 +343,7 @@ def _chained_values(typing_context, value, partials, numbers):
     common = _common(*numbers.types)
 
     def generate(context, builder, signature, args):
+        """Emit the dual of `value` and the sum over k of partials[k] * slopes of numbers[k]."""
         result = context.cast(builder, args[0], value, common.real)
         terms = []
         for k, kind in enumerate(numbers.types):

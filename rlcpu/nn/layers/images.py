@@ -350,7 +350,10 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
 
     @outline
     def backward(step, work):
-        """Compute gradients and slopes of the images, whichever are asked for."""
+        """Compute gradients and slopes of the images, whichever are asked for.
+
+        Sample by sample, whose image is in the inputs, or in a copy with a border of zeros.
+        """
         size, gradients = sizing_of(step), gradients_of(step, work)
         memory, saved = memory_of(step, work, size), saved_of(step, work)
         rows, scratch, channels = memory.rows, memory.scratch, size.out_channels
