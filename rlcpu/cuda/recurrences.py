@@ -68,7 +68,7 @@ class StepsAxis(NamedTuple):
         return empty(self.shape, dtype)
 
     def strided(self, array: Any) -> DeviceStrided:
-        """Return the array broadcast to the shape, copied if it has more than three strides."""
+        """Return the array broadcast to the shape, copied if three strides cannot describe it."""
         if array.ndim == 0 and type(array) is np.ndarray:
             return DeviceStrided(constant(array.item(), array.dtype), (0, 0, 0))
         whole = asarray(array)
@@ -391,17 +391,20 @@ def _scan_rows(driver: Any, sizes: Any, direction: int, *arrays: DeviceStrided) 
 
 @functools.cache
 def linear_kernel(dtype: Any) -> Any:
-    """Make the kernel of y = a * y' + b: states (a, b) of y as a function of an earlier y'."""
+    """Make the kernel of y = a * y' + b, see `row_kernel`.
+
+    The state (m, s) of some steps says that y after them is m * y' + s, where y' is that before.
+    """
     zero, one = dtype(0.0), dtype(1.0)
 
     def load(a, b):
         return a, b
 
     def start(initial):
-        return zero, initial
+        return zero, initial  # whatever was before
 
     def merge(m, s, n, t):
-        return m * n, s * n + t
+        return m * n, s * n + t  # n * (m * y' + s) + t
 
     def value(m, s):
         return s
@@ -430,7 +433,10 @@ def _scan_linear_rows(
 
 @functools.cache
 def sums_kernel() -> Any:
-    """Make the kernel of log cumulative sums: states are a maximum and a sum relative to it."""
+    """Make the kernel of logarithms of cumulative sums, see `row_kernel` and `log_sums`.
+
+    The state (m, s) of some steps is a maximum and a sum relative to it.
+    """
     nothing, zero, one = -np.inf, 0.0, 1.0
 
     def load(x, _):

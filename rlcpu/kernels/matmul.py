@@ -221,10 +221,7 @@ def _windows_from_row(windows, row):
 
 
 def make_tile_product(
-    rows: int,
-    registers: int,
-    starts_with_column: bool,
-    rows_from: Callable[..., Any] = _matrix_from_row,
+    rows: int, registers: int, rows_from: Callable[..., Any]
 ) -> Callable[..., None]:
     """Make `tile_product(left, right, start, out, corner, depth, last_row, floor)`.
 
@@ -235,7 +232,6 @@ def make_tile_product(
     Args:
         rows: of a tile.
         registers: vectors in a row of a tile.
-        starts_with_column: whether `start` has one number for each row, its first column.
         rows_from: (left, row) -> `left` from a row on.
     """
 
@@ -248,15 +244,13 @@ def make_tile_product(
         vector = Vector(dtype, registers * lanes_of(dtype)).code
         fma = f"llvm.fma.{type_suffix(vector)}"
 
-        def first(builder, pointer):
-            if starts_with_column:
-                return splat(builder, builder.load(pointer), vector.count)
-            return load_vector(builder, vector, pointer)
-
         def generate(context, builder, signature, args):
             left, right, start, out, depth, last_row, floor = args
-            places = _row_pointers(builder, start, rows, last_row)
-            sums = [cgutils.alloca_once_value(builder, first(builder, p)) for p in places]
+            starts = _row_pointers(builder, start, rows, last_row)
+            sums = [
+                cgutils.alloca_once_value(builder, load_vector(builder, vector, pointer))
+                for pointer in starts
+            ]
             pointers = [_hide(builder, p) for p in point_to_rows(builder, left, rows, last_row)]
             values, begin, row_stride, _ = cgutils.unpack_tuple(builder, right)
             with _contraction(builder, left, depth, is_windows) as (column, index):
@@ -287,20 +281,18 @@ def make_tile_product(
     return tile_product
 
 
-def _make_product(
-    starts_with_column: bool, decorate: Any, rows_from: Callable[..., Any] = _matrix_from_row
-) -> Callable[..., None]:
+def _make_product(rows_from: Callable[..., Any]) -> Callable[..., None]:
     """Make `product(left, right, start, out, shape, floor)`, made of tiles.
 
-    Full tiles first, then low ones for the last rows, and slim ones for the last columns. The
-    argument `decorate` is `inline` or `outline`; see `make_tile_product` for the others. `shape` is
-    (rows, depth, columns), of which columns are a multiple of a register's numbers.
+    Full tiles first, then low ones for the last rows, and slim ones for the last columns. `shape`
+    is (rows, depth, columns), of which columns are a multiple of a register's numbers; `start` may
+    be one row, with a row stride of 0. See `make_tile_product` for the others.
     """
-    full = make_tile_product(TILE_ROWS, 2, starts_with_column, rows_from)
-    low = make_tile_product(FEW_ROWS, 2, starts_with_column, rows_from)
-    slim = make_tile_product(TILE_ROWS, 1, starts_with_column, rows_from)
+    full = make_tile_product(TILE_ROWS, 2, rows_from)
+    low = make_tile_product(FEW_ROWS, 2, rows_from)
+    slim = make_tile_product(TILE_ROWS, 1, rows_from)
 
-    @decorate
+    @outline
     def product(left, right, start, out, shape, floor):
         rows, depth, columns = shape
         vector_size = width(out.values, 1)
@@ -319,12 +311,10 @@ def _make_product(
     return product
 
 
-#: The product that begins with a column: `start` has one number for each row.
-product_from_column = _make_product(True, inline)
-#: The product that begins with a matrix, or with one row if the row stride of `start` is 0.
-product = _make_product(False, outline)
+#: The product of two `Matrix`.
+product = _make_product(_matrix_from_row)
 #: The same, of `Windows` on the left; the depth of the shape is that of one piece.
-product_of_windows = _make_product(False, outline, _windows_from_row)
+product_of_windows = _make_product(_windows_from_row)
 
 
 # ---------------------------------------------------------------- products of few columns

@@ -261,11 +261,12 @@ def is_close(x, other, tolerance):
 
     Element (i, j) may differ by tolerance * sqrt(x[i, i] * x[j, j]), in every lane.
     """
-    n, lanes, numbers, others, close = x.rows, lanes_of(x), scalars_of(x), scalars_of(other), True
+    n, lanes, close = x.rows, lanes_of(x), True
+    numbers, others = scalars_of(x), scalars_of(other)
     for i in range(n):
         for j in range(i + 1):
             for lane in range(lanes):
-                at, ii, jj = ((i * n + j) * lanes, i * (n + 1) * lanes, j * (n + 1) * lanes)
+                ij, ii, jj = ((i * n + j) * lanes, i * (n + 1) * lanes, j * (n + 1) * lanes)
                 scale = math.sqrt(numbers[ii + lane]) * math.sqrt(numbers[jj + lane])
-                close &= abs(numbers[at + lane] - others[at + lane]) <= tolerance * scale
+                close &= abs(numbers[ij + lane] - others[ij + lane]) <= tolerance * scale
     return close
