@@ -125,6 +125,7 @@ def _with_rules(compile: Callable[..., Any], rules: Any) -> Callable[..., Any]:
     from numba.cuda.descriptor import cuda_target
 
     def compile_device(*args: Any, **options: Any) -> Any:
+        """Compile the device function, by its own rules while that takes."""
         context = cuda_target.typing_context
         before = context.__class__
         plain = context.plain_class = getattr(context, "plain_class", before)

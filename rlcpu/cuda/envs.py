@@ -49,6 +49,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Lan
     real, nothing, one, pending_clock = dtype, dtype(0), u32(1), u32(PENDING)
 
     def turn(state, elapsed, total, action, bits, params, limit):
+        """Step one environment, and reset it where that is due."""
         pending = False if same_step else elapsed == pending_clock
         reached, reward, failed, cut = advance(state, action, params, bits[0], bits[1])
         reward = nothing if pending else real(reward)

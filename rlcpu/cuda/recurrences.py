@@ -199,6 +199,7 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
     has_second, zero = rule.outputs == 2, dtype(0.0)
 
     def advance(step, state, options, lane, k, first, second):
+        """Compute and write step k of a lane; return the state for the next one."""
         previous_y, after = state
         a, b = coefficients(step, after, options)
         y = continue_y(a, b, previous_y)

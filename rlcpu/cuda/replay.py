@@ -130,7 +130,10 @@ class DeviceStorage(storage.Storage):
     def look_ahead(
         self, fields: list[int], rows: Any, ring: tuple[int, int], settings: tuple[int, float]
     ) -> tuple[Any, Any, Any]:
-        """Return sums of rewards ahead of rows, discounts, and the last rows."""
+        """Return sums of rewards ahead of rows, discounts, and last rows; see `items.look_ahead`.
+
+        `fields` are the numbers of reward, terminated and truncated.
+        """
         rewards, *flags = (self.fields[number].reshape(-1) for number in fields)
         columns = (rewards, *(flag.view(np.uint8) for flag in flags))
         dtypes = np.float64, np.float32, np.int64

@@ -142,6 +142,7 @@ def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
         return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
 
     def descend(arrays, sizes, shift, thread_lane, first, stop, pivots, tile):
+        """Eliminate a system from its first equation to the last."""
         thread, room, at = cuda.threadIdx.x, cuda.gridsize(1), cuda.grid(1)
         pending, health = Pending(one, zero, zero), zero
         for begin in range(0, sizes[1], width):
@@ -196,6 +197,7 @@ def _make_substitute(dtype: Any, store: Any) -> Any:
         return x, next_x, health
 
     def ascend(pending, sizes, thread_lane, first, stop, pivots, tile, out):
+        """Compute and write a system's unknowns from the last to the first."""
         x = pending.rhs / pending.diagonal
         known = x, zero, x - x
         tiles = (sizes[1] + width - 1) // width

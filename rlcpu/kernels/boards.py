@@ -371,6 +371,8 @@ def make_store_bits(count: int) -> Any:
 
     @intrinsic
     def store_bits(typing, array, index, word):
+        """Write bits of `word` to `array` from `index` on, as numbers 0 and 1."""
+
         def generate(context, builder, signature, args):
             number = context.get_data_type(array.dtype)
             is_real = isinstance(array.dtype, types.Float)

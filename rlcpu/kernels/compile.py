@@ -200,11 +200,12 @@ _frozen_of_copies: dict[types.FunctionType, types.FunctionType | None] = {}
 
 
 def freeze(value: Any) -> Any:
-    """Return a copy of a function, or of a tuple that holds functions, that later changes miss.
+    """Return a copy of a function, or of a tuple that holds functions; later changes miss it.
 
     Values of the same fingerprint give the same copy: what is kept for a frozen function is used
     again for equal code, and for nothing else. That holds of functions that a frozen one calls too,
-    once they are frozen themselves: a helper of several functions is compiled once.
+    once they are frozen themselves: a helper of several functions is compiled once. What a frozen
+    value holds that is no function stays as it was then.
     """
     with _lock:
         is_copy = isinstance(value, types.FunctionType) and value in _frozen_of_copies

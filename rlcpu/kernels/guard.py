@@ -43,6 +43,7 @@ def _make_read(keep_inside: Callable[..., Any], widens: bool) -> Any:
 
     @intrinsic(prefer_literal=True)
     def read(typing_context, table, index):
+        """Return `table[index]`, with the index kept inside."""
         if isinstance(table, types.BaseTuple):
             return _read_of_tuple(table, index)
         index_type, move_inside = _index_inside(table, index, keep_inside)
@@ -103,10 +104,10 @@ def write_item(typing_context, table, index, value):
         if not has_shape:
             put(context, builder, (values[0], position, values[2]))
             return context.get_dummy_value()
-        target = get(context, builder, (values[0], position))
+        target = get(context, builder, (values[0], position))  # the part that is written
         pair = (part, target), (value_kind, values[2])
         fits = _fits(context, builder, *pair)
-        if part.ndim == value_kind.ndim == 1:
+        if part.ndim == value_kind.ndim == 1:  # numbers in a row, which need no memory
             is_row = _is_row_of(context, builder, *pair)
             fits = builder.and_(fits, builder.not_(is_row))
             with builder.if_then(is_row):
@@ -235,6 +236,7 @@ def _index_inside(
     inside_kind = types.BaseTuple.from_types(inside_kinds) if is_tuple else inside_kinds[0]
 
     def keep_inside(context: Any, builder: Any, array: Any, position: Any) -> Any:
+        """Emit the index, or tuple of indices, `position`, moved inside of the array."""
         shape = cgutils.create_struct_proxy(table)(context, builder, array).shape
         sizes = cgutils.unpack_tuple(builder, shape)
         numbers = cgutils.unpack_tuple(builder, position) if is_tuple else [position]
@@ -291,6 +293,7 @@ def _make_power(exponent: int) -> Any:
 
     @intrinsic
     def power(typing_context, x):
+        """Return x ** exponent."""
         kind, _ = hooks.generator_of(typing_context, operator.mul, (x, x))
         _, multiply = hooks.generator_of(typing_context, operator.mul, (kind, kind))
 

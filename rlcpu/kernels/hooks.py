@@ -436,6 +436,7 @@ def linked_callees(dispatcher: Any, branching: bool = False) -> Iterator[None]:
     create_library = codegen_of_cpu.create_library
 
     def create(name: str, **options: Any) -> Any:
+        """Return the library that a function is compiled to: `_Linked` for a callee."""
         flags = ConfigStack.top_or_none()
         # Numba makes no wrapper for Python of functions that it compiles for others to call.
         is_callee = flags and flags.no_cpython_wrapper and name != compiled
@@ -506,9 +507,9 @@ def context_class(base: Any, rules: TypeRules) -> type:
 
 
 def with_rules(context: Any, rules: TypeRules) -> Any:
-    """Return a twin of a typing context, of the same tables, with other rules.
+    """Return a copy of a typing context that has other rules of types, and shares all else.
 
-    Numba's rules are of the whole process. Values become what a call's signature says, as always.
+    Numba has one context in a process, and so one set of rules.
     """
     twin = copy.copy(context)
     base: Any = type(context)
@@ -786,6 +787,7 @@ def teach_replace(make: Callable[..., Any]) -> None:
         key = "_replace"
 
         def generic(self, args: Any, kws: Any) -> Any:
+            """Return the signature of `_replace` for types of arguments."""
             kind: Any = self.this
             for name in kws:
                 if name not in kind.fields:
@@ -823,6 +825,7 @@ def teach_replace(make: Callable[..., Any]) -> None:
 
     @numba.extending.lower_builtin("_replace", types.BaseNamedTuple, types.VarArg(types.Any))
     def lower(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        """Emit the tuple with new values for the fields that were given."""
         kinds = dict(zip(sig.args[0].fields, sig.args[1:], strict=True))
         new = dict(zip(kinds, values[1:], strict=True))
         replaced = {

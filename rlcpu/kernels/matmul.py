@@ -294,6 +294,7 @@ def _make_product(rows_from: Callable[..., Any]) -> Callable[..., None]:
 
     @outline
     def product(left, right, start, out, shape, floor):
+        """Compute all tiles of a product."""
         rows, depth, columns = shape
         vector_size = width(out.values, 1)
         paired = columns - columns % (2 * vector_size)

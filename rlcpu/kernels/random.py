@@ -376,6 +376,8 @@ def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
     signature = ", ".join((*names[:-1], f"{names[-1]}=None"))
 
     def teach(make: Callable[..., Any]) -> None:
+        """Teach numba the method whose draws `make` returns."""
+
         def choose(rng: Any, *kinds: Any) -> Any:
             """Return the method for types of arguments; None where they do not fit."""
             if rng.instance_class is not Rng:

@@ -81,6 +81,7 @@ def load_rows(count: int, name: str) -> Any:
 
     @intrinsic
     def load(typing_context, array, stride, i):
+        """Return numbers i, stride + i, 2 * stride + i, ... of the array, a tuple."""
         _check_row(array)
         kind = types.UniTuple(array.dtype, count)
 
@@ -104,6 +105,7 @@ def store_rows(count: int, name: str) -> Any:
 
     @intrinsic
     def store(typing_context, array, stride, i, values):
+        """Write numbers i, stride + i, 2 * stride + i, ... of the array from a tuple."""
         _check_row(array)
         if not isinstance(values, types.BaseTuple) or len(values) < count:
             raise errors.TypingError(f"expected a tuple of {count} numbers or more, not {values}")

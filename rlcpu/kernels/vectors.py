@@ -321,6 +321,8 @@ def _reduction(combine: Callable[[Any, Any, Any], Any]) -> Any:
 
     @intrinsic
     def reduce(typing, vector):
+        """Return all numbers of a vector, combined."""
+
         def generate(context, builder, signature, args):
             combined, distance = args[0], vector.count // 2
             while distance:

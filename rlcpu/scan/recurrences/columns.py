@@ -39,6 +39,7 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
 
     @inline(exact=True)
     def columns(plan, options, outer, lane, width):
+        """Compute all steps of `width` lanes from (outer, lane) on."""
         compact()
         num_steps, direction, num_streamed = plan.num_steps, plan.direction, plan.num_streamed
         row_stride = (width + vector_lanes - 1) // vector_lanes * vector_lanes
@@ -101,6 +102,7 @@ def _make_compute_step(rule: Rule, dtype: Any, read_step: Any, prefetch_step: An
 
     @inline(exact=True)
     def compute_step(here, ahead, outputs, carried, width, options):
+        """Compute one step of `width` lanes, and prefetch the next."""
         compact()
         # Whole vectors apart: a mask in the loop takes 1.5x as long where few arrays are read.
         for i in range(width // vector_lanes):

@@ -60,6 +60,7 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
         compute = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
 
     def compute_block(plan, numbers, number):
+        """Find the lanes and steps of block `number`, and compute them."""
         compact()
         options = dtype(numbers[0]), dtype(numbers[1]), dtype(numbers[2])
         lanes, inner = plan.block_lanes, plan.inner

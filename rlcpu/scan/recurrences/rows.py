@@ -107,6 +107,7 @@ def _make_keep_fields(rule: Rule, dtype: Any) -> Any:
 
     @inline(exact=True)
     def keep_fields(pointers, *to):
+        """Do what `keep_field` does for each field that the rule reads of the step after."""
         if is_kept.value:
             keep_field(pointers.value, number_of.value, *to)
         if is_kept.lambda_:
@@ -134,6 +135,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
 
     @inline(exact=True)
     def compute_coefficients(plan, piece, scratch, carried, options):
+        """Write a and b of all steps of a piece to scratch memory."""
         compact()
         count = piece.num_steps
         for row in range(piece.width):
@@ -150,6 +152,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
 
     @inline(exact=True)
     def write_results(plan, piece, scratch, options):
+        """Write the outputs of all steps of a piece, from y in scratch memory."""
         compact()
         num_streamed, count = plan.num_streamed, piece.num_steps
         for row in range(piece.width):
@@ -185,6 +188,7 @@ def _make_compute_y(cuts_at_zero: bool, dtype: Any) -> Any:
 
     @outline(exact=True)
     def compute_y(scratch, count, direction, last_y, products):
+        """Overwrite b of a piece with y, step by step across the rows."""
         y, product = load(last_y, 0, REGISTERS), load(products, 0, REGISTERS)
         num_tiles = (count + vector_lanes - 1) // vector_lanes
         a, b = scratch.tiles, shifted(scratch.tiles, tile_size)
@@ -232,6 +236,7 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
 
     @inline(exact=True)
     def rows(plan, options, outer, width):
+        """Compute all steps of `width` rows from `outer` on, piece by piece."""
         compact()
         num_steps, direction = plan.num_steps, plan.direction
         memory, starts = np.zeros(size, dtype), np.empty(max_rows, np.int64)

@@ -126,6 +126,7 @@ def make_step_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
 
     @inline(exact=True)
     def pointers_at(plan, outer, step, lane):
+        """Return pointers to the numbers of one step of a lane."""
         x = plan.arrays
         return Step(
             reward=pointer_into(x.reward, outer, step, lane, number),
@@ -141,6 +142,7 @@ def make_step_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
 
     @inline(exact=True)
     def read_step(pointers, position, count):
+        """Return the vectors of a step, of `count` numbers from a position on."""
         return Step(
             reward=load_numbers(pointers.reward, position, count),
             value=load_numbers(pointers.value, position, count),
@@ -155,6 +157,7 @@ def make_step_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
 
     @inline(exact=True)
     def prefetch_step(pointers, position):
+        """Ask for the cache lines of the fields that the rule reads."""
         if is_read.reward:
             prefetch(pointers.reward, position)
         if is_read.value:
@@ -213,6 +216,7 @@ def make_read_after(rule: Rule) -> Any:
 
     @inline(exact=True)
     def read_after(memory, lane, row_stride):
+        """Return the fields of the next step in time that the rule reads."""
         return Step(
             reward=0,
             value=load(memory, lane + row.value * row_stride, 1),
@@ -238,6 +242,7 @@ def make_set_initial(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
     @inline(exact=True)
     def set_initial(plan, outer, lane, width, carried):
+        """Overwrite `carried` with what lanes have before the step that is computed first."""
         initial = pointer_into(plan.initial, outer, 0, lane, zero)
         last = pointer_into(plan.last_values, outer, 0, lane, zero)
         for i in range(width):

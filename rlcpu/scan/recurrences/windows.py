@@ -70,6 +70,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
     @inline(exact=True)
     def windows(plan, options, outer, lane, width, begin):
+        """Compute the windows of `width` lanes that begin from step `begin` on."""
         compact()
         stop = min(begin + plan.block_windows, plan.num_steps)
         end = stop - 1 + plan.window_steps
@@ -94,6 +95,7 @@ def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
     @inline(exact=True)
     def compute_coefficients(plan, options, block, scratch):
+        """Fill the scratch with a, b and next values of all steps of a block."""
         outer, lane, width, begin, _, end = block
         row_stride, last = scratch.row_stride, plan.num_steps - 1
         last_values = pointer_into(plan.last_values, outer, 0, lane, zero)
@@ -128,6 +130,7 @@ def _make_slide(dtype: Any, is_rows: bool) -> Any:
 
     @inline(exact=True)
     def slide(plan, block, scratch):
+        """Compute and write y of each window of a block."""
         outer, lane, width, begin, stop, _ = block
         row_stride, num_steps = scratch.row_stride, plan.window_steps
         run = stop - begin if is_rows else width

@@ -262,7 +262,8 @@ class PanelScratch(NamedTuple):
 def scratch_at(plan, memory, lists):
     """Return the scratch memory of a thread, whose lanes have not failed yet.
 
-    Numbers are in `memory`, behind the planes, and whole numbers in `lists`.
+    In `memory`, behind the planes: failures, extras, `linear`. In `lists`: the lists of two panels,
+    `begins`, sources and their steps.
     """
     lanes, arrays = width(memory, ONE), plan.num_inputs + 1
     failures, size = shifted(memory, plan.planes_size), (arrays + LISTS) * lanes
