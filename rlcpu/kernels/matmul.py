@@ -221,7 +221,7 @@ def _windows_from_row(windows, row):
 
 
 def make_tile_product(
-    rows: int, registers: int, rows_from: Callable[..., Any]
+    rows: int, registers: int, rows_from: Callable[..., Any] = _matrix_from_row
 ) -> Callable[..., None]:
     """Make `tile_product(left, right, start, out, corner, depth, last_row, floor)`.
 
