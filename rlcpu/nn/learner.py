@@ -627,7 +627,7 @@ class _Compiled(NamedTuple):
 
 
 def _copy_of(network: Network) -> Network:
-    """Return a target of a network: its parameters are copied, free ones it has none."""
+    """Return a target of a network: a network with copies of its parameters, without free ones."""
     target = copy.copy(network)
     target.parameters, target.free = network.parameters.copy(), np.zeros(0, np.float32)
     return target

@@ -132,7 +132,9 @@ def _prefetch_row(storage, begin, count):
 def gather_field(storage, out, field, rows, first, last, steps, length):
     """Copy one field of the sequences [first, last) of a batch from storage to `out`.
 
-    `field` is a row of the table of `GATHER`, which has the other arguments.
+    `field` is a row of the table of `GATHER`, which has the other arguments. `row` and `next_row`
+    run round the ring of an environment: the row that is copied, and one of the sequence `ahead` of
+    it, which is prefetched meanwhile.
     """
     source, row_bytes, target = field[0], field[1], field[2]
     size = rows.size

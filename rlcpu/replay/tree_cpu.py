@@ -389,14 +389,17 @@ class Tree:
         return float(top[0])
 
     def extremes(self) -> tuple[float, float]:
-        """Return the smallest and largest priority above zero, which a first call makes tracked."""
+        """Return the smallest and largest priority above zero; the first call begins to keep them.
+
+        Lows and highs of all nodes then lie behind the sums, the top node last in each.
+        """
         if self.numbers.size == self._size:
             numbers = make_tree(self.capacity, extremes=True)
             numbers[: self._size] = self.numbers
             rebuild(numbers, self.capacity, None)
             self.numbers = numbers
-        half = (self.numbers.size + self._size) // 2
-        return float(self.numbers[half - WIDTH : half].min()), float(self.numbers[-WIDTH:].max())
+        lows, highs = np.split(self.numbers[self._size :], 2)
+        return float(lows[-WIDTH:].min()), float(highs[-WIDTH:].max())
 
     def update(self, indices: Array, leaves: Array, filled: int | None = None) -> float:
         """Write leaves, and return the largest; see the kernel `update`."""

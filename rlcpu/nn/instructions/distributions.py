@@ -83,7 +83,7 @@ def subtract_row(out: Any, row: Any) -> None:
 def through_log_softmax(chunk: Any, instruction: Any) -> None:
     """Add slopes of logits, d_k - p_k * (sum of d_j), from those of log-probabilities, d."""
     slopes, first, width = chunk.slopes, instruction.out, instruction.width
-    total = slopes[first + width]
+    total = slopes[first + width]  # the scratch row of the result
     fill_row(total, 0.0)
     for k in range(width):
         slope = slopes[first + k]
