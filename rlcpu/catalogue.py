@@ -190,7 +190,7 @@ def entry(environment: str | Dynamics) -> Entry:
         acts=argument_of(main_function(dynamics), "action"),
         is_masked=dynamics.num_masked > 0,
         state=tuple(
-            Parameter(name, None, comments_of(state.made).get(name, "")) for name in fields
+            Parameter(name, None, comments_of(state.value_class).get(name, "")) for name in fields
         ),
         parameters=parameters_of(dynamics.params),
         max_episode_steps=dynamics.max_episode_steps,

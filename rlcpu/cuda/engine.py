@@ -112,7 +112,7 @@ class CudaEngine(Engine):
         )  # fmt: skip
         if to_host(self._fault)[0]:
             self._fault.fill(0)
-            return self.step(self.without_waiting(to_host(actions)))
+            return self.step(self.zero_waiting(to_host(actions)))
         self.states.reverse()
         self.elapsed_steps.reverse()
         self.advance(1)

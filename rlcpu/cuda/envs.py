@@ -36,11 +36,11 @@ def write(count: int, dtype: type) -> Callable[..., Any]:
 
 
 @functools.cache
-def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., LaneStep]:
-    """Make `turn(state, elapsed, total, action, bits, params, limit)` -> `LaneStep`: one step.
+def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[..., LaneStep]:
+    """Return `(state, elapsed, total, action, bits, params, limit) -> LaneStep`: one step.
 
     It resets the environment where the autoreset mode says so: in the step that ends an episode
-    with `same_step`, else in the next one. As `rlcpu.envs.engine.lane.make_turn`, with state, steps
+    with `same_step`, else in the next one. As `rlcpu.envs.engine.lane.make_step_lane`, with state, steps
     so far and return so far in registers, and a branch where an episode ends: a warp without ends
     draws no new state. `bits` are two random words.
     """
@@ -83,8 +83,8 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     which must be 0: if it is 1 afterwards, for a bad action or for an environment that has finished
     while autoreset is disabled, the outputs are to be thrown away.
     """
-    lane, turn = compile_lane(env, dtype), make_turn(env, dtype, same_step)
-    unpack, observe = lane.unpack, lane.observe
+    lane, turn = compile_lane(env, dtype), make_step_lane(env, dtype, same_step)
+    unpack, observe = lane.unpack_params, lane.observe
     size = lane.rows
     load, store = read(size, dtype), write(size, dtype)
     put = write(env.observation_rows, np.float32)
@@ -155,7 +155,7 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
     of the other environments step back by one, as on the CPU.
     """
     lane = compile_lane(env, dtype)
-    unpack, reset, size = lane.unpack, lane.reset, lane.rows
+    unpack, reset, size = lane.unpack_params, lane.reset, lane.rows
     store, nothing, zero = write(size, dtype), dtype(0), u32(0)
 
     @kernel(exact=dtype is np.float64)
@@ -181,7 +181,7 @@ def observe_kernel(env: Structure, dtype: type) -> Kernel:
     They are (observation_size * n,), in rows.
     """
     lane = compile_lane(env, dtype)
-    unpack, observe, size = lane.unpack, lane.observe, env.observation_rows
+    unpack, observe, size = lane.unpack_params, lane.observe, env.observation_rows
     load, put = read(lane.rows, dtype), write(size, np.float32)
 
     @kernel(exact=dtype is np.float64)

@@ -16,11 +16,11 @@ import numpy as np
 
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, cuda
-from rlcpu.cuda.envs import make_turn, read, write
+from rlcpu.cuda.envs import make_step_lane, read, write
 from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.lane import Structure, compile_lane
-from rlcpu.envs.engine.rollout import make_clip
+from rlcpu.envs.engine.rollout import make_to_env_action
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.random import mix
 
@@ -73,10 +73,10 @@ def rollout_kernel(
     `rlcpu.cuda.networks.make_forward`), num_steps; and `out`, `DeviceRecords` or `Sums`.
     """
     lane, decide = compile_lane(env, dtype), make_decide(env, code, network)
-    turn, clip = make_turn(env, dtype, True), make_clip(env, dtype)
+    turn, clip = make_step_lane(env, dtype, True), make_to_env_action(env, dtype)
     record_observation, record_step, finish = _record(env, dtype, decide) if records else _add_up()
     weights_size, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
-    unpack, observe, choose = lane.unpack, lane.observe, decide.choose
+    unpack, observe, choose = lane.unpack_params, lane.observe, decide.choose
     size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
     load, store, real, aligns = read(size, dtype), write(size, dtype), dtype, not SIMULATED
     none = nothing, nothing, zero, zero

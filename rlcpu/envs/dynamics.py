@@ -39,7 +39,13 @@ from rlcpu.envs.checks.trial import (
     try_functions,
 )
 from rlcpu.envs.engine.arrays import ArrayLayout
-from rlcpu.envs.engine.groups import LONE, is_lone, num_inputs, returned_layout, written_layout
+from rlcpu.envs.engine.groups import (
+    INT_ARRAY,
+    is_int_array,
+    num_inputs,
+    returned_layout,
+    written_layout,
+)
 from rlcpu.envs.engine.layout import Field, Layout, floats
 
 
@@ -251,7 +257,7 @@ class Dynamics:
     @property
     def written_shape(self) -> tuple[int, ...]:
         """Return the shape of `out`; () where `observe` returns an observation."""
-        is_floats = self.writes_observation and not is_lone(self.observation_space)
+        is_floats = self.writes_observation and not is_int_array(self.observation_space)
         return self.observation_space.shape or () if is_floats else ()
 
     @property
@@ -302,7 +308,7 @@ class Dynamics:
     def sample_observation(self) -> Any:
         """Return the observation of one reset."""
         result = call_function(self, "observe", self.observe, *self.sample_start())
-        return getattr(result, LONE) if is_lone(self.observation_space) else result
+        return getattr(result, INT_ARRAY) if is_int_array(self.observation_space) else result
 
     def sample_mask(self) -> tuple[bool, ...]:
         """Return the action mask of one reset."""
@@ -329,7 +335,7 @@ class Dynamics:
             return Layout(None, (Field("", "int", 0),))
         if isinstance(space, MultiBinary):
             return Layout(None, (Field("", "board", space.shape[0]),))
-        if is_lone(space):
+        if is_int_array(space):
             return written_layout(space)
         if self.writes_observation:
             return Layout(None, (Field("", "array", self.observation_size),))

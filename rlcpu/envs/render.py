@@ -75,7 +75,7 @@ class Renderer:
         """Return the pictures of `render`."""
         dynamics = self._dynamics
         if dynamics.picture is not None:
-            values = dynamics.state.states(states)
+            values = dynamics.state.to_states(states)
             pairs = zip(values, params or [dynamics.params] * len(values), strict=True)
             return tuple(dynamics.picture(value, each) for value, each in pairs)
         env = self._renderer()

@@ -391,7 +391,7 @@ class Rollout:
             if name not in known:
                 raise ValueError(f"names: {name!r} is none of {', '.join(known)}")
         view = self.form.view
-        show = view.keep if packed else view.inputs if as_inputs else view.decode
+        show = view.to_stored if packed else view.inputs if as_inputs else view.decode
         return {name: self._flat(name, show, as_inputs or packed) for name in chosen}
 
     def _flat(self, name: str, show: Callable[[Array], Any], is_other: bool) -> Any:

@@ -141,7 +141,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         states, layout = self._batch.state, self.dynamics.state
         if layout.is_plain:
             return np.asarray(states[0])
-        return layout.states(self._batch.engine.get_state())[0]
+        return layout.to_states(self._batch.engine.get_state())[0]
 
     @state.setter
     def state(self, state: Any) -> None:
@@ -155,7 +155,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             engine = self._batch.engine
             if not engine.ready:
                 self._batch.reset()
-            engine.set_state(layout.memory([state], engine.scalar_type))
+            engine.set_state(layout.to_rows([state], engine.scalar_type))
         self._ended = self._warned = False
 
     @property

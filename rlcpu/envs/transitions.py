@@ -20,7 +20,7 @@ def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
         ['action', 'next_observation', 'observation']
     """
     dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
-    stored = ObservationView.of(dynamics, "uint8", np.dtype(np.float32)).kept
+    stored = ObservationView.of(dynamics, "uint8", np.dtype(np.float32)).stored_example
     vector = np.zeros(dynamics.action_size, np.float32)
     masked = dynamics.num_masked
     masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}

@@ -333,7 +333,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             values = convert_state(engine.to_host(state), shape, engine.state_dtype)
         elif not hasattr(state, "_asdict"):
             raise TypeError(
-                f"state={state!r}: expected a {layout.made.__name__} of arrays, or another "
+                f"state={state!r}: expected a {layout.value_class.__name__} of arrays, or another "
                 "env.state"
             )
         if not engine.ready:

@@ -401,9 +401,9 @@ class EpsilonGreedy(Actor):
             view: of the observations.
             scale: of the rewards.
         """
-        values = self.values(view.inputs_of(transitions["observation"]))
+        values = self.values(view.inputs_of_stored(transitions["observation"]))
         value = np.take_along_axis(values, transitions["action"][:, None], axis=1)[:, 0]
-        next_values = self.values(view.inputs_of(transitions["next_observation"]))
+        next_values = self.values(view.inputs_of_stored(transitions["next_observation"]))
         if (masks := transitions.get("next_action_mask")) is not None:
             # Where an episode terminated a mask may allow nothing, and no value counts.
             next_values = forbid(next_values, masks | ~masks.any(axis=1, keepdims=True))

@@ -583,10 +583,10 @@ class OffPolicy(Agent):
     def _inputs(self, observations: Array) -> Any:
         """Return stored observations as networks take them, or the ones of boards."""
         view = self.env.view
-        ones = view.ones_of(observations) if self.learner.takes_ones("observation") else None
+        ones = view.ones_of_stored(observations) if self.learner.takes_ones("observation") else None
         if ones is not None:
             return ones
-        inputs = view.inputs_of(observations)
+        inputs = view.inputs_of_stored(observations)
         return inputs if inputs.ndim == 2 else inputs.reshape(len(inputs), -1)
 
     @property

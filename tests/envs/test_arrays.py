@@ -33,7 +33,7 @@ class PlainEnvs:
     def __init__(self, dynamics: rlcpu.Dynamics, num_envs: int, seed: int) -> None:
         self.dynamics, self.turn = dynamics, 0
         self.keys = keys(stream_seeds(seed, num_envs))
-        self.states: list[Any] = [dynamics.state.made() for _ in range(num_envs)]
+        self.states: list[Any] = [dynamics.state.value_class() for _ in range(num_envs)]
         self.elapsed = [0] * num_envs
         for i in range(num_envs):
             self.start(i)
@@ -44,7 +44,7 @@ class PlainEnvs:
         return Rng(int(a), int(b), group, np.float32)
 
     def start(self, i: int) -> None:
-        self.states[i] = self.dynamics.state.made()
+        self.states[i] = self.dynamics.state.value_class()
         self.dynamics.reset(self.states[i], self.rng(i, RESET_GROUP), self.dynamics.params)
         self.elapsed[i] = 0
 
@@ -273,7 +273,7 @@ def test_an_index_outside_reads_and_writes_inside(rows: list[int]) -> None:
     row, column = rows
     env.state.row, env.state.column = [1, row, 2], [1, column, 2]
     env.step(np.zeros(3, np.int64))
-    state = cells.state.made()
+    state = cells.state.value_class()
     state.before[:] = 1
     state.row, state.column = row, column
     state.table[inside(row, 3), inside(column, 5)] = 7

@@ -48,7 +48,7 @@ def test_kernels_step_as_plain_python_does(name: str) -> None:
 
 def states(env: Any) -> list[Any]:
     """The states of all environments, as plain Python has them."""
-    return env.dynamics.state.states(env.engine.get_state())
+    return env.dynamics.state.to_states(env.engine.get_state())
 
 
 @every_game

@@ -40,7 +40,7 @@ def plain_parts(dynamics: rlcpu.Dynamics, state: Any) -> dict[str, Any]:
 def expected(env: Any) -> dict[str, Any]:
     """Observations of the present states, by plain Python."""
     dynamics = env.dynamics
-    states = dynamics.state.states(env.engine.get_state())
+    states = dynamics.state.to_states(env.engine.get_state())
     parts = [plain_parts(dynamics, state) for state in states]
     return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
 

@@ -122,7 +122,7 @@ def test_kernels_are_minigrids(name: str) -> None:
 
 def states(env: Any) -> list[Any]:
     """The states of all environments, as plain Python has them."""
-    return env.dynamics.state.states(env.engine.get_state())
+    return env.dynamics.state.to_states(env.engine.get_state())
 
 
 def elsewhere(state: Any, size: int, rng: np.random.Generator) -> Any:

@@ -482,7 +482,7 @@ def test_transitions_as_networks_see_them(dynamics: Dynamics) -> None:
         assert kept[name].dtype == example[name].dtype
         assert kept[name].shape[1:] == example[name].shape
         assert kept[name].nbytes == 70 * 40 * (4 if dynamics is WALK else 3 * 16)
-        np.testing.assert_array_equal(env.view.inputs_of(kept[name]), seen[name])
+        np.testing.assert_array_equal(env.view.inputs_of_stored(kept[name]), seen[name])
     ends = np.flatnonzero((rollout.terminated | rollout.truncated).ravel())
     np.testing.assert_array_equal(plain["next_observation"][ends], rollout.final_observations)
 
@@ -501,8 +501,8 @@ def test_agents_learn_from_choices(kind: str) -> None:
 
 def test_dqn_learns_from_ones_what_it_learns_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     learnt = []
-    for ones_of in (ObservationView.ones_of, lambda view, kept: None):
-        monkeypatch.setattr(ObservationView, "ones_of", ones_of)
+    for ones_of in (ObservationView.ones_of_stored, lambda view, kept: None):
+        monkeypatch.setattr(ObservationView, "ones_of_stored", ones_of)
         agent = DQN(WALK, seed=0, num_envs=16, hidden=(16,), learning_starts=256)
         learnt.append((agent.learn(512).losses, agent.policy.network.parameters))
     (ones, by_ones), (numbers, by_numbers) = learnt

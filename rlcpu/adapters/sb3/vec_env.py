@@ -142,7 +142,7 @@ class VecEnv(vec_env.VecEnv):
         value, dynamics = getattr(self.env, attr_name), self.env.dynamics
         chosen = list(self._get_indices(indices))
         if attr_name == "state" and not isinstance(value, np.ndarray):
-            value = dynamics.state.states(self.env.engine.get_state())
+            value = dynamics.state.to_states(self.env.engine.get_state())
         if attr_name in ("state", *dynamics.varied, *dynamics.randomized):
             return [value[i] for i in chosen]
         return [value] * len(chosen)

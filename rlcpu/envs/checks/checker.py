@@ -28,7 +28,7 @@ from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_drivers, find_d
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import arrays
 from rlcpu.envs.engine.arrays import ArrayLayout, State, fields_of
-from rlcpu.envs.engine.groups import LONE
+from rlcpu.envs.engine.groups import INT_ARRAY
 from rlcpu.envs.engine.lane import reasons_of_policies, structure
 from rlcpu.envs.engine.layout import Layout
 from rlcpu.envs.engine.rollout import collect_kernels, simulate_kernels
@@ -375,7 +375,7 @@ class Trial:
             return
         # One rounding to float32 is allowed.
         low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
-        numbers = np.array(getattr(observation, LONE, observation))
+        numbers = np.array(getattr(observation, INT_ARRAY, observation))
         for place in map(tuple, np.argwhere((numbers < low) | (numbers > high)).tolist()):
             bounds = f"{space.low[place]} to {space.high[place]} of observation_space"
             yield f"observation{list(place)}={numbers[place]}: expected {bounds}"
@@ -386,7 +386,7 @@ class Trial:
         """Compare single steps and resets with kernels of a dtype; whether there are kernels."""
         name, most = np.dtype(dtype).name, np.finfo(dtype).max
         dynamics, layout = self.dynamics, self.dynamics.state
-        cases = [case for case in cases if max(map(abs, layout.numbers(case.state))) < most]
+        cases = [case for case in cases if max(map(abs, layout.as_numbers(case.state))) < most]
         if not cases:
             return False
         n = len(cases)
@@ -394,11 +394,11 @@ class Trial:
             env = VectorEnv(dynamics.resized(n), n, dtype=name, num_threads=1)
             engine: Any = env.engine
             _start(engine, seed)
-            fresh = layout.columns(engine.get_state())
+            fresh = layout.rows_as_numbers(engine.get_state())
             drawn = engine.params_of_each() or [()] * n
             varying = {key: [getattr(c.params, key) for c in cases] for key in engine.code.varied}
             engine.set_params(varying)
-            engine.set_state(layout.memory([case.state for case in cases], dtype))
+            engine.set_state(layout.to_rows([case.state for case in cases], dtype))
             actions = np.array([case.action for case in cases], env.action_space.dtype)
             stepped = engine.step(actions)
             engine.masks(stepped.observations, stepped.terminated | stepped.truncated)
@@ -412,12 +412,16 @@ class Trial:
         plain = self._plain_functions()
         shown, reached, rows = dynamics.observation, engine.get_state(), stepped.observations
         masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
-        shown_numbers = np.column_stack([shown.columns(rows[: shown.rows(np.float32)].T), masks])
+        shown_numbers = np.column_stack(
+            [shown.rows_as_numbers(rows[: shown.rows(np.float32)].T), masks]
+        )
         flags = [stepped.terminated, stepped.truncated][: 1 + dynamics.truncates]
         names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
         names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
         names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
-        results = np.column_stack([layout.columns(reached), stepped.rewards, *flags, shown_numbers])
+        results = np.column_stack(
+            [layout.rows_as_numbers(reached), stepped.rewards, *flags, shown_numbers]
+        )
         params_of_lanes = engine.params_of_each() or [()] * n
         taken = [
             Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
@@ -457,18 +461,18 @@ class Trial:
             return np.array([getattr(drawn, key) for key in dynamics.randomized], np.float64)
 
         def reset(uniforms: Any, params: Any) -> Array:
-            return np.array(layout.numbers(self.plain(functions, "reset", uniforms, params)))
+            return np.array(layout.as_numbers(self.plain(functions, "reset", uniforms, params)))
 
         def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
             reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
             observation = self.plain(functions, "observe", reached, params)
             if is_group or shown.is_record:
                 observation = _rounded(shown, observation, np.float32)
-            numbers: Any = shown.numbers(observation)
+            numbers: Any = shown.as_numbers(observation)
             numbers = np.float32(numbers) if shown.is_plain else numbers
             if dynamics.action_mask:
                 numbers = *numbers, *self.plain(functions, "action_mask", reached, params)
-            return np.array([*layout.numbers(reached), reward, *flags, *numbers], np.float64)
+            return np.array([*layout.as_numbers(reached), reward, *flags, *numbers], np.float64)
 
         return {"randomize": randomize, "reset": reset, "step": step}
 
@@ -522,7 +526,7 @@ class Trial:
                     chosen = _allow(chosen, env.action_masks())
                 observations, rewards, terminated, *_ = env.step(chosen)
                 results.append(np.column_stack([_flat(observations), rewards, terminated]))
-            results.append(self.dynamics.state.columns(env.engine.get_state()))
+            results.append(self.dynamics.state.rows_as_numbers(env.engine.get_state()))
             runs.append(np.column_stack(results))
         whole, again, *parts = runs
         for kind, other in (("again", again), ("in two batches", np.concatenate(parts))):
@@ -558,7 +562,7 @@ def _names(what: str, layout: Layout | ArrayLayout) -> list[str]:
         ]
     names = []
     for field in layout.fields:
-        label = f"{what}.{field.name}" if layout.made is not None else what
+        label = f"{what}.{field.name}" if layout.value_class is not None else what
         each = [f"{label}[{k}]" for k in range(field.size)] or [label]
         words = [f" cells {32 * k} to {32 * k + 31}" for k in range(4)]
         names += [e + word for e in each for word in (words if field.kind == "board" else [""])]
@@ -568,7 +572,7 @@ def _names(what: str, layout: Layout | ArrayLayout) -> list[str]:
 def _rounded(layout: Layout | ArrayLayout, state: Any, dtype: Any) -> Any:
     """Return a state whose floats are those of a dtype."""
     if isinstance(layout, ArrayLayout):
-        return layout.states(layout.memory([state], dtype))[0]
+        return layout.to_states(layout.to_rows([state], dtype))[0]
     if layout.is_plain:
         return tuple(float(dtype(number)) for number in state)
     made: list[Any] = []
@@ -579,7 +583,7 @@ def _rounded(layout: Layout | ArrayLayout, state: Any, dtype: Any) -> Any:
             made.append(tuple(float(dtype(number)) for number in value))
         else:
             made.append(float(dtype(value)))
-    return layout.made(*made)
+    return layout.value_class(*made)
 
 
 def _identity(value: Any) -> Any:

@@ -23,7 +23,7 @@ from rlcpu.envs.engine.arrays import ArrayLayout, State, layout_of_class
 from rlcpu.envs.engine.groups import (
     check_group,
     describe_space,
-    is_lone,
+    is_int_array,
 )
 from rlcpu.envs.engine.layout import Layout
 from rlcpu.kernels.boards import CELLS
@@ -92,11 +92,11 @@ def check_spaces(dynamics: Dynamics) -> None:
             isinstance(space, Box)
             and (len(space.shape) == 1 or (len(space.shape) > 1 and is_written))
             and math.prod(space.shape) > 0
-            and (space.dtype == np.float32 or (is_written and is_lone(space)))
+            and (space.dtype == np.float32 or (is_written and is_int_array(space)))
         ):
             others = "MultiBinary" if field == "observation_space" else "MultiDiscrete"
             kinds = f"a float32 Box of one dimension, Discrete or {others}"
-            if is_lone(space) and field == "observation_space":
+            if is_int_array(space) and field == "observation_space":
                 kinds += "; whole numbers are written by observe(state, params, out), into arrays"
             raise TypeError(f"{start}={describe_space(space)} has to be {kinds}")
     if dynamics.action_mask is not None and not isinstance(dynamics.action_space, Discrete):
@@ -216,7 +216,7 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
             f"got {params.__name__ if isinstance(params, type) else type(params).__name__}"
         )
     converted: list[Any] = []
-    whole = () if tuples else whole_names(params)
+    whole = () if tuples else int_names(params)
     for field, value in zip(params._fields, params, strict=True):
         several = tuples and isinstance(value, tuple | list)
         for item in value if several else (value,):
@@ -250,7 +250,7 @@ def _int_hints(kind: Any) -> dict[str, bool]:
     return {name: getattr(h, "__forward_arg__", h) in (int, "int") for name, h in hints.items()}
 
 
-def whole_names(params: Any) -> tuple[str, ...]:
+def int_names(params: Any) -> tuple[str, ...]:
     """Return the names of params that are ints, in Python as in kernels."""
     kind: Any = type(params)
     hints = _int_hints(kind)
@@ -295,7 +295,7 @@ def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.f
     bad = np.flatnonzero(np.isnan(numbers))
     if len(bad):
         raise ValueError(f"{id}: {name}[{bad[0]}]={numbers[bad[0]]} has to be a number, not NaN")
-    if name in whole_names(params):
+    if name in int_names(params):
         for k in np.flatnonzero((numbers != np.rint(numbers)) | (abs(numbers) > MOST_WHOLE))[:1]:
             as_whole(f"{id}: {name}[{k}]", numbers[k].item())
     copy = numbers.astype(np.float64)
@@ -327,6 +327,6 @@ def params_of(dynamics: Dynamics, i: int) -> Any:
 
 def with_numbers(params: Any, numbers: Mapping[str, Any]) -> Any:
     """Return params with other numbers, each an int or a float as its field is."""
-    whole = whole_names(params)
+    whole = int_names(params)
     made = {k: int(v) if k in whole else float(v) for k, v in numbers.items()}
     return params._replace(**made)

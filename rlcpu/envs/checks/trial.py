@@ -21,18 +21,18 @@ from numba import types as nbtypes
 from rlcpu.envs.checks.fields import (
     arguments_of,
     as_whole,
+    int_names,
     is_bool,
     params_of,
-    whole_names,
 )
 from rlcpu.envs.engine.arrays import ArrayLayout, State
 from rlcpu.envs.engine.groups import (
-    LONE,
+    INT_ARRAY,
     fault_of_value,
-    is_lone,
+    is_int_array,
     written_layout,
 )
-from rlcpu.envs.engine.layout import Layout, floats, holds_whole, is_real, layout_of
+from rlcpu.envs.engine.layout import Layout, floats, holds_ints, is_real, layout_of
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Draws
 from rlcpu.kernels.source import EndlessError, call_bounded
@@ -100,7 +100,7 @@ def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
             raise TypeError(f"{start}; returned {name}={value!r}, which is of type {kind}")
         if math.isnan(value):
             raise TypeError(f"{start}, not NaN; returned {name}={value!r}")
-        if name in whole_names(dynamics.params):
+        if name in int_names(dynamics.params):
             as_whole(f"{start}: {name}", value)
     return tuple(values)
 
@@ -150,7 +150,7 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]
         if layout == floats(0):
             layout = layout_of(start, dynamics.id)
         _check_value(dynamics, "reset", "state", start, layout)
-        has_whole |= holds_whole(layout, start)
+        has_whole |= holds_ints(layout, start)
         for last in (False, True):
             state, terminated, steps = start, False, 0
             while not terminated and steps < 3:
@@ -160,7 +160,7 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]
                 result = _call(dynamics, "step", *inputs[: len(arguments_of(dynamics, "step"))])
                 results = results or (len(result) if isinstance(result, tuple) else 3)
                 _check_step(dynamics, result, layout, results)
-                has_whole |= holds_whole(layout, result[0])
+                has_whole |= holds_ints(layout, result[0])
                 state, terminated, steps = result[0], any(result[2:]), steps + 1
             has_whole |= _try_observe(dynamics, state, params)
             if dynamics.action_mask:
@@ -184,7 +184,7 @@ def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> bool:
             f"{dynamics.id}: observe returned {fault}, for state={state!r}, in "
             f"{_line_of(dynamics.observe)}"
         )
-    return holds_whole(dynamics.observation, observation)
+    return holds_ints(dynamics.observation, observation)
 
 
 def _line_of(function: Any) -> str:
@@ -202,7 +202,7 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
     for name, part in spaces.items():
         if slack is None and isinstance(part, Box) and part.dtype == np.float32:
             continue
-        value = getattr(observation, name or LONE, observation)
+        value = getattr(observation, name or INT_ARRAY, observation)
         fault = fault_of_value(part, value, slack or 0)
         if fault:
             return f"{name or 'observation'}{fault}"
@@ -269,14 +269,16 @@ def call_function(
     if not dynamics.has_arrays or name == "randomize":
         return function(*inputs)
     before = None if name == "reset" else inputs[0]
-    state = dynamics.state.made() if before is None else copy.copy(before)
+    state = dynamics.state.value_class() if before is None else copy.copy(before)
     watch(state)
     inputs = (state, *inputs[before is not None :])
     if name == "observe" and dynamics.writes_observation:
         space: Any = dynamics.observation_space
-        is_record = isinstance(space, Dict) or is_lone(space)
-        out = written_layout(space).made() if is_record else np.zeros(space.shape, np.float32)
-        target = getattr(out, LONE) if is_lone(space) else out
+        is_record = isinstance(space, Dict) or is_int_array(space)
+        out = (
+            written_layout(space).value_class() if is_record else np.zeros(space.shape, np.float32)
+        )
+        target = getattr(out, INT_ARRAY) if is_int_array(space) else out
         _refuse_result(dynamics, name, "out", function(*inputs, target))
         result: Any = out
     else:

@@ -1,12 +1,15 @@
-"""The engine: what steps environments, and the loops in which policies act in them."""
+"""Engines: classes that step N environments, and the loops in which policies act in them."""
 
 from collections.abc import Callable
 from typing import Any
 
-#: Functions of an environment that import the class of its engine, by the environment's class.
+#: By the class of an environment's `Dynamics`: a function of it that imports and returns the class
+#: of its engine. Each kind of environment enters its own.
 engines: dict[type, Callable[[Any], Any]] = {}
 
 
 def engine_of(dynamics: Any) -> Any:
     """Return the class of the engine that steps an environment on the CPU."""
-    return next(engines[kind] for kind in type(dynamics).__mro__ if kind in engines)(dynamics)
+    classes = type(dynamics).__mro__
+    import_engine = next(engines[each] for each in classes if each in engines)
+    return import_engine(dynamics)

@@ -1,7 +1,11 @@
-"""States with arrays: what their authors write, and how memory holds them, one record each.
+"""States with arrays: the class `State` that authors derive from, and how memory holds a state.
 
-A record is an element of a structured NumPy dtype. Kernels and plain Python change it in place,
-by the same source: `state.body[i] = cell`.
+The memory of one state is a record: an element of a structured NumPy dtype, with a field for each
+number or array of the state. Kernels and plain Python change it in place, by the same source:
+`state.body[i] = cell`. A "plain" state is the Python object, outside of kernels.
+
+An engine keeps the records of n states in a floating-point array (n, rows), float32 or float64 as
+the environment: a row of its matrix is one record, seen as `rows` such numbers.
 """
 
 from __future__ import annotations
@@ -75,120 +79,133 @@ class ArrayField(NamedTuple):
 
 
 class ArrayLayout(NamedTuple):
-    """The fields of a state with arrays, as `Layout` has those of others.
+    """The fields of a state with arrays, and conversions between plain states and their memory.
+
+    It has the methods of `rlcpu.envs.engine.layout.Layout`, the layout of states without arrays. In
+    all of them `rows` is the memory of n states, (n, rows) float32 or float64, and `dtype` the type
+    of the environment's floats.
 
     Attributes:
-        made: the class, a subclass of `State`.
-        fields: in their order.
+        value_class: the subclass of `State` whose objects are plain states.
+        fields: in the order in which the class declares them.
     """
 
-    made: Any
+    value_class: Any
     fields: tuple[ArrayField, ...]
 
     @property
     def is_plain(self) -> bool:
-        """Return False: a state is no tuple of floats; see `Layout`."""
+        """Return False: a state is not a tuple of floats."""
         return False
 
     @property
     def is_record(self) -> bool:
-        """Return True: a state is one record of memory."""
+        """Return True: the memory of a state is a record."""
         return True
 
     def record(self, dtype: Any) -> np.dtype[Any]:
-        """Return the structured dtype of a state in an environment of a dtype."""
+        """Return the structured dtype of a record whose floats are of `dtype`."""
         return _record_type(self, np.dtype(dtype))
 
     def rows(self, dtype: type) -> int:
-        """Return how many numbers of the dtype take the memory of a state."""
+        """Return the size of a record, in numbers of `dtype`."""
         return self.record(dtype).itemsize // np.dtype(dtype).itemsize
 
-    def real_spans(self, dtype: type) -> list[tuple[int, int]]:
-        """Return first place and count of the floats of each field, among those of a state."""
-        places: Any = self.record(dtype).fields
+    def float_spans(self, dtype: type) -> list[tuple[int, int]]:
+        """Return (first row, number of rows) of each field of floats."""
+        offsets: Any = {name: entry[1] for name, entry in self._dtypes_and_offsets(dtype).items()}
         size = np.dtype(dtype).itemsize
-        return [(places[f.name][1] // size, f.size) for f in self.fields if f.dtype == "float"]
+        return [(offsets[f.name] // size, f.size) for f in self.fields if f.dtype == "float"]
+
+    def _dtypes_and_offsets(self, dtype: type) -> Any:
+        """Return NumPy's {field name: (dtype, first byte)} of a record."""
+        return self.record(dtype).fields
 
     def records(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return (n, rows) of memory as n records: a view where each is contiguous."""
-        held = np.ascontiguousarray(rows)
-        return held.view(self.record(held.dtype))[:, 0]
+        """Return memory (n, rows) as records (n,): a view of it if it is contiguous."""
+        contiguous = np.ascontiguousarray(rows)
+        return contiguous.view(self.record(contiguous.dtype))[:, 0]
 
-    def states(self, rows: npt.NDArray[Any]) -> list[Any]:
-        """Return n plain states, copies, from (n, rows) of memory."""
+    def to_states(self, rows: npt.NDArray[Any]) -> list[Any]:
+        """Return n plain states, copies, of memory (n, rows)."""
         records = self.records(rows).astype(self.record(np.float64))
-        return [self.made._of(records[i : i + 1].reshape(())) for i in range(len(records))]
+        return [self.value_class._of(records[i : i + 1].reshape(())) for i in range(len(records))]
 
     def names_not_finite(self, state: Any) -> list[str]:
-        """Return the fields of a plain state that hold NaN or infinity."""
+        """Return the names of the fields of a plain state that hold NaN or infinity."""
         return [f.name for f in self.fields if not np.isfinite(state._record[f.name]).all()]
 
-    def memory(self, states: Any, dtype: type) -> npt.NDArray[Any]:
-        """Return (n, rows) of the memory of plain states."""
+    def to_rows(self, states: Any, dtype: type) -> npt.NDArray[Any]:
+        """Return the memory (n, rows) of n plain states."""
         records = np.zeros(len(states), self.record(dtype))
         for record, state in zip(records, states, strict=True):
             for field in self.fields:
                 record[field.name] = state._record[field.name]
         return records.view(np.dtype(dtype)).reshape(len(records), -1)
 
-    def columns(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return n states as (n, numbers) float64, from (n, rows) of memory."""
+    def rows_as_numbers(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return all numbers of n states, (n, count) float64, of memory (n, rows)."""
         records = self.records(rows)
-        held = [records[field.name].reshape(len(records), -1) for field in self.fields]
-        return np.concatenate([columns.astype(np.float64) for columns in held], axis=1)
+        columns = [records[field.name].reshape(len(records), -1) for field in self.fields]
+        return np.concatenate([column.astype(np.float64) for column in columns], axis=1)
 
-    def numbers(self, state: Any) -> list[float]:
-        """Return a plain state as floats."""
-        return list(self.columns(self.memory([state], np.float64))[0].tolist())
+    def as_numbers(self, state: Any) -> list[float]:
+        """Return all numbers of a plain state as floats."""
+        return list(self.rows_as_numbers(self.to_rows([state], np.float64))[0].tolist())
 
     def fault_of(self, state: Any) -> str:
-        """Describe the fault of a plain state; "" for none."""
-        name = self.made.__name__
-        if type(state) is not self.made:
+        """Return the fault of a plain state, as "a Snake; returned (1, 2)"; "" for a good one."""
+        name = self.value_class.__name__
+        if type(state) is not self.value_class:
             return f"a {name}; returned {state!r}"
-        bad = self.names_not_finite(state)
-        return f"a {name}, finite; returned {bad[0]} of {state!r}" if bad else ""
+        not_finite = self.names_not_finite(state)
+        return f"a {name}, finite; returned {not_finite[0]} of {state!r}" if not_finite else ""
 
     def field(self, name: str) -> ArrayField:
-        """Return a field.
+        """Return the field of a name.
 
         Raises:
-            AttributeError: there is no such one.
+            AttributeError: the state has no field of this name.
         """
         for field in self.fields:
             if field.name == name:
                 return field
         known = ", ".join(field.name for field in self.fields)
-        raise AttributeError(f"{self.made.__name__} has no field {name!r}; it has: {known}")
+        raise AttributeError(f"{self.value_class.__name__} has no field {name!r}; it has: {known}")
 
     def get_field(self, name: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a copy of a field of n states, (n, *shape), from (n, rows) of their memory."""
-        held: npt.NDArray[Any] = self.records(rows)[self.field(name).name].copy()
-        return held
+        """Return a copy (n, *shape) of one field of n states, of their memory (n, rows)."""
+        values: npt.NDArray[Any] = self.records(rows)[self.field(name).name].copy()
+        return values
 
     def set_field(self, name: str, values: Any, rows: npt.NDArray[Any]) -> None:
-        """Write a field of n states, (n, *shape), into (n, rows) of their memory.
+        """Write one field of n states into their memory.
+
+        Args:
+            name: of the field.
+            values: (n, *shape of the field).
+            rows: (n, rows) of memory, overwritten.
 
         Raises:
-            AttributeError: there is no such field.
-            TypeError, ValueError: another kind of dtype or shape, numbers that the field cannot
-                hold or that are not finite; nothing is written then.
+            AttributeError: the state has no field of this name.
+            TypeError, ValueError: `values` have another kind of dtype or another shape, are not
+                finite, or do not fit into the field's dtype; nothing is written then.
         """
         target, array = self.records(rows)[self.field(name).name], np.asarray(values)
-        fault = _fault_of_numbers(target.dtype, array)
+        fault = _fault_of_dtype(target.dtype, array)
         if fault:
             raise TypeError(f"state.{name} {fault}")
         if array.shape != target.shape:
             raise ValueError(f"state.{name} has shape {array.shape}: expected {target.shape}")
         with np.errstate(over="ignore"):
-            held = array.astype(target.dtype)
-        if target.dtype.kind == "f" and not np.isfinite(held).all():
+            converted = array.astype(target.dtype)
+        if target.dtype.kind == "f" and not np.isfinite(converted).all():
             raise ValueError(f"state.{name} holds NaN or infinity: expected finite numbers")
-        if target.dtype.kind in "iu" and (held != array).any():
+        if target.dtype.kind in "iu" and (converted != array).any():
             raise ValueError(
                 f"state.{name} holds {array.min()} to {array.max()}: expected {target.dtype}"
             )
-        target[...] = held
+        target[...] = converted
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.fields))
@@ -196,31 +213,34 @@ class ArrayLayout(NamedTuple):
 
 @functools.cache
 def _record_type(layout: ArrayLayout, real: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the structured dtype of one state, whose floats are of the dtype `real`.
+    """Return the structured dtype of the record of one state, whose floats are of dtype `real`.
 
-    Fields are aligned as in C, and zeros at the end make its size a multiple of `real`'s: so the
-    memory of n states is an array (n, rows) of such floats, too.
+    Fields are aligned as in C. Padding at the end makes the size of a record a multiple of that of
+    `real`, so that an array (n, rows) of `real` can hold n records.
     """
     fields = [(f.name, real if f.dtype == "float" else f.dtype, f.shape) for f in layout.fields]
     aligned = np.dtype(fields, align=True)
     names = [field.name for field in layout.fields]
-    places = [aligned.fields[name] for name in names]  # type: ignore[index]
+    dtypes_and_offsets = [aligned.fields[name] for name in names]  # type: ignore[index]
+    rows = -(-aligned.itemsize // real.itemsize)  # rounded up
     return np.dtype(
         {
             "names": names,
-            "formats": [place[0] for place in places],
-            "offsets": [place[1] for place in places],
-            "itemsize": -(-aligned.itemsize // real.itemsize) * real.itemsize,
+            "formats": [entry[0] for entry in dtypes_and_offsets],
+            "offsets": [entry[1] for entry in dtypes_and_offsets],
+            "itemsize": rows * real.itemsize,
         },
         align=True,
     )
 
 
 def layout_of_class(state_class: Any) -> ArrayLayout:
-    """Return the layout of a subclass of `State`.
+    """Return the layout of a subclass of `State`, read from its type hints.
+
+    A class that `layout_of_fields` made brings its fields in the attribute `_fields_given`.
 
     Raises:
-        TypeError: a field has no type hint of `_WANTED`, or there is no field.
+        TypeError: the class has no field, or a field has another type hint than `_WANTED` says.
     """
     if fields := vars(state_class).get("_fields_given"):
         return ArrayLayout(state_class, fields)
@@ -242,46 +262,52 @@ _layout_of: Any = functools.cache(layout_of_class)
 
 @functools.cache
 def layout_of_fields(name: str, fields: tuple[ArrayField, ...]) -> ArrayLayout:
-    """Return the layout of a subclass of `State` of that name, made here of these fields."""
+    """Make a subclass of `State` with a name and these fields, and return its layout."""
     return layout_of_class(type(name, (State,), {"_fields_given": fields}))
 
 
-def _field(made: type, name: str, hint: Any) -> ArrayField:
+def _field(state_class: type, name: str, hint: Any) -> ArrayField:
+    """Return the field that `state_class` declares as `name: hint`, or raise TypeError."""
     is_array = isinstance(hint, _ArrayHint)
-    kind, shape = (hint.dtype, hint.shape) if is_array else (hint, ())
-    start = f"the field {name} of {made.__name__}"
-    if name.startswith("_") or hasattr(made, name):
-        raise TypeError(f"{start} has the name of something else: choose another")
-    if kind in (np.float32, np.float64):
-        raise TypeError(f"{start} is of {kind.__name__}: write float, the environment's own dtype")
-    is_known = any(kind is each for each in _DTYPES)
-    if not is_known or (not is_array and kind not in (float, int, bool)):
-        raise TypeError(f"{start} has the type hint {_named(hint)}: expected {_WANTED}")
+    dtype, shape = (hint.dtype, hint.shape) if is_array else (hint, ())
+    subject = f"the field {name} of {state_class.__name__}"
+    if name.startswith("_") or hasattr(state_class, name):
+        raise TypeError(f"{subject} has the name of something else: choose another")
+    if dtype in (np.float32, np.float64):
+        raise TypeError(
+            f"{subject} is of {dtype.__name__}: write float, the environment's own dtype"
+        )
+    is_known = any(dtype is known for known in _DTYPES)
+    if not is_known or (not is_array and dtype not in (float, int, bool)):
+        raise TypeError(f"{subject} has the type hint {_hint_name(hint)}: expected {_WANTED}")
     if is_array and not (shape and all(type(n) is int and n > 0 for n in shape)):
-        raise TypeError(f"{start} is {_named(hint)}: expected a shape of positive whole numbers")
-    return ArrayField(name, _DTYPES[kind], shape)
+        raise TypeError(
+            f"{subject} is {_hint_name(hint)}: expected a shape of positive whole numbers"
+        )
+    return ArrayField(name, _DTYPES[dtype], shape)
 
 
-def _named(hint: Any) -> str:
+def _hint_name(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else repr(hint)
 
 
-def _fault_of_numbers(kind: np.dtype[Any], value: npt.NDArray[Any]) -> str:
-    """Describe why numbers of another kind cannot be written into those of a dtype; "" if they can.
+def _fault_of_dtype(target: np.dtype[Any], values: npt.NDArray[Any]) -> str:
+    """Return why `values` cannot be written into numbers of the dtype `target`; "" if they can.
 
-    Whole numbers may become real ones or bools, as in kernels.
+    Whole numbers may be written into floats and bools, as in kernels; floats into floats alone.
     """
-    allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "iub"}[kind.kind]
-    if value.dtype.kind in allowed:
+    allowed_kinds = {"f": "fiub", "i": "iub", "u": "iub", "b": "iub"}[target.kind]
+    if values.dtype.kind in allowed_kinds:
         return ""
-    wanted = {"f": "real numbers", "b": "bools"}.get(kind.kind, "whole numbers")
-    return f"is of {kind} and gets {value.dtype}: expected {wanted}"
+    wanted = {"f": "real numbers", "b": "bools"}.get(target.kind, "whole numbers")
+    return f"is of {target} and gets {values.dtype}: expected {wanted}"
 
 
 class Numbers(np.ndarray[Any, Any]):
-    """An array of a state in plain Python, whose numbers are Python's own.
+    """An array of a plain state, whose items are Python's numbers, not NumPy's.
 
-    NumPy's would wrap around: a kernel computes `grid[a] - grid[b]` in 64 bits.
+    A NumPy scalar of 8 bits wraps around, and a kernel computes `grid[a] - grid[b]` in 64 bits: so
+    Python's numbers give the results of the kernel.
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -289,11 +315,11 @@ class Numbers(np.ndarray[Any, Any]):
         return item.item() if isinstance(item, np.generic) else item
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        """Return what a ufunc or a method such as `sum` made: a number as Python's."""
+        """Return the result of a ufunc or a method such as `sum`, a lone number as Python's."""
         return array.item() if return_scalar else array.view(Numbers)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if fault := _fault_of_numbers(self.dtype, np.asarray(value)):
+        if fault := _fault_of_dtype(self.dtype, np.asarray(value)):
             raise TypeError(f"the array {fault}")
         super().__setitem__(index, value)
 
@@ -345,10 +371,10 @@ class State:
 
     @classmethod
     def sized(cls, **arrays: Any) -> Any:
-        """Return a subclass with these arrays: a task in several sizes has one for each.
+        """Return a subclass with further fields: so a task in several sizes has a class for each.
 
         Args:
-            **arrays: the type hint of each further field.
+            **arrays: the type hint of each further field, by its name.
 
         Example:
             >>> class Maze(State):
@@ -361,12 +387,13 @@ class State:
 
     @classmethod
     def _of(cls, record: npt.NDArray[Any]) -> Any:
-        """Return the state whose memory is a record of no axes."""
+        """Return a state over a record, an array of shape (); it shares the memory."""
         state = cls.__new__(cls)
         state._bind(_layout_of(cls), record)
         return state
 
     def _bind(self, layout: ArrayLayout, record: npt.NDArray[Any]) -> None:
+        """Make a record, of shape (), the memory of this state, and views of it its arrays."""
         arrays = {f.name: record[f.name].view(Numbers) for f in layout.fields if f.shape}
         vars(self).update(arrays, _layout=layout, _record=record)
 
@@ -390,7 +417,7 @@ class State:
                     f"{type(self).__name__}.{name} is an array, which stays: write into it, "
                     f"{name}[:] = ..."
                 )
-            if fault := _fault_of_numbers(self._record[name].dtype, array):
+            if fault := _fault_of_dtype(self._record[name].dtype, array):
                 raise TypeError(f"{type(self).__name__}.{name} {fault}")
             if array.shape:
                 raise TypeError(f"{type(self).__name__}.{name} is a number, and gets an array")
@@ -406,23 +433,21 @@ class State:
         return type(self)._of, (self._record,)
 
     def __repr__(self) -> str:
-        held = ((f.name, self._record[f.name]) for f in self._layout.fields)
-        items = (f"{name}={_shown(np.array(value))}" for name, value in held)
+        fields = ((f.name, self._record[f.name]) for f in self._layout.fields)
+        items = (f"{name}={_in_one_line(np.array(value))}" for name, value in fields)
         return f"{type(self).__name__}({', '.join(items)})"
 
 
-def _shown(values: npt.NDArray[Any]) -> str:
-    """Return numbers in one line, the first and last ones of many."""
+def _in_one_line(values: npt.NDArray[Any]) -> str:
+    """Return the text of an array without line breaks; of many numbers, the first and last."""
     if values.ndim == 0:
         return repr(values.item())
     text = np.array2string(values, separator=", ", threshold=25, max_line_width=10**6)
     return " ".join(text.split())
 
 
-# What begins with a line in a `State` is apart from the names of users' fields.
-
-
+# A function, not a method: names in a `State` that begin with a letter are users' fields.
 def fields_of(state: State, dtype: str | None = None) -> list[npt.NDArray[Any]]:
-    """Return views of the fields of a plain state, of those of one dtype if it is given."""
+    """Return views of all fields of a plain state, or of those whose `ArrayField.dtype` this is."""
     fields = (f for f in state._layout.fields if dtype in (None, f.dtype))
     return [state._record[f.name] for f in fields]

@@ -1,8 +1,11 @@
 """The contract of an engine, which runs N environments: by our kernels, CUDA, MuJoCo or Gymnasium.
 
 `VectorEnv` is Gymnasium's face of an engine; `collect`, `simulate` and agents let policies act in
-it. Observations are rows of numbers here, row r of environment i at [r, i], with action masks as
-bits in the last rows: `rlcpu.envs.engine.observations.ObservationView` shows them to users.
+it by a `Runner`. Observations are here an array (rows, N) of floats, a column for each environment,
+with the bits of its action mask in the last rows: `rlcpu.envs.engine.observations.ObservationView`
+decodes them for users.
+
+An environment "waits for its reset" after its episode has ended and before the next one begins.
 """
 
 from __future__ import annotations
@@ -38,10 +41,11 @@ class TimeStep(NamedTuple):
     """One step of N environments.
 
     Attributes:
-        observations: (rows, N), of the states that the environments go on with.
+        observations: (rows, N), of the states with which the environments go on.
         rewards: (N,), of the engine's dtype.
         terminated, truncated: (N,) bool, whether the episode ended with this step.
-        finals: (rows, N), what the step led to, before a reset; in same-step mode alone.
+        finals: (rows, N), observations of the states to which the step led, before a reset; only in
+            same-step mode.
     """
 
     observations: Any
@@ -52,7 +56,7 @@ class TimeStep(NamedTuple):
 
 
 class Engine(Carrying):
-    """N environments and their memory: states, random streams, and clocks of episodes.
+    """N environments and their memory: states, random streams, and the steps of their episodes.
 
     Subclasses bring the methods that raise NotImplementedError here.
 
@@ -60,25 +64,28 @@ class Engine(Carrying):
         dynamics: the environment.
         num_envs: N.
         dtype: of states and rewards, float32 or float64.
-        view: how observations are delivered.
+        view: how rows are decoded to observations.
         autoreset_mode: when a finished episode starts anew.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
         num_threads: threads to use; None takes all of numba's.
 
     Attributes:
         device: where the environments run and their arrays are.
-        rows: numbers that hold an observation and its action mask.
-        limit: the limit of steps; `PENDING` without one.
+        rows: floats that hold an observation and its action mask.
+        limit: `max_episode_steps`; `PENDING`, the largest uint32, for no limit.
+        same_step, disabled: whether this is the autoreset mode.
+        action_shape, action_dtype: of the actions of all environments.
         ready: whether all environments have been reset, or were given states.
+        last_runner: the runner of the policy that acted last.
 
     Raises:
         TypeError: the engine cannot run the environment.
     """
 
     device = "cpu"
-    #: Whether a step may have infos, beside those of masks and of last observations.
+    #: Whether `infos` may return any.
     has_infos = False
-    #: Class of what draws states.
+    #: Class of the objects that draw pictures of states.
     renderer: Any = Renderer
 
     def __init__(
@@ -116,18 +123,35 @@ class Engine(Carrying):
 
     @property
     def form(self) -> Form:
-        """Return the form of a rollout's arrays."""
-        shape, kind = self.action_shape[1:], self.action_dtype.type
-        return Form(self.num_envs, self.rows, self.view, shape, kind, self.dtype, self.device)
+        """Return the facts that decide the shapes of a rollout's arrays."""
+        return Form(
+            num_envs=self.num_envs,
+            rows=self.rows,
+            view=self.view,
+            action_shape=self.action_shape[1:],
+            action_dtype=self.action_dtype.type,
+            dtype=self.dtype,
+            device=self.device,
+        )
 
-    # ------------------------------------------------------------ what an engine brings
+    # ------------------------------------------------------------ methods that subclasses bring
 
     def start_streams(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
-        """Start the random streams of the masked environments anew, from one seed each."""
+        """Start random streams anew.
+
+        Args:
+            seeds: (N,) uint64, of each environment's stream.
+            mask: (N,) bool, the environments whose streams start; others go on.
+        """
         raise NotImplementedError
 
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
-        """Start new episodes in the masked environments, whose states are drawn with `params`."""
+        """Start new episodes in some environments.
+
+        Args:
+            mask: (N,) bool, which of them.
+            params: parameters with which `reset` draws the states.
+        """
         raise NotImplementedError
 
     def step(self, actions: Any) -> TimeStep:
@@ -143,10 +167,11 @@ class Engine(Carrying):
         raise NotImplementedError
 
     def single_step(self) -> Any:
-        """Return a step of one environment whose arrays are made once: they take longest.
+        """Return a step for an engine of one environment, which uses the same arrays every time.
 
-        It has `actions`, `rows`, `reward`, `terminated` and `truncated`, arrays of a batch of one,
-        `run(*arguments)`, which returns whether the action is bad, and `infos()`.
+        To make arrays takes longer than a step. It has `actions`, `rows`, `reward`, `terminated`
+        and `truncated`, arrays for one environment; `run`, which steps if it is called with
+        `arguments`, and returns whether the action is bad; and `infos()`.
         """
         raise NotImplementedError
 
@@ -159,73 +184,93 @@ class Engine(Carrying):
         raise NotImplementedError
 
     def get_state(self) -> Any:
-        """Return a copy of the states, (N, rows of a state)."""
+        """Return a copy of the states, (N, floats of a state)."""
         raise NotImplementedError
 
     def set_state(self, state: Array) -> None:
-        """Copy (N, rows of a state) in; finished episodes become running ones."""
+        """Overwrite the states, (N, floats of a state); finished episodes become running ones."""
         raise NotImplementedError
 
     def resume(self) -> None:
-        """Make finished episodes running ones, which go on in their last states."""
+        """Make finished episodes running ones, which go on from their last states."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Array]:
-        """Return all arrays that the next steps depend on, by name; they are the engine's own."""
+        """Return by name the arrays on which the next steps depend: the engine's own, no copies."""
         raise NotImplementedError
 
     def take(self, part: slice) -> dict[str, Array]:
-        """Return a copy of states, streams and clocks of some environments, for `put`."""
+        """Return a copy of the states, random streams and episodes of some environments, for `put`.
+
+        Args:
+            part: a slice of the environments.
+        """
         raise NotImplementedError
 
     def put(self, part: slice, taken: Mapping[str, Array]) -> None:
-        """Overwrite states, streams and clocks of some environments by what `take` returned."""
+        """Overwrite states, random streams and episodes of some environments.
+
+        Args:
+            part: a slice of the environments.
+            taken: what `take` returned of as many environments, here or in another engine.
+        """
         raise NotImplementedError
 
     def elapsed(self) -> npt.NDArray[np.uint32]:
-        """Return (N,) steps of the running episodes, on the host; `PENDING` where finished."""
+        """Return the steps of running episodes, (N,) on the host; `PENDING` of finished ones."""
         raise NotImplementedError
 
     def finish(self, mask: npt.NDArray[np.bool_]) -> None:
-        """End the episodes of the masked environments: they wait for a reset."""
+        """End the episodes of the environments of `mask`, (N,) bool: they wait for their reset."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------ what an engine may bring
+    # ------------------------------------------------------------ methods that subclasses may bring
 
     def finished(self) -> Any:
-        """Return (N,) bool, which episodes wait for their reset."""
+        """Return which environments wait for their reset, (N,) bool."""
         return self.elapsed() == PENDING
 
     def get_returns(self) -> Array:
-        """Return (N,) returns of the running episodes so far."""
+        """Return the returns so far of the running episodes, (N,)."""
         raise NotImplementedError
 
     def get_params(self) -> dict[str, Array]:
-        """Return the parameters that vary from environment to environment, (N, ...) each."""
+        """Return the parameters that differ between environments by name, (N, ...) each."""
         return {}
 
     def infos(self) -> dict[str, Any]:
-        """Return Gymnasium's infos of the last step, but for those of observations and masks."""
+        """Return Gymnasium's infos of the last step, but for final observations and masks."""
         return {}
 
     def final_observations(self, step: TimeStep, ended: npt.NDArray[np.bool_]) -> Any:
-        """Return the last observations of ended episodes, an object array (N,), or None."""
+        """Return the last observations of the episodes that ended with a step.
+
+        Args:
+            step: the step, with `finals`.
+            ended: (N,) bool, where an episode ended.
+
+        Returns:
+            An object array (N,), as Gymnasium's infos have it, with None where no episode ended; or
+            None if none ended at all.
+        """
         if not ended.any():
             return None
-        final_obs, places = np.full(ended.size, None, dtype=object), np.flatnonzero(ended)
-        shown = self.view.show(step.finals[:, places])
-        for k, i in enumerate(places.tolist()):
-            final_obs[i] = each_part(functools.partial(_copy_of, k), shown)
+        final_obs, envs = np.full(ended.size, None, dtype=object), np.flatnonzero(ended)
+        observations = self.view.show(step.finals[:, envs])
+        for k, i in enumerate(envs.tolist()):
+            final_obs[i] = each_part(functools.partial(_copy_of_row, k), observations)
         return final_obs
 
     def to_host(self, array: Any) -> Any:
-        """Return an array of the engine's device, or of the host, on the host."""
+        """Return an array, of the engine's device or of the host, as one on the host."""
         return array
 
-    # ------------------------------------------------------------ what all engines do alike
+    # ------------------------------------------------------------ seeds and resets
 
     def seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
-        """Seed the masked environments; environments that never were get seeds of their own.
+        """Seed the environments of a mask.
+
+        At the first call all environments get random seeds before that.
 
         Args:
             seed: an int seeds environment i with seed + i; a list gives one seed (or None) for
@@ -273,11 +318,11 @@ class Engine(Carrying):
         self.ready = True
 
     def mark_ready(self) -> None:
-        """Go on from the arrays of `state`, which somebody has overwritten."""
+        """Count as reset and seeded, after somebody has overwritten the arrays of `state`."""
         self.ready = self._seeded = True
 
     def start_episodes(self) -> None:
-        """Reset what has never been reset, and what has finished and waits for its reset.
+        """Reset the environments that have never been reset or wait for their reset.
 
         Raises:
             gymnasium.error.ResetNeeded: an environment has finished and autoreset is disabled.
@@ -292,7 +337,7 @@ class Engine(Carrying):
         self.restart(finished, self.dynamics.params)
 
     def check_running(self) -> None:
-        """Raise ResetNeeded if an environment has finished."""
+        """Raise ResetNeeded if an environment waits for its reset."""
         finished = np.flatnonzero(self.elapsed() == PENDING)
         if len(finished):
             raise ResetNeeded(
@@ -301,7 +346,7 @@ class Engine(Carrying):
             )
 
     def runner(self, policy: Policy) -> Runner:
-        """Return the runner of a policy, the last one if it still holds.
+        """Return the runner of a policy: the last one if it runs this policy, else a new one.
 
         Raises:
             TypeError, ValueError: it is no policy, or does not fit the environments.
@@ -315,7 +360,7 @@ class Engine(Carrying):
     # ------------------------------------------------------------ actions
 
     def convert(self, actions: Any) -> Any:
-        """Return the actions as kernels take them: the array itself, if it can be taken.
+        """Return the actions in the shape and dtype of kernels: the same array if it has them.
 
         Raises:
             TypeError, ValueError: actions of another kind of dtype, or of another shape.
@@ -329,8 +374,10 @@ class Engine(Carrying):
             return actions
         return convert_actions(actions, self.dynamics, self.action_shape)
 
-    def without_waiting(self, actions: Array) -> Array:
-        """Return a copy of the actions with 0 for environments whose next step is their reset.
+    def zero_waiting(self, actions: Array) -> Array:
+        """Return a copy of the actions with 0 for environments that wait for their reset.
+
+        A step only resets these, so that their actions, even bad ones, do not matter.
 
         Raises:
             ValueError: another environment has a bad action.
@@ -351,8 +398,8 @@ class Engine(Carrying):
         """Return the action masks in rows of observations, (N, num_actions) int8; None without any.
 
         Args:
-            rows: (rows, N).
-            ended: (N,) bool, environments in which nobody acts; None for those that wait for a
+            rows: (rows, N), observations with the bits of their masks.
+            ended: (N,) bool, environments in which nobody acts; None for those that wait for their
                 reset.
 
         Raises:
@@ -366,41 +413,47 @@ class Engine(Carrying):
         return masks
 
     def check_masks(self, rows: Any, ended: npt.NDArray[np.bool_]) -> None:
-        """Raise ValueError if a mask in rows (rows, N) allows nothing where one has to act."""
+        """Raise ValueError if an action mask allows nothing where the episode goes on.
+
+        Args:
+            rows: (rows, N), observations with the bits of their masks.
+            ended: (N,) bool, environments in which nobody acts.
+        """
         words = rows[-mask_rows(self.view.num_masked) :].view(np.uint32)
-        empty = (words == 0).all(axis=0) & ~ended
-        if not empty.any():
+        allows_nothing = (words == 0).all(axis=0) & ~ended
+        if not allows_nothing.any():
             return
-        i = int(np.argmax(empty))
-        state = self.dynamics.state.states(self.get_state()[i : i + 1])[0]
+        i = int(np.argmax(allows_nothing))
+        state = self.dynamics.state.to_states(self.get_state()[i : i + 1])[0]
         raise ValueError(
             f"{self.dynamics.id}: action_mask allows nothing in environment {i}, step "
-            f"{self.elapsed()[i] % PENDING} of its episode, for state={state!r} ({empty.sum()} "
+            f"{self.elapsed()[i] % PENDING} of its episode, for state={state!r} "
+            f"({allows_nothing.sum()} "
             "such environments): expected one action at least, or the end of the episode"
         )
 
     # ------------------------------------------------------------ parameters
 
     def params_of_each(self) -> list[Any]:
-        """Return the parameters of each environment; nothing if they are the same for all."""
+        """Return a list of the params of each environment; [] if they are the same for all."""
         params = self.get_params()
-        rows = (values.tolist() if values.ndim == 1 else [*values] for values in params.values())
-        each = zip(*rows, strict=True)
-        return [self.dynamics.shown_params(dict(zip(params, v, strict=True))) for v in each]
+        by_name = (values.tolist() if values.ndim == 1 else [*values] for values in params.values())
+        by_env = zip(*by_name, strict=True)
+        return [self.dynamics.shown_params(dict(zip(params, v, strict=True))) for v in by_env]
 
 
-def _copy_of(k: int, observations: Array) -> Any:
+def _copy_of_row(k: int, observations: Array) -> Any:
     return observations[k].copy()
 
 
 class Runner:
-    """An engine and a policy that fit each other: takes K steps, whose actions the policy chooses.
+    """An engine and a policy that fit each other: takes K steps whose actions the policy chooses.
 
-    An episode that ends is followed by a new one in the next step, whatever the autoreset mode.
+    An episode that ends is followed by a new one, whatever the autoreset mode of the engine.
 
     Attributes:
-        engine, policy: these.
-        state_size: numbers that the policy remembers of an environment.
+        engine, policy: the two.
+        state_size: numbers of the policy's recurrent state of one environment; 0 without memory.
     """
 
     state_size = 0
@@ -409,9 +462,9 @@ class Runner:
         self.engine, self.policy = engine, policy
 
     def states(self) -> Array | None:
-        """Return the policy's states before the next step, (N, state_size), or None.
+        """Return the policy's recurrent states before the next step, (N, state_size), or None.
 
-        Episodes that are missing are started.
+        Environments that wait for their reset are reset.
         """
         if not self.state_size:
             return None
@@ -420,18 +473,23 @@ class Runner:
         return self.engine.remembered()
 
     def is_current(self, policy: Policy) -> bool:
-        """Tell whether this is what lets a policy act now, and read its present numbers."""
+        """Tell whether this runs the policy as it is now; if so, read its present numbers."""
         return False
 
     def collect(self, num_steps: int, records: Any) -> bool:
-        """Take K steps and overwrite `records`; returns whether a number was not finite."""
+        """Take K steps and overwrite `records`, arrays as `Form.allocate` returns them.
+
+        Returns:
+            Whether a number was not finite, which `check` then names.
+        """
         raise NotImplementedError
 
     def simulate(self, num_steps: int) -> Sequence[float]:
         """Take K steps and return sums over the episodes that ended.
 
-        These are their number, the sum of their returns, that of the squares, 0, and the sum of
-        their lengths.
+        Returns:
+            Their number, the sums of their returns and of the squares of these, 0, and the sum of
+            their lengths.
 
         Raises:
             FloatingPointError, ValueError: a number was not finite, or a mask allowed nothing.
@@ -439,8 +497,10 @@ class Runner:
         raise NotImplementedError
 
     def check(self, records: Any, num_steps: int) -> None:
-        """Raise FloatingPointError for the first number of a rollout that is not finite.
+        """Raise the error of the first fault in a rollout of `collect`.
 
-        Or ValueError, if an action mask that allows nothing came before it.
+        Raises:
+            FloatingPointError: a number is not finite.
+            ValueError: an action mask allows nothing.
         """
         raise NotImplementedError

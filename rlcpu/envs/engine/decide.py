@@ -1,4 +1,18 @@
-"""How a policy chooses the action of one lane inside a fused rollout."""
+"""The functions by which a policy chooses the actions of a block inside a rollout's kernel.
+
+A block is `LANES` environments, of which lane i is the i-th; the last block of all has fewer in
+use, `count`. A policy is a scalar function, which is called for one lane after the other, or a
+network, which runs for a whole block at once: `prepare` writes the observations of all lanes into
+its inputs, runs it, and leaves its outputs in scratch memory, from which `choose` draws the action
+of each lane.
+
+Inputs and outputs of networks are rows of `lanes` numbers, `count` rounded up to a multiple of 16
+(or 1): input k of lane i is at `k * lanes + i`. They are float32 and normalised, see `normalised`.
+Where they are zeros and ones, mostly zeros, networks take lists of the ones in their place.
+
+The functions that are made here are inlined into kernels. `env` is a `Structure`, `dtype` that of
+the environment's floats; `rows` are the float32 rows of an observation, a tuple or an array.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +26,9 @@ import numpy as np
 
 from rlcpu.envs.engine.lane import ELAPSED, LANES, Structure, compile_lane
 from rlcpu.envs.engine.layout import make_decode
-from rlcpu.envs.engine.masks import make_spread, make_unpack
+from rlcpu.envs.engine.masks import make_unpack, make_unpack_to_memory
 from rlcpu.envs.engine.observations import GroupPart
-from rlcpu.envs.engine.record import make_state_at
+from rlcpu.envs.engine.record import make_record_access
 from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, merge, outline, specialise, tuple_of
@@ -27,32 +41,35 @@ from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
 
 _LOW, _HIGH = np.float32(-CLIP), np.float32(CLIP)
-#: Rows of scratch memory that hold where the ones of each lane begin.
-STARTS = 2
+#: Rows of scratch memory for the int32 that say where each lane's ones begin, one more than lanes.
+ROWS_OF_STARTS = 2
 
 
 class Decide(NamedTuple):
-    """The functions of one policy for one environment.
+    """Inlinable functions of one policy for one environment.
+
+    `policy` is a `KernelPolicy`: its weights, settings, and the mean and scale of normalisation.
 
     Attributes:
-        unpack: (weights, log_std) -> constants of `choose`.
-        scratch: settings -> arrays for `prepare`, made once a block.
-        prepare: (state, words, params, policy, count, number, scratch) -> layout, once a step and
-            block: runs the networks of the first `count` lanes of block `number`, and tells where
-            in scratch their outputs are.
-        choose: (observation, constants, greedy, bits, scratch, layout, i) -> (action, log_prob,
-            value) of lane i.
+        unpack: (weights, log_std) -> constants, what `choose` needs of the policy's parameters.
+        allocate: (settings,) -> scratch, the float32 memory of a block.
+        prepare: (state, words, params, policy, count, block, scratch) -> places, once for each step
+            of a block. It runs the networks for the first `count` lanes of block number `block`,
+            and returns where in scratch their outputs are. `state` and `words` are the block's
+            memory, see `rlcpu.envs.engine.lane`.
+        choose: (observation, constants, greedy, bits, scratch, places, i) -> (action, log_prob,
+            value) of lane i, from its random bits.
     """
 
     unpack: Callable[..., Any]
-    scratch: Callable[..., Any]
+    allocate: Callable[..., Any]
     prepare: Callable[..., Any]
     choose: Callable[..., Any]
 
 
 @functools.cache
 def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
-    """Make a policy's functions; `dtype` is the environment's, policies compute in float32."""
+    """Make the functions of a policy for an environment; policies compute in float32."""
     draws = uniforms(policy.draws, env.num_draws, np.float32)
     if policy.act is not None:
         return _decide_by_function(env, policy, draws)
@@ -60,70 +77,85 @@ def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
 
 
 def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
-    """Make the functions of a policy that is a scalar function: it needs no scratch memory."""
+    """Make the functions of a policy that is a scalar function: it needs no scratch memory.
+
+    Args:
+        env: the environment.
+        policy: with the function, `act`.
+        draws: (a, b) -> its random numbers, from the bits of a step.
+    """
     assert policy.act is not None
     act = specialise(policy.act, np.float32, arrays=env.observation.is_record)
-    to_inputs = _make_inputs(env)
+    to_observation = _make_to_observation(env)
     read_params = tuple_of(policy.params_type, policy.num_params)
 
     @inline
-    def scratch(settings):
+    def allocate(settings):
         return np.empty(0, np.float32)
 
     @inline
-    def prepare(state, words, params, policy, count, number, scratch):
+    def prepare(state, words, params, policy, count, block, scratch):
         return 0, 0, 0
 
     masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
 
     @inline
-    def choose(observation, constants, greedy, bits, scratch, layout, i):
-        inputs, uniforms = to_inputs(observation), draws(bits[0], bits[1])
+    def choose(rows, constants, greedy, bits, scratch, places, i):
+        observation, uniforms = to_observation(rows), draws(bits[0], bits[1])
         if masked:
-            return act(inputs, constants, uniforms, unpack_mask(observation))
-        return act(inputs, constants, uniforms)
+            return act(observation, constants, uniforms, unpack_mask(rows))
+        return act(observation, constants, uniforms)
 
     unpack = inline(lambda weights, log_std: read_params(weights))
-    return Decide(unpack, scratch, prepare, choose)
+    return Decide(unpack, allocate, prepare, choose)
 
 
-def _make_inputs(env: Structure) -> Callable[..., Any]:
-    """Make an inlinable function: rows -> the observation that a scalar policy gets."""
-    size, shape, blank = env.observation_rows, env.shape, np.float32(0)
+def _make_to_observation(env: Structure) -> Callable[..., Any]:
+    """Make an inlinable function: rows -> the observation as a scalar policy gets it.
+
+    That is the value that `observe` returns, or an array or record over the memory that it wrote.
+    """
+    size, shape, zero = env.observation_rows, env.written_shape, np.float32(0)
     if env.observation.is_record:
-        record_at, _ = make_state_at(env.observation, np.float32)
-        if env.is_lone:
+        record_at, _ = make_record_access(env.observation, np.float32)
+        if env.is_int_array:
             return inline(lambda rows: record_at(rows, 0).image)
         return inline(lambda rows: record_at(rows, 0))
     if shape:
-        return inline(lambda rows: array_at(place_of(rows, 0), shape, blank))
-    return _singles(size) if env.observation.is_plain else make_decode(env.observation, np.float32)
+        return inline(lambda rows: array_at(place_of(rows, 0), shape, zero))
+    if env.observation.is_plain:
+        return _make_to_float32(size)
+    return make_decode(env.observation, np.float32)
 
 
 @functools.cache
-def make_take(env: Structure) -> Callable[..., Any]:
-    """Make an inlinable function (rows, i) -> the observation of environment i, in flat memory.
+def make_load_observation(env: Structure) -> Callable[..., Any]:
+    """Make an inlinable function (observations, i) -> the rows of environment i.
 
-    The observation's numbers are a tuple, or an array where `observe` writes into one.
+    `observations` is flat float32 memory, one environment's rows after the other's. The rows are
+    returned as a tuple, or as an array where `observe` writes into one.
     """
-    size, blank = env.shown_rows, np.float32(0)
-    if env.is_written:  # not a slice, whose owner would be counted
-        return inline(lambda rows, i: array_at(place_of(rows, i * size), (size,), blank))
+    size, zero = env.shown_rows, np.float32(0)
+    if env.writes_observation:  # not a slice, of whose owner numba would count references
+        return inline(lambda rows, i: array_at(place_of(rows, i * size), (size,), zero))
     load = load_rows(size, ANY)
     return inline(lambda rows, i: load(rows, 1, i * size))
 
 
-def _make_read(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (state, params, i) -> rows that lane i of a block shows.
+def _make_observe_lane(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make an inlinable function (state, params, i) -> the rows of lane i's observation.
 
-    With arrays in states, `state` is what `make_take` reads.
+    `state` is a block's memory; where states have arrays, it is the memory of the block's
+    observations, which were written before, as `make_load_observation` reads it.
     """
     if env.state.is_record:
-        take = make_take(env)
-        return inline(lambda rows, params, i: take(rows, i))
+        load_observation = make_load_observation(env)
+        return inline(lambda observations, params, i: load_observation(observations, i))
     lane = compile_lane(env, dtype)
-    load, observe, vary = lane.load, lane.observe, lane.vary
-    return inline(lambda state, params, i: observe(load(state, LANES, i), vary(params, state, i)))
+    load, observe, params_of_lane = lane.load, lane.observe, lane.params_of_lane
+    return inline(
+        lambda state, params, i: observe(load(state, LANES, i), params_of_lane(params, state, i))
+    )
 
 
 def _decide_by_network(
@@ -131,22 +163,29 @@ def _decide_by_network(
 ) -> Decide:
     """Make the functions of a policy whose networks run for a block of lanes at once.
 
-    Its scratch memory has the rows of `_make_rows`, then what `_make_write_inputs` needs, and last
-    a number for each action where masks are unpacked to memory.
+    Scratch memory has the rows that `_make_scratch_rows` names, then the extra rows that
+    `_make_write_ones` needs, and last a number for each action where masks are unpacked to memory.
+
+    Args:
+        env: the environment.
+        dtype: of its floats.
+        policy: with `head`, which makes the function that draws an action from outputs.
+        draws: (a, b) -> its random numbers, from the bits of a step.
     """
     head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
     outputs = policy.outputs or env.action_size or env.num_actions
     read_constants = tuple_of(None, policy.num_params if policy.head else env.action_size)
     load_outputs, get_output = load_rows(outputs, "outputs"), row_access("outputs")[0]
     masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
-    mask_of, mask_size = inline(lambda observation, scratch: unpack_mask(observation)), 0
+    mask_of, mask_size = inline(lambda rows, scratch: unpack_mask(rows)), 0
     if env.num_actions > UNROLLED and "loops" in inspect.signature(head).parameters:
+        # Of many actions, outputs and mask are arrays, over which the head has loops.
         scalar_act = head(outputs, masked, loops=True)
         load_outputs = inline(
             lambda scratch, lanes, first: scratch[first : first + outputs * lanes : lanes]
         )
         if masked:
-            mask_of = make_spread(env.observation_rows, env.num_actions)
+            mask_of = make_unpack_to_memory(env.observation_rows, env.num_actions)
             mask_size = env.num_actions
     else:
         scalar_act = head(outputs, True) if masked else head(outputs)
@@ -156,21 +195,22 @@ def _decide_by_network(
         np.float32(0),
     )
     is_separate = policy.value == "separate"
-    rows_of = _make_rows(is_separate)
-    extra_rows = 0 if env.observation.is_plain or env.is_written else env.observation_rows + STARTS
+    scratch_rows = _make_scratch_rows(is_separate)
+    writes_ones = not (env.observation.is_plain or env.writes_observation)
+    extra_rows = env.observation_rows + ROWS_OF_STARTS if writes_ones else 0
 
     @inline
-    def scratch(settings):
-        return np.zeros((rows_of(settings)[3] + extra_rows) * LANES + mask_size, np.float32)
+    def allocate(settings):
+        return np.zeros((scratch_rows(settings)[3] + extra_rows) * LANES + mask_size, np.float32)
 
     @inline
-    def choose(observation, constants, greedy, bits, scratch, layout, i):
-        lanes, first, value_row = layout
-        lane_outputs = load_outputs(scratch, lanes, first + i)
+    def choose(rows, constants, greedy, bits, scratch, places, i):
+        lanes, first_output, value_row = places
+        lane_outputs = load_outputs(scratch, lanes, first_output + i)
         value = get_output(scratch, value_row + i) if has_value else no_value
         uniforms = draws(bits[0], bits[1])
         if masked:
-            mask = mask_of(observation, scratch)
+            mask = mask_of(rows, scratch)
             action, log_prob = act(lane_outputs, uniforms, constants, greedy, mask)
         else:
             action, log_prob = act(lane_outputs, uniforms, constants, greedy)
@@ -178,41 +218,47 @@ def _decide_by_network(
 
     prepare = _make_prepare(env, dtype, is_separate, outputs, mask_size)
     unpack = inline(lambda weights, log_std: read_constants(log_std))
-    return Decide(unpack, scratch, prepare, choose)
+    return Decide(unpack, allocate, prepare, choose)
 
 
 @functools.cache
 def _make_prepare(
     env: Structure, dtype: type, is_separate: bool, outputs: int, mask_size: int
 ) -> Callable[..., Any]:
-    """Make the function `prepare` of `Decide`; its layout is (lanes, first output, value row).
+    """Make `prepare` of `Decide`, which runs the networks of a block.
 
-    It runs a block of environments, number `number` of the batch, through the networks. Scratch has
-    the inputs first, then the networks' units; in front of its end, for networks with memory, which
-    lanes are at their first step. The last `mask_size` numbers belong to `choose`.
+    It returns the places of outputs in scratch: (lanes, first output, value row); output k of lane
+    i is at `first output + k * lanes + i`, its value at `value row + i`.
+
+    Args:
+        env: the environment.
+        dtype: of its floats.
+        is_separate: whether values come from a network of their own.
+        outputs: how many the policy's network has, without a value.
+        mask_size: numbers at the end of scratch which belong to `choose`.
     """
     write_inputs = _make_write_inputs(env, dtype, is_separate, mask_size)
-    rows_of, get_word = _make_rows(is_separate), row_access("words")[0]
+    scratch_rows, get_word = _make_scratch_rows(is_separate), row_access("words")[0]
 
     @merge
-    def prepare(state, words, params, policy, count, number, scratch):
-        """Write the inputs of lanes, run the networks, and return where outputs lie."""
+    def prepare(state, words, params, policy, count, block, scratch):
+        """Write the inputs of lanes, run the networks, and return where outputs are."""
         settings = policy.settings
         job, lanes = job_at(settings[NETWORK]), 1 if count == 1 else (count + 15) // 16 * 16
-        first, first_value, units, end = rows_of(settings)
+        first, first_value, units, end = scratch_rows(settings)
         has_few_ones, starts = write_inputs(state, params, policy, lanes, count, scratch)
-        start, ints = address(scratch), address(scratch.view(np.int32))
-        is_first_step, memory = shifted(start, (end - 1) * LANES), start
+        inputs, ints = address(scratch), address(scratch.view(np.int32))
+        is_first_step, memory = shifted(inputs, (end - 1) * LANES), inputs
         state_size = settings[STATE_SIZE]
-        if state_size > 0:
+        if state_size > 0:  # a network with memory
             memory = pointer_to(settings[MEMORY], np.float32(0))
-            memory = shifted(memory, number * LANES * state_size)
+            memory = shifted(memory, block * LANES * state_size)
             for i in range(count):
                 begins = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
                 scratch[(end - 1) * LANES + i] = np.float32(begins)
         tile = Tile(
-            settings[NETWORK], start, shifted(start, first * LANES), shifted(start, units * LANES),
-            lanes, count, has_few_ones, shifted(ints, starts), ints,
+            settings[NETWORK], inputs, shifted(inputs, first * LANES),
+            shifted(inputs, units * LANES), lanes, count, has_few_ones, shifted(ints, starts), ints,
             memory, state_size, is_first_step,
         )  # fmt: skip
         run_network(tile)
@@ -220,8 +266,8 @@ def _make_prepare(
         if is_separate:
             run_network(
                 Tile(
-                    settings[VALUE_NETWORK], start, shifted(start, first_value * LANES), tile.units,
-                    lanes, count, has_few_ones, tile.starts, ints,
+                    settings[VALUE_NETWORK], inputs, shifted(inputs, first_value * LANES),
+                    tile.units, lanes, count, has_few_ones, tile.starts, ints,
                     shifted(memory, job.state_size), state_size, is_first_step,
                 )
             )  # fmt: skip
@@ -234,24 +280,26 @@ def _make_prepare(
 def _make_write_inputs(
     env: Structure, dtype: type, is_separate: bool, mask_size: int
 ) -> Callable[..., Any]:
-    """Make the step that writes a block's observations, normalised, to the inputs of networks.
+    """Make the function that writes a block's observations into the inputs of networks.
 
-    A function (state, params, policy, lanes, count, scratch) -> (has_few_ones, starts). Inputs are
-    the first rows of scratch, one row of `lanes` numbers each. Where most inputs are zero, it
-    writes instead which are one: `has_few_ones`, with the places of the ones in scratch, as int32,
-    and those of the first one of each lane from `starts` on.
+    It is (state, params, policy, lanes, count, scratch) -> (has_few_ones, starts). Inputs are the
+    first rows of scratch, and normalised. If inputs are zeros and ones, few of them ones, it may
+    write the places of the ones instead: then `has_few_ones` is True, the inputs that are one are
+    int32 in the place of the inputs, lane after lane, and from `starts` on in scratch are int32
+    that say where each lane begins among them.
     """
-    read, see = _make_read(env, dtype), _make_see(env, dtype)
-    if env.is_written:  # also by a group
+    observe_lane, normalise = _make_observe_lane(env, dtype), _make_normalise(env)
+    if env.writes_observation:  # an array of floats, or a group
 
         @merge
         def write_array(state, params, policy, lanes, count, scratch):
             for i in range(lanes):
-                see(read(state, params, i), policy.mean, policy.scale, scratch, lanes, i)
+                rows = observe_lane(state, params, i)
+                normalise(rows, policy.mean, policy.scale, scratch, lanes, i)
             return False, 0
 
         return write_array
-    if env.parts:
+    if env.group_parts:
         return _make_write_group(env, dtype, mask_size)
     if not env.observation.is_plain:
         return _make_write_ones(env, dtype, is_separate, mask_size)
@@ -262,24 +310,29 @@ def _make_write_inputs(
     def write_tuple(state, params, policy, lanes, count, scratch):
         mean, scale = to_tuple(policy.mean), to_tuple(policy.scale)
         for i in range(lanes):
-            put(scratch, lanes, i, see(read(state, params, i), mean, scale))
+            put(scratch, lanes, i, normalise(observe_lane(state, params, i), mean, scale))
         return False, 0
 
     return write_tuple
 
 
 def _make_write_group(env: Structure, dtype: type, mask_size: int) -> Callable[..., Any]:
-    """Make `write_inputs` of an observation of several parts, one lane after the other."""
-    read, see, size = _make_read(env, dtype), _make_see(env, dtype), env.observation_rows
+    """Make `write_inputs` of an observation of several parts, which `observe` returns.
+
+    Each lane's observation goes to the end of scratch, in front of `mask_size` numbers, and from
+    there to the inputs.
+    """
+    observe_lane, normalise = _make_observe_lane(env, dtype), _make_normalise(env)
+    size = env.observation_rows
     put = store_rows(size, "observations")
 
     @merge
     def write_group(state, params, policy, lanes, count, scratch):
         begin = scratch.size - mask_size - size
-        row = scratch[begin : begin + size]
+        rows = scratch[begin : begin + size]
         for i in range(lanes):
-            put(row, 1, 0, read(state, params, i))
-            see(row, policy.mean, policy.scale, scratch, lanes, i)
+            put(rows, 1, 0, observe_lane(state, params, i))
+            normalise(rows, policy.mean, policy.scale, scratch, lanes, i)
         return False, 0
 
     return write_group
@@ -290,11 +343,14 @@ def _make_write_ones(
 ) -> Callable[..., Any]:
     """Make `write_inputs` of a choice or of planes, whose inputs are zeros and ones.
 
-    Where both networks take places of ones, and at most `MANY_ONES` of the inputs are one, it
-    writes these places and no inputs.
+    If the networks take lists of ones, the observations are not normalised, and at most the
+    fraction `MANY_ONES` of the inputs is one, it lists the ones and writes no inputs. The block's
+    observations go to the end of scratch, in front of `mask_size` numbers; the starts of the lanes
+    in the list are in front of them.
     """
-    read, see, size = _make_read(env, dtype), _make_see(env, dtype), env.observation_rows
-    find: Any = _make_find(env)
+    observe_lane, normalise = _make_observe_lane(env, dtype), _make_normalise(env)
+    list_ones: Any = _make_list_ones(env)
+    size = env.observation_rows
     put = store_rows(size, "observations")
 
     @merge
@@ -302,67 +358,69 @@ def _make_write_ones(
         """Write the places of ones, or all inputs where there are too many."""
         job, has_few_ones = job_at(policy.settings[NETWORK]), False
         inputs, rows_begin = job.size, scratch.size - mask_size - size * LANES
-        starts_begin = rows_begin - STARTS * LANES
+        starts_begin = rows_begin - ROWS_OF_STARTS * LANES
         rows = scratch[rows_begin : rows_begin + size * LANES]
         starts = scratch[starts_begin:rows_begin].view(np.int32)
         columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
         for i in range(lanes):
-            put(rows, lanes, i, read(state, params, i))
+            put(rows, lanes, i, observe_lane(state, params, i))
         takes_ones = job.takes_ones
         if is_separate:
             takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
         if takes_ones != 0 and is_plain_scale(policy.mean, policy.scale):
             most = np.int64(MANY_ONES * inputs * lanes)
-            has_few_ones = find(rows, lanes, count, inputs, starts, columns, most) <= most
+            has_few_ones = list_ones(rows, lanes, count, inputs, starts, columns, most) <= most
         if not has_few_ones:
-            see(rows, lanes, scratch, policy.mean, policy.scale)
+            normalise(rows, lanes, scratch, policy.mean, policy.scale)
         return has_few_ones, starts_begin
 
     return write_ones
 
 
 @functools.cache
-def _make_rows(is_separate: bool) -> Callable[..., Any]:
-    """Make an inlinable function: settings -> first rows of outputs, values and units, and the end.
+def _make_scratch_rows(is_separate: bool) -> Callable[..., Any]:
+    """Make an inlinable function: settings -> (outputs, values, units, end), rows of scratch.
 
-    Scratch memory has rows of LANES numbers. Inputs come first. The last row has 1 for each lane
-    whose episode begins.
+    Scratch memory has rows of LANES numbers: the inputs of the networks, from row 0 on, the
+    outputs, the values of a network of their own, the units of hidden layers, and a last row with 1
+    for each lane whose episode begins; there are `end` rows.
     """
 
     @inline
-    def rows_of(settings):
+    def scratch_rows(settings):
         job = job_at(settings[NETWORK])
-        first = (job.size + 15) // 16 * 16
-        begin = first + (job.output_size + 31) // 16 * 16
-        end, units = begin, job.units
+        outputs = (job.size + 15) // 16 * 16
+        values = outputs + (job.output_size + 31) // 16 * 16
+        units_begin, units = values, job.units
         if is_separate:
-            end, units = begin + 32, max(units, job_at(settings[VALUE_NETWORK]).units)
-        return first, begin, end, end + units + 1
+            units_begin, units = values + 32, max(units, job_at(settings[VALUE_NETWORK]).units)
+        return outputs, values, units_begin, units_begin + units + 1
 
-    return rows_of
+    return scratch_rows
 
 
 @inline
 def is_plain_scale(mean, scale):
-    """Tell whether networks see observations as they are."""
+    """Tell whether `normalised` changes nothing: all means are 0 and all scales are 1."""
     same = True
     for k in range(mean.size):
         same &= (mean[k] == np.float32(0)) & (scale[k] == np.float32(1))
     return same
 
 
-def _make_find(env: Structure) -> Callable[..., Any]:
-    """Make the search for the inputs that are one, of a choice or of planes, in `count` lanes.
+def _make_list_ones(env: Structure) -> Callable[..., Any]:
+    """Make the function that lists which inputs are one, of a choice or of planes.
 
-    An inlinable function (rows, lanes, count, inputs, starts, columns, most) -> number of ones. It
-    writes which inputs are one to `columns`, lane after lane, and to `starts`, (lanes + 1,), where
-    each lane begins in `columns`. It stops above `most`.
+    It is (rows, lanes, count, inputs, starts, columns, most) -> number of ones. `rows` are the
+    observations of `lanes` lanes, of which the first `count` count; an observation has `inputs`
+    inputs. It writes the inputs that are one to `columns`, lane after lane, and to `starts`,
+    (lanes + 1,), where each lane begins there. It stops at more than `most` ones.
     """
-    num_planes, lowest = env.observation.fields[0].size, sum(env.starts)
+    num_planes, lowest = env.observation.fields[0].size, sum(env.choice_starts)
 
     @inline
-    def find_choice(rows, lanes, count, inputs, starts, columns, most):
-        """Write the one input of each lane that its choice makes one."""
+    def list_choices(rows, lanes, count, inputs, starts, columns, most):
+        """Write the input of each lane that stands for its choice."""
         choices, num_ones = rows.view(np.int32), 0
         for i in range(lanes):
             starts[i] = num_ones
@@ -373,8 +431,8 @@ def _make_find(env: Structure) -> Callable[..., Any]:
         return num_ones
 
     @inline
-    def find_cells(rows, lanes, count, inputs, starts, columns, most):
-        """Write the cells of each lane's planes that are one."""
+    def list_cells(rows, lanes, count, inputs, starts, columns, most):
+        """Write the cells of each lane's planes that are set."""
         words, num_ones = rows.view(np.uint32), 0
         for i in range(lanes):
             starts[i] = num_ones
@@ -385,43 +443,47 @@ def _make_find(env: Structure) -> Callable[..., Any]:
         starts[lanes] = num_ones
         return num_ones
 
-    return find_cells if num_planes else find_choice
+    return list_cells if num_planes else list_choices
 
 
 @inline
 def normalised(x, mean, scale):
-    """Return a number of an observation as networks see it, in float32."""
+    """Return a number of an observation as networks get it: shifted, scaled, clipped; float32."""
     return min(max((np.float32(x) - mean) * scale, _LOW), _HIGH)
 
 
-def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make the normalising and clipping of observations for networks.
+def _make_normalise(env: Structure) -> Callable[..., Any]:
+    """Make the inlinable function that makes inputs of networks of an observation.
 
-    Of floats, an inlinable function (observation, mean, scale) -> tuple of one lane. Of a choice or
-    of planes, (rows, lanes, inputs, mean, scale), which writes zeros and ones, normalised, to the
-    first rows of `inputs`: one row of `lanes` numbers for each choice or cell. Of what is written
-    by a loop, and of a group, (observation, mean, scale, inputs, lanes, i), which does so for one
-    lane.
+    What it takes depends on the kind of observation. `mean` and `scale` have a number for each
+    input.
+
+    - A tuple of floats: (numbers, mean, scale) -> tuple of inputs, of one lane.
+    - A choice or planes: (rows, lanes, inputs, mean, scale) writes the zeros and ones of all lanes
+      to `inputs`, one row of `lanes` numbers for each choice or cell.
+    - An array that `observe` writes, and a group: (rows, mean, scale, inputs, lanes, i) writes
+      column i of `inputs`, those of lane i.
     """
-    if env.parts:
-        return _make_see_group(env)
-    if env.shape:
+    if env.group_parts:
+        return _make_normalise_group(env)
+    if env.written_shape:
 
         @inline
-        def see_written(numbers, mean, scale, inputs, lanes, i):
+        def normalise_array(numbers, mean, scale, inputs, lanes, i):
             for k in range(mean.size):
                 inputs[k * lanes + i] = normalised(numbers[k], mean[k], scale[k])
 
-        return see_written
+        return normalise_array
     if env.observation.is_plain:
         rows = range(env.observation_rows)
         items = "".join(f"normalised(numbers[{k}], mean[{k}], scale[{k}]), " for k in rows)
-        source = f"def see(numbers, mean, scale): return ({items})"
+        source = f"def normalise(numbers, mean, scale): return ({items})"
         return inline(define(source, normalised=normalised))
-    zero, one, lowest = np.float32(0), np.float32(1), sum(env.starts)
+    zero, one, lowest = np.float32(0), np.float32(1), sum(env.choice_starts)
 
     @inline
-    def see_choice(rows, lanes, inputs, mean, scale):
+    def normalise_choice(rows, lanes, inputs, mean, scale):
+        """Write, for each value of the choice, a row with one in the lanes that have it."""
         choices = rows.view(np.int32)
         for k in range(mean.size):
             off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
@@ -432,8 +494,8 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
     num_planes = env.observation.fields[0].size
 
     @inline
-    def see_planes(rows, lanes, inputs, mean, scale):
-        """Write each cell of all lanes, normalised, a row for each cell."""
+    def normalise_planes(rows, lanes, inputs, mean, scale):
+        """Write, for each cell, a row with one in the lanes where the cell is set."""
         words, cells = rows.view(np.uint32), mean.size // max(num_planes, 1)
         for k in range(mean.size):
             off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
@@ -444,26 +506,32 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
             for i in range(row.size):
                 row[i] = on if word[i] & bit != 0 else off
 
-    return see_planes if num_planes else see_choice
+    return normalise_planes if num_planes else normalise_choice
 
 
-def _make_see_group(env: Structure) -> Callable[..., Any]:
-    """Make the normalising of a group, an inlinable (rows, mean, scale, inputs, lanes, i)."""
-    lines, names, column = ["def see(rows, mean, scale, inputs, lanes, i):"], {}, 0
-    for k, part in enumerate(env.parts):
-        names[f"see{k}"] = _make_see_part(part, column)
-        lines.append(f"    see{k}(rows, mean, scale, inputs, lanes, i)")
-        column += part.view.num_inputs
-    return inline(define("\n".join(lines), **names))
+def _make_normalise_group(env: Structure) -> Callable[..., Any]:
+    """Make `_make_normalise`'s function of a group: it calls one for each part."""
+    lines, functions, first_input = ["def normalise(rows, mean, scale, inputs, lanes, i):"], {}, 0
+    for k, part in enumerate(env.group_parts):
+        functions[f"normalise{k}"] = _make_normalise_part(part, first_input)
+        lines.append(f"    normalise{k}(rows, mean, scale, inputs, lanes, i)")
+        first_input += part.view.num_inputs
+    return inline(define("\n".join(lines), **functions))
 
 
-def _make_see_part(part: GroupPart, column: int) -> Callable[..., Any]:
-    """Make the normalising of one part of a group, whose inputs are those from `column` on."""
+def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any]:
+    """Make a function (rows, mean, scale, inputs, lanes, i): one part's inputs of lane i.
+
+    Args:
+        part: of a group, whose memory `rows` is.
+        first_input: the input that is the part's first one.
+    """
     view, begin, count, single = part.view, part.begin, part.view.num_inputs, np.float32
 
     @inline
     def put_input(x, mean, scale, inputs, lanes, i, k):
-        row = column + k
+        """Write x as input k of the part."""
+        row = first_input + k
         inputs[row * lanes + i] = normalised(x, mean[row], scale[row])
 
     if view.kind in ("floats", "numbers"):
@@ -471,30 +539,30 @@ def _make_see_part(part: GroupPart, column: int) -> Callable[..., Any]:
         like = number_type(0)
 
         @outline
-        def see_numbers(rows, mean, scale, inputs, lanes, i):
+        def normalise_numbers(rows, mean, scale, inputs, lanes, i):
             numbers = array_at(place_of(rows, 0) + begin, (count,), like)
             for k in range(count):
                 put_input(single(numbers[k]), mean, scale, inputs, lanes, i, k)
 
-        return see_numbers
+        return normalise_numbers
     if view.kind == "planes":
         num_words, cells = 4 * view.size[0], math.prod(view.size[1:])
         like_word = np.uint32(0)
 
         @outline
-        def see_planes(rows, mean, scale, inputs, lanes, i):
+        def normalise_planes(rows, mean, scale, inputs, lanes, i):
             words = array_at(place_of(rows, 0) + begin, (num_words,), like_word)
             for k in range(count):
                 cell = k % cells
                 bits = words[k // cells * 4 + cell // 32] >> np.uint32(cell % 32)
                 put_input(single(bits & np.uint32(1)), mean, scale, inputs, lanes, i, k)
 
-        return see_planes
+        return normalise_planes
     sizes, starts, like_choice = np.array(view.size), np.array(view.start), np.int32(0)
     num_choices, zero, one = len(view.size), np.float32(0), np.float32(1)
 
     @outline
-    def see_choices(rows, mean, scale, inputs, lanes, i):
+    def normalise_choices(rows, mean, scale, inputs, lanes, i):
         choices = array_at(place_of(rows, 0) + begin, (num_choices,), like_choice)
         first = 0
         for n in range(num_choices):
@@ -503,10 +571,10 @@ def _make_see_part(part: GroupPart, column: int) -> Callable[..., Any]:
                 put_input(x, mean, scale, inputs, lanes, i, first + k)
             first += sizes[n]
 
-    return see_choices
+    return normalise_choices
 
 
-def _singles(count: int) -> Callable[..., Any]:
+def _make_to_float32(count: int) -> Callable[..., Any]:
     """Make an inlinable function: tuple of `count` numbers -> the same numbers in float32."""
     items = "".join(f"single(values[{k}]), " for k in range(count))
-    return inline(define(f"def singles(values): return ({items})", single=np.float32))
+    return inline(define(f"def to_float32(values): return ({items})", single=np.float32))

@@ -1,8 +1,9 @@
-"""NaN and infinity in a rollout: which environment, field and step they come from.
+"""The search for NaN and infinity in a rollout: which environment, field and step had them first.
 
 Nothing can be learnt from a number that is not finite, and whatever is computed from one is lost.
-The kernels of `rlcpu.envs.engine.rollout` only tell that there is one: they add up zero times each
-number. It is looked for here, once, to be named.
+The kernels of `rlcpu.envs.engine.rollout` only tell that there was one: they add up zero times each
+number, which is NaN then. When that happened, the functions here look for it and raise an error
+that names it. An action mask that allows no action is such a fault, too.
 """
 
 from __future__ import annotations
@@ -22,109 +23,126 @@ _EXPECTED = "expected finite numbers"
 
 
 def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) -> None:
-    """Raise FloatingPointError for the first number of a rollout that is not finite.
+    """Raise the error of the first fault of a rollout; return if no single number is faulty.
 
-    Or ValueError, if an action mask that allows nothing came before it.
+    Environments that had a fault wait for a reset then.
 
     Args:
-        engine: its environments; those that showed such a number will start a new episode.
+        engine: whose environments took the steps.
         policy: the policy that acted.
-        records: what was collected.
+        records: the arrays of the rollout.
         num_steps: of the rollout.
+
+    Raises:
+        FloatingPointError: a number is not finite.
+        ValueError: an action mask allows nothing.
     """
-    shown, view, n = engine.form.shaped(records, num_steps), engine.view, engine.num_envs
-    ended = shown["terminated"] | shown["truncated"]
-    shape = num_steps + 1, n, -1
-    if view.kind in ("floats", "group"):
-        observations = np.concatenate((records.observations, records.last)).reshape(shape)
-        observations = view.reals(observations)
-        finals = view.reals(records.finals.reshape(*ended.shape, -1))
-        finals = np.where(ended[..., None], finals, np.float32(0))
-    else:  # bits, of which each is a number
-        observations, finals = np.zeros(shape[:2]), np.zeros(ended.shape)
-    # In the order in which the numbers of a step come about.
-    fields = {
-        "observation": observations,
-        "action": shown["actions"],
-        "log_prob": shown["log_probs"],
-        "value": shown["values"],
-        "reward": shown["rewards"],
-        "final observation": finals,
-    }
-    bad = {name: ~np.isfinite(array) for name, array in fields.items()}
-    broken = np.zeros(n, np.bool_)
-    for name in ("observation", "reward", "final observation"):
-        broken |= bad[name].reshape(len(bad[name]), n, -1).any(axis=(0, 2))
-    empty = np.zeros(ended.shape, np.bool_)
+    shape, view = (num_steps, engine.num_envs), engine.view
+    fields = _fields_by_step(engine, records, num_steps)
+    is_bad = {name: ~np.isfinite(array) for name, array in fields.items()}
     if view.num_masked:
-        empty = ~view.masks(records.observations.reshape(*ended.shape, -1)).any(axis=-1)
-    broken |= empty.any(axis=0)
-    engine.finish(broken)
-    places = {name: np.argwhere(where)[0].tolist() for name, where in bad.items() if where.any()}
-    if empty.any():
-        places["action_mask"] = np.argwhere(empty)[0].tolist()
-    if not places:
+        is_bad["action_mask"] = ~view.masks(records.observations.reshape(*shape, -1)).any(axis=-1)
+    is_broken = np.zeros(engine.num_envs, np.bool_)  # which environments, not policies, are faulty
+    for name in ("observation", "reward", "final observation", "action_mask"):
+        if name in is_bad:
+            is_broken |= (
+                is_bad[name].reshape(len(is_bad[name]), engine.num_envs, -1).any(axis=(0, 2))
+            )
+    engine.finish(is_broken)
+    first = {name: np.argwhere(bad)[0].tolist() for name, bad in is_bad.items() if bad.any()}
+    if not first:
         return  # a sum of finite numbers overflowed
-    name = min(places, key=lambda name: places[name][0])
-    step, i, *component = places[name]
+    name = min(first, key=lambda name: first[name][0])
+    step, i, *component = first[name]
+    actions, broken = fields["action"], f"{is_broken.sum()} of {engine.num_envs} environments"
     if name == "action_mask":
         raise ValueError(
             f"{engine.dynamics.id}: action_mask allows nothing in step {step} of environment {i}"
-            f"{_after(shown, step - 1, i)} ({broken.sum()} of {n} environments are "
+            f"{_after_action(actions, step - 1, i)} ({broken} are "
             "faulty): expected one action at least, or the end of the episode"
         )
-    place = component or ""
+    index = component or ""
     if component and "observation" in name and view.kind == "group":
-        place = f" {view.real_names()[component[0]]}"
-    what = f"{name}{place}={fields[name][tuple(places[name])]}"
+        index = f" {view.float_names()[component[0]]}"
+    fault = f"{name}{index}={fields[name][tuple(first[name])]}"
     if name in ("action", "log_prob", "value"):
         where = f"in step {step} of environment {i}"
-        refuse_policy(policy, f"{what} {where}, observation {fields['observation'][step, i]}")
-    acted = step - 1 if name == "observation" else step
+        refuse_policy(policy, f"{fault} {where}, observation {fields['observation'][step, i]}")
+    last_action = step - 1 if name == "observation" else step
     raise FloatingPointError(
-        f"{engine.dynamics.id}: environment {i} has {what} in step {step}{_after(shown, acted, i)} "
-        f"({broken.sum()} of {n} environments have such numbers): {_EXPECTED}; "
+        f"{engine.dynamics.id}: environment {i} has {fault} in step {step}"
+        f"{_after_action(actions, last_action, i)} ({broken} have such numbers): {_EXPECTED}; "
         "rlcpu.envs.check finds inputs that lead to them"
     )
 
 
-def _after(shown: dict[str, Array], step: int, i: int) -> str:
-    """Describe the action after which an environment failed."""
-    return f" after the action {shown['actions'][step, i]}" if step >= 0 else ""
+def _fields_by_step(engine: Any, records: Records, num_steps: int) -> dict[str, Array]:
+    """Return all numbers of a rollout by name, in the order in which a step computes them.
+
+    Each is (num_steps, N, ...), and "observation" has one more step, the last observations. Of
+    observations without floats, whose bits are always numbers, there are zeros in their place.
+    """
+    arrays, view = engine.form.shaped(records, num_steps), engine.view
+    ended = arrays["terminated"] | arrays["truncated"]
+    if view.kind in ("floats", "group"):
+        rows = np.concatenate((records.observations, records.last))
+        observations = view.float_numbers(rows.reshape(num_steps + 1, engine.num_envs, -1))
+        finals = view.float_numbers(records.finals.reshape(*ended.shape, -1))
+        finals = np.where(ended[..., None], finals, np.float32(0))  # elsewhere nothing was written
+    else:
+        observations, finals = np.zeros((num_steps + 1, engine.num_envs)), np.zeros(ended.shape)
+    return {
+        "observation": observations,
+        "action": arrays["actions"],
+        "log_prob": arrays["log_probs"],
+        "value": arrays["values"],
+        "reward": arrays["rewards"],
+        "final observation": finals,
+    }
+
+
+def _after_action(actions: Array, step: int, i: int) -> str:
+    """Return the words on the action of environment i in a step; "" before the first step."""
+    return f" after the action {actions[step, i]}" if step >= 0 else ""
 
 
 def check_simulation(engine: Any, policy: Any, sums: Array) -> None:
-    """Raise FloatingPointError for the environment or the policy that gave a number not finite.
+    """Raise the error of a fault of `simulate`, which kept sums alone: it is sought in the states.
 
-    Or ValueError for an action mask that allows nothing.
+    Environments that have a fault wait for a reset then.
 
     Args:
-        engine: the environments; those that hold such a number will start a new episode.
+        engine: whose environments took the steps.
         policy: the policy that acted.
-        sums: (blocks + 1, 5) float64, what `simulate`'s kernel wrote.
+        sums: (blocks + 1, 5) float64, which `simulate`'s kernel wrote for each block of
+            environments; column `FAULTS` is NaN for a block with a fault.
+
+    Raises:
+        FloatingPointError: a number of an environment or of the policy is not finite.
+        ValueError: an action mask allows nothing.
     """
-    state, returns = engine.get_state(), engine.get_returns()
-    spans = engine.code.state.real_spans(engine.scalar_type)
-    reals = np.concatenate([state[:, :0], *(state[:, k : k + n] for k, n in spans)], axis=1)
-    broken = ~(np.isfinite(reals).all(axis=1) & np.isfinite(returns))
-    engine.finish(broken)
+    rows, returns = engine.get_state(), engine.get_returns()
+    spans = engine.code.state.float_spans(engine.scalar_type)
+    floats = np.concatenate([rows[:, :0], *(rows[:, k : k + n] for k, n in spans)], axis=1)
+    is_broken = ~(np.isfinite(floats).all(axis=1) & np.isfinite(returns))
+    engine.finish(is_broken)
     if engine.view.num_masked:
-        rows, waiting = engine.observe(), engine.finished()
-        engine.finish(~engine.view.masks(rows.T).any(axis=1))
-        engine.check_masks(rows, waiting)
+        observations, waiting = engine.observe(), engine.finished()
+        engine.finish(~engine.view.masks(observations.T).any(axis=1))
+        engine.check_masks(observations, waiting)
     if describe_fault(policy):
         refuse_policy(policy, "actions that are not finite")
-    if broken.any():
-        i = int(np.argmax(broken))
-        what = f"environment {i} has the state {reals[i]} and the return {returns[i]}"
+    if is_broken.any():
+        i = int(np.argmax(is_broken))
+        fault = f"environment {i} has the state {floats[i]} and the return {returns[i]}"
     else:
         first = int(np.flatnonzero(np.isnan(sums[:-1, FAULTS]))[0]) * LANES
         last = min(first + LANES, engine.num_envs) - 1
         fields = "an observation, an action or a return that was not finite"
         if engine.view.num_masked:
             fields += ", or an action mask that allows nothing"
-        what = f"one of environments {first} to {last} had {fields}"
+        fault = f"one of environments {first} to {last} had {fields}"
     raise FloatingPointError(
-        f"{engine.dynamics.id}: {what}: {_EXPECTED}; rlcpu.collect names the step, "
+        f"{engine.dynamics.id}: {fault}: {_EXPECTED}; rlcpu.collect names the step, "
         "rlcpu.envs.check finds inputs that lead to them"
     )

@@ -1,4 +1,8 @@
-"""What a rollout writes: its arrays, and the facts that decide their shapes."""
+"""The arrays that a rollout writes, and the facts of an environment that decide their shapes.
+
+An observation is here a row of `rows` floats, as the engine keeps it: its numbers, with the bits of
+the action mask in the last ones. `ObservationView` decodes such rows for users.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +19,25 @@ Array = npt.NDArray[Any]
 
 
 class Records(NamedTuple):
-    """Arrays that `collect` writes, T steps of N environments; flat, in time-major order.
+    """Arrays that `collect` writes for T steps of N environments; flat, in time-major order.
+
+    A kernel also has one in which it gathers a single step of one block of environments, before it
+    copies that to its place: there T is 1, N is the `LANES` of a block, and arrays with several
+    numbers for each environment are in rows of LANES.
 
     Attributes:
-        observations: (T * N * shown rows,) float32, before each step, with action masks.
+        observations: (T * N * rows,) float32, before each step.
         actions: (T * N * max(action_size, 1),), float32 of a `Box`, before clipping to its bounds,
-            int64 of others.
-        log_probs, values: (T * N,) float32.
+            int64 of other spaces.
+        log_probs, values: (T * N,) float32, of the policy.
         rewards: (T * N,).
-        flags: (2 * T * N,) bool, terminated, then truncated.
-        finals: (T * N * shown rows,) float32; written only where an episode ended.
+        flags: (2 * T * N,) bool, `terminated` of all steps, then `truncated` of all.
+        finals: (T * N * rows,) float32, observations in which an episode ended; written nowhere
+            else.
         totals: (T * N,), return of the episode; written only where it ended.
         lengths: (T * N,) uint32, steps of the episode; written only where it ended.
-        last: (N * shown rows,) float32, after the last step. In the rows of a block: (LANES,)
-            0, or NaN where a number of the lane was not finite.
+        last: (N * rows,) float32, observations after the last step. In the arrays of a block,
+            (LANES,): 0, or NaN where a number of the lane was not finite.
     """
 
     observations: Any
@@ -47,8 +56,9 @@ class Form(NamedTuple):
     """Facts of an environment on which the arrays of a rollout depend.
 
     Attributes:
-        rows: numbers that hold an observation and its action mask.
-        view: how observations are delivered.
+        num_envs: N.
+        rows: floats that hold an observation and its action mask.
+        view: how rows are decoded to observations.
         action_shape: () of a `Discrete`, (action_size,) of others.
         action_dtype: float32 of a `Box`, int64 of others.
         dtype: of rewards and returns.
@@ -64,45 +74,53 @@ class Form(NamedTuple):
     device: str
 
     def allocate(self, num_steps: int) -> Records:
-        """Return the memory of a rollout.
+        """Return uninitialised arrays for a rollout of T = `num_steps`, on the device.
 
         Raises:
             rlcpu.cuda.CudaMemoryError: the device has too little.
         """
         empty = backends.arrays_of(self.device).empty
-        count, size = num_steps * self.num_envs, self.rows
-        real, width, row_dtype = self.dtype, math.prod(self.action_shape), self.view.row_dtype
+        transitions, action_size = num_steps * self.num_envs, math.prod(self.action_shape)
+        row_dtype = self.view.row_dtype
         records = Records(
-            observations=empty(count * size, row_dtype),
-            actions=empty(count * width, self.action_dtype),
-            log_probs=empty(count, np.float32),
-            values=empty(count, np.float32),
-            rewards=empty(count, real),
-            flags=empty(2 * count, np.bool_),
-            finals=empty(count * size, row_dtype),
-            totals=empty(count, real),
-            lengths=empty(count, np.uint32),
-            last=empty(self.num_envs * size, row_dtype),
+            observations=empty(transitions * self.rows, row_dtype),
+            actions=empty(transitions * action_size, self.action_dtype),
+            log_probs=empty(transitions, np.float32),
+            values=empty(transitions, np.float32),
+            rewards=empty(transitions, self.dtype),
+            flags=empty(2 * transitions, np.bool_),
+            finals=empty(transitions * self.rows, row_dtype),
+            totals=empty(transitions, self.dtype),
+            lengths=empty(transitions, np.uint32),
+            last=empty(self.num_envs * self.rows, row_dtype),
         )
         if self.device == "cpu":
             return records
-        values = empty(count, np.float32), empty(self.num_envs, np.float32)
-        on_device: Records = backends.find(self.device, "rollouts").DeviceRecords(*records, *values)
-        return on_device
+        final_values = empty(transitions, np.float32)
+        last_values = empty(self.num_envs, np.float32)
+        make = backends.find(self.device, "rollouts").DeviceRecords
+        device_records: Records = make(*records, final_values, last_values)
+        return device_records
 
     def by_env(self, records: Records, num_steps: int) -> list[Array]:
-        """Return each array of the memory as (rows of an environment, num_envs, numbers)."""
-        leads = {"flags": 2 * num_steps, "last": 1}
+        """Return views of all arrays with an axis for environments: (times, num_envs, numbers).
+
+        There are `num_steps` times; 2 * num_steps of flags, and 1 of `last`.
+        """
+        times = {"flags": 2 * num_steps, "last": 1}
         return [
-            array.reshape(leads.get(name, num_steps), self.num_envs, -1)
+            array.reshape(times.get(name, num_steps), self.num_envs, -1)
             for name, array in records._asdict().items()
         ]
 
     def shaped(self, records: Records, num_steps: int) -> dict[str, Array]:
-        """Return a rollout's arrays of its memory by name, without those to be decoded."""
+        """Return views of a rollout's arrays by the names and in the shapes that users see.
+
+        Observations are among them only if they are floats, which need no decoding.
+        """
         shape = (num_steps, self.num_envs)
         terminated, truncated = records.flags.reshape(2, *shape)
-        shown = {
+        arrays = {
             "actions": records.actions.reshape(*shape, *self.action_shape),
             "log_probs": records.log_probs.reshape(shape),
             "values": records.values.reshape(shape),
@@ -112,9 +130,9 @@ class Form(NamedTuple):
         }
         if self.view.kind == "floats":
             rows = records.observations.reshape(*shape, -1), records.last.reshape(self.num_envs, -1)
-            shown["observations"], shown["last_observations"] = map(self.view.decode, rows)
-        if self.device != "cpu":  # a device's kernel has the values at hand
-            device: Any = records
-            shown["final_values"] = device.final_values.reshape(shape)
-            shown["last_values"] = device.last_values
-        return shown
+            arrays["observations"], arrays["last_observations"] = map(self.view.decode, rows)
+        if self.device != "cpu":  # a device's kernel computes these values, too
+            device_records: Any = records
+            arrays["final_values"] = device_records.final_values.reshape(shape)
+            arrays["last_values"] = device_records.last_values
+        return arrays

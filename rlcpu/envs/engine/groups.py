@@ -1,10 +1,14 @@
 """Observations of several parts: spaces that a part may have, and how memory holds all of them.
 
-A group of parts is one row of memory, in which each part has its own dtype, as a structured dtype
-of NumPy has its fields: a float is a float32, a choice an int32, a board four words of 32 cells,
-and an array is of the dtype of its space. So rollouts keep one row for an observation, whatever it
-consists of, and `rlcpu.envs.engine.observations.ObservationView` cuts it into parts. Only an
-`observe` that writes into `out` finds floats there in the dtype of the simulation.
+A "group" is an observation of a `Dict` space; its parts are the values by name. Memory holds a
+group in one run of bytes, in which each part has its own dtype, as in a structured dtype of NumPy:
+a float is a float32, a choice (of a `Discrete`) an int32, a board four words of 32 cells, and an
+array is of the dtype of its space. So rollouts keep one array for observations, whatever they
+consist of, and `rlcpu.envs.engine.observations.ObservationView` cuts it into parts.
+
+`observe` either returns a NamedTuple of the parts, or, where states have arrays, is written as
+`observe(state, params, out)` and writes into the fields of `out`. A space that is a lone `Box` of
+whole numbers, such as an image, is treated like a group of one part, `INT_ARRAY`.
 """
 
 from __future__ import annotations
@@ -20,18 +24,18 @@ from rlcpu.envs.engine.arrays import ArrayField, ArrayLayout, layout_of_fields
 from rlcpu.envs.engine.layout import Field, Layout
 from rlcpu.kernels.boards import CELLS
 
-#: Name of the one field of an observation that is a lone array of whole numbers, as an image is.
-LONE = "image"
-#: Whole numbers of a `Box` that an `observe` with `out` may write. Larger ones would have to begin
+#: Name of the part that a lone array of whole numbers is.
+INT_ARRAY = "image"
+#: Dtypes of whole numbers that an `observe` with `out` may write. Larger ones would have to begin
 #: at multiples of eight bytes.
 _WRITTEN = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
 
 
 def num_inputs(space: Any) -> int:
-    """Return how many numbers a network sees of observations of a space.
+    """Return how many numbers a network gets for one observation of a space.
 
-    A choice is as many zeros and ones as it has, planes and arrays are flat, and the parts of a
-    `Dict` follow each other in its order.
+    A choice among n is n zeros and ones, all else is flattened, and the parts of a `Dict` follow
+    each other in its order.
     """
     if isinstance(space, Dict):
         return sum(map(num_inputs, space.values()))
@@ -43,7 +47,7 @@ def num_inputs(space: Any) -> int:
 
 
 def inputs_by_part(space: Dict) -> dict[str, int]:
-    """Return how many numbers a network sees of each part."""
+    """Return how many numbers a network gets for each part of a group."""
     return {name: num_inputs(part) for name, part in space.items()}
 
 
@@ -56,11 +60,11 @@ def is_image(space: Any) -> bool:
 
 
 def check_group(space: Dict, is_written: bool) -> str:
-    """Describe the fault of a `Dict` of an environment of our kernels; "" for none.
+    """Return why our kernels cannot have a `Dict` as an observation space; "" if they can.
 
     Args:
         space: of observations.
-        is_written: whether `observe` writes into `out`.
+        is_written: whether `observe` writes into `out`, not returns the parts.
     """
     if not space.spaces:
         return "has no part: expected one at least"
@@ -68,15 +72,18 @@ def check_group(space: Dict, is_written: bool) -> str:
         if not (isinstance(name, str) and name.isidentifier()) or name.startswith("_"):
             return f"has a part {name!r}: expected names that attributes may have"
         if isinstance(part, Dict):
-            told = f"has the part {name}, {part}: parts have no parts; give them names here, as "
-            return f"{told}{name}_{next(iter(part), 'part')}"
-        if fault := (_fault_of_written if is_written else _fault_of_returned)(part):
-            return f"has the part {name}, {describe_space(part)}: expected {fault}"
+            return (
+                f"has the part {name}, {part}: parts have no parts; give them names here, as "
+                f"{name}_{next(iter(part), 'part')}"
+            )
+        wanted_space = (_wanted_of_written if is_written else _wanted_of_returned)(part)
+        if wanted_space:
+            return f"has the part {name}, {describe_space(part)}: expected {wanted_space}"
     return ""
 
 
-def _fault_of_returned(part: Any) -> str:
-    """Describe the part that was expected where `observe` returns parts; "" for a right one."""
+def _wanted_of_returned(part: Any) -> str:
+    """Return the spaces of parts that `observe` may return; "" if `part` is one of them."""
     wanted = "a float32 Box of one axis, Discrete, MultiDiscrete of one axis or MultiBinary"
     if isinstance(part, Discrete):
         return ""
@@ -92,8 +99,8 @@ def _fault_of_returned(part: Any) -> str:
     return wanted + (arrays if isinstance(part, Box) else "")
 
 
-def _fault_of_written(part: Any) -> str:
-    """Describe the part that was expected where `observe` writes; "" for a right one."""
+def _wanted_of_written(part: Any) -> str:
+    """Return the spaces of parts that `observe` may write; "" if `part` is one of them."""
     wanted = f"a Box of float32, {', '.join(_WRITTEN)}, Discrete, MultiDiscrete or MultiBinary"
     if isinstance(part, Discrete):
         return ""
@@ -104,14 +111,14 @@ def _fault_of_written(part: Any) -> str:
     return wanted if is_box and part.dtype.name not in ("float32", *_WRITTEN) else ""
 
 
-def is_lone(space: Any) -> bool:
-    """Tell whether a space is a `Box` of whole numbers: a group of one part, to memory."""
+def is_int_array(space: Any) -> bool:
+    """Tell whether a space is a lone `Box` of whole numbers: memory has it as a group of one."""
     return isinstance(space, Box) and space.dtype.name in _WRITTEN
 
 
 def written_layout(space: Any) -> ArrayLayout:
-    """Return the layout of the `out` into which `observe` writes a group, or whole numbers."""
-    parts = Dict({LONE: space}) if is_lone(space) else space
+    """Return the layout of `out`, into which `observe` writes a group or an array of ints."""
+    parts = Dict({INT_ARRAY: space}) if is_int_array(space) else space
     return layout_of_fields("Observation", tuple(_written_fields(parts)))
 
 
@@ -130,15 +137,15 @@ def _written_fields(space: Dict) -> Iterator[ArrayField]:
 
 
 def returned_layout(id: str, space: Dict, observation: Any) -> Layout:
-    """Return the layout of the NamedTuple that `observe` returns.
+    """Return the layout of the NamedTuple of parts that `observe` returns.
 
     Args:
         id: of the environment, for errors.
         space: of observations.
-        observation: an observation.
+        observation: a result of `observe`.
 
     Raises:
-        TypeError: it is no NamedTuple of the parts of the space.
+        TypeError: `observation` is not a NamedTuple of the parts of the space.
     """
     names = getattr(type(observation), "_fields", ())
     if sorted(names) != sorted(space):
@@ -151,6 +158,7 @@ def returned_layout(id: str, space: Dict, observation: Any) -> Layout:
 
 
 def _returned_field(name: str, part: Any) -> Field:
+    """Return the field of a part that `observe` returns, of its space."""
     if isinstance(part, Discrete):
         return Field(name, "int", 0)
     if isinstance(part, MultiDiscrete):
@@ -160,23 +168,25 @@ def _returned_field(name: str, part: Any) -> Field:
 
 
 def byte_places(layout: Layout | ArrayLayout) -> dict[str, int]:
-    """Return the first byte of each part in the row of a group."""
+    """Return the first byte of each part in the memory of a group."""
     if isinstance(layout, ArrayLayout):
         fields: Any = layout.record(np.float32).fields
         return {field.name: int(fields[field.name][1]) for field in layout.fields}
-    return {field.name: 4 * first for field, first in layout.places(np.float32)}
+    return {field.name: 4 * first for field, first in layout.fields_with_rows(np.float32)}
 
 
 # ---------------------------------------------------------------- values outside of their space
 
 
 def fault_of_value(space: Any, value: Any, slack: float = 0.0) -> str:
-    """Describe where a plain value lies outside of its space, as "[2]=7.0: expected 0 to 5", or "".
+    """Return the first number of a value outside of its space, as "[2]=7.0: expected 0 to 5".
+
+    "" if the whole value lies in the space.
 
     Args:
-        space: no `Dict`.
+        space: of any kind but a `Dict`.
         value: a number, a tuple of numbers or boards, or an array.
-        slack: part of a bound by which floats may be beyond it.
+        slack: by which fraction of a bound floats may be beyond it.
     """
     if isinstance(space, Discrete):
         low, high = int(space.start), int(space.start + space.n - 1)
@@ -191,17 +201,16 @@ def fault_of_value(space: Any, value: Any, slack: float = 0.0) -> str:
     array = np.asarray(value)
     low, high = _bounds(space)
     with np.errstate(invalid="ignore"):
-        wrong = (array < low - slack * abs(low)) | (array > high + slack * abs(high))
-    if not wrong.any():
+        is_outside = (array < low - slack * abs(low)) | (array > high + slack * abs(high))
+    if not is_outside.any():
         return ""
-    place = tuple(np.argwhere(wrong)[0].tolist())
-    bounds = (
-        f"{np.broadcast_to(low, array.shape)[place]} to {np.broadcast_to(high, array.shape)[place]}"
-    )
-    return f"{list(place) or ''}={array[place]}: expected {bounds}"
+    index = tuple(np.argwhere(is_outside)[0].tolist())
+    low, high = (np.broadcast_to(bound, array.shape)[index] for bound in (low, high))
+    return f"{list(index) or ''}={array[index]}: expected {low} to {high}"
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:
+    """Return the lowest and the highest values of a space, which NumPy can broadcast."""
     if isinstance(space, MultiBinary):
         return np.int64(0), np.int64(1)
     if isinstance(space, MultiDiscrete):
@@ -210,7 +219,7 @@ def _bounds(space: Any) -> tuple[Any, Any]:
 
 
 def describe_space(space: Any) -> str:
-    """Return a space without the thousands of numbers of an image's bounds."""
+    """Return the text of a space, of a `Box` without the thousands of bounds of an image."""
     if isinstance(space, Box):
         return f"Box({space.shape}, {space.dtype})"
     text = " ".join(repr(space).split())

@@ -1,9 +1,22 @@
 """One environment of a batch: its rows in memory and its step, as functions that kernels inline.
 
-Environments live in blocks of `LANES`. A block's numbers are structure-of-arrays rows at constant
-distances (row r of lane i at `r * LANES + i`), so that every loop over lanes has a constant length
-and provably disjoint rows: LLVM vectorises it without a remainder and without alias checks.
-Array-of-structures costs 10x, a remainder loop would round differently from the vector body.
+Environments live in blocks of `LANES`; lane i of a block is the place of its i-th environment. A
+block has two flat arrays, structures of arrays whose row r of lane i is at `r * LANES + i`:
+
+- `state` (or `rows`), floats of the environment's dtype: the rows of the state as
+  `rlcpu.envs.engine.layout` encodes it, one row with the return of the running episode, and one for
+  each parameter that differs between environments.
+- `words`, uint32: the key of the lane's random stream (KEY_LOW, KEY_HIGH), and the steps of the
+  running episode (ELAPSED).
+
+So every loop over lanes has a constant length and provably disjoint rows: LLVM vectorises it
+without a remainder and without alias checks. Arrays of structures cost 10x, and a remainder loop
+would round differently from the vector body.
+
+Random numbers of a step come from `bits`, two uint32 (a, b) which `mix` makes of the lane's key and
+a counter; `uniforms` and `make_rng` make numbers of them. The functions that this module makes of
+an environment are plain Python that numba inlines into a kernel; some are generated from source
+text, with a term for each field or row, since numba types no loop over a tuple.
 """
 
 from __future__ import annotations
@@ -17,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.checks.fields import whole_names
+from rlcpu.envs.checks.fields import int_names
 from rlcpu.envs.checks.trial import check_result, results_with_none
 from rlcpu.envs.checks.vectorised import is_written_by_users, tell_users
 from rlcpu.envs.dynamics import Dynamics
@@ -51,42 +64,45 @@ from rlcpu.nn.heads import UNROLLED
 #: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
 #: the state of a block and an MLP's activations (64 x 64 float32: 16 KB a layer) stay in L1.
 LANES = 64
-#: Rows of a state from which on a step is long. It then keeps more numbers at hand than registers
-#: hold: vectors of 512 bits lose there, and win wherever a step is shorter.
+#: From so many rows of a state on, a step has more numbers than registers hold: vectors of 512 bits
+#: lose there, and win wherever a step is shorter.
 LONG = 64
 
-#: Rows of a block's uint32 words.
+#: Rows of a block's `words`.
 KEY_LOW, KEY_HIGH, ELAPSED = range(3)
 NUM_WORDS = 3
 
 
-# A block's rows of real numbers are the state, the return of the running episode, and the
-# parameters that vary from environment to environment.
-
-#: Value of ELAPSED that marks an episode as finished and not reset yet. One more step makes it 0.
+#: Value of ELAPSED that marks an episode as finished and not reset yet. Adding 1 makes it 0.
 PENDING = 0xFFFFFFFF
 
 
 class Structure(NamedTuple):
-    """Facts of a `Dynamics` on which kernels depend: environments with equal ones share them.
+    """Facts of a `Dynamics` on which kernels depend: environments with equal ones share kernels.
 
     Attributes:
+        step, reset, observe, action_mask, randomize: the author's functions, as `Dynamics` has
+            them; None for those that are left out.
         params_type: class of the params NamedTuple.
-        options: for each field of params its constant, or None where it is read at run time.
-        whole: the fields of params that are ints.
+        options: for each field of params its bool, a constant of the machine code, or None of a
+            number, which is read at run time.
+        int_params: names of the numbers of params that are ints.
         has_whole: whether whole numbers or bools are returned in the place of floats.
-        state, observation: what a state and an observation are made of: `Layout`, or `ArrayLayout`.
+        state, observation: the fields of a state and of an observation, a `Layout` or
+            `ArrayLayout`.
+        written_shape: of the array of floats into which `observe` writes; () where it returns an
+            observation, or writes a group.
+        group_parts: of an observation with parts, see `ObservationView`; a lone array of ints is
+            one part without a name, and other observations have none.
+        choice_starts: the smallest value of each `Discrete` or `MultiDiscrete` number that is
+            observed.
+        action_size: numbers of an action; 0 of a `Discrete`.
+        num_actions: choices of a `Discrete`; 0 for others.
+        choices: of each number of a `MultiDiscrete` action; () for other actions.
         reset_draws, step_draws: how many `uniforms` the functions take; None for an `Rng`.
         truncates: whether `step` returns a fourth value, which truncates the episode.
         varied: the fields of params that have a row in memory, in their order.
         randomized: those of them that `randomize` draws.
-        action_mask: None where all actions are always allowed.
-        shape: of the array into which `observe` writes; () where it returns an observation, or
-            writes a group.
-        parts: of a group, see `ObservationView`; whole numbers are one without a name, and others
-            have none.
-        starts: the smallest numbers of choices.
-        choices: of each number of a `MultiDiscrete`; () for other actions.
     """
 
     step: Callable[..., Any]
@@ -95,13 +111,13 @@ class Structure(NamedTuple):
     action_mask: Callable[..., Any] | None
     params_type: type
     options: tuple[bool | None, ...]
-    whole: tuple[str, ...]
+    int_params: tuple[str, ...]
     has_whole: bool
     state: Any
     observation: Any
-    shape: tuple[int, ...]
-    parts: tuple[GroupPart, ...]
-    starts: tuple[int, ...]
+    written_shape: tuple[int, ...]
+    group_parts: tuple[GroupPart, ...]
+    choice_starts: tuple[int, ...]
     action_size: int
     num_actions: int
     choices: tuple[int, ...]
@@ -114,97 +130,92 @@ class Structure(NamedTuple):
 
     @property
     def observation_rows(self) -> int:
-        """Return how many rows of float32 numbers hold an observation."""
+        """Return how many rows of float32 hold an observation, without its action mask."""
         return self.observation.rows(np.float32)
 
     @property
-    def is_written(self) -> bool:
+    def writes_observation(self) -> bool:
         """Tell whether `observe` writes into memory in the place of returning an observation."""
-        return self.shape != () or self.observation.is_record
+        return self.written_shape != () or self.observation.is_record
 
     @property
-    def is_lone(self) -> bool:
+    def is_int_array(self) -> bool:
         """Tell whether an observation is one array of whole numbers, as an image is."""
-        return [part.name for part in self.parts] == [""]
+        return [part.name for part in self.group_parts] == [""]
 
     @property
-    def real_spans(self) -> tuple[tuple[int, int], ...]:
-        """Return first row and count of the floats of an observation, in which NaN is a fault."""
-        if self.shape:
+    def float_spans(self) -> tuple[tuple[int, int], ...]:
+        """Return (first row, number of rows) of the runs of floats of an observation.
+
+        NaN is a fault in these rows alone: others hold bits.
+        """
+        if self.written_shape:
             return ((0, self.observation_rows),)
-        return tuple(self.observation.real_spans(np.float32))
+        return tuple(self.observation.float_spans(np.float32))
 
     @property
     def shown_rows(self) -> int:
-        """Return `observation_rows` and those of the action mask, which come after them."""
+        """Return how many rows hold an observation and, behind it, its action mask."""
         return self.observation_rows + (mask_rows(self.num_actions) if self.action_mask else 0)
 
     @property
     def num_draws(self) -> int:
-        """Return how many numbers are drawn before a policy's; those of an `Rng` do not count."""
+        """Return how many `uniforms` of a step the environment takes, before those of a policy."""
         return (self.reset_draws or 0) + (self.step_draws or 0)
 
 
-#: The environment of each structure, the first one of several: what users are told is compiled.
+#: The id of the first environment of each structure: messages name it as what is compiled.
 ids: dict[Structure, str] = {}
 
 
 def structure(dynamics: Dynamics) -> Structure:
     """Return an environment's structure, with copies (`freeze`) of its functions as they are now.
 
-    Two environments of equal code have the same structure, and share kernels. If a helper or a
+    Two environments of equal code have equal structures, and share kernels. If a helper or a
     constant that a function reads has changed since the last call, the structure is another one.
     """
-    derived = {"params_type", "options", "whole", "reset_draws", "step_draws", "varied"}
-    derived |= {"shape", "parts", "starts"}
-    fields = [name for name in Structure._fields if name not in derived]
-    draws: dict[str, Any] = {
-        f"{name}_draws": None if dynamics.takes_rng(name) else getattr(dynamics, f"{name}_draws")
-        for name in ("reset", "step")
-    }
-    options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
+    params = dynamics.params
     varied = {*dynamics.varied, *dynamics.randomized}
     view = ObservationView.of(dynamics, "uint8", np.dtype(np.float32))
-    made: Structure = freeze(
-        Structure(
-            params_type=type(dynamics.params),
-            options=options,
-            whole=whole_names(dynamics.params),
-            shape=dynamics.written_shape,
-            # Plain numbers are one part, without a name.
-            parts=view.parts if view.kind != "numbers" else (GroupPart("", 0, view),),
-            starts=view.start,
-            varied=tuple(name for name in dynamics.params._fields if name in varied),
-            **draws,
-            **{name: getattr(dynamics, name) for name in fields},
-        )
-    )
-    ids.setdefault(made, dynamics.id)
-    return made
+    derived: dict[str, Any] = {
+        "params_type": type(params),
+        "options": tuple(value if isinstance(value, bool) else None for value in params),
+        "int_params": int_names(params),
+        "written_shape": dynamics.written_shape,
+        "group_parts": view.parts if view.kind != "numbers" else (GroupPart("", 0, view),),
+        "choice_starts": view.start,
+        "varied": tuple(name for name in params._fields if name in varied),
+        "reset_draws": None if dynamics.takes_rng("reset") else dynamics.reset_draws,
+        "step_draws": None if dynamics.takes_rng("step") else dynamics.step_draws,
+    }
+    same = {name: getattr(dynamics, name) for name in Structure._fields if name not in derived}
+    frozen: Structure = freeze(Structure(**derived, **same))
+    ids.setdefault(frozen, dynamics.id)
+    return frozen
 
 
 class Lane(NamedTuple):
-    """The functions of one environment in one dtype.
+    """Inlinable functions of one environment in one dtype.
 
-    `rows` is a flat array in which row r of lane i stands at `r * stride + i`.
+    Below, `rows` is a block's flat array of floats, in which row r of lane i is at
+    `r * stride + i`; `state` is a value, not memory; (a, b) are the random bits of a step.
 
     Attributes:
-        load: (rows, stride, i) -> state.
-        store: (rows, stride, i, state) -> None.
+        load: (rows, stride, i) -> the state of lane i.
+        store: (rows, stride, i, state) writes it.
         decode, encode: a tuple of rows -> state, and back.
-        select: (condition, state, state) -> state.
-        unpack: (numbers,) -> the params NamedTuple.
-        vary: (params, rows, i) -> the params of lane i, some of which have rows of their own.
-        redraw: (params, lane_params, a, b) -> params of a lane's next episode, some of which
-            `randomize` draws; `params` is what `unpack` returns, `lane_params` what `vary` does.
-        select_params: (condition, params, params) -> params, which differ in what `redraw` draws.
-        store_params: (rows, i, params) writes the params of lane i that `redraw` draws.
-        step: (state, action, params, a, b) -> (state, reward, terminated, truncated); a, b from
-            `mix`.
-        reset: (params, a, b) -> state.
-        observe: (state, params) -> rows of the observation, which are in float32 unless it is a
-            tuple of floats, and of the action mask.
-        rows: rows of memory that hold a state.
+        select: (condition, x, y) -> state x or state y.
+        unpack_params: (numbers,) -> the params NamedTuple, from the run-time numbers of `pack`.
+        params_of_lane: (params, rows, i) -> the params of lane i, some of which have own rows.
+        redraw_params: (params, lane_params, a, b) -> params of the lane's next episode, some of
+            which `randomize` draws; `lane_params` are those of the running episode.
+        select_params: (condition, x, y) -> params x or y, which differ in what is redrawn.
+        store_params: (rows, i, params) writes the params of lane i that are redrawn.
+        step: (state, action, params, a, b) -> (new state, reward, terminated, truncated).
+        reset: (params, a, b) -> the state of a new episode.
+        observe: (state, params) -> tuple of the rows of the observation and of the action mask;
+            float32, but those of a tuple of floats are of the environment's dtype.
+        rows: how many rows hold a state.
     """
 
     load: Callable[..., Any]
@@ -212,9 +223,9 @@ class Lane(NamedTuple):
     decode: Callable[..., Any]
     encode: Callable[..., Any]
     select: Callable[..., Any]
-    unpack: Callable[..., Any]
-    vary: Callable[..., Any]
-    redraw: Callable[..., Any]
+    unpack_params: Callable[..., Any]
+    params_of_lane: Callable[..., Any]
+    redraw_params: Callable[..., Any]
     select_params: Callable[..., Any]
     store_params: Callable[..., None]
     step: Callable[..., Any]
@@ -225,7 +236,7 @@ class Lane(NamedTuple):
 
 @functools.cache
 def user_functions(env: Structure, dtype: type) -> dict[str, Any]:
-    """Return the specialised functions of an environment's author, by name."""
+    """Return the functions of an environment's author by name, specialised for a dtype."""
     names = ["step", "reset", "observe"]
     names += [name for name in ("action_mask", "randomize") if getattr(env, name) is not None]
     exact, arrays = dtype is np.float64, env.state.is_record
@@ -235,83 +246,105 @@ def user_functions(env: Structure, dtype: type) -> dict[str, Any]:
 @functools.cache
 def compile_lane(env: Structure, dtype: type) -> Lane:
     """Return the functions of an environment; float64 is exact, float32 fast."""
-    users = user_functions(env, dtype)
-    user_step, user_reset, user_observe = users["step"], users["reset"], users["observe"]
-    reset_draws = make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
-    step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
-    user_mask: Any = users.get("action_mask")
-    noisy, truncates, size = env.step_draws != 0, env.truncates, env.state.rows(dtype)
+    size = env.state.rows(dtype)
     decode, encode = make_decode(env.state, dtype), make_encode(env.state, dtype)
-    load_all, store_all = load_rows(size, "state"), store_rows(size, "state")
-    show = make_encode(env.observation, np.float32)
-    real_items = make_floats(env.observation, dtype, env.has_whole)
-    pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
-    # Where it has many actions a mask is most of a kernel, and observations are in three places.
-    pack_many = outline if env.num_actions > UNROLLED else merge
+    load_rows_of_state, store_rows_of_state = load_rows(size, "state"), store_rows(size, "state")
 
-    plain, to_floats = env.state.is_plain, make_floats(env.state, dtype, env.has_whole)
+    @inline
+    def load(rows, stride, i):
+        return decode(load_rows_of_state(rows, stride, i))
+
+    @inline
+    def store(rows, stride, i, state):
+        store_rows_of_state(rows, stride, i, encode(state))
+
+    plain = env.state.is_plain
+    return Lane(
+        load=load_rows_of_state if plain else load,
+        store=store_rows_of_state if plain else store,
+        decode=decode,
+        encode=encode,
+        select=make_select(env.state, dtype),
+        unpack_params=make_unpack_params(env),
+        params_of_lane=make_params_of_lane(env, dtype),
+        redraw_params=make_redraw_params(env, dtype),
+        select_params=_make_select_params(env),
+        store_params=make_store_params(env, dtype),
+        step=_make_step(env, dtype),
+        reset=_make_reset(env, dtype),
+        observe=_make_observe(env, dtype),
+        rows=size,
+    )
+
+
+def _make_step(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make `step` of `Lane`, of the author's step."""
+    user_step, truncates = user_functions(env, dtype)["step"], env.truncates
+    to_floats = make_floats(env.state, dtype, env.has_whole)
+    step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
 
     @merge
-    def act(state, action, params, a, b):
+    def random_step(state, action, params, a, b):
         return user_step(state, action, params, step_draws(a, b))
 
     @merge
-    def act_alone(state, action, params, a, b):
+    def deterministic_step(state, action, params, a, b):
         return user_step(state, action, params)
 
-    advance = act if noisy else act_alone
+    call_step = random_step if env.step_draws != 0 else deterministic_step
 
     @merge
     def step(state, action, params, a, b):
-        result = advance(state, action, params, a, b)
+        result = call_step(state, action, params, a, b)
         return to_floats(result[0]), result[1], result[2], result[3] if truncates else False
+
+    return step
+
+
+def _make_reset(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make `reset` of `Lane`, of the author's reset."""
+    user_reset = user_functions(env, dtype)["reset"]
+    to_floats = make_floats(env.state, dtype, env.has_whole)
+    reset_draws = make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
 
     @inline
     def reset(params, a, b):
         return to_floats(user_reset(reset_draws(a, b), params))
 
-    @pack_many
+    return reset
+
+
+def _make_observe(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make `observe` of `Lane`, of the author's observe and action mask."""
+    users = user_functions(env, dtype)
+    user_observe = users["observe"]
+    user_mask: Any = users.get("action_mask")
+    encode = make_encode(env.observation, np.float32)
+    to_floats = make_floats(env.observation, dtype, env.has_whole)
+    pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
+    # A mask of many actions is most of a kernel's code, and a kernel observes in three places.
+    share_code = outline if env.num_actions > UNROLLED else merge
+
+    @share_code
     def mask_of(state, params):
         return pack_mask(user_mask(state, params))
 
     @inline
     def observe(state, params):
-        rows = show(real_items(user_observe(state, params)))
+        rows = encode(to_floats(user_observe(state, params)))
         if is_masked:
             return rows + mask_of(state, params)
         return rows
 
-    @inline
-    def load(rows, stride, i):
-        return decode(load_all(rows, stride, i))
-
-    @inline
-    def store(rows, stride, i, state):
-        store_all(rows, stride, i, encode(state))
-
-    redraw = make_redraw(env, dtype)
-    return Lane(
-        load=load_all if plain else load,
-        store=store_all if plain else store,
-        decode=decode,
-        encode=encode,
-        select=make_select(env.state, dtype),
-        unpack=make_unpack_params(env),
-        vary=make_vary(env, dtype),
-        redraw=redraw,
-        select_params=_make_select_params(env),
-        store_params=make_store_params(env, dtype),
-        step=step,
-        reset=reset,
-        observe=observe,
-        rows=size,
-    )
+    return observe
 
 
 def make_floats(layout: Any, dtype: type, has_whole: bool) -> Callable[..., Any]:
-    """Make an inlinable function: a value of a layout -> it, with floats in a plain tuple.
+    """Make an inlinable function: a value -> the same, whose ints and bools became floats.
 
-    Kernels of the GPU inline it, too: plain Python, and only where it is needed.
+    It converts only a value that is a tuple of floats, and only if `has_whole` says that an
+    author's function may return ints there: else the value is returned as it is. GPU kernels inline
+    it, too, so that it is plain Python.
     """
     if not (has_whole and layout.is_plain):
         return inline(lambda value: value)
@@ -320,12 +353,27 @@ def make_floats(layout: Any, dtype: type, has_whole: bool) -> Callable[..., Any]
 
 
 def make_draws(count: int | None, first: int, group: int, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (a, b) -> the random numbers that a user's function takes."""
+    """Make an inlinable function (a, b) -> the random numbers that an author's function takes.
+
+    Args:
+        count: how many `uniforms`; None makes an `Rng`.
+        first: how many uniforms of the same bits others take before.
+        group: separates the numbers of an `Rng` from those of others with the same bits.
+        dtype: of the numbers.
+    """
     return make_rng(group, dtype) if count is None else uniforms(count, first, dtype)
 
 
 def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
-    """Return the decorator of a driver: `kernel`, fast in float32 and exact in float64."""
+    """Return the decorator that compiles kernels of an environment: `kernel`, with its options.
+
+    Kernels are fast in float32 and exact in float64.
+
+    Args:
+        env: the environment.
+        dtype: of its floats.
+        by_address: whether C calls the kernel, and not Python.
+    """
     functions = user_functions(env, dtype)
     options: dict[str, Any] = {
         "by_address": by_address,
@@ -338,30 +386,33 @@ def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
     if dtype is np.float64 or env.state.is_record or not is_written_by_users(env.step):
         return kernel(**options)
 
-    def made(function: Callable[..., Any]) -> Any:
+    def compile_and_report(function: Callable[..., Any]) -> Any:
         compiled = kernel(function, **options)
-        tell = tell_users(env.step, ids.get(env, ""), reasons_of_policies(env))
-        hooks.wrap_compiler(compiled, tell)
+        report = tell_users(env.step, ids.get(env, ""), reasons_of_policies(env))
+        hooks.wrap_compiler(compiled, report)
         return compiled
 
-    return made
+    return compile_and_report
 
 
 def reasons_of_policies(env: Structure) -> tuple[str, ...]:
-    """Return why rollouts take one lane at a time, whatever a step does."""
+    """Return the reasons why policies keep rollouts from vectorising, whatever a step does."""
     many = f"policies choose among more than {UNROLLED} actions in a loop"
     return (many,) if env.num_actions > UNROLLED else ()
 
 
 def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
-    """Raise TypeError if a function of the user may return None in some branch: numba allows it.
+    """Raise TypeError if an author's function may return None in some branch: numba allows it.
 
-    The message is the one of `check_result`, which wants a `Dynamics`.
+    Args:
+        env: the environment.
+        functions: its specialised functions by name.
     """
-    stand_in = _dynamics_like(env)
+    stand_in = _dynamics_for_checks(env)
     for name, function in functions.items():
-        if env.state.is_record and (name == "reset" or (name == "observe" and env.is_written)):
-            continue  # they write
+        writes = name == "reset" or (name == "observe" and env.writes_observation)
+        if env.state.is_record and writes:
+            continue  # returns None always
         for result in results_with_none(function):
             try:
                 check_result(stand_in, name, result)
@@ -369,25 +420,28 @@ def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
                 raise TypeError(f"{error} in a branch") from None
 
 
-def _dynamics_like(env: Structure) -> SimpleNamespace:
-    """Return what checks of results read of a `Dynamics`; numbers of later calls are 0.0 here."""
+def _dynamics_for_checks(env: Structure) -> SimpleNamespace:
+    """Return an object with the attributes of a `Dynamics` that `check_result` reads.
+
+    Numbers of params, which a structure does not know, are 0.0.
+    """
     params: Any = env.params_type(*(0.0 if option is None else option for option in env.options))
     fields = {"has_arrays": env.state.is_record, **env._asdict()}
     return SimpleNamespace(**{**fields, "id": ids.get(env), "params": params, "varied": ()})
 
 
 class LaneStep(NamedTuple):
-    """Results of one step of one lane.
+    """Results of one step of one lane, which may have started a new episode.
 
     Attributes:
-        reached: the state after the step.
-        next_state: the state that the lane goes on with: `reached`, or that of a new episode.
+        reached: the state to which the step led, before a new episode.
+        next_state: the state with which the lane goes on: `reached`, or that of a new episode.
         reward: of the step; 0 where the step only started a new episode.
         terminated, truncated: whether and how the episode ended with this step.
         total: return of the episode so far, this step included.
         elapsed: steps of the episode so far, this one included.
-        params: of the step.
-        next_params: those that the lane goes on with.
+        params: of the lane in this step.
+        next_params: of the lane in the next step.
     """
 
     reached: Any
@@ -402,32 +456,32 @@ class LaneStep(NamedTuple):
 
 
 @functools.cache
-def make_draw_words() -> Callable[..., Any]:
-    """Make an inlinable function (words, i, counter) -> random bits (a, b) of lane i's step."""
+def make_draw_bits() -> Callable[..., Any]:
+    """Make an inlinable function (words, i, counter) -> the random bits (a, b) of lane i's step."""
     get_word, _ = row_access("words")
 
     @inline
-    def draw_words(words, i, counter):
-        key_low, key_high = (
-            get_word(words, KEY_LOW * LANES + i),
-            get_word(words, KEY_HIGH * LANES + i),
-        )
+    def draw_bits(words, i, counter):
+        key_low = get_word(words, KEY_LOW * LANES + i)
+        key_high = get_word(words, KEY_HIGH * LANES + i)
         return mix(key_low, key_high, counter)
 
-    return draw_words
+    return draw_bits
 
 
 @functools.cache
-def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any]:
-    """Make an inlinable (state, words, i, action, bits, params, limit) -> LaneStep of lane i.
+def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any]:
+    """Make an inlinable (state, words, i, action, bits, params, limit) -> `LaneStep` of lane i.
 
-    It steps the lane, starts a new episode where one has ended (at once, or in the next step), and
-    writes the lane's state and words. Both outcomes are computed and one is selected: branches
-    would keep the loop over lanes from vectorising.
+    It steps lane i of a block and overwrites its rows in `state` and `words`. A finished episode is
+    followed by a new one: in the same step with `same_step`, else in the next one, which then only
+    resets. Step and reset are both computed and one result is selected: branches would keep the
+    loop over lanes from vectorising. `bits` are the random bits of the step, `params` those of all
+    lanes, and `limit` is the uint32 number of steps after which an episode is truncated.
     """
     lane = compile_lane(env, dtype)
     load, store, select, step, reset = lane.load, lane.store, lane.select, lane.step, lane.reset
-    vary, redraw = lane.vary, lane.redraw
+    params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
     select_params, store_params = lane.select_params, lane.store_params
     get_word, set_word = row_access("words")
     get_return, set_return = row_access("state")
@@ -436,10 +490,10 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     u32 = np.uint32
 
     @merge
-    def turn(state, words, i, action, bits, params, limit):
+    def step_lane(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
         is_pending = False if same_step else elapsed == pending_mark
-        lane_params = vary(params, state, i)
+        lane_params = params_of_lane(params, state, i)
         before = load(state, LANES, i)
         reached, reward, is_terminal, is_cut = step(before, action, lane_params, bits[0], bits[1])
         # `limit` is never 0. Where LLVM knows that nothing terminates, its cost model does not find
@@ -454,7 +508,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
             truncated = truncated | (is_cut & (not is_pending))
         is_done = terminated | truncated
         is_reset = is_done if same_step else is_pending
-        new_params = redraw(params, lane_params, bits[0], bits[1])
+        new_params = redraw_params(params, lane_params, bits[0], bits[1])
         next_state = select(is_reset, reset(new_params, bits[0], bits[1]), reached)
         store(state, LANES, i, next_state)
         next_params = select_params(is_reset, new_params, lane_params)
@@ -467,94 +521,124 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
             lane_params, next_params,
         )  # fmt: skip
 
-    return turn
+    return step_lane
+
+
+# ---------------------------------------------------------------- parameters
+
+# Numbers of params are read at run time, so that another gravity compiles nothing. Bools are
+# constants of the machine code, so that an option that is off costs nothing.
 
 
 def make_unpack_params(env: Structure) -> Callable[..., Any]:
-    """Make an inlinable function that makes the params NamedTuple from its run-time numbers.
+    """Make `unpack_params` of `Lane`: (numbers,) -> the params NamedTuple.
 
-    Numbers are read at run time, so that another gravity compiles nothing; bool fields are
-    constants of the machine code, so that an option that is off costs nothing.
+    Its source is `Params(numbers[0], int(numbers[1]), True, ...)`.
     """
-    numbers = itertools.count()
-    made = _params_of(env, lambda n: _whole(env, n, f"numbers[{next(numbers)}]"))
-    return inline(define(f"def unpack(numbers): return {made}", Params=env.params_type, int=_int))
+    index = itertools.count()
+    params = _source_of_params(env, lambda name: _from_float(env, name, f"numbers[{next(index)}]"))
+    return inline(define(f"def unpack(numbers): return {params}", Params=env.params_type, int=_int))
 
 
-# ---------------------------------------------------------------- parameters that vary
+def _source_of_params(env: Structure, source_of: Callable[[str], str]) -> str:
+    """Return the source of a call that makes the params, `Params(...)`.
 
-
-def _params_of(env: Structure, field: Callable[[str], str]) -> str:
-    """Return the source of params, whose run-time numbers are those of `field(name)`."""
+    Args:
+        env: the environment, whose options stand there as constants.
+        source_of: name of a number -> its source.
+    """
     names: tuple[str, ...] = env.params_type._fields  # type: ignore[attr-defined]
-    pairs = zip(names, env.options, strict=True)
-    return f"Params({', '.join(field(n) if o is None else repr(o) for n, o in pairs)})"
+    arguments = (
+        source_of(name) if option is None else repr(option)
+        for name, option in zip(names, env.options, strict=True)
+    )
+    return f"Params({', '.join(arguments)})"
 
 
 @inline
 def _int(number):
-    """Return a whole number of memory as an int64, of which 32 bits count: so it stays in lanes."""
+    """Return the float of memory that is a whole number as an int64.
+
+    Only 32 bits of it count: conversions of vectors know no more.
+    """
     return np.int64(np.int32(number))
 
 
-def _whole(env: Structure, name: str, number: str) -> str:
-    """Return the source of a parameter, from that of the float which memory holds."""
-    return f"int({number})" if name in env.whole else number
+def _from_float(env: Structure, name: str, number: str) -> str:
+    """Return the source of a parameter, an int or a float, of that of the float in memory."""
+    return f"int({number})" if name in env.int_params else number
 
 
-def _places(env: Structure, dtype: type) -> dict[str, int]:
-    """Return the first row, in a block, of each parameter that varies."""
-    first = env.state.rows(dtype) + 1
-    return {name: (first + k) * LANES for k, name in enumerate(env.varied)}
+def _row_places(env: Structure, dtype: type) -> dict[str, int]:
+    """Return where in a block's floats the row of each parameter of its own begins, by name."""
+    first_row = env.state.rows(dtype) + 1  # behind the state and the return
+    return {name: (first_row + k) * LANES for k, name in enumerate(env.varied)}
 
 
-def make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make `vary` of `Lane`."""
+def make_params_of_lane(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make `params_of_lane` of `Lane`: (params, rows, i) -> the params of lane i.
+
+    Its source is `Params(peek(rows, 320 + i), params.mass, ...)`, where the first one has a row.
+    """
     if not env.varied:
         return inline(lambda params, rows, i: params)
-    at = _places(env, dtype)
-    held = {name: _whole(env, name, f"peek(rows, {place} + i)") for name, place in at.items()}
-    made = _params_of(env, lambda n: held.get(n, f"params.{n}"))
-    source = f"def vary(params, rows, i): return {made}"
+    places = _row_places(env, dtype)
+
+    def source_of(name: str) -> str:
+        if name not in places:
+            return f"params.{name}"
+        return _from_float(env, name, f"peek(rows, {places[name]} + i)")
+
+    source = f"def params_of_lane(params, rows, i): return {_source_of_params(env, source_of)}"
     return inline(define(source, Params=env.params_type, peek=row_access("state")[0], int=_int))
 
 
-def make_redraw(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make `redraw` of `Lane`.
+def make_redraw_params(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make `redraw_params` of `Lane`: (params, lane_params, a, b) -> params of a new episode.
 
-    `randomize` gets the numbers that the environments were made with, so that a draw does not
-    depend on the draw before it.
+    The author's `randomize` gets, in the place of the numbers that it draws, those with which the
+    environments were made, so that a draw does not depend on the draw before it.
     """
     if env.randomize is None:
         return inline(lambda params, lane_params, a, b: lane_params)
-    user, drawn = user_functions(env, dtype)["randomize"], env.randomized
-    base = _params_of(env, lambda n: f"params.{n}" if n in drawn else f"lane_params.{n}")
-    kinds = {name: "int" if name in env.whole else "real" for name in drawn}
-    made = _params_of(env, lambda n: f"{kinds[n]}(new.{n})" if n in drawn else f"lane_params.{n}")
+    randomize, drawn = user_functions(env, dtype)["randomize"], env.randomized
+
+    def nominal(name: str) -> str:
+        return f"params.{name}" if name in drawn else f"lane_params.{name}"
+
+    def redrawn(name: str) -> str:
+        convert = "int" if name in env.int_params else "real"
+        return f"{convert}(new.{name})" if name in drawn else f"lane_params.{name}"
+
     source = (
-        "def redraw(params, lane_params, a, b):\n"
-        f"    new = user(rng(a, b), {base})\n"
-        f"    return {made}"
+        "def redraw_params(params, lane_params, a, b):\n"
+        f"    new = randomize(rng(a, b), {_source_of_params(env, nominal)})\n"
+        f"    return {_source_of_params(env, redrawn)}"
     )
-    rng = make_rng(RANDOMIZE_GROUP, dtype)
-    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype, int=_int))
+    functions = {"randomize": randomize, "rng": make_rng(RANDOMIZE_GROUP, dtype)}
+    return inline(define(source, Params=env.params_type, real=dtype, int=_int, **functions))
 
 
 def _make_select_params(env: Structure) -> Callable[..., Any]:
-    """Make `select_params` of `Lane`."""
-    if not env.randomized:
-        return inline(lambda condition, x, y: y)
+    """Make `select_params` of `Lane`: (condition, x, y) -> params x if the condition holds, else y.
+
+    Only numbers that `randomize` draws can differ between x and y.
+    """
     drawn = env.randomized
-    made = _params_of(env, lambda n: f"x.{n} if condition else y.{n}" if n in drawn else f"y.{n}")
-    return inline(
-        define(f"def select_params(condition, x, y): return {made}", Params=env.params_type)
-    )
+    if not drawn:
+        return inline(lambda condition, x, y: y)
+
+    def source_of(name: str) -> str:
+        return f"x.{name} if condition else y.{name}" if name in drawn else f"y.{name}"
+
+    source = f"def select_params(condition, x, y): return {_source_of_params(env, source_of)}"
+    return inline(define(source, Params=env.params_type))
 
 
 def make_store_params(env: Structure, dtype: type) -> Callable[..., None]:
-    """Make `store_params` of `Lane`."""
-    at = _places(env, dtype)
-    lines = [f"poke(rows, {at[name]} + i, real(params.{name}))" for name in env.randomized]
+    """Make `store_params` of `Lane`: (rows, i, params) writes what `randomize` drew for lane i."""
+    places = _row_places(env, dtype)
+    lines = [f"poke(rows, {places[name]} + i, real(params.{name}))" for name in env.randomized]
     source = f"def store_params(rows, i, params): {'; '.join(lines) or 'pass'}"
     return inline(define(source, poke=row_access("state")[1], real=dtype))
 

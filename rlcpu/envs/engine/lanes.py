@@ -1,7 +1,9 @@
 """The engine of environments whose states are numbers: blocks of lanes, stepped by our kernels.
 
-The last block is padded with environments that nobody sees, so that every loop has whole blocks;
-they run like the others.
+`rlcpu.envs.engine.lane` says what a block of `LANES` environments is: environment n is lane
+n % LANES of block n // LANES. The last block is padded with environments that nobody sees, so that
+every loop has whole blocks; they run like the others. In this module "rows" of an array are its
+(rows, blocks, LANES) view; a row (blocks, LANES) has one number of every environment.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.threads import launch, launcher
 
 Array = npt.NDArray[Any]
-#: To make an array of a type, and not of its dtype, takes half as long again.
+#: An array is made in two thirds of the time if it is given a dtype, not a type.
 _FLOAT, _BOOL = np.dtype(np.float32), np.dtype(np.bool_)
 
 
@@ -50,21 +52,23 @@ class LaneEngine(Engine):
     """Environments along the lanes of registers; see `Engine`.
 
     Attributes:
-        real: (blocks, rows * LANES), float: state rows, the return so far, and the parameters that
-            vary.
-        words: (blocks, NUM_WORDS * LANES) uint32: keys, counters and clocks.
-        clock: (2,) uint32: the counter of random numbers, which every step advances for all
-            streams alike (a seed takes it off its key), and the limit of an episode's steps.
-        state_size: rows of memory that hold a state; the next one has the returns.
-        code: what of the environment decides machine code.
-        numbers: (num_numbers,), the run-time parameters.
+        real: (blocks, rows * LANES), floats: rows of the state, the return of the running episode,
+            and the parameters that vary.
+        words: (blocks, NUM_WORDS * LANES) uint32: keys of random streams, and steps of episodes.
+        clock: (2,) uint32: the counter of random numbers, and the limit of an episode's steps.
+            Every step advances the counter for all streams alike; a stream that is seeded later
+            has it subtracted from its key, so that it begins as if the counter were 0.
+        state_size: rows that hold a state; the next row has the returns.
+        code: the facts of the environment that decide machine code.
+        numbers: (num_numbers,), the run-time numbers of its parameters.
+        step_kernels, reset_kernel, observe_kernel, collect_kernels, simulate_kernels: makers of
+            kernels of (structure, dtype, ...), which subclasses replace.
+        make_step: makes a `TimeStep` of the arrays that kernels have written.
     """
 
     code: Structure
     numbers: Array
-    #: Makes a step of the arrays that kernels write.
     make_step: Any = TimeStep
-    #: Makers of kernels of (structure, dtype, ...), which a driver of other states has of its own.
     step_kernels = staticmethod(step_kernels)
     reset_kernel = staticmethod(reset_kernel)
     observe_kernel = staticmethod(observe_kernel)
@@ -74,7 +78,7 @@ class LaneEngine(Engine):
     def __init__(self, *args: Any, **settings: Any) -> None:
         """Allocate the memory of the environments, none of which has begun; see `Engine`."""
         super().__init__(*args, **settings)
-        self._find_code()
+        self._derive_from_dynamics()
         blocks = -(-self.num_envs // LANES)
         self.real = aligned_zeros((blocks, self._row_count * LANES), self.scalar_type)
         self.words = aligned_zeros((blocks, NUM_WORDS * LANES), np.uint32)
@@ -85,8 +89,8 @@ class LaneEngine(Engine):
         self._shape = self.rows, self.num_envs
         self._finals = np.empty(self._shape if self.same_step else (0, 0), np.float32)
 
-    def _find_code(self) -> None:
-        """Set the attributes that a copy of the engine makes anew."""
+    def _derive_from_dynamics(self) -> None:
+        """Set the attributes that follow from `dynamics` and are not pickled."""
         self.code = structure(self.dynamics)
         self.numbers = pack(self.dynamics.params, self.scalar_type)
         self.state_size = self.code.state.rows(self.scalar_type)
@@ -99,29 +103,28 @@ class LaneEngine(Engine):
 
     @functools.cached_property
     def _run_steps(self) -> Any:
-        """Return the driver of a step, for the present number of environments and threads."""
+        """Return the driver of a step: serial or parallel, by how many environments there are."""
         return launcher(self.steps.drivers, self.num_envs, self.num_threads)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all of it, with episodes and random streams, but no kernels."""
-        compiled_anew = ("code", "numbers", "steps", "_run_steps", "last_runner")
-        attributes = {
-            name: value for name, value in vars(self).items() if name not in compiled_anew
-        }
-        return {
-            **attributes,
-            "last_runner": None,
-            "had": (self.code.state._replace(made=None), self.code.varied),
-        }
+        """Return all attributes but kernels: episodes and random streams go on in a copy.
+
+        "layout" and "varied" are what `__setstate__` compares with the environment there.
+        """
+        derived_anew = ("code", "numbers", "steps", "_run_steps", "last_runner")
+        attributes = {name: value for name, value in vars(self).items() if name not in derived_anew}
+        layout = self.code.state._replace(value_class=None)
+        return {**attributes, "last_runner": None, "layout": layout, "varied": self.code.varied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        (layout, varied), id = state.pop("had"), state["dynamics"].id
+        """Set all attributes; raise ValueError if the environment has another state than it had."""
+        layout, varied, id = state.pop("layout"), state.pop("varied"), state["dynamics"].id
         vars(self).update(state)
-        for name in ("real", "words"):  # a copied array begins anywhere
+        for name in ("real", "words"):  # a copied array may begin at any address
             copied = state[name]
             setattr(self, name, aligned_zeros(copied.shape, copied.dtype))
             getattr(self, name)[...] = copied
-        self._find_code()
+        self._derive_from_dynamics()
         check_layout(self.dynamics, layout)
         if varied != self.code.varied:
             was, now = (", ".join(names) or "nothing" for names in (varied, self.code.varied))
@@ -140,26 +143,24 @@ class LaneEngine(Engine):
             *steps.leads, self.real, self.words, actions, self.numbers, self.clock,
             observations, rewards, terminated, truncated, self._finals,
         ):  # fmt: skip
-            return self.step(self.without_waiting(actions))
+            return self.step(self.zero_waiting(actions))
         return self.make_step(observations, rewards, terminated, truncated, self._finals)
 
     def single_step(self) -> SingleStep:
-        """Return a step of one environment whose arrays are made once: they take longest."""
+        """Return a step for an engine of one environment, which reuses its arrays."""
         return SingleStep(self)
 
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
-        run, numbers = (
-            self.reset_kernel(self.code, self.scalar_type),
-            pack(params, self.scalar_type),
-        )
-        run(self.real, self.words, self._pad(mask), numbers, self.clock)
+        reset_batch = self.reset_kernel(self.code, self.scalar_type)
+        numbers = pack(params, self.scalar_type)
+        reset_batch(self.real, self.words, self._pad(mask), numbers, self.clock)
 
     def observe(self) -> Any:
         """Return the observations of the present states, (rows, N) float32."""
         observations = np.empty((self.rows, self.num_envs), np.float32)
-        run = self.observe_kernel(self.code, self.scalar_type)
-        run(self.real, self.numbers, observations.ravel())
+        observe_batch = self.observe_kernel(self.code, self.scalar_type)
+        observe_batch(self.real, self.numbers, observations.ravel())
         return observations
 
     def make_runner(self, policy: Policy) -> LaneRunner:
@@ -169,16 +170,16 @@ class LaneEngine(Engine):
     # ------------------------------------------------------------ states
 
     def get_state(self) -> Array:
-        """Return a copy of the states, (N, state rows)."""
+        """Return a copy of the states, (N, rows of a state)."""
         return np.stack([self._lanes(row) for row in self.state_rows()], axis=1)
 
     def state_rows(self) -> Array:
-        """Return the states as (state rows, blocks, LANES), without a copy."""
-        held = self.real[:, : self.state_size * LANES]
-        return held.reshape(-1, self.state_size, LANES).swapaxes(0, 1)
+        """Return a view of the states, (rows of a state, blocks, LANES)."""
+        states = self.real[:, : self.state_size * LANES]
+        return states.reshape(-1, self.state_size, LANES).swapaxes(0, 1)
 
     def set_state(self, state: Array) -> None:
-        """Copy (N, state rows) in; finished episodes become running ones."""
+        """Overwrite the states, (N, rows of a state); finished episodes become running ones."""
         for row, values in zip(self.state_rows(), self._pad(state).T, strict=True):
             row[...] = values.reshape(-1, LANES)
         self.resume()
@@ -190,44 +191,47 @@ class LaneEngine(Engine):
         elapsed[elapsed == PENDING] = 0
 
     def state(self) -> dict[str, Array]:
-        """Return its arrays by name, which a checkpoint keeps."""
+        """Return the engine's arrays by name, which checkpoints keep; no copies."""
         arrays = {"real": self.real, "words": self.words, "clock": self.clock}
         return arrays | self.carried_arrays()
 
     def take(self, part: slice) -> dict[str, Array]:
         """Return a copy of some environments; see `Engine.take`."""
-        places, others = self._places(part), _rows(self.real)[self.state_size :]
-        real = np.concatenate([self.state_rows()[places], others[places]])
-        words = _rows(self.words)[places]
-        words[KEY_LOW] += self.clock[:1] * GOLDEN  # another engine has another counter
+        index, other_rows = self._index_of(part), _rows(self.real)[self.state_size :]
+        real = np.concatenate([self.state_rows()[index], other_rows[index]])
+        words = _rows(self.words)[index]
+        words[KEY_LOW] += self.clock[:1] * GOLDEN  # keys for a counter of 0
         return {"real": real, "words": words, **self.carried_arrays(part)}
 
     def put(self, part: slice, taken: Mapping[str, Array]) -> None:
         """Overwrite some environments; see `Engine.put`."""
-        places, words = self._places(part), _rows(self.words)
-        self.state_rows()[places] = taken["real"][: self.state_size]
-        _rows(self.real)[self.state_size :][places] = taken["real"][self.state_size :]
-        words[places] = taken["words"]
-        words[KEY_LOW][places[1:]] -= self.clock[:1] * GOLDEN
+        index, words = self._index_of(part), _rows(self.words)
+        self.state_rows()[index] = taken["real"][: self.state_size]
+        _rows(self.real)[self.state_size :][index] = taken["real"][self.state_size :]
+        words[index] = taken["words"]
+        words[KEY_LOW][index[1:]] -= self.clock[:1] * GOLDEN  # keys for this engine's counter
         self.put_carried(taken, part)
 
-    def _places(self, part: slice) -> tuple[Any, ...]:
-        """Return the index of some environments in what `_rows` gives."""
-        lanes = np.arange(self.num_envs)[part]
-        return slice(None), lanes // LANES, lanes % LANES
+    def _index_of(self, part: slice) -> tuple[Any, ...]:
+        """Return the index of some environments in an array (rows, blocks, LANES)."""
+        envs = np.arange(self.num_envs)[part]
+        return slice(None), envs // LANES, envs % LANES
 
     def get_returns(self) -> Array:
-        """Return a copy of (N,) returns of the running episodes so far."""
+        """Return a copy of the returns so far of the running episodes, (N,)."""
         return self._lanes(_rows(self.real)[self.state_size])
 
     def get_params(self) -> dict[str, Array]:
-        """Return copies of the parameters that vary, (N,) each."""
+        """Return copies of the parameters that params_of_lane, (N,) each."""
         rows = _rows(self.real)[self.state_size + 1 :]
         params = {name: self._lanes(row) for name, row in zip(self.code.varied, rows, strict=True)}
-        return {k: v.astype(np.int64) if k in self.code.whole else v for k, v in params.items()}
+        return {
+            name: values.astype(np.int64) if name in self.code.int_params else values
+            for name, values in params.items()
+        }
 
     def set_params(self, params: Mapping[str, npt.ArrayLike]) -> None:
-        """Copy some of these in, (N,) each or a number."""
+        """Overwrite some of the parameters that vary, by an array (N,) or a number each."""
         rows = _rows(self.real)[self.state_size + 1 :]
         for name, values in params.items():
             padded = self._pad(np.broadcast_to(np.asarray(values), self.num_envs))
@@ -238,42 +242,45 @@ class LaneEngine(Engine):
         _rows(self.words)[ELAPSED][self._pad(mask).reshape(-1, LANES)] = PENDING
 
     def elapsed(self) -> npt.NDArray[np.uint32]:
-        """Return (N,) steps of the running episodes; `PENDING` where one has finished."""
+        """Return the steps of the running episodes, (N,); `PENDING` where one has finished."""
         return self._lanes(_rows(self.words)[ELAPSED])
 
     def start_streams(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
-        """Start the random streams of the masked environments anew, from one seed each."""
+        """Start random streams anew; see `Engine.start_streams`."""
         rows = _rows(self.words)
         low, high = keys(self._pad(seeds))
         chosen = self._pad(mask).reshape(-1, LANES)
-        low -= self.clock[:1] * GOLDEN
+        low -= self.clock[:1] * GOLDEN  # as if the counter were 0
         for index, values in ((KEY_LOW, low), (KEY_HIGH, high)):
             np.copyto(rows[index], values.reshape(-1, LANES), where=chosen)
 
     def _lanes(self, row: Array) -> Array:
-        """Return a (blocks, LANES) row as a new (N,) array."""
+        """Return a copy (N,) of a row (blocks, LANES), without the padding."""
         return row.reshape(-1)[: self.num_envs].copy()
 
     def _pad(self, values: Array) -> Array:
-        """Return (N, ...) grown to (blocks * LANES, ...) by repeating the last entry."""
+        """Return values (N, ...) padded to (blocks * LANES, ...) by copies of the last one."""
         padded = np.empty((self.words.shape[0] * LANES, *values.shape[1:]), values.dtype)
         padded[: self.num_envs], padded[self.num_envs :] = values, values[-1]
         return padded
 
 
 def _rows(array: Array) -> Array:
-    """Return a (blocks, rows * LANES) array as (rows, blocks, LANES), without a copy."""
+    """Return a view (rows, blocks, LANES) of an array (blocks, rows * LANES)."""
     return array.reshape(array.shape[0], -1, LANES).swapaxes(0, 1)
 
 
 class SingleStep:
-    """One step of one environment, again and again with the same arrays.
+    """A step of an engine of one environment, which takes and returns the same arrays every time.
+
+    To make arrays takes longer than a step.
 
     Attributes:
-        actions: (1,) or (1, action_size), what the next step takes.
-        rows: (rows, 1) float32, what the last step led to.
-        reward: (1,); terminated, truncated: (1,) bool.
-        run: takes the step, given `arguments`; returns 0, unless the action is bad.
+        actions: (1,) or (1, action_size), which users overwrite before a step.
+        rows: (rows, 1) float32, the observation after the step.
+        reward: (1,) of the step; terminated, truncated: (1,) bool.
+        run: takes the step if it is called with `arguments`; returns 0, or 1 for a bad action.
+        arguments: of `run`.
     """
 
     def __init__(self, engine: LaneEngine) -> None:
@@ -289,24 +296,25 @@ class SingleStep:
         )  # fmt: skip
 
     def infos(self) -> dict[str, Any]:
-        """Return Gymnasium's infos of the step: the action mask, where there are any."""
+        """Return Gymnasium's infos of the step: the action mask, of environments that have one."""
         masks = self._engine.masks(self.rows, self.terminated | self.truncated)
         return {} if masks is None else {"action_mask": masks[0]}
 
 
 class LaneRunner(Runner):
-    """Lets a policy act in a `LaneEngine`: arrays and kernels for many calls.
+    """Lets a policy act in a `LaneEngine`, with kernels and arguments that later calls use again.
 
-    Checking everything anew and making the kernels' arguments took 19 of the 45 us of a step of one
-    environment; to see that nothing has changed takes less than 1.
+    To check everything and make the arguments took 19 of the 45 us of a step of one environment; to
+    see that nothing has changed takes less than 1.
 
     Attributes:
         sums: (blocks + 1, 5) float64, which `simulate` overwrites.
-        env_arrays, policy_arrays: the fields of `EnvArrays` and `KernelPolicy`.
-        shared_envs: environments whose steps several cores can share: one block is one core's.
+        env_arrays, policy_arrays: plain tuples of the arrays in `EnvArrays` and `KernelPolicy`.
+        shared_envs: environments that several cores can share: 0 of a single block, which is one
+            core's.
 
     Raises:
-        TypeError, ValueError: they do not fit.
+        TypeError, ValueError: the policy does not fit the environments.
     """
 
     engine: LaneEngine
@@ -330,7 +338,7 @@ class LaneRunner(Runner):
         self.shared_envs = engine.num_envs if blocks > 1 else 0
 
     def is_current(self, policy: Policy) -> bool:
-        """Tell whether the policy is what it was, and read its present numbers."""
+        """Tell whether this runs the policy as it is now; if so, read its present numbers."""
         if policy is not self.policy or self._version is None:
             return False
         if policy.version != self._version:  # type: ignore[attr-defined]
@@ -340,7 +348,7 @@ class LaneRunner(Runner):
         return True
 
     def collect(self, num_steps: int, records: Any) -> bool:
-        """Take K steps and overwrite `records`, a plain tuple; see `Runner.collect`."""
+        """Take K steps and overwrite `records`, a tuple of arrays; see `Runner.collect`."""
         return self._run(self.collecting, num_steps, records)
 
     def simulate(self, num_steps: int) -> Sequence[float]:
@@ -351,7 +359,13 @@ class LaneRunner(Runner):
         return sums
 
     def _run(self, kernels: Rollouts, num_steps: int, outputs: Any) -> bool:
-        """Take K steps, after the resets that are missing; whether a number was not finite."""
+        """Take K steps, after missing resets, and return whether a number was not finite.
+
+        Args:
+            kernels: `collecting` or `simulating`.
+            num_steps: K.
+            outputs: which they overwrite.
+        """
         engine = self.engine
         if self.state_size:
             carried = engine.carry(self._mark, self.state_size)

@@ -1,9 +1,16 @@
-"""What states and observations are made of, and how memory holds it: as rows of real numbers.
+"""The fields of states and observations, and how memory holds them: as rows of floats.
 
-A state is a tuple of floats, or a NamedTuple of floats, whole numbers, bools and boards; an
-observation is a tuple of floats, one whole number, or a tuple of boards. Kernels keep each as rows
-of numbers of the environment's dtype: a whole number by its bits, a board as four words in float32
-and as two in float64. So one memory, one loop and one file format serve all of them.
+A value (a state or an observation) is a tuple of floats, or a NamedTuple of floats, whole numbers,
+bools and boards; an observation may also be one whole number or a tuple of boards. A "plain" value
+is the Python object. Memory holds all of them as floats of the environment's dtype, float32 or
+float64, some number of "rows" for each value: row r of n values is a vector (n,), and `rows` below
+is mostly a matrix (n, number of rows). A whole number or bool takes one row, which has its bits; a
+board, 128 bits, takes four rows of float32 or two of float64. So one memory, one loop and one file
+format serve every kind of field.
+
+"Encode" means from a value to its rows, "decode" the way back. Kernels do it by intrinsics
+(`make_encode`, `make_decode`), NumPy for many environments at once (`encode_field`,
+`decode_field`).
 """
 
 from __future__ import annotations
@@ -30,7 +37,7 @@ Array = npt.NDArray[Any]
 #: Kinds of a value, and the type hints that name them.
 _KINDS: dict[Any, str] = {float: "float", int: "int", bool: "bool", Board: "board"}
 _DTYPES = {"int": np.int64, "bool": np.bool_, "board": np.uint64}
-#: Whole numbers that a state keeps: 32 bits in float32, 64 in float64.
+#: Whole numbers of the size of a row: 32 bits of a float32, 64 of a float64.
 _INT_TYPES: dict[Any, Any] = {np.float32: np.int32, np.float64: np.int64}
 
 
@@ -38,9 +45,9 @@ class Field(NamedTuple):
     """One field of a state or an observation.
 
     Attributes:
-        name: as the NamedTuple has it; "" in a plain tuple.
-        kind: "float", "int", "bool" or "board"; "array" of an observation that is written.
-        size: values of a tuple; 0 for a single one.
+        name: as the NamedTuple has it; "" where the value is no NamedTuple.
+        kind: "float", "int", "bool" or "board"; "array" where `observe` writes an array.
+        size: how many values a field that is a tuple has; 0 for a field that is one value.
     """
 
     name: str
@@ -48,141 +55,150 @@ class Field(NamedTuple):
     size: int
 
     def rows(self, dtype: type) -> int:
-        """Return the number of rows of memory that hold it."""
-        each = 16 // np.dtype(dtype).itemsize if self.kind == "board" else 1
-        return each * max(self.size, 1)
+        """Return the number of rows of `dtype` that hold the field."""
+        rows_of_one = 16 // np.dtype(dtype).itemsize if self.kind == "board" else 1
+        return rows_of_one * max(self.size, 1)
 
 
 class Layout(NamedTuple):
-    """The fields of a state or an observation.
+    """The fields of a state or an observation, and conversions between plain values and rows.
+
+    In its methods `rows` is the memory of n values, (n, rows), and `dtype` the type of a row.
 
     Attributes:
-        made: the class that holds them; None for a plain tuple.
-        fields: in their order. A plain tuple is one field.
+        value_class: the NamedTuple that plain values are; None for a tuple or a lone number.
+        fields: in the order of the NamedTuple; a value that is none has one field.
     """
 
-    made: Any
+    value_class: Any
     fields: tuple[Field, ...]
 
     @property
     def is_record(self) -> bool:
-        """Tell whether a state is one record of memory, as one with arrays is."""
+        """Return False: only the memory of `ArrayLayout`, a state with arrays, is a record."""
         return False
 
     def rows(self, dtype: type) -> int:
-        """Return the number of rows of memory that hold it."""
+        """Return the number of rows of `dtype` that hold a value."""
         return sum(field.rows(dtype) for field in self.fields)
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether a state is a tuple of floats, whose rows are what users see."""
-        return self.made is None and self.fields[0].kind == "float" and self.fields[0].size > 0
+        """Tell whether a value is a tuple of floats, so that its rows are its numbers."""
+        return (
+            self.value_class is None and self.fields[0].kind == "float" and self.fields[0].size > 0
+        )
 
-    def places(self, dtype: type) -> list[tuple[Field, int]]:
+    def fields_with_rows(self, dtype: type) -> list[tuple[Field, int]]:
         """Return each field and its first row."""
         firsts = np.cumsum([0, *(field.rows(dtype) for field in self.fields)]).tolist()
         return list(zip(self.fields, firsts, strict=False))
 
-    def real_spans(self, dtype: type) -> list[tuple[int, int]]:
-        """Return first row and count of each run of rows that hold floats."""
+    def float_spans(self, dtype: type) -> list[tuple[int, int]]:
+        """Return (first row, number of rows) of each unbroken run of rows that hold floats."""
         spans: list[tuple[int, int]] = []
-        for field, row in self.places(dtype):
+        for field, row in self.fields_with_rows(dtype):
             if field.kind == "float":
-                joins = bool(spans) and sum(spans[-1]) == row
-                first, count = spans.pop() if joins else (row, 0)
+                continues_last_span = bool(spans) and sum(spans[-1]) == row
+                first, count = spans.pop() if continues_last_span else (row, 0)
                 spans.append((first, count + max(field.size, 1)))
         return spans
 
-    def states(self, rows: Array) -> list[Any]:
-        """Return n plain values, copies, from (n, rows) of memory."""
+    def to_states(self, rows: Array) -> list[Any]:
+        """Return n plain values, copies, of memory (n, rows)."""
         columns = []
-        for field, place in self._slices(rows.dtype.type):
-            values = decode_field(field, rows[:, place]).tolist()
-            if field.kind == "board":
+        for field, field_rows in self._slices(rows.dtype.type):
+            values = decode_field(field, rows[:, field_rows]).tolist()
+            if field.kind == "board":  # a list [low, high] of words for each board
                 boards = [_boards(value if field.size else [value]) for value in values]
                 values = boards if field.size else [board for (board,) in boards]
-            columns.append([tuple(v) for v in values] if field.size else values)
-        if self.made is None:
+            columns.append([tuple(value) for value in values] if field.size else values)
+        if self.value_class is None:
             return columns[0]
-        return [self.made(*items) for items in zip(*columns, strict=True)]
+        return [self.value_class(*items) for items in zip(*columns, strict=True)]
 
-    def memory(self, states: Sequence[Any], dtype: type) -> Array:
-        """Return (n, rows) of the memory of plain values."""
-        held = zip(*([(x,) for x in states] if self.made is None else states), strict=True)
+    def to_rows(self, states: Sequence[Any], dtype: type) -> Array:
+        """Return the memory (n, rows) of n plain values."""
+        by_value = [(x,) for x in states] if self.value_class is None else states
         rows = []
-        for field, column in zip(self.fields, held, strict=True):
-            array: Any = column
+        for field, values in zip(self.fields, zip(*by_value, strict=True), strict=True):
+            array: Any = values
             if field.kind == "board":
-                items = [tuple(item) if field.size else (item,) for item in column]
+                items = [tuple(item) if field.size else (item,) for item in values]
                 words = [[(int(b) & (2**64 - 1), int(b) >> 64) for b in item] for item in items]
                 array = np.array(words, np.uint64)
                 array = array if field.size else array[:, 0]
             rows.append(encode_field(field, np.array(array), len(states), dtype))
         return np.concatenate(rows, axis=1)
 
-    def columns(self, rows: Array) -> Array:
-        """Return n values as (n, numbers) float64, from (n, rows) of memory."""
+    def rows_as_numbers(self, rows: Array) -> Array:
+        """Return all numbers of n values, (n, count) float64: a board as four words of 32 bits."""
         columns = []
-        for field, place in self._slices(rows.dtype.type):
-            values = decode_field(field, rows[:, place])
+        for field, field_rows in self._slices(rows.dtype.type):
+            values = decode_field(field, rows[:, field_rows])
             if field.kind == "board":
                 values = values.reshape(len(values), -1).view(np.uint32)
             columns.append(values.reshape(len(values), -1).astype(np.float64))
         return np.concatenate(columns, axis=1)
 
-    def numbers(self, value: Any) -> list[float]:
-        """Return a plain value as floats: a board as its four words of 32 cells."""
+    def as_numbers(self, value: Any) -> list[float]:
+        """Return all numbers of a plain value as floats, as `rows_as_numbers` does for many."""
+        field_values = (value,) if self.value_class is None else value
         numbers: list[float] = []
-        for field, held in zip(self.fields, (value,) if self.made is None else value, strict=True):
+        for field, field_value in zip(self.fields, field_values, strict=True):
             if field.kind == "array":
-                numbers += held.ravel().tolist()
+                numbers += field_value.ravel().tolist()
                 continue
-            for item in held if field.size else (held,):
+            for item in field_value if field.size else (field_value,):
                 words = [int(item) >> 32 * k & 0xFFFFFFFF for k in range(4)]
                 numbers += map(float, words if field.kind == "board" else [item])
         return numbers
 
     def get_field(self, name: str, rows: Array) -> Array:
-        """Return a copy of a field of n states, from (n, rows) of memory; see `decode_field`.
+        """Return a copy of one field of n states; `decode_field` names its shape and dtype.
 
         Raises:
-            AttributeError: there is no such field.
+            AttributeError: the state has no field of this name.
         """
-        field, place = self._find(name, rows.dtype.type)
-        return decode_field(field, rows[:, place])
+        field, field_rows = self._find(name, rows.dtype.type)
+        return decode_field(field, rows[:, field_rows])
 
     def set_field(self, name: str, values: Any, rows: Array) -> None:
-        """Write a field of n states into (n, rows) of their memory.
+        """Write one field of n states into their memory `rows`, from values as `get_field` gives.
 
         Raises:
-            AttributeError, TypeError, ValueError: see `States`.
+            AttributeError: the state has no field of this name.
+            TypeError, ValueError: see `encode_field`; nothing is written then.
         """
-        field, place = self._find(name, rows.dtype.type)
-        rows[:, place] = encode_field(field, values, len(rows), rows.dtype.type)
+        field, field_rows = self._find(name, rows.dtype.type)
+        rows[:, field_rows] = encode_field(field, values, len(rows), rows.dtype.type)
 
     def _slices(self, dtype: type) -> list[tuple[Field, slice]]:
-        """Return each field and its rows of memory."""
-        return [(field, slice(k, k + field.rows(dtype))) for field, k in self.places(dtype)]
+        """Return each field with the slice of its rows."""
+        return [
+            (field, slice(first, first + field.rows(dtype)))
+            for field, first in self.fields_with_rows(dtype)
+        ]
 
     def _find(self, name: str, dtype: type) -> tuple[Field, slice]:
-        """Return a field by its name, and its rows of memory."""
-        for field, place in self._slices(dtype):
+        """Return the field of a name, and the slice of its rows."""
+        for field, field_rows in self._slices(dtype):
             if field.name == name:
-                return field, place
+                return field, field_rows
         known = ", ".join(field.name for field in self.fields)
         raise AttributeError(f"state has no field {name!r}; it has: {known}", name=name)
 
     def fault_of(self, value: Any) -> str:
-        """Describe the fault of a plain value; "" for none."""
-        made: Any = self.made
-        if made is None:
+        """Return the fault of a plain value, as "a float; returned 'x'"; "" for a good one."""
+        value_class: Any = self.value_class
+        if value_class is None:
             return _fault_of_field(self.fields[0], value)
-        if type(value) is not made:
-            return f"a {made.__name__}; returned {value!r}"
+        if type(value) is not value_class:
+            return f"a {value_class.__name__}; returned {value!r}"
         for field, item in zip(self.fields, value, strict=True):
             fault = _fault_of_field(field, item)
             if fault:
-                return f"{made.__name__}.{field.name} as {fault}"
+                return f"{value_class.__name__}.{field.name} as {fault}"
         return ""
 
     def __str__(self) -> str:
@@ -193,47 +209,58 @@ class Layout(NamedTuple):
 
 
 def floats(count: int) -> Layout:
-    """Return the layout of a plain tuple of floats."""
+    """Return the layout of a tuple of `count` floats."""
     return Layout(None, (Field("", "float", count),))
 
 
-def layout_of(value: Any, what: str) -> Layout:
+def layout_of(value: Any, subject: str) -> Layout:
     """Return the layout of a state that was returned by `reset`.
 
     Args:
         value: a tuple of floats, or a NamedTuple with type hints.
-        what: whose it is, for errors.
+        subject: the beginning of errors, such as the environment's id.
 
     Raises:
         TypeError: a NamedTuple has a field of another type than float, int, bool, Board or a tuple
             of a fixed number of one of these.
     """
-    kind = type(value)
-    if not isinstance(value, tuple) or not hasattr(kind, "_fields"):
+    value_class = type(value)
+    if not isinstance(value, tuple) or not hasattr(value_class, "_fields"):
         return floats(max(len(value), 1) if isinstance(value, tuple) else 1)
     try:
-        hints = typing.get_type_hints(kind)
+        hints = typing.get_type_hints(value_class)
     except NameError as error:
         raise TypeError(
-            f"{what}: the type hints of {kind.__name__} cannot be read: {error}"
+            f"{subject}: the type hints of {value_class.__name__} cannot be read: {error}"
         ) from None
-    return Layout(kind, tuple(_field(name, hints.get(name), kind, what) for name in kind._fields))
+    fields = (
+        _field_of_hint(
+            name, hints.get(name), f"{subject}: the field {name} of {value_class.__name__}"
+        )
+        for name in value_class._fields
+    )
+    return Layout(value_class, tuple(fields))
 
 
-def _field(name: str, hint: Any, made: type, what: str) -> Field:
-    items = typing.get_args(hint) if typing.get_origin(hint) is tuple else (hint,)
-    count = len(items) if typing.get_origin(hint) is tuple else 0
+def _field_of_hint(name: str, hint: Any, subject: str) -> Field:
+    """Return the field that a NamedTuple declares as `name: hint`; `subject` begins the error.
+
+    Raises:
+        TypeError: the hint is none that a field may have.
+    """
+    is_tuple = typing.get_origin(hint) is tuple
+    items = typing.get_args(hint) if is_tuple else (hint,)
     if len(set(items)) != 1 or items[0] not in _KINDS:
-        shown = getattr(hint, "__name__", hint) if count == 0 else hint
+        shown = hint if is_tuple and items else getattr(hint, "__name__", hint)
         raise TypeError(
-            f"{what}: the field {name} of {made.__name__} has the type hint {shown}: expected "
+            f"{subject} has the type hint {shown}: expected "
             "float, int, bool, Board, or a tuple of a fixed number of these, as tuple[int, int]"
         )
-    return Field(name, _KINDS[items[0]], count)
+    return Field(name, _KINDS[items[0]], len(items) if is_tuple else 0)
 
 
-def holds_whole(layout: Layout | ArrayLayout, value: Any) -> bool:
-    """Tell whether a plain tuple of floats holds a whole number or a bool in their place."""
+def holds_ints(layout: Layout | ArrayLayout, value: Any) -> bool:
+    """Tell whether a tuple that should be of floats holds a whole number or a bool."""
     return layout.is_plain and not all(isinstance(item, float | np.floating) for item in value)
 
 
@@ -241,137 +268,159 @@ def holds_whole(layout: Layout | ArrayLayout, value: Any) -> bool:
 
 
 def is_real(value: Any) -> bool:
-    """Tell whether a plain value is a number that a float can be: whole numbers and bools, too."""
+    """Tell whether a plain value can be stored as a float: whole numbers and bools can, too."""
     known = isinstance(value, float | int | np.floating | np.integer | np.bool_)
     return known and not isinstance(value, Board)
 
 
-_WANTED = {"float": "float", "int": "int", "bool": "bool", "board": "Board"}
+_HINT_NAMES = {"float": "float", "int": "int", "bool": "bool", "board": "Board"}
 
 
 def _fault_of_field(field: Field, value: Any) -> str:
-    name = _WANTED[field.kind]
+    """Return the fault of a field's plain value, as "a float; returned 'x'"; "" for a good one."""
+    name = _HINT_NAMES[field.kind]
     if field.size == 0:
-        return _fault_of_one(field.kind, value, f"{'an' if name == 'int' else 'a'} {name}")
+        wanted = f"an {name}" if name == "int" else f"a {name}"
+        remark = _missing_property(field.kind, value)
+        return "" if remark is None else f"{wanted}{remark}; returned {value!r}"
     wanted = f"a tuple of {field.size} {name}s"
     if not isinstance(value, tuple) or len(value) != field.size:
         size = f" {len(value)}:" if isinstance(value, tuple) else ""
         return f"{wanted}; returned{size} {value!r}"
-    faults = (_fault_of_one(field.kind, item, wanted, value) for item in value)
-    return next(filter(None, faults), "")
-
-
-def _fault_of_one(kind: str, value: Any, wanted: str, shown: Any = None) -> str:
-    shown = value if shown is None else shown
-    is_bool = isinstance(value, bool | np.bool_)
-    if kind == "float":
-        if not is_real(value):
-            return f"{wanted}; returned {shown!r}"
-        if not math.isfinite(value):
-            return f"{wanted}, finite; returned {shown!r}"
-    elif kind == "bool":
-        if not is_bool:
-            return f"{wanted} (True, not 1); returned {shown!r}"
-    elif kind == "board":
-        if not isinstance(value, Board):
-            return f"{wanted}; returned {shown!r}"
-    elif is_bool or not isinstance(value, int | np.integer) or isinstance(value, Board):
-        return f"{wanted}; returned {shown!r}"
-    elif not -(2**31) <= value < 2**31:
-        return f"{wanted} of 32 bits; returned {shown!r}"
+    for item in value:
+        remark = _missing_property(field.kind, item)
+        if remark is not None:
+            return f"{wanted}{remark}; returned {value!r}"
     return ""
+
+
+def _missing_property(kind: str, item: Any) -> str | None:
+    """Return None if `item` may be in a field of this kind, else the property that it lacks.
+
+    The property is written behind the kind's name in errors, as ", finite"; it is "" for an item of
+    another type.
+    """
+    is_bool = isinstance(item, bool | np.bool_)
+    if kind == "float":
+        if not is_real(item):
+            return ""
+        return None if math.isfinite(item) else ", finite"
+    if kind == "bool":
+        return None if is_bool else " (True, not 1)"
+    if kind == "board":
+        return None if isinstance(item, Board) else ""
+    if is_bool or not isinstance(item, int | np.integer) or isinstance(item, Board):
+        return ""
+    return None if -(2**31) <= item < 2**31 else " of 32 bits"
 
 
 # ---------------------------------------------------------------- what kernels inline
 
+# The functions `generate` below write LLVM's instructions. Their arguments are numba's: the target
+# context, LLVM's builder, the signature, and the arguments as LLVM's values.
+
 
 @functools.cache
 def make_decode(layout: Layout, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function: a tuple of rows -> what they hold.
+    """Make an inlinable function: tuple of a value's rows (floats of `dtype`) -> the value.
 
-    It is an intrinsic, as are the next two: of Python that numba reads row after row, Seaquest's
-    state of a hundred rows made a third of the time in which its step compiled.
+    It is an intrinsic, as are `make_encode`'s and `make_select`'s: as Python, of which numba types
+    every row, these functions took a third of the time to compile a step of Seaquest, whose state
+    has a hundred rows.
     """
     if layout.is_plain:
         return _identity
-    word = types.uint32 if dtype is np.float32 else types.uint64
+    bits = 8 * np.dtype(dtype).itemsize
 
     @intrinsic
     def decode(typing, rows):
-        made = _type_of(layout, from_dtype(np.dtype(dtype)))
+        value_type = _numba_type(layout, from_dtype(np.dtype(dtype)))
+        is_record = layout.value_class is not None
 
-        def one(context, builder, kind, row):
+        def decode_item(context, builder, kind, next_rows):
+            """Return the next item of a field of this kind, from an iterator over the rows."""
             if kind == "float":
-                return next(row)
+                return next(next_rows)
             if kind != "board":
-                whole = builder.bitcast(next(row), ir.IntType(word.bitwidth))
-                number = builder.sext(whole, _I64) if word.bitwidth < 64 else whole
+                word = builder.bitcast(next(next_rows), ir.IntType(bits))
+                number = builder.sext(word, _I64) if bits < 64 else word
                 return number if kind == "int" else builder.icmp_signed("!=", number, _I64(0))
             board = cgutils.create_struct_proxy(BOARD)(context, builder)
             for name in ("low", "high"):
-                parts = [builder.bitcast(next(row), ir.IntType(word.bitwidth))]
-                if word.bitwidth == 32:
-                    parts.append(builder.bitcast(next(row), ir.IntType(32)))
-                    low, high = (builder.zext(part, _I64) for part in parts)
-                    parts = [builder.or_(low, builder.shl(high, _I64(32)))]
-                setattr(board, name, parts[0])
+                half = builder.bitcast(next(next_rows), ir.IntType(bits))
+                if bits == 32:
+                    upper = builder.bitcast(next(next_rows), ir.IntType(32))
+                    low, high = (builder.zext(part, _I64) for part in (half, upper))
+                    half = builder.or_(low, builder.shl(high, _I64(32)))
+                setattr(board, name, half)
             return board._getvalue()
 
         def generate(context, builder, signature, args):
-            row, values = iter(cgutils.unpack_tuple(builder, args[0])), []
-            kinds = made.types if layout.made is not None else [made]
-            for field, kind in zip(layout.fields, kinds, strict=True):
-                items = [one(context, builder, field.kind, row) for _ in range(max(field.size, 1))]
-                values.append(context.make_tuple(builder, kind, items) if field.size else items[0])
-            whole = layout.made is not None
-            return context.make_tuple(builder, made, values) if whole else values[0]
+            next_rows, values = iter(cgutils.unpack_tuple(builder, args[0])), []
+            field_types = value_type.types if is_record else [value_type]
+            for field, field_type in zip(layout.fields, field_types, strict=True):
+                items = [
+                    decode_item(context, builder, field.kind, next_rows)
+                    for _ in range(max(field.size, 1))
+                ]
+                is_tuple = field.size > 0
+                values.append(
+                    context.make_tuple(builder, field_type, items) if is_tuple else items[0]
+                )
+            return context.make_tuple(builder, value_type, values) if is_record else values[0]
 
-        return made(rows), generate
+        return value_type(rows), generate
 
     return decode
 
 
 @functools.cache
 def make_encode(layout: Layout, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function: a value -> the tuple of rows that hold it."""
+    """Make an inlinable function: a value -> the tuple of its rows, floats of `dtype`."""
     if layout.is_plain:
         return _identity
     count = layout.rows(dtype)
 
     @intrinsic
     def encode(typing, value):
-        real = from_dtype(np.dtype(dtype))
-        rows, made, bits = types.UniTuple(real, count), _type_of(layout, real), real.bitwidth
+        row_type = from_dtype(np.dtype(dtype))
+        value_type, bits = _numba_type(layout, row_type), row_type.bitwidth
+        rows_type = types.UniTuple(row_type, count)
 
-        def rows_of(context, builder, kind, held):
-            number = context.get_value_type(real)
-            if isinstance(kind, types.BaseTuple):
-                parts = zip(kind.types, cgutils.unpack_tuple(builder, held), strict=True)
-                return [row for part in parts for row in rows_of(context, builder, *part)]
-            if kind == real:
-                return [held]
-            if kind != BOARD:
-                whole = context.cast(builder, held, kind, types.Integer.from_bitwidth(bits))
-                return [builder.bitcast(whole, number)]
-            board = cgutils.create_struct_proxy(BOARD)(context, builder, held)
+        def encode_item(context, builder, item_type, item):
+            """Return the rows of an item, which may be a tuple of items, as a list."""
+            llvm_row_type = context.get_value_type(row_type)
+            if isinstance(item_type, types.BaseTuple):
+                parts = zip(item_type.types, cgutils.unpack_tuple(builder, item), strict=True)
+                return [row for part in parts for row in encode_item(context, builder, *part)]
+            if item_type == row_type:
+                return [item]
+            if item_type != BOARD:
+                word = context.cast(builder, item, item_type, types.Integer.from_bitwidth(bits))
+                return [builder.bitcast(word, llvm_row_type)]
+            board = cgutils.create_struct_proxy(BOARD)(context, builder, item)
             words = [board.low, board.high]
             if bits == 32:
                 halves = [half for x in words for half in (x, builder.lshr(x, _I64(32)))]
                 words = [builder.trunc(half, ir.IntType(32)) for half in halves]
-            return [builder.bitcast(word, number) for word in words]
+            return [builder.bitcast(word, llvm_row_type) for word in words]
 
         def generate(context, builder, signature, args):
-            held = _converted(context, builder, made, value, args[0])
-            return context.make_tuple(builder, rows, rows_of(context, builder, made, held))
+            converted = _cast_parts(context, builder, args[0], value, value_type)
+            rows = encode_item(context, builder, value_type, converted)
+            return context.make_tuple(builder, rows_type, rows)
 
-        return rows(value), generate
+        return rows_type(value), generate
 
     return encode
 
 
 @functools.cache
 def make_select(layout: Layout, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (condition, x, y) -> x where the condition holds, else y."""
+    """Make an inlinable function (condition, x, y) -> x if the condition holds, else y, no branch.
+
+    `x` and `y` are values of the layout: each number of the result is selected by itself.
+    """
     if layout.is_plain:
         items = source_of_tuple(
             f"x[{k}] if condition else y[{k}]" for k in range(layout.fields[0].size)
@@ -380,24 +429,25 @@ def make_select(layout: Layout, dtype: type) -> Callable[..., Any]:
 
     @intrinsic
     def select(typing, condition, x, y):
-        made = _type_of(layout, from_dtype(np.dtype(dtype)))
+        value_type = _numba_type(layout, from_dtype(np.dtype(dtype)))
 
-        def choose(builder, condition, x, y):
+        def select_parts(builder, condition, x, y):
+            """Select number by number, in the tuples within the tuple."""
             if not isinstance(x.type, ir.Aggregate):
                 return builder.select(condition, x, y)
             for k in range(len(x.type)):
-                items = builder.extract_value(x, k), builder.extract_value(y, k)
-                x = builder.insert_value(x, choose(builder, condition, *items), k)
+                parts = builder.extract_value(x, k), builder.extract_value(y, k)
+                x = builder.insert_value(x, select_parts(builder, condition, *parts), k)
             return x
 
         def generate(context, builder, signature, args):
-            held = [
-                _converted(context, builder, made, kind, value)
-                for kind, value in zip((x, y), args[1:], strict=True)
+            converted = [
+                _cast_parts(context, builder, value, source_type, value_type)
+                for source_type, value in zip((x, y), args[1:], strict=True)
             ]
-            return choose(builder, args[0], *held)
+            return select_parts(builder, args[0], *converted)
 
-        return made(types.boolean, x, y), generate
+        return value_type(types.boolean, x, y), generate
 
     return select
 
@@ -410,37 +460,43 @@ def _identity(rows):
 _I64 = ir.IntType(64)
 
 
-def _type_of(layout: Layout, real: Any) -> Any:
-    """Return numba's type of the values that are kept."""
-    each = {"float": real, "int": types.int64, "bool": types.boolean, "board": BOARD}
-    kinds = [
-        types.UniTuple(each[field.kind], field.size) if field.size else each[field.kind]
+def _numba_type(layout: Layout, float_type: Any) -> Any:
+    """Return numba's type of values of a layout, whose floats are of numba's type `float_type`."""
+    of_kind = {"float": float_type, "int": types.int64, "bool": types.boolean, "board": BOARD}
+    field_types = [
+        types.UniTuple(of_kind[field.kind], field.size) if field.size else of_kind[field.kind]
         for field in layout.fields
     ]
-    return kinds[0] if layout.made is None else types.BaseTuple.from_types(kinds, layout.made)
+    if layout.value_class is None:
+        return field_types[0]
+    return types.BaseTuple.from_types(field_types, layout.value_class)
 
 
-def _converted(context: Any, builder: Any, made: Any, kind: Any, value: Any) -> Any:
-    """Convert a value of numba's type `kind` to another, whose numbers may be of other types."""
-    if kind == made or not isinstance(made, types.BaseTuple):
-        return value if kind == made else context.cast(builder, value, kind, made)
-    parts = zip(made.types, kind.types, cgutils.unpack_tuple(builder, value), strict=True)
-    return context.make_tuple(builder, made, [_converted(context, builder, *p) for p in parts])
+def _cast_parts(context: Any, builder: Any, value: Any, source: Any, target: Any) -> Any:
+    """Cast LLVM's value from numba's type `source` to `target`, tuples number by number."""
+    if source == target:
+        return value
+    if not isinstance(target, types.BaseTuple):
+        return context.cast(builder, value, source, target)
+    parts = zip(cgutils.unpack_tuple(builder, value), source.types, target.types, strict=True)
+    return context.make_tuple(
+        builder, target, [_cast_parts(context, builder, *part) for part in parts]
+    )
 
 
 # ---------------------------------------------------------------- arrays of many values
 
 
 def decode_field(field: Field, rows: Array) -> Array:
-    """Return the values of a field in all environments.
+    """Return the values of one field of n states or observations.
 
     Args:
         field: the field.
-        rows: (n, field's rows), of the environment's dtype.
+        rows: (n, rows of the field), float32 or float64.
 
     Returns:
-        (n,) or (n, count), of the dtype, int64, bool or, for boards, uint64 with one more axis of
-        length 2: the low and the high word. A copy.
+        A copy, (n,) or, of a tuple, (n, field.size): of the dtype of `rows`, int64 or bool. Boards
+        are uint64 with one more axis of length 2: the low and the high word of 64 cells.
     """
     n, values = len(rows), np.array(rows, order="C")
     if field.kind == "board":
@@ -452,11 +508,17 @@ def decode_field(field: Field, rows: Array) -> Array:
 
 
 def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
-    """Return the rows (n, field's rows) of the values of a field in n environments.
+    """Return rows (n, rows of the field) of `dtype` that hold n values of one field.
+
+    Args:
+        field: the field.
+        values: in the shape and the kind of dtype that `decode_field` returns.
+        n: how many.
+        dtype: of rows, float32 or float64.
 
     Raises:
-        TypeError, ValueError: another kind of dtype or shape, numbers that are not finite, or whole
-            numbers that the rows cannot hold.
+        TypeError, ValueError: `values` have another kind of dtype or another shape, are not finite,
+            or are whole numbers of more bits than a row.
     """
     array, name = np.asarray(values), f"state.{field.name}"
     kinds = {"float": "fiu", "int": "iu", "bool": "b", "board": "u"}[field.kind]
@@ -484,19 +546,21 @@ def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
 
 
 def _boards(words: list[list[int]]) -> list[Board]:
+    """Return boards of their pairs of words, the low one first."""
     return [Board(low | high << 64) for low, high in words]
 
 
-def check_layout(dynamics: Any, held: Layout) -> None:
+def check_layout(dynamics: Any, pickled: Layout) -> None:
     """Raise ValueError if states were pickled in another layout than the environment has now."""
-    if held.fields != dynamics.state.fields:
+    if pickled.fields != dynamics.state.fields:
         raise ValueError(
-            f"{dynamics.id} had a state of {held} when it was pickled and has {dynamics.state} now"
+            f"{dynamics.id} had a state of {pickled} when it was pickled and has "
+            f"{dynamics.state} now"
         )
 
 
 def with_fields(layout: Layout | ArrayLayout, rows: Array, values: dict[str, Any]) -> Array:
-    """Overwrite some fields in states (n, rows of memory), and return these.
+    """Overwrite some fields of n states in their memory `rows` (n, rows), and return it.
 
     Raises:
         AttributeError, TypeError, ValueError: see `States`.

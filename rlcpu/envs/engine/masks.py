@@ -1,9 +1,10 @@
-"""Which actions are allowed: what `Dynamics.action_mask` returns, as bits behind an observation.
+"""Action masks: which actions are allowed in a state, as bits behind an observation.
 
-A mask is a tuple of one bool for each action of a `Discrete`. Kernels keep it as whole numbers of
-32 bits, action k as bit `k % 32` of number `k // 32`, in float32 rows of their own that follow the
-rows of the observation. So whatever shows or keeps an observation shows or keeps its mask, and an
-environment without a mask has no such rows.
+`Dynamics.action_mask` returns a mask as a tuple of one bool for each action of a `Discrete`.
+Kernels keep it as whole numbers of 32 bits, "words": action k is bit `k % 32` of word `k // 32`. A
+word is one more float32 row, behind the rows of the observation, which has its bits. So whatever
+shows or keeps an observation shows or keeps its mask, and an environment without a mask has no such
+rows.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from numba.extending import intrinsic
 from rlcpu.kernels.compile import define, inline, kernel, outline, source_of_tuple
 
 Array = npt.NDArray[Any]
-#: Actions in a row.
+#: Actions in a word.
 BITS = 32
 _WORD = ir.IntType(BITS)
 
 
 def mask_rows(count: int) -> int:
-    """Return the number of rows that hold the mask of so many actions."""
+    """Return the number of rows that hold the mask of `count` actions."""
     return -(-count // BITS)
 
 
 @functools.cache
 def make_pack(count: int) -> Any:
-    """Make an intrinsic: a tuple of `count` bools -> the float32 rows that hold them, a tuple.
+    """Make an intrinsic: a tuple of `count` bools -> the tuple of float32 rows that hold them.
 
-    As Python, that of 2,000 actions takes a minute to compile.
+    As Python, the packing of 2,000 actions takes a minute to compile.
     """
     kind = types.UniTuple(types.float32, mask_rows(count))
 
@@ -50,8 +51,8 @@ def make_pack(count: int) -> Any:
                 bit = context.cast(
                     builder, builder.extract_value(args[0], k), mask[k], types.boolean
                 )
-                shifted = builder.shl(builder.zext(bit, _WORD), ir.Constant(_WORD, k % BITS))
-                words[k // BITS] = builder.or_(words[k // BITS], shifted)
+                bit_in_word = builder.shl(builder.zext(bit, _WORD), ir.Constant(_WORD, k % BITS))
+                words[k // BITS] = builder.or_(words[k // BITS], bit_in_word)
             rows = [builder.bitcast(word, ir.FloatType()) for word in words]
             return context.make_tuple(builder, kind, rows)
 
@@ -62,7 +63,12 @@ def make_pack(count: int) -> Any:
 
 @functools.cache
 def make_unpack(first: int, count: int) -> Callable[..., Any]:
-    """Make an inlinable function: rows, of which those from `first` on are a mask -> its bools."""
+    """Make an inlinable function: rows -> the tuple of `count` bools of an action mask.
+
+    Args:
+        first: the row at which the mask begins, behind the observation.
+        count: actions.
+    """
     words = [f"w{row} = single(rows[{first + row}]).view(u32)" for row in range(mask_rows(count))]
     bools = source_of_tuple(f"(w{k // BITS} & u32({1 << k % BITS})) != zero" for k in range(count))
     lines = "".join(f"\n    {line}" for line in [*words, f"return {bools}"])
@@ -71,51 +77,57 @@ def make_unpack(first: int, count: int) -> Callable[..., Any]:
 
 
 @outline
-def _spread(word, cells):
-    for k in range(cells.size):
-        cells[k] = np.float32((word >> np.uint32(k)) & np.uint32(1))
+def _write_bits(word, numbers):
+    """Write the lowest bits of a uint32 as zeros and ones to `numbers`, float32."""
+    for k in range(numbers.size):
+        numbers[k] = np.float32((word >> np.uint32(k)) & np.uint32(1))
 
 
 @functools.cache
-def make_spread(first: int, count: int) -> Callable[..., Any]:
-    """Make `make_unpack`'s function for many actions: (rows, scratch) -> the last `count` bits."""
-    lines = ["cells = scratch[scratch.size - count :]"]
+def make_unpack_to_memory(first: int, count: int) -> Callable[..., Any]:
+    """Make an inlinable function (rows, scratch) -> the mask as `count` float32 zeros and ones.
+
+    They are the last numbers of `scratch`, which it overwrites. A mask of many actions is read in a
+    loop, where a tuple of bools, as of `make_unpack`, would take long to compile.
+    """
+    lines = ["mask = scratch[scratch.size - count :]"]
     for row in range(mask_rows(count)):
-        cells = f"cells[{row * BITS} : {min((row + 1) * BITS, count)}]"
-        lines.append(f"spread(single(rows[{first + row}]).view(u32), {cells})")
-    source = "def unpack(rows, scratch):" + "".join(f"\n    {x}" for x in [*lines, "return cells"])
-    names = {"u32": np.uint32, "single": np.float32, "spread": _spread, "count": count}
-    return inline(define(source, **names))
+        part = f"mask[{row * BITS} : {min((row + 1) * BITS, count)}]"
+        lines.append(f"write_bits(single(rows[{first + row}]).view(u32), {part})")
+    body = "".join(f"\n    {line}" for line in [*lines, "return mask"])
+    names = {"u32": np.uint32, "single": np.float32, "write_bits": _write_bits, "count": count}
+    return inline(define(f"def unpack(rows, scratch):{body}", **names))
 
 
 @kernel
 def write_masks(rows, masks):
-    """Write masks (N, count) int8 of rows (any, N), the last of which are masks.
+    """Write the action masks of N environments, (N, count) int8, from rows of observations.
 
-    Returns whether one allows nothing. For one environment NumPy takes ten times as long.
+    `rows` is (any, N) float32, whose last rows are the masks. Returns whether a mask allows
+    nothing. For one environment NumPy takes ten times as long.
     """
-    count, is_empty = masks.shape[1], False
+    count, some_mask_is_empty = masks.shape[1], False
     first = rows.shape[0] - (count + BITS - 1) // BITS
     for i in range(masks.shape[0]):
-        mask, is_any = masks[i], np.int8(0)
+        mask, any_allowed = masks[i], np.int8(0)
         for k in range(count):
             word = np.float32(rows[first + k // BITS, i]).view(np.uint32)
             mask[k] = (word >> np.uint32(k % BITS)) & np.uint32(1)
-            is_any |= mask[k]
-        is_empty |= is_any == 0
-    return is_empty
+            any_allowed |= mask[k]
+        some_mask_is_empty |= any_allowed == 0
+    return some_mask_is_empty
 
 
 def masks_of(rows: Array, count: int) -> Array:
     """Return masks (..., count) bool from their rows (..., mask rows) float32, in any memory order.
 
-    Their first axis of memory is that of the actions: one pass over the rows for each action.
+    The first axis of their memory is that of the actions: one pass over the rows for each action.
     """
     words = np.moveaxis(rows.view(np.uint32), -1, 0)
     parts = []
     for row in range(mask_rows(count)):
-        bits = np.uint32(1) << np.arange(min(BITS, count - row * BITS), dtype=np.uint32)
-        parts.append((words[row] & bits.reshape(-1, *[1] * (words.ndim - 1))) != 0)
+        bit_of_action = np.uint32(1) << np.arange(min(BITS, count - row * BITS), dtype=np.uint32)
+        parts.append((words[row] & bit_of_action.reshape(-1, *[1] * (words.ndim - 1))) != 0)
     masks = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return np.moveaxis(masks, 0, -1)
 
@@ -130,20 +142,24 @@ def pack_masks(masks: Array) -> Array:
 
 
 def masks_of_infos(infos: Any, count: int, over: Array) -> Array:
-    """Return masks (n, count) bool in a vector environment's infos; False where there are none.
+    """Return the action masks in a vector environment's infos, (n, count) bool.
+
+    Where an environment has no mask, it is False.
 
     Args:
-        infos: Gymnasium's, `action_mask` of each environment, and `_action_mask` where it has one.
+        infos: Gymnasium's, with `action_mask` of each environment, and `_action_mask`, which says
+            whether it has one.
         count: of actions.
-        over: (n,) bool, where a mask may be missing or allow nothing: nobody acts there.
+        over: (n,) bool, environments whose episode is over: their masks may be missing or allow
+            nothing.
 
     Raises:
         ValueError: a mask is missing, allows nothing, or has another shape or dtype.
     """
     masks = np.zeros((len(over), count), np.bool_)
     reported: Any = infos.get("action_mask", ())
-    held = np.flatnonzero(infos.get("_action_mask", np.ones(len(reported), np.bool_)))
-    for i in held:
+    envs_with_mask = np.flatnonzero(infos.get("_action_mask", np.ones(len(reported), np.bool_)))
+    for i in envs_with_mask:
         mask = np.asarray(reported[i])
         if mask.shape != (count,) or mask.dtype.kind not in "biu":
             raise ValueError(
@@ -151,10 +167,11 @@ def masks_of_infos(infos: Any, count: int, over: Array) -> Array:
                 f"zeros and ones of ({count},),"
             )
         masks[i] = mask != 0
-    empty = np.flatnonzero(~masks.any(axis=1) & ~over)
-    if empty.size:
-        fault = "allows nothing in" if empty[0] in held else "lacks"
+    envs_at_fault = np.flatnonzero(~masks.any(axis=1) & ~over)
+    if envs_at_fault.size:
+        fault = "allows nothing in" if envs_at_fault[0] in envs_with_mask else "lacks"
         raise ValueError(
-            f'infos["action_mask"] {fault} environment {empty[0]}, expected an allowed action,'
+            f'infos["action_mask"] {fault} environment {envs_at_fault[0]}, '
+            "expected an allowed action,"
         )
     return masks

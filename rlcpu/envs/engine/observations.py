@@ -1,8 +1,17 @@
-"""Observations as users get them, from the rows of numbers that kernels write.
+"""Observations as users get them, from the rows of float32 numbers that kernels write.
 
-Floats are shown as they are, in transposed memory. A choice and a plane of cells are kept by their
-bits, see `rlcpu.envs.engine.layout`, and written out here, when somebody looks at them. A group of
-parts is a dict of views of one row, see `rlcpu.envs.engine.groups`.
+The kinds of observations, and what their rows hold:
+
+- "floats": the numbers themselves, which users get as a view.
+- "choice", "choices": the int32 bits of the value of a `Discrete`, or of each one of a
+  `MultiDiscrete`.
+- "planes": boards, sets of up to 128 cells: four rows with 32 bits each, `WORDS`, for a plane.
+- "numbers": an array of another dtype, its bytes.
+- "group": the parts of a `Dict` one after the other, see `rlcpu.envs.engine.groups`.
+
+Behind them are the bits of the action mask, see `rlcpu.envs.engine.masks`. A buffer stores less
+than rows, in the form that `ObservationView.to_stored` returns; networks get float32 "inputs", in
+which a choice among n is n zeros and ones, and a plane a zero or one for each cell.
 """
 
 from __future__ import annotations
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
     from rlcpu.nn.layers.embedding import Ones
 
 Array = npt.NDArray[Any]
-#: How planes can be delivered.
+#: How users can get planes: a number for each cell, or four words of bits for each plane.
 PLANES = ("uint8", "float32", "bits")
 #: Words of 32 cells in a plane.
 WORDS = 4
@@ -40,8 +49,8 @@ class GroupPart(NamedTuple):
 
     Attributes:
         name: its key in the `Dict`.
-        begin: its first byte in the row.
-        view: how it is delivered.
+        begin: its first byte in the rows of an observation.
+        view: how it is decoded.
     """
 
     name: str
@@ -50,16 +59,16 @@ class GroupPart(NamedTuple):
 
 
 class ObservationView(NamedTuple):
-    """Form in which observations of one environment are delivered.
+    """How the rows of one environment's observations are decoded, stored and given to networks.
 
     Attributes:
-        kind: "floats", "choice", "choices", "planes", "numbers" of another dtype, or "group".
-        size: (size,) of floats and of numbers, (choices,) of each choice, (planes, rows, columns),
-            or of a group the rows of memory.
-        form: of planes, one of `PLANES`; else the name of the dtype.
-        num_masked: actions whose mask follows the observation in its rows; 0 without one.
-        num_threads: threads that write planes out, see `launch`.
-        start: the smallest number of each choice.
+        kind: see the module; "floats", "choice", "choices", "planes", "numbers" or "group".
+        size: shape of floats and of numbers, (n,) of a choice among n, (n, m, ...) of several
+            choices, (planes, rows, columns) of planes, (rows of float32,) of a group.
+        form: of planes, one of `PLANES`; else the name of the dtype in which users get them.
+        num_masked: actions of the mask behind the observation; 0 without one.
+        num_threads: threads that expand bits of planes, see `launch`.
+        start: the smallest value of each choice.
         parts: of a group, in the order of its space.
     """
 
@@ -75,8 +84,13 @@ class ObservationView(NamedTuple):
     def of(cls, dynamics: Dynamics, planes: str, dtype: np.dtype[Any]) -> ObservationView:
         """Return the view of an environment's observations.
 
+        Args:
+            dynamics: the environment.
+            planes: one of `PLANES`.
+            dtype: of the environment's floats.
+
         Raises:
-            ValueError: planes is none of the ways to deliver them.
+            ValueError: `planes` is none of `PLANES`.
         """
         if not isinstance(planes, str) or planes not in PLANES:
             *others, last = (f'"{name}"' for name in PLANES)
@@ -85,20 +99,23 @@ class ObservationView(NamedTuple):
         layout = dynamics.observation if dynamics.runs_in_kernels else None
         view = cls.of_space(space, planes if layout is not None else "")
         if isinstance(space, Dict) and layout is not None:
-            is_written = layout.is_record  # then boards are arrays of bytes
-            places = byte_places(layout)
-            part_planes = "" if is_written else planes
+            first_bytes = byte_places(layout)
+            part_planes = "" if layout.is_record else planes  # boards of a record are bytes
             parts = (
-                GroupPart(k, places[k], cls.of_space(x, part_planes)) for k, x in space.items()
+                GroupPart(name, first_bytes[name], cls.of_space(part, part_planes))
+                for name, part in space.items()
             )
             view = view._replace(parts=tuple(parts), size=(layout.rows(np.float32),))
         return view._replace(num_masked=dynamics.num_masked)
 
     @classmethod
     def of_space(cls, space: Any, planes: str = "") -> ObservationView:
-        """Return the view of a space, whose boards are bits only if `planes` says how to show them.
+        """Return the view of a space; the parts of a group follow each other in its order.
 
-        The parts of a group follow each other.
+        Args:
+            space: of observations, or of a part.
+            planes: one of `PLANES`, of spaces whose `MultiBinary` is kept as bits; "" if it is an
+                array.
         """
         if isinstance(space, Dict):
             parts: list[GroupPart] = []
@@ -120,7 +137,7 @@ class ObservationView(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of one observation, which is no group."""
+        """Return the shape of one observation as users get it; of any kind but a group."""
         if self.kind == "choice":
             return ()
         if self.kind == "choices":
@@ -130,28 +147,39 @@ class ObservationView(NamedTuple):
     @property
     def rows(self) -> int:
         """Return how many rows hold an observation and its action mask."""
-        return self._own_rows + mask_rows(self.num_masked)
+        return self._observation_rows + mask_rows(self.num_masked)
 
     @property
-    def _own_rows(self) -> int:
+    def _observation_rows(self) -> int:
+        """Return how many rows hold an observation without its action mask."""
+        if self.kind == "choice":
+            return 1
+        if self.kind == "choices":
+            return len(self.size)
+        if self.kind == "planes":
+            return self.size[0] * WORDS
+        if self.kind == "group":
+            return self.size[0]
         if self.kind == "numbers":
-            return -(-math.prod(self.size) * np.dtype(self.form).itemsize // 4)
-        counts = {"choice": 1, "planes": self.size[0] * WORDS if self.size else 0}
-        counts |= {"choices": len(self.size), "group": self.size[0] if self.size else 0}
-        return counts.get(self.kind, math.prod(self.size))
+            return -(-math.prod(self.size) * np.dtype(self.form).itemsize // 4)  # rounded up
+        return math.prod(self.size)
 
     @property
     def is_packed(self) -> bool:
-        """Tell whether planes are delivered as bits."""
+        """Tell whether users get planes as words of bits."""
         return self.form == "bits"
 
     @property
     def row_dtype(self) -> Any:
-        """Return the NumPy type of the rows: float64 of floats that are delivered so."""
+        """Return the NumPy type of rows: float64 if users get such floats, else float32."""
         return np.float64 if self.form == "float64" else np.float32
 
     def space(self, single_space: Any) -> Space[Any]:
-        """Return the space of one environment's observations, of its own space; a new object."""
+        """Return the space of the observations that users get, a new object.
+
+        Args:
+            single_space: the space of one environment's observations, as its `Dynamics` has it.
+        """
         if self.kind == "group":
             return Dict(
                 {part.name: part.view.space(single_space[part.name]) for part in self.parts}
@@ -163,20 +191,20 @@ class ObservationView(NamedTuple):
         return Box(0, 1, self.shape, np.dtype(self.form).type)
 
     def show(self, rows: Any) -> Any:
-        """Return observations (n, ...) of rows (shown rows, n) float32."""
+        """Return observations (n, ...) of rows (rows, n) float32, as engines have them."""
         return self.decode(rows.T)
 
     def masks(self, rows: Any) -> Any:
-        """Return action masks (..., num_masked) bool of rows (..., shown rows) float32."""
+        """Return action masks (..., num_masked) bool of rows (..., rows) float32."""
         return masks_of(rows[..., -mask_rows(self.num_masked) :], self.num_masked)
 
     # ------------------------------------------------------------ from rows to observations
 
     def decode(self, rows: Any) -> Any:
-        """Return observations (..., shape) of rows (..., shown rows) float32, in any memory order.
+        """Return observations (..., *shape) of rows (..., rows) float32, in any memory order.
 
-        Those of a group are a dict of them. Floats are the rows themselves, parts of a group views
-        of rows that are contiguous; all else is a new array.
+        Observations of a group are a dict of arrays. Floats are a view of `rows`, and so are the
+        parts of a group if `rows` is contiguous; all else is a new array.
         """
         if self.num_masked:
             rows = rows[..., : -mask_rows(self.num_masked)]
@@ -188,7 +216,7 @@ class ObservationView(NamedTuple):
             return np.ascontiguousarray(rows).view(np.int32).astype(np.int64)
         before = rows.shape[:-1]
         if self.kind == "group":
-            return self._cut(rows, ObservationView.decode)
+            return self._each_part_of(rows, ObservationView.decode)
         if self.kind == "numbers":
             is_contiguous = rows.strides[-1] == rows.itemsize
             data = (rows if is_contiguous else np.ascontiguousarray(rows)).view(np.uint8)
@@ -202,16 +230,23 @@ class ObservationView(NamedTuple):
         launch(kernels, expanded.size, self.num_threads, *words, expanded)
         return expanded.reshape(*before, *self.size)
 
-    def _cut(self, rows: Any, take: Callable[[ObservationView, Any], Any]) -> dict[str, Any]:
-        """Return what `take` makes of each part's rows, by name."""
-        contiguous = np.ascontiguousarray(rows).view(np.uint8)
+    def _each_part_of(
+        self, rows: Any, convert: Callable[[ObservationView, Any], Any]
+    ) -> dict[str, Any]:
+        """Return `convert(view of a part, its rows)` for each part of a group, by name.
+
+        Args:
+            rows: (..., rows) float32, of the whole group.
+            convert: a method of `ObservationView`.
+        """
+        rows_as_bytes = np.ascontiguousarray(rows).view(np.uint8)
         return {
-            name: take(view, contiguous[..., begin : begin + 4 * view.rows].view(np.float32))
+            name: convert(view, rows_as_bytes[..., begin : begin + 4 * view.rows].view(np.float32))
             for name, begin, view in self.parts
         }
 
     def pack(self, observations: Any) -> Any:
-        """Return rows (n, rows) float32 of observations (n, ...), without masks; of no planes."""
+        """Return rows (n, rows) float32, without masks, of observations (n, ...) of no planes."""
         if self.kind == "group":
             parts = {part.name: part.view.pack(observations[part.name]) for part in self.parts}
             rows = np.zeros((len(next(iter(parts.values()))), self.size[0]), np.float32)
@@ -219,42 +254,45 @@ class ObservationView(NamedTuple):
                 rows[:, begin // 4 : begin // 4 + view.rows] = parts[name]
             return rows
         n = len(observations)
-        kinds = {"floats": "float32", "numbers": self.form}
-        array = np.asarray(observations).astype(kinds.get(self.kind, "int32")).reshape(n, -1)
-        rows = np.zeros((n, self._own_rows), np.float32)
+        dtypes = {"floats": "float32", "numbers": self.form, "choice": "int32", "choices": "int32"}
+        array = np.asarray(observations).astype(dtypes[self.kind]).reshape(n, -1)
+        rows = np.zeros((n, self._observation_rows), np.float32)
         rows.view(np.uint8)[:, : array.shape[1] * array.itemsize] = array.view(np.uint8)
         return rows
 
-    def reals(self, rows: Any) -> Any:
-        """Return the floats of floats or of a group, (..., any) or in their shape."""
+    def float_numbers(self, rows: Any) -> Any:
+        """Return the floats in rows (..., rows) of floats or of a group.
+
+        Those of floats have their own shape, those of all parts of a group are (..., count).
+        """
         if self.kind == "floats":
             return self.decode(rows)
         parts = [part for part in self.parts if part.view.kind == "floats"]
         contiguous = np.ascontiguousarray(rows)
-        places = [slice(p.begin // 4, p.begin // 4 + p.view.rows) for p in parts]
-        floats = [contiguous[..., place] for place in places] or [np.zeros((*rows.shape[:-1], 0))]
+        slices = [slice(p.begin // 4, p.begin // 4 + p.view.rows) for p in parts]
+        floats = [contiguous[..., one] for one in slices] or [np.zeros((*rows.shape[:-1], 0))]
         return np.concatenate(floats, axis=-1)
 
-    def real_names(self) -> list[str]:
-        """Return names of the numbers that `reals` gives of a group, such as "speed[1]"."""
+    def float_names(self) -> list[str]:
+        """Return the names of the numbers in `float_numbers` of a group, such as "speed[1]"."""
         return [
-            f"{part.name}{list(place) or ''}"
+            f"{part.name}{list(index) or ''}"
             for part in self.parts
             if part.view.kind == "floats"
-            for place in np.ndindex(part.view.size)
+            for index in np.ndindex(part.view.size)
         ]
 
-    # ------------------------------------------------------------ what networks see
+    # ------------------------------------------------------------ inputs of networks
 
     @property
     def num_inputs(self) -> int:
-        """Return how many numbers a network sees."""
+        """Return how many numbers a network gets for an observation."""
         if self.kind == "group":
             return sum(part.view.num_inputs for part in self.parts)
         return sum(self.size) if self.kind in ("choice", "choices") else math.prod(self.size)
 
     def flatten(self, observations: Any) -> Any:
-        """Return what networks see, (n, num_inputs) float32, of observations (n, ...) as shown."""
+        """Return the inputs of networks, (n, num_inputs) float32, of observations (n, ...)."""
         if self.kind == "group":
             parts = (part.view.flatten(observations[part.name]) for part in self.parts)
             return np.concatenate(list(parts), axis=1)
@@ -269,23 +307,22 @@ class ObservationView(NamedTuple):
         return ones
 
     def inputs(self, rows: Any) -> Any:
-        """Return rows (n, observation rows) for networks: (n, num_inputs) float32."""
+        """Return inputs of networks, (n, num_inputs) float32, of rows (n, rows)."""
         if self.kind == "floats":
             return self.decode(rows).astype(np.float32, copy=False).reshape(len(rows), -1)
         if self.kind == "planes":
             return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
         if self.kind == "group":
-            shown_rows = self._without_masks(rows)
-            return np.concatenate(
-                list(self._cut(shown_rows, ObservationView.inputs).values()), axis=1
-            )
+            parts = self._each_part_of(self._without_masks(rows), ObservationView.inputs)
+            return np.concatenate(list(parts.values()), axis=1)
         return self.flatten(self.decode(rows))
 
     def _without_masks(self, rows: Any) -> Any:
-        return rows[..., : self._own_rows]
+        """Return a view of the rows of observations, without those of action masks."""
+        return rows[..., : self._observation_rows]
 
     def ones(self, rows: Any) -> Ones | None:
-        """Return the positions of `inputs` that are one; None of others than a choice or planes."""
+        """Return which `inputs` of rows (n, rows) are one; None unless a choice or planes."""
         if self.kind not in ("choice", "planes"):
             return None
         from rlcpu.nn.layers.embedding import Ones  # not with `import rlcpu`
@@ -300,25 +337,25 @@ class ObservationView(NamedTuple):
         count = _find_ones(words, stride, word_stride, planes, cells, starts, columns)
         return Ones(starts, columns[:count], planes * cells)
 
-    def ones_of(self, stored: Any) -> Ones | None:
-        """Return the positions of inputs that are one, of observations that `keep` stored."""
+    def ones_of_stored(self, stored: Any) -> Ones | None:
+        """Return which inputs of n stored observations are one; None unless a choice or planes."""
         if self.kind not in ("choice", "planes"):
             return None
         rows = stored.reshape(len(stored), -1).view(np.float32)
         return self._replace(num_masked=0).ones(rows)
 
-    # ------------------------------------------------------------ what buffers keep
+    # ------------------------------------------------------------ what buffers store
 
     @property
-    def kept(self) -> Any:
-        """Return zeros, of the form in which a buffer keeps an observation.
+    def stored_example(self) -> Any:
+        """Return zeros in the shape and dtype in which a buffer stores one observation.
 
-        float32 of floats, one int32 of each choice, (planes, 4) uint32 of planes: the bits, a 25th
-        of what a network sees of ten by ten cells; other numbers in their own dtype, and a dict of
-        these for a group.
+        That is float32 of floats, one int32 of each choice, (planes, 4) uint32 of planes: the bits,
+        a 25th of a network's inputs for ten by ten cells; other numbers in their own dtype, and a
+        dict of these for a group.
         """
         if self.kind == "group":
-            return {part.name: part.view.kept for part in self.parts}
+            return {part.name: part.view.stored_example for part in self.parts}
         if self.kind == "choice":
             return np.int32(0)
         if self.kind == "choices":
@@ -329,26 +366,26 @@ class ObservationView(NamedTuple):
             return np.zeros(self.size, self.form)
         return np.zeros(math.prod(self.size), np.float32)
 
-    def keep(self, rows: Any) -> Any:
-        """Return observations (n, ...) as `kept` has one, of rows (n, shown rows)."""
+    def to_stored(self, rows: Any) -> Any:
+        """Return observations (n, ...) in the form of `stored_example`, of rows (n, rows)."""
         if self.kind == "group":
-            return self._cut(self._without_masks(rows), ObservationView.keep)
+            return self._each_part_of(self._without_masks(rows), ObservationView.to_stored)
         if self.kind == "choice":
             return rows[:, 0].copy().view(np.int32)
         if self.kind == "choices":
             return np.ascontiguousarray(self._without_masks(rows)).view(np.int32)
         if self.kind == "numbers":
             return self.decode(rows)
-        return (
-            self._replace(form="bits").decode(rows) if self.kind == "planes" else self.inputs(rows)
-        )
+        if self.kind == "planes":
+            return self._replace(form="bits").decode(rows)
+        return self.inputs(rows)
 
-    def inputs_of(self, stored: Any) -> Any:
-        """Return n stored observations as networks read them: (n, num_inputs) float32."""
+    def inputs_of_stored(self, stored: Any) -> Any:
+        """Return the inputs of networks, (n, num_inputs) float32, of n stored observations."""
         if self.kind == "floats":
             return stored
         if self.kind == "group":
-            parts = (part.view.inputs_of(stored[part.name]) for part in self.parts)
+            parts = (part.view.inputs_of_stored(stored[part.name]) for part in self.parts)
             return np.concatenate([each.reshape(len(each), -1) for each in parts], axis=1)
         if self.kind != "planes":
             return self.flatten(stored)
@@ -356,16 +393,27 @@ class ObservationView(NamedTuple):
         return self._replace(num_masked=0).inputs(rows)
 
 
-def each_part(take: Callable[[Any], Any], *observations: Any) -> Any:
-    """Return what a function makes of observations, or of each part of a group, by name."""
+def each_part(function: Callable[..., Any], *observations: Any) -> Any:
+    """Return `function(*observations)`; of groups, a dict of its results for each part.
+
+    Args:
+        function: of as many arrays as there are observations.
+        *observations: arrays, or dicts of arrays with the same names.
+    """
     first = observations[0]
     if not isinstance(first, dict):
-        return take(*observations)
-    return {name: take(*(each[name] for each in observations)) for name in first}
+        return function(*observations)
+    return {name: function(*(each[name] for each in observations)) for name in first}
 
 
 def _words_of(rows: Array) -> tuple[Array, int, int]:
-    """Return rows as flat uint32, and the distances of two observations and of two rows."""
+    """Return the words of rows (..., rows) of planes as flat uint32, and two distances in it.
+
+    Returns:
+        `words`; the distance of one observation to the next; and that of one word of an observation
+        to its next: word w of observation i is words[i * stride + w * word_stride]. A copy if the
+        rows are contiguous in no order.
+    """
     flat = rows if rows.ndim == 2 else rows.reshape(-1, rows.shape[-1])
     if not (flat.flags.c_contiguous or flat.flags.f_contiguous):
         flat = flat.copy()
@@ -376,7 +424,17 @@ def _words_of(rows: Array) -> tuple[Array, int, int]:
 
 @kernel(subject="observations")
 def _find_ones(words, stride, word_stride, planes, cells, starts, columns):
-    """Write which cells are set, as `Ones` have them; returns how many they are."""
+    """Write which cells of planes are set, in the form of `Ones`, and return how many they are.
+
+    Args:
+        words: of n observations, see `_words_of`.
+        stride: distance of two observations in it.
+        word_stride: distance of two words of an observation.
+        planes: of an observation.
+        cells: of a plane.
+        starts: (n + 1,) int64, overwritten by where each observation begins in `columns`.
+        columns: int32, overwritten by the inputs that are one, of one observation after the other.
+    """
     count = 0
     for i in range(starts.size - 1):
         starts[i] = count
@@ -385,24 +443,25 @@ def _find_ones(words, stride, word_stride, planes, cells, starts, columns):
     return count
 
 
-#: Observations whose words share a cache line. Plane by plane, they read four lines at a time: with
-#: 4,096 environments all lines of an observation fall into one set of the cache, which has eight.
+#: Observations that are expanded together, plane by plane: their words share a cache line. With
+#: 4,096 environments all lines of one observation fall into one set of the cache, which holds
+#: eight.
 SIDE_BY_SIDE = 16
 
 
 @functools.cache
 def _expand_kernels(cells: int) -> Kernels:
-    """Return kernels (words, stride, word_stride, numbers), which write zeros and ones.
+    """Return kernels (words, stride, word_stride, numbers), which write planes as zeros and ones.
 
-    Word w of plane p of observation i is words[i * stride + (4 * p + w) * word_stride], uint32; the
-    output is (n, planes, cells), uint8 or float32.
+    `words`, `stride` and `word_stride` are those of `_words_of`; `numbers`, (n, planes, cells)
+    uint8 or float32, is overwritten.
     """
     store_low, store_high = make_store_bits(min(cells, 64)), make_store_bits(max(cells - 64, 0))
     high = cells > 64
 
     @inline
     def pair_at(words, at, word_stride):
-        """Return two words, the first 64 bits from there on."""
+        """Return the word at a place and the next one of the observation, as 64 bits."""
         return np.uint64(words[at]) | np.uint64(words[at + word_stride]) << np.uint64(32)
 
     def make(parallel: bool) -> Any:

@@ -1,6 +1,12 @@
-"""One environment whose state has arrays: a record of memory, and the functions on it.
+"""One environment whose state has arrays: its record in memory, and the functions on it.
 
-A group of observations that is written is a record, too.
+A record, see `rlcpu.envs.engine.arrays`, is one state's memory. A block of environments has the
+records of its `LANES` lanes one after the other, then a row with the returns of their running
+episodes and one for each parameter that differs between environments, all in one array of floats,
+`rows`; and the array `words` that `rlcpu.envs.engine.lane` describes. A group of observations that
+`observe` writes is a record, too.
+
+The functions that are made here are inlined into kernels or called by them.
 """
 
 from __future__ import annotations
@@ -22,9 +28,9 @@ from rlcpu.envs.engine.lane import (
     Structure,
     make_draws,
     make_floats,
-    make_redraw,
+    make_params_of_lane,
+    make_redraw_params,
     make_store_params,
-    make_vary,
     user_functions,
 )
 from rlcpu.envs.engine.layout import make_encode
@@ -38,27 +44,29 @@ u32 = np.uint32
 
 
 class Functions(NamedTuple):
-    """Functions of one environment that kernels inline, in one dtype.
+    """Functions of one environment, in one dtype, for kernels.
 
-    `rows` are a block's numbers, and `i` is a lane of it.
+    `rows` and `words` are the memory of a block, `i` is a lane of it, `bits` are the random bits
+    (a, b) of a step, `params` the parameters that all environments have in common.
 
     Attributes:
-        state_at: (rows, i) -> the record of a lane.
-        vary: (params, rows, i) -> the params of a lane, some of which have rows of their own.
-        advance: (rows, words, i, action, bits, params, limit) -> `End`: steps a lane.
-        renew: (rows, words, i, bits, params): starts a new episode.
-        show: (rows, i, lane_params, target, place): writes an observation and its mask,
-            `shown_rows` float32, to `target` from `place` on; `vary` returns the lane's params.
+        record_of_lane: (rows, i) -> the record of lane i.
+        params_of_lane: (params, rows, i) -> the params of lane i, some of which have own rows.
+        step: (rows, words, i, action, bits, params, limit) -> `StepResult`; steps lane i. An
+            episode is truncated after `limit` steps.
+        restart: (rows, words, i, bits, params) starts a new episode in lane i.
+        observe: (rows, i, lane_params, target, place) writes the observation of lane i and its
+            mask, `shown_rows` float32, to the array `target` from `place` on.
     """
 
-    state_at: Callable[..., Any]
-    vary: Callable[..., Any]
-    advance: Callable[..., Any]
-    renew: Callable[..., None]
-    show: Callable[..., None]
+    record_of_lane: Callable[..., Any]
+    params_of_lane: Callable[..., Any]
+    step: Callable[..., Any]
+    restart: Callable[..., None]
+    observe: Callable[..., None]
 
 
-class End(NamedTuple):
+class StepResult(NamedTuple):
     """Results of a step, besides the state.
 
     Attributes:
@@ -82,23 +90,23 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
     user_step, user_reset = users["step"], users["reset"]
     step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
     reset_draws = make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
-    state_at, clear = make_state_at(env.state, dtype)
-    vary, widened = make_vary(env, dtype), _make_widened(env)
-    redraw, store_params = make_redraw(env, dtype), make_store_params(env, dtype)
+    record_of_lane, clear = make_record_access(env.state, dtype)
+    params_of_lane, to_int64 = make_params_of_lane(env, dtype), _make_ints_64(env)
+    redraw_params, store_params = make_redraw_params(env, dtype), make_store_params(env, dtype)
     get_word, set_word = row_access("words")
     get_return, set_return = row_access("state")
     return_row, real, truncates = env.state.rows(dtype) * LANES, dtype, env.truncates
-    nothing, noisy = dtype(0), env.step_draws != 0
+    nothing, is_random = dtype(0), env.step_draws != 0
 
     @merge
-    def step(state, action, params, bits):
-        if noisy:
-            return user_step(state, widened(action), params, step_draws(bits[0], bits[1]))
-        return user_step(state, widened(action), params)
+    def call_step(state, action, params, bits):
+        if is_random:
+            return user_step(state, to_int64(action), params, step_draws(bits[0], bits[1]))
+        return user_step(state, to_int64(action), params)
 
     @merge
-    def advance(rows, words, i, action, bits, params, limit):
-        result = step(state_at(rows, i), action, vary(params, rows, i), bits)
+    def step(rows, words, i, action, bits, params, limit):
+        result = call_step(record_of_lane(rows, i), action, params_of_lane(params, rows, i), bits)
         reward = real(result[0])
         total = get_return(rows, return_row + i) + reward
         elapsed = u32(get_word(words, ELAPSED * LANES + i) + u32(1))
@@ -107,92 +115,109 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
         truncated = elapsed >= limit
         if truncates:
             truncated = truncated | bool(result[2])
-        return End(reward, bool(result[1]), truncated, total, elapsed)
+        return StepResult(reward, bool(result[1]), truncated, total, elapsed)
 
     @outline
-    def renew(rows, words, i, bits, params):
-        new_params = redraw(params, vary(params, rows, i), bits[0], bits[1])
+    def restart(rows, words, i, bits, params):
+        new_params = redraw_params(params, params_of_lane(params, rows, i), bits[0], bits[1])
         store_params(rows, i, new_params)
-        state = state_at(rows, i)
+        state = record_of_lane(rows, i)
         clear(state)
         user_reset(state, reset_draws(bits[0], bits[1]), new_params)
         set_return(rows, return_row + i, nothing)
         set_word(words, ELAPSED * LANES + i, u32(0))
 
-    return Functions(state_at, vary, advance, renew, _make_show(env, dtype, state_at))
+    observe = _make_observe(env, dtype, record_of_lane)
+    return Functions(record_of_lane, params_of_lane, step, restart, observe)
 
 
-def _make_widened(env: Structure) -> Callable[..., Any]:
-    """Make an inlinable function: an action -> it, with whole numbers of 64 bits as in states."""
+def _make_ints_64(env: Structure) -> Callable[..., Any]:
+    """Make an inlinable function: an action -> the action, its whole numbers as int64.
+
+    States have such whole numbers; actions come as int32. Actions of floats are returned as they
+    are.
+    """
     if env.action_size == 0:
         return inline(lambda action: np.int64(action))
     if not env.choices:
         return inline(lambda action: action)
     items = "".join(f"whole(action[{k}]), " for k in range(env.action_size))
-    return inline(define(f"def widened(action): return ({items})", whole=np.int64))
+    return inline(define(f"def to_int64(action): return ({items})", whole=np.int64))
 
 
-def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None]:
-    """Make `show` of `Functions`."""
-    users, size, is_written = user_functions(env, dtype), env.observation_rows, env.is_written
+def _make_observe(env: Structure, dtype: type, record_of_lane: Any) -> Callable[..., None]:
+    """Make `observe` of `Functions`, which calls the author's observe and action mask.
+
+    The author's function writes into `out`, an array of floats or the record of a group over the
+    memory of the observation, or returns a value, whose rows are stored there.
+    """
+    users, size = user_functions(env, dtype), env.observation_rows
+    is_written = env.writes_observation
     user_observe: Any = users["observe"]
     user_mask: Any = users.get("action_mask")
     encode: Any = None if is_written else make_encode(env.observation, np.float32)
-    real_items = make_floats(env.observation, dtype, env.has_whole)
+    to_floats = make_floats(env.observation, dtype, env.has_whole)
     put, pack_mask = store_rows(1 if is_written else size, ANY), make_pack(env.num_actions)
     put_mask, is_masked = store_rows(env.shown_rows - size, ANY), user_mask is not None
-    shape, blank, is_group = env.shape, np.float32(0), env.observation.is_record
+    shape, zero, is_group = env.written_shape, np.float32(0), env.observation.is_record
     no_group: Any = (None, None)
-    record_at, clear = make_state_at(env.observation, np.float32) if is_group else no_group
-    part_of = inline((lambda out: out.image) if env.is_lone else (lambda out: out))
+    record_at, clear = make_record_access(env.observation, np.float32) if is_group else no_group
+    to_out = inline((lambda group: group.image) if env.is_int_array else (lambda group: group))
 
     @outline
-    def show(rows, i, lane_params, target, place):
-        state = state_at(rows, i)
+    def observe(rows, i, lane_params, target, place):
+        state = record_of_lane(rows, i)
         if is_group:
-            out = record_at(shifted(address(target), place), 0)
-            clear(out)
-            user_observe(state, lane_params, part_of(out))
+            group = record_at(shifted(address(target), place), 0)
+            clear(group)
+            user_observe(state, lane_params, to_out(group))
         elif is_written:
-            out = array_at(place_of(target, place), shape, blank)
-            out[:] = blank
+            out = array_at(place_of(target, place), shape, zero)
+            out[:] = zero
             user_observe(state, lane_params, out)
         else:
-            put(target, 1, place, encode(real_items(user_observe(state, lane_params))))
+            put(target, 1, place, encode(to_floats(user_observe(state, lane_params))))
         if is_masked:
             put_mask(target, 1, place + size, pack_mask(user_mask(state, lane_params)))
 
-    return show
+    return observe
 
 
 # ---------------------------------------------------------------- memory
 
 
 @functools.cache
-def make_state_at(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
-    """Make intrinsics (rows, i) -> the record of lane i, and (record), which clears it."""
-    kind = _record_type(layout.record(dtype))
+def make_record_access(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
+    """Make two intrinsics: (rows, i) -> record i of memory `rows`, and (record,), which zeroes it.
+
+    Args:
+        layout: of the records.
+        dtype: of their floats.
+    """
+    record_type = _record_type(layout.record(dtype))
     size = layout.record(dtype).itemsize
 
     @intrinsic
-    def state_at(typing, rows, i):
+    def record_at(typing, rows, i):
         def generate(context, builder, signature, args):
+            """Emit a pointer to byte `i * size` of the memory."""
             first = pointer_at(context, builder, rows, args[0], _I64(0), to=ir.IntType(8))
             place = builder.gep(first, [builder.mul(args[1], _I64(size))])
-            return builder.bitcast(place, context.get_value_type(kind))
+            return builder.bitcast(place, context.get_value_type(record_type))
 
-        return kind(rows, types.intp), generate
+        return record_type(rows, types.intp), generate
 
     @intrinsic
     def clear(typing, record):
         def generate(context, builder, signature, args):
+            """Emit a memset of the record's bytes."""
             place = builder.bitcast(args[0], ir.IntType(8).as_pointer())
             cgutils.memset(builder, place, _I64(size), 0)
             return context.get_dummy_value()
 
         return types.void(record), generate
 
-    return state_at, clear
+    return record_at, clear
 
 
 _I64 = ir.IntType(64)
@@ -218,8 +243,8 @@ def _record_type(record: np.dtype[Any]) -> Any:
     """Return numba's type of a structured dtype."""
     fields = []
     for name in record.names or ():
-        kind, offset = record.fields[name][:2]  # type: ignore[index]
-        is_bools = kind.base == np.bool_ and kind.shape
-        field_type = _Bools(kind.shape) if is_bools else from_dtype(kind)
+        dtype, offset = record.fields[name][:2]  # type: ignore[index]
+        is_array_of_bools = dtype.base == np.bool_ and dtype.shape
+        field_type = _Bools(dtype.shape) if is_array_of_bools else from_dtype(dtype)
         fields.append((name, {"type": field_type, "offset": offset, "title": None}))
     return types.Record(fields, record.itemsize, aligned=True)

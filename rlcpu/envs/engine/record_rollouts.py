@@ -1,6 +1,9 @@
-"""Rollouts of environments whose states have arrays: all steps of a block, and what is kept.
+"""Rollouts of environments whose states have arrays: `simulate` and `collect`.
 
-A second function of such environments is `simulate`, and a third one `collect`.
+As in `rlcpu.envs.engine.rollout`, where frames, faults and drivers are explained, a compiled
+function runs all steps of one block, and a recorder has the functions in which the two differ. But
+here environments step one after the other, and their results go to their places at once.
+`observations` is the block's memory (LANES * size,) float32 of the observations before a step.
 """
 
 from __future__ import annotations
@@ -11,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.decide import make_decide, make_take
+from rlcpu.envs.engine.decide import make_decide, make_load_observation
 from rlcpu.envs.engine.lane import (
     KEY_HIGH,
     KEY_LOW,
     LANES,
     Structure,
-    make_draw_words,
+    make_draw_bits,
     make_unpack_params,
 )
 from rlcpu.envs.engine.record import compile_functions
@@ -30,7 +33,6 @@ from rlcpu.envs.engine.rollout import (
     SQUARES,
     Rollouts,
     compile_rollouts,
-    make_clip,
     make_fault_of,
     make_fault_of_rows,
     make_fault_of_step,
@@ -38,6 +40,7 @@ from rlcpu.envs.engine.rollout import (
     make_open_policy,
     make_open_records,
     make_open_sums,
+    make_to_env_action,
     sum_elapsed,
 )
 from rlcpu.envs.policies import GREEDY, PolicyCode
@@ -46,113 +49,125 @@ from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.random import mix
 from rlcpu.kernels.rows import ANY, row_access, store_rows
 
-#: Steps of an environment whose random bits are drawn at once.
+#: Steps of an environment for which random bits are drawn at once.
 AHEAD = 32
 u32 = np.uint32
 
 
 @functools.cache
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """Return the kernels of `rlcpu.envs.engine.rollout.simulate_kernels` for records."""
+    """Return the kernels of `simulate`, as `rlcpu.envs.engine.rollout.simulate_kernels` does."""
     run = _make_block(env, dtype, policy, _make_sums(env, dtype))
     return compile_rollouts("simulate", env, dtype, run, 1024)
 
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """Return the kernels of `rlcpu.envs.engine.rollout.collect_kernels` for records."""
+    """Return the kernels of `collect`, as `rlcpu.envs.engine.rollout.collect_kernels` does."""
     run = _make_block(env, dtype, policy, _make_records(env, dtype))
     return compile_rollouts("collect", env, dtype, run, 1024)
 
 
 class StepRecorder(NamedTuple):
-    """Functions that a rollout's loop inlines for the results of its steps.
+    """Functions that a rollout's loop inlines to record the results of its steps.
+
+    `outputs` are those of the rollout; `faults`, (LANES,), have 0 for each lane, or NaN after a
+    number that was not finite.
 
     Attributes:
-        open: (frame, number) -> outputs, of block `number`.
-        watches: whether it keeps observations.
-        start: (outputs, words, count, num_steps) -> (LANES,) faults, which are 0, or NaN where a
-            number was not finite.
-        put: (outputs, faults, place, i, shown, first, decision, end) keeps one step of lane i,
-            which is number `place` in time-major order; its observation begins at `shown[first]`.
-        end: (outputs, faults, place, i, end, rows, lane_params) keeps the end of an episode; the
-            lane still has its last state.
-        finish: (outputs, faults, rows, words, begin, count, shown) -> whether the block had numbers
-            that are not finite.
+        open_outputs: (frame, block) -> outputs of block number `block`.
+        keeps_observations: whether it records observations.
+        start: (outputs, words, count, num_steps) -> faults, before the first step.
+        put: (outputs, faults, place, i, observations, first, decision, result) records one step of
+            lane i, which is number `place` in time-major order; its observation begins at
+            `observations[first]`, `decision` is the policy's (action, log_prob, value), `result`
+            the `StepResult`.
+        put_end: (outputs, faults, place, i, result, rows, lane_params) records the end of an
+            episode; the memory `rows` of the lane still has its last state.
+        finish: (outputs, faults, rows, words, begin, count, observations) -> a number above 0 if
+            the block had a fault, else 0; after the last step.
     """
 
-    open: Callable[..., Any]
-    watches: bool
+    open_outputs: Callable[..., Any]
+    keeps_observations: bool
     start: Callable[..., Any]
     put: Callable[..., None]
-    end: Callable[..., None]
+    put_end: Callable[..., None]
     finish: Callable[..., Any]
 
 
 def _make_block(
     env: Structure, dtype: type, policy: PolicyCode, recorder: StepRecorder
 ) -> Callable[..., None]:
-    """Make a function (frame, num_steps, num_envs, number) that takes all steps of one block.
+    """Make the function (frame, num_steps, num_envs, block) that runs all steps of one block.
 
     Where a function chooses the actions, an environment takes all its steps before the next one
-    begins, so that its state stays in the first cache; networks choose those of a whole block.
+    begins, so that its state stays in the first cache; networks choose those of a whole block, so
+    that all lanes step together. Observations are written only if somebody reads them.
     """
-    _, vary, advance, renew, show = compile_functions(env, dtype)
-    decide, clip = make_decide(env, dtype, policy), make_clip(env, dtype)
-    unpack, draw_words = make_unpack_params(env), make_draw_words()
-    unpack_policy, scratch, prepare, choose = decide
-    open_outputs, records, start, put, end_episode, finish = recorder
+    _, params_of_lane, step_lane, restart, observe = compile_functions(env, dtype)
+    decide, to_env_action = make_decide(env, dtype, policy), make_to_env_action(env, dtype)
+    unpack, draw_bits = make_unpack_params(env), make_draw_bits()
+    unpack_policy, allocate, prepare, choose = decide
+    open_outputs, keeps_observations, start, put, put_end, finish = recorder
     open_env, open_policy = make_open_env(env, dtype), make_open_policy()
     group, size = (LANES if policy.act is None else 1), env.shown_rows
     draw_ahead = _make_draw_ahead()
-    watches = records or policy.act is None or policy.masked or reads_argument(policy.act, 0)
-    take = make_take(env)
+    policy_observes = policy.act is None or policy.masked or reads_argument(policy.act, 0)
+    observes = keeps_observations or policy_observes
+    load_observation = make_load_observation(env)
 
-    def run(frame, num_steps, num_envs, number):
-        env, policy = open_env(frame, number), open_policy(frame)
-        outputs = open_outputs(frame, number)
-        rows, words, begin = env.real, env.words, number * LANES
+    def run(frame, num_steps, num_envs, block):
+        env, policy = open_env(frame, block), open_policy(frame)
+        outputs = open_outputs(frame, block)
+        rows, words, begin = env.real, env.words, block * LANES
         counter, limit = env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[GREEDY] != 0
-        space, shown = scratch(policy.settings), np.zeros(LANES * size, np.float32)
+        scratch, observations = allocate(policy.settings), np.zeros(LANES * size, np.float32)
         faults = start(outputs, words, count, num_steps)
         bits_ahead: Any = np.empty(2 * AHEAD, np.uint32)
-        if watches:
+        if observes:
             for i in range(count):
-                show(rows, i, vary(params, rows, i), shown, i * size)
+                observe(rows, i, params_of_lane(params, rows, i), observations, i * size)
         for first in range(0, count, group):
             for step in range(num_steps):
                 now = u32(counter + u32(step))
-                layout = prepare(shown, words, params, policy, count, number, space)
+                places = prepare(observations, words, params, policy, count, block, scratch)
                 for i in range(first, min(first + group, count)):
                     place = step * num_envs + begin + i
                     if group > 1:
-                        bits = draw_words(words, i, now)
+                        bits = draw_bits(words, i, now)
                     else:
                         if step % AHEAD == 0:
                             draw_ahead(words, i, now, bits_ahead)
                         bits = bits_ahead[step % AHEAD], bits_ahead[AHEAD + step % AHEAD]
-                    decision = choose(take(shown, i), constants, greedy, bits, space, layout, i)
-                    action = clip(decision[0], env.bounds)
-                    end = advance(rows, words, i, action, bits, params, limit)
-                    put(outputs, faults, place, i, shown, i * size, decision, end)
-                    if end.terminated or end.truncated:
-                        end_episode(outputs, faults, place, i, end, rows, vary(params, rows, i))
-                        renew(rows, words, i, bits, params)
-                    if watches:
-                        show(rows, i, vary(params, rows, i), shown, i * size)
-        frame[FIRST_FAULT + number] = finish(outputs, faults, rows, words, begin, count, shown)
+                    observation = load_observation(observations, i)
+                    decision = choose(observation, constants, greedy, bits, scratch, places, i)
+                    action = to_env_action(decision[0], env.bounds)
+                    result = step_lane(rows, words, i, action, bits, params, limit)
+                    put(outputs, faults, place, i, observations, i * size, decision, result)
+                    if result.terminated or result.truncated:
+                        lane_params = params_of_lane(params, rows, i)
+                        put_end(outputs, faults, place, i, result, rows, lane_params)
+                        restart(rows, words, i, bits, params)
+                    if observes:
+                        observe(rows, i, params_of_lane(params, rows, i), observations, i * size)
+        frame[FIRST_FAULT + block] = finish(
+            outputs, faults, rows, words, begin, count, observations
+        )
 
     return run
 
 
 @functools.cache
 def _make_draw_ahead() -> Callable[..., Any]:
-    """Make an inlinable (words, i, counter, bits_ahead): `draw_words` of `AHEAD` steps of lane i.
+    """Make an inlinable (words, i, counter, bits_ahead): random bits of `AHEAD` steps of lane i.
 
-    They are drawn in vectors, and no step waits for them: a fifth of the time of Snake's.
+    It writes their first halves to `bits_ahead`, (2 * AHEAD,) uint32, and then the second ones.
+    They are drawn in vectors, and no step waits for them: that saves a fifth of the time of
+    Snake's.
     """
     get_word, _ = row_access("words")
 
@@ -166,50 +181,52 @@ def _make_draw_ahead() -> Callable[..., Any]:
 
 
 def _make_sums(env: Structure, dtype: type) -> StepRecorder:
-    """Make the recorder of `simulate`: sums over the lanes of a block, (5,) float64."""
+    """Make the recorder of `simulate`, whose output is the sums of a block, (5,) float64."""
     fault_of_step, size = make_fault_of_step(env, dtype), env.state.rows(dtype)
-    fault_of_state = make_fault_of(tuple(env.state.real_spans(dtype)), dtype)
+    fault_of_state = make_fault_of(tuple(env.state.float_spans(dtype)), dtype)
     return_row, nothing, real = size * LANES, dtype(0), dtype
-    blank = np.zeros
-    take = make_take(env)
+    zeros = np.zeros
+    load_observation = make_load_observation(env)
 
     @merge
     def start(sums, words, count, num_steps):
         sums[:] = 0.0
         sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
-        faults: Any = blank(LANES, real)
+        faults: Any = zeros(LANES, real)
         return faults
 
     @inline
-    def put(sums, faults, place, i, shown, first, decision, end):
-        faults[i] += fault_of_step(take(shown, i), decision) + end.reward * nothing
+    def put(sums, faults, place, i, observations, first, decision, result):
+        observation = load_observation(observations, i)
+        faults[i] += fault_of_step(observation, decision) + result.reward * nothing
 
     @inline
-    def end_episode(sums, faults, place, i, end, rows, lane_params):
-        total = np.float64(end.total)
+    def put_end(sums, faults, place, i, result, rows, lane_params):
+        total = np.float64(result.total)
         sums[EPISODES] += 1.0
         sums[RETURNS] += total
         sums[SQUARES] += total * total
 
     @merge
-    def finish(sums, faults, rows, words, begin, count, shown):
+    def finish(sums, faults, rows, words, begin, count, observations):
+        # Episodes that ended have the steps taken here and before, but not those of running ones.
         sums[LENGTHS] -= sum_elapsed(words, count)
         for i in range(count):
             fault = faults[i] + fault_of_state(rows, 1, i * size) + rows[return_row + i] * nothing
             sums[FAULTS] += np.float64(fault)
         return 1 if sums[FAULTS] != 0.0 else 0
 
-    return StepRecorder(make_open_sums(), False, start, put, end_episode, finish)
+    return StepRecorder(make_open_sums(), False, start, put, put_end, finish)
 
 
 def _make_records(env: Structure, dtype: type) -> StepRecorder:
-    """Make the recorder of `collect`: every step goes to its place in the `Records`."""
+    """Make the recorder of `collect`, which writes every step to its place in the `Records`."""
     width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
     fault_of_step, fault_of = make_fault_of_step(env, dtype), make_fault_of_rows(env, dtype)
-    is_written = env.is_written
-    *_, show = compile_functions(env, dtype)
-    real, nothing, take = dtype, dtype(0), make_take(env)
-    stored: Any = np.float32 if env.action_size and not env.choices else np.int64
+    is_written = env.writes_observation
+    observe = compile_functions(env, dtype).observe
+    real, nothing, load_observation = dtype, dtype(0), make_load_observation(env)
+    action_type: Any = np.float32 if env.action_size and not env.choices else np.int64
     put_actions: Any = store_rows(width, ANY)
 
     @merge
@@ -218,38 +235,39 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
         return faults
 
     @inline
-    def put(records, faults, place, i, shown, first, decision, end):
+    def put(records, faults, place, i, observations, first, decision, result):
         for k in range(size):
-            records.observations[place * size + k] = shown[first + k]
+            records.observations[place * size + k] = observations[first + k]
         if discrete:
-            records.actions[place] = stored(decision[0])
+            records.actions[place] = action_type(decision[0])
         else:
             put_actions(records.actions, 1, place * width, decision[0])
         records.log_probs[place] = decision[1]
         records.values[place] = decision[2]
-        records.rewards[place] = end.reward
-        records.flags[place] = end.terminated
-        records.flags[records.flags.size // 2 + place] = end.truncated
-        fault = fault_of_step(take(shown, i), decision) + end.reward * nothing
-        if is_written:  # a loop; `fault_of_step` looks at what is returned
-            fault += fault_of(shown, 1, first)
+        records.rewards[place] = result.reward
+        records.flags[place] = result.terminated
+        records.flags[records.flags.size // 2 + place] = result.truncated
+        observation = load_observation(observations, i)
+        fault = fault_of_step(observation, decision) + result.reward * nothing
+        if is_written:  # `fault_of_step` checks only observations that are returned
+            fault += fault_of(observations, 1, first)
         faults[i] += fault
 
     @inline
-    def end_episode(records, faults, place, i, end, rows, lane_params):
-        show(rows, i, lane_params, records.finals, place * size)
-        records.totals[place] = end.total
-        records.lengths[place] = end.elapsed
+    def put_end(records, faults, place, i, result, rows, lane_params):
+        observe(rows, i, lane_params, records.finals, place * size)
+        records.totals[place] = result.total
+        records.lengths[place] = result.elapsed
         faults[i] += fault_of(records.finals, 1, place * size)
 
     @merge
-    def finish(records, faults, rows, words, begin, count, shown):
-        broken = 0
+    def finish(records, faults, rows, words, begin, count, observations):
+        num_faulty = 0
         for i in range(count):
             for k in range(size):
-                records.last[(begin + i) * size + k] = shown[i * size + k]
-            faults[i] += fault_of(shown, 1, i * size)
-            broken += faults[i] != nothing
-        return broken
+                records.last[(begin + i) * size + k] = observations[i * size + k]
+            faults[i] += fault_of(observations, 1, i * size)
+            num_faulty += faults[i] != nothing
+        return num_faulty
 
-    return StepRecorder(make_open_records(env, dtype), True, start, put, end_episode, finish)
+    return StepRecorder(make_open_records(env, dtype), True, start, put, put_end, finish)

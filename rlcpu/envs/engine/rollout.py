@@ -1,8 +1,16 @@
-"""Drivers: K steps of N environments and their policy in one kernel, and what it keeps of them.
+"""Rollouts: K steps of N environments and their policy in one kernel, and what it records.
 
-Each block of environments runs all its steps before the next block starts, so that its state and
-the network's activations stay in cache. `simulate` keeps sums over the lanes, `collect` keeps
-everything: one loop, and a `BlockRecorder` for each.
+Each block of environments (`rlcpu.envs.engine.lane`) runs all its steps before the next block
+starts, so that its state and the network's activations stay in cache. There are two kinds of
+rollouts with one loop: `simulate` records sums over the episodes that ended, `collect` records
+every step. A `BlockRecorder` has the functions in which they differ.
+
+A rollout has two kernels: the function that runs all steps of one block, which knows environment
+and policy and is compiled for C; and a driver, a loop over blocks, serial or parallel, that calls
+this function by its address. Its one argument besides numbers is a "frame": an array of int64 with
+the address and the size of every array, in this order: `EnvArrays`, `KernelPolicy`, the outputs;
+then one number for each block, which the function sets to a number above 0 if a number of the block
+was not finite (a "fault"). "Opening" arrays is making them again of the addresses in a frame.
 """
 
 from __future__ import annotations
@@ -25,8 +33,8 @@ from rlcpu.envs.engine.lane import (
     Structure,
     compile_lane,
     env_kernel,
-    make_draw_words,
-    make_turn,
+    make_draw_bits,
+    make_step_lane,
 )
 from rlcpu.envs.policies import GREEDY, POLICY_DTYPES, KernelPolicy, PolicyCode
 from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge, wide
@@ -38,12 +46,12 @@ from rlcpu.kernels.threads import Kernels
 u32 = np.uint32
 #: Steps after which float32 sums of a lane are added to float64 ones.
 FLUSH = 256
-#: What a driver returns where numbers are not finite; see `rlcpu.envs.engine.faults`.
+#: Returned by a driver if numbers are not finite; see `rlcpu.envs.engine.faults`.
 FAULT = -1
-#: What `simulate` adds up: finished episodes, their returns, the squares of these, 0 (or NaN if a
-#: number was not finite), and the steps of these episodes.
+#: Sums of `simulate`: finished episodes, their returns, the squares of these, 0 (or NaN if a number
+#: was not finite), and the steps of these episodes.
 EPISODES, RETURNS, SQUARES, FAULTS, LENGTHS = range(5)
-WIDTH = 5
+NUM_SUMS = 5
 
 
 class EnvArrays(NamedTuple):
@@ -54,7 +62,7 @@ class EnvArrays(NamedTuple):
 
     Attributes:
         real, words: see `rlcpu.envs.engine.lanes.LaneEngine`.
-        numbers: (num_numbers,) params.
+        numbers: (num_numbers,) of the params.
         bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
         clock: (2,) uint32, counter of the first step's random numbers, limit of an episode's steps.
     """
@@ -66,29 +74,34 @@ class EnvArrays(NamedTuple):
     clock: Any
 
 
-#: A frame is address and size of each array of `EnvArrays`, `KernelPolicy` and the outputs, and
-#: for each block whether there were numbers that are not finite.
+#: Places in a frame of the policy's arrays, of the outputs, and of the faults of blocks.
 FIRST_POLICY = 2 * len(EnvArrays._fields)
 FIRST_OUTPUT = FIRST_POLICY + 2 * len(KernelPolicy._fields)
 FIRST_FAULT = FIRST_OUTPUT + 2 * len(Records._fields)
 
 
 class BlockRecorder(NamedTuple):
-    """Functions that a driver's loop inlines for the results of a block.
+    """Functions that a rollout's loop over steps inlines to record the results of a block.
+
+    `step_rows` are arrays of the block for the results of one step, a row of LANES for each number;
+    `state`, `words` and `params` are the block's memory and the parameters.
 
     Attributes:
-        open: (frame, number) -> outputs, of block `number`.
-        start: (outputs, words, count, num_steps) -> rows, scratch of the block.
-        put: (rows, i, observation, decision, end, final) writes one step of lane i to `rows`: its
+        open_outputs: (frame, block) -> the outputs of block number `block`.
+        start: (outputs, words, count, num_steps) -> step_rows, before the first step of the block's
+            `count` environments.
+        put: (step_rows, i, observation, decision, result, final) writes one step of lane i: its
             observation, the policy's (action, log_prob, value), the `LaneStep`, and the observation
-            that the step led to.
-        save: (rows, outputs, step, num_steps, place, count) after each step; `place` is that of the
-            block's first lane in flat arrays.
-        finish: (rows, outputs, state, words, params, begin, count) -> whether the block had numbers
-            that are not finite.
+            to which the step led.
+        save: (step_rows, outputs, step, num_steps, place, count), after all lanes have taken a
+            step, brings the rows to the outputs; `place` is that of the block's first lane in flat
+            arrays.
+        finish: (step_rows, outputs, state, words, params, begin, count) -> a number above 0 if the
+            block had a fault, else 0; after the last step. `begin` is the block's first
+            environment.
     """
 
-    open: Callable[..., Any]
+    open_outputs: Callable[..., Any]
     start: Callable[..., Any]
     put: Callable[..., None]
     save: Callable[..., None]
@@ -100,9 +113,9 @@ class Rollouts(NamedTuple):
 
     Attributes:
         drivers: (address, env, policy, num_steps, num_envs, outputs), the loops over blocks. They
-            take `EnvArrays` and `KernelPolicy` as plain tuples, and return how many environments
-            have finished and wait for a reset, in which case they do nothing, or `FAULT`.
-        function: all steps of a block, compiled for C.
+            take `EnvArrays` and `KernelPolicy` as plain tuples. They return how many environments
+            wait for their reset, in which case they do nothing; 0 after the steps, or `FAULT`.
+        function: (frame, num_steps, num_envs, block) runs all steps of a block; compiled for C.
         address: of the function.
     """
 
@@ -113,7 +126,7 @@ class Rollouts(NamedTuple):
 
 @functools.cache
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """Return kernels that record sums over the episodes and nothing else.
+    """Return the kernels of `simulate`, which record sums over the episodes and nothing else.
 
     The output is `sums`, (blocks + 1, 5) float64, see `EPISODES`: one row per block and, last, one
     of all.
@@ -124,7 +137,7 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """Return kernels that record every step; outputs are `Records` as a plain tuple."""
+    """Return the kernels of `collect`, which record every step in `Records`, a tuple of arrays."""
     run = _make_block(env, dtype, policy, _make_records(env, dtype))
     return compile_rollouts("collect", env, dtype, run, 8192 if policy.act else 1024)
 
@@ -135,15 +148,14 @@ def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts
 def compile_rollouts(
     name: str, env: Structure, dtype: type, run: Callable[..., None], grain: int
 ) -> Rollouts:
-    """Return the kernels of "simulate" or "collect" around all steps of one block.
+    """Return the kernels of "simulate" or "collect", given all steps of one block.
 
     Args:
-        name: one of these.
+        name: "simulate" or "collect".
         env: the environment.
-        dtype: of it.
-        run: (frame, num_steps, num_envs, number). It is compiled once for the loop on one core and
-            that on all, neither of which optimises it again.
-        grain: steps of all environments from which on all cores share them.
+        dtype: of its floats.
+        run: (frame, num_steps, num_envs, block) runs all steps of block number `block`.
+        grain: steps of all environments from which on several cores share them.
     """
     run.__name__ = run.__qualname__ = name
     function = env_kernel(env, dtype, by_address=True)(run)
@@ -155,55 +167,59 @@ def compile_rollouts(
 def _make_block(
     env: Structure, dtype: type, policy: PolicyCode, recorder: BlockRecorder
 ) -> Callable[..., None]:
-    """Make a function (frame, num_steps, num_envs, number) that takes all steps of one block.
-
-    It writes to the frame whether there were numbers that are not finite.
-    """
+    """Make the function (frame, num_steps, num_envs, block) that runs all steps of one block."""
     lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
-    turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
-    unpack, load, observe, vary = lane.unpack, lane.load, lane.observe, lane.vary
-    unpack_policy, scratch, prepare, choose = decide
+    step_lane, draw_bits = make_step_lane(env, dtype, True), make_draw_bits()
+    to_env_action = make_to_env_action(env, dtype)
+    unpack, load, observe, params_of_lane = (
+        lane.unpack_params,
+        lane.load,
+        lane.observe,
+        lane.params_of_lane,
+    )
+    unpack_policy, allocate, prepare, choose = decide
     open_outputs, start, put, save, finish = recorder
     open_env, open_policy = make_open_env(env, dtype), make_open_policy()
     exact = dtype is np.float64
-    widen = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
+    use_wide_vectors = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
 
-    def run(frame, num_steps, num_envs, number):
-        """Run all steps of block `number`; see `_make_block`."""
-        widen()
-        env, policy = open_env(frame, number), open_policy(frame)
-        outputs = open_outputs(frame, number)
-        state, words, begin = env.real, env.words, number * LANES
+    def run(frame, num_steps, num_envs, block):
+        """Let the policy act in all lanes of the block, step by step, and record the results."""
+        use_wide_vectors()
+        env, policy = open_env(frame, block), open_policy(frame)
+        outputs = open_outputs(frame, block)
+        state, words, begin = env.real, env.words, block * LANES
         counter, limit = env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[GREEDY] != 0
-        space = scratch(policy.settings)
-        rows = start(outputs, words, count, num_steps)
+        scratch = allocate(policy.settings)
+        step_rows = start(outputs, words, count, num_steps)
         for step in range(num_steps):
             now = u32(counter + u32(step))
-            layout = prepare(state, words, params, policy, count, number, space)
+            places = prepare(state, words, params, policy, count, block, scratch)
             for i in range(count if exact else LANES):
-                bits = draw_words(words, i, now)
-                observation = observe(load(state, LANES, i), vary(params, state, i))
-                decision = choose(observation, constants, greedy, bits, space, layout, i)
-                action = clip(decision[0], env.bounds)
-                end = turn(state, words, i, action, bits, params, limit)
-                put(rows, i, observation, decision, end, observe(end.reached, end.params))
-            save(rows, outputs, step, num_steps, step * num_envs + begin, count)
-        frame[FIRST_FAULT + number] = finish(rows, outputs, state, words, params, begin, count)
+                bits = draw_bits(words, i, now)
+                observation = observe(load(state, LANES, i), params_of_lane(params, state, i))
+                decision = choose(observation, constants, greedy, bits, scratch, places, i)
+                action = to_env_action(decision[0], env.bounds)
+                result = step_lane(state, words, i, action, bits, params, limit)
+                final = observe(result.reached, result.params)
+                put(step_rows, i, observation, decision, result, final)
+            save(step_rows, outputs, step, num_steps, step * num_envs + begin, count)
+        frame[FIRST_FAULT + block] = finish(step_rows, outputs, state, words, params, begin, count)
 
     return run
 
 
 def _make_driver(is_sums: bool) -> Kernels:
-    """Make the loops over blocks, serial and parallel; those of `simulate` add up sums."""
+    """Make the loops over blocks, serial and parallel, of `simulate` (sums) or `collect`."""
     write_env, write_policy = map(_make_write, (len(EnvArrays._fields), len(KernelPolicy._fields)))
     write_outputs = _make_write(1 if is_sums else len(Records._fields))
     to_tuple = inline((lambda sums: (sums,)) if is_sums else (lambda records: records), exact=True)
 
     def run_blocks(address, env, policy, num_steps, num_envs, outputs):
-        """Run all blocks, and return a code; see `Rollouts`."""
+        """Write the frame, run all blocks, and return a code; see `Rollouts.drivers`."""
         words, clock = env[1], env[4]
         waiting = count_waiting(words, num_envs)
         if waiting > 0:
@@ -227,46 +243,51 @@ def _make_driver(is_sums: bool) -> Kernels:
     return Kernels(serial, kernel(run_blocks, fastmath=EXACT, parallel=True), 0)
 
 
-def make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., Any]:
-    """Make an inlinable function frame -> `made(*arrays)`, of the arrays that a frame names.
+def make_open(dtypes: dict[str, Any], combine: Any, first: int) -> Callable[..., Any]:
+    """Make an inlinable function (frame,) -> `combine(*arrays)`, of arrays that a frame names.
 
     Args:
-        fields: dtype of each array, by its name.
-        made: a NamedTuple, or a function of the arrays.
+        dtypes: of each array, by its name, in the order of the frame.
+        combine: a NamedTuple, or a function of the arrays.
         first: place in the frame of the first array's address, which its size follows.
     """
-    return _define_open(tuple(fields.items()), made, first)
+    return _define_open(tuple(dtypes.items()), combine, first)
 
 
 @functools.cache
-def _define_open(fields: tuple[tuple[str, Any], ...], made: Any, first: int) -> Any:
-    """Return the function of `make_open`; equal arguments give one, which is compiled once."""
-    space: dict[str, Any] = {"made": made, "array_at": array_at}
-    items = []
-    for k, (name, dtype) in enumerate(fields):
-        space[f"like_{name}"] = dtype(0)
+def _define_open(dtypes: tuple[tuple[str, Any], ...], combine: Any, first: int) -> Any:
+    """Return the function of `make_open`, the same one for equal arguments: numba compiles it once.
+
+    Its source is `combine(array_at(frame[0], (frame[1],), like_real), ...)`, where `like_real` is a
+    number of the array's dtype.
+    """
+    names: dict[str, Any] = {"combine": combine, "array_at": array_at}
+    arrays = []
+    for k, (name, dtype) in enumerate(dtypes):
+        names[f"like_{name}"] = dtype(0)
         place = first + 2 * k
-        items.append(f"array_at(frame[{place}], (frame[{place + 1}],), like_{name})")
-    return inline(define(f"def open(frame): return made({', '.join(items)})", **space))
+        arrays.append(f"array_at(frame[{place}], (frame[{place + 1}],), like_{name})")
+    return inline(define(f"def open(frame): return combine({', '.join(arrays)})", **names))
 
 
-#: `made` of a single array.
+#: `combine` of a single array.
 _identity = inline(lambda array: array)
 
 
 def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (frame, number) -> `EnvArrays`, with the rows of one block."""
-    kinds = {"real": dtype, "words": u32, "numbers": dtype, "bounds": np.float32, "clock": u32}
-    open_all = make_open(kinds, EnvArrays, 0)
-    real, words = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, NUM_WORDS * LANES
+    """Make an inlinable function (frame, block) -> `EnvArrays`, whose memory is one block's."""
+    dtypes = {"real": dtype, "words": u32, "numbers": dtype, "bounds": np.float32, "clock": u32}
+    open_all = make_open(dtypes, EnvArrays, 0)
+    block_size = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
+    words_size = NUM_WORDS * LANES
 
     @inline
-    def open_env(frame, number):
-        """Return views of the arrays that a frame names, of one block."""
+    def open_env(frame, block):
+        """Return views of the arrays of all blocks, cut to the block's part."""
         arrays = open_all(frame)
         return EnvArrays(
-            arrays.real[number * real : (number + 1) * real],
-            arrays.words[number * words : (number + 1) * words],
+            arrays.real[block * block_size : (block + 1) * block_size],
+            arrays.words[block * words_size : (block + 1) * words_size],
             arrays.numbers,
             arrays.bounds,
             arrays.clock,
@@ -276,12 +297,15 @@ def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 def make_open_policy(first: int = FIRST_POLICY) -> Callable[..., Any]:
-    """Make an inlinable function frame -> `KernelPolicy`; see `make_open`."""
+    """Make an inlinable function (frame,) -> `KernelPolicy`; `first` is its place in the frame."""
     return make_open(POLICY_DTYPES, KernelPolicy, first)
 
 
 def _make_write(count: int) -> Any:
-    """Make an inlinable function (frame, first, arrays) that writes `count` addresses and sizes."""
+    """Make an inlinable function (frame, first, arrays) that writes the arrays into a frame.
+
+    It writes address and size of each of the `count` arrays, from place `first` on.
+    """
     lines = ["def write(frame, first, arrays):"]
     for k in range(count):
         lines.append(f"frame[first + {2 * k}] = arrays[{k}].ctypes.data")
@@ -301,14 +325,18 @@ def count_waiting(words, num_envs):
 
 
 @functools.cache
-def make_clip(env: Structure, dtype: type) -> Any:
-    """Make an inlinable function (action, bounds) -> the action that the environment gets."""
+def make_to_env_action(env: Structure, dtype: type) -> Any:
+    """Make an inlinable function (action, bounds) -> the action as the environment's step takes it.
+
+    The policy's numbers are clipped to their bounds, (2 * action_size,), and converted to the
+    environment's dtype; whole numbers are converted to int32.
+    """
     if env.action_size == 0:
         return inline(lambda action, bounds: np.int32(action))
     size = env.action_size
     if env.choices:
         whole = "".join(f"whole(action[{k}]), " for k in range(size))
-        return inline(define(f"def clip(action, bounds): return ({whole})", whole=np.int32))
+        return inline(define(f"def to_int32(action, bounds): return ({whole})", whole=np.int32))
     items = "".join(
         f"real(min(max(single(action[{k}]), bounds[{k}]), bounds[{size + k}])), "
         for k in range(size)
@@ -319,36 +347,38 @@ def make_clip(env: Structure, dtype: type) -> Any:
 
 @functools.cache
 def make_fault_of_step(env: Structure, dtype: type) -> Any:
-    """Make an inlinable (numbers, decision) -> 0, or NaN if a number of a step is not finite.
+    """Make an inlinable (rows, decision) -> 0, or NaN if a number of a step is not finite.
 
-    A mask that allows no action gives NaN too. `numbers` is an observation, whose floats alone are
-    checked; `decision` is a policy's (action, log_prob, value). Zero times a number is NaN only for
-    NaN and infinity: one operation for each number, without a branch or a comparison.
+    A mask that allows no action gives NaN too. `rows` are those of an observation, whose floats
+    alone are checked; `decision` is a policy's (action, log_prob, value). Zero times a number is
+    NaN only for NaN and infinity: one operation for each number, without a branch or a comparison.
     """
-    spans = () if env.is_written else env.real_spans
-    terms = [f"numbers[{first + k}]" for first, count in spans for k in range(count)]
-    reals = 0 if env.choices else env.action_size
-    terms += [f"decision[0][{k}]" for k in range(reals)] + ["decision[1]", "decision[2]"]
-    terms = [f"real({term}) * zero" for term in terms]
-    rows = range(env.observation_rows, env.shown_rows)
-    if rows:
-        words = " | ".join(f"single(numbers[{row}]).view(word)" for row in rows)
+    spans = () if env.writes_observation else env.float_spans
+    numbers = [f"rows[{first + k}]" for first, count in spans for k in range(count)]
+    action_floats = 0 if env.choices else env.action_size
+    numbers += [f"decision[0][{k}]" for k in range(action_floats)] + ["decision[1]", "decision[2]"]
+    terms = [f"real({number}) * zero" for number in numbers]
+    mask_rows = range(env.observation_rows, env.shown_rows)
+    if mask_rows:
+        words = " | ".join(f"single(rows[{row}]).view(word)" for row in mask_rows)
         terms.append(f"(nan if ({words}) == 0 else zero)")
-    source = f"def fault_of_step(numbers, decision): return {' + '.join(terms)}"
+    source = f"def fault_of_step(rows, decision): return {' + '.join(terms)}"
     names = {"single": np.float32, "word": np.uint32, "nan": dtype(np.nan)}
     return inline(define(source, real=dtype, zero=dtype(0), **names))
 
 
 def make_fault_of_rows(env: Structure, dtype: type) -> Any:
-    """Make `make_fault_of` for the floats of an observation."""
-    return make_fault_of(env.real_spans, dtype)
+    """Make `make_fault_of`'s function for the floats of an observation."""
+    return make_fault_of(env.float_spans, dtype)
 
 
 @functools.cache
 def make_fault_of(spans: tuple[tuple[int, int], ...], dtype: type) -> Any:
     """Make an inlinable (rows, stride, i) -> 0, or NaN if a float of these spans is not finite.
 
-    Number k is rows[k * stride + i]; spans are the first one of several, and how many.
+    Args:
+        spans: (first row, number of rows) of each run of floats; row k is rows[k * stride + i].
+        dtype: of the result.
     """
     lines = ["def fault_of(rows, stride, i):", "    fault = nothing"]
     for first, count in spans:
@@ -362,49 +392,51 @@ def make_fault_of(spans: tuple[tuple[int, int], ...], dtype: type) -> Any:
 
 
 def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
-    """Make the recorder of `simulate`: sums over the lanes of a block, (5,) float64.
+    """Make the recorder of `simulate`, whose output is the sums of a block, (5,) float64.
 
-    `rows` are (4, LANES): episodes, their returns, the squares of these, and faults of each lane.
+    `step_rows` are (4, LANES) sums of each lane: episodes, their returns, the squares of these, and
+    faults; every `FLUSH` steps they are added to the output.
     """
-    get, add = row_access("rewards")
+    get, set_ = row_access("rewards")
     one, zero, real = dtype(1), dtype(0), dtype
     fault_of_step = make_fault_of_step(env, dtype)
-    spans = *env.state.real_spans(dtype), (env.state.rows(dtype), 1)  # the last: returns
-    real_rows = tuple(first + k for first, count in spans for k in range(count))
+    spans = *env.state.float_spans(dtype), (env.state.rows(dtype), 1)  # the last: returns
+    float_rows = tuple(first + k for first, count in spans for k in range(count))
 
     @merge
     def start(sums, words, count, num_steps):
         sums[:] = 0.0
         sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
-        rows: Any = np.zeros(4 * LANES, real)
-        return rows
+        step_rows: Any = np.zeros(4 * LANES, real)
+        return step_rows
 
     @inline
-    def put(rows, i, observation, decision, end, final):
-        is_done = end.terminated | end.truncated
-        total = end.total if is_done else zero
-        add(rows, i, get(rows, i) + (one if is_done else zero))
-        add(rows, LANES + i, get(rows, LANES + i) + total)
-        add(rows, 2 * LANES + i, get(rows, 2 * LANES + i) + total * total)
-        # A network's NaN would choose action 0 of a `Discrete`, and zero else would show it.
-        add(rows, 3 * LANES + i, get(rows, 3 * LANES + i) + fault_of_step(observation, decision))
+    def put(step_rows, i, observation, decision, result, final):
+        is_done = result.terminated | result.truncated
+        total = result.total if is_done else zero
+        set_(step_rows, i, get(step_rows, i) + (one if is_done else zero))
+        set_(step_rows, LANES + i, get(step_rows, LANES + i) + total)
+        set_(step_rows, 2 * LANES + i, get(step_rows, 2 * LANES + i) + total * total)
+        # A network's NaN would choose action 0 of a `Discrete`, and no other number would show it.
+        fault = fault_of_step(observation, decision)
+        set_(step_rows, 3 * LANES + i, get(step_rows, 3 * LANES + i) + fault)
 
     @merge
-    def save(rows, sums, step, num_steps, place, count):
-        """Copy the rows of one step to their places."""
+    def save(step_rows, sums, step, num_steps, place, count):
         if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
             for k in range(4):
                 total = 0.0
                 for i in range(LANES):
-                    total += get(rows, k * LANES + i) if i < count else zero
-                    add(rows, k * LANES + i, zero)
+                    total += get(step_rows, k * LANES + i) if i < count else zero
+                    set_(step_rows, k * LANES + i, zero)
                 sums[k] += total
 
     @merge
-    def finish(rows, sums, state, words, params, begin, count):
+    def finish(step_rows, sums, state, words, params, begin, count):
+        # Episodes that ended have the steps taken here and before, but not those of running ones.
         sums[LENGTHS] -= sum_elapsed(words, count)
         sums[FAULTS] += sums[RETURNS] * 0.0
-        for row in real_rows:
+        for row in float_rows:
             for i in range(count):
                 sums[FAULTS] += state[row * LANES + i] * zero
         return 1 if sums[FAULTS] != 0.0 else 0
@@ -414,19 +446,19 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
 
 @functools.cache
 def make_open_sums() -> Callable[..., Any]:
-    """Make an inlinable function (frame, number) -> the sums of a block."""
-    open_sums = make_open({"sums": np.float64}, _identity, FIRST_OUTPUT)
+    """Make an inlinable function (frame, block) -> the sums of a block, (5,) float64."""
+    open_all = make_open({"sums": np.float64}, _identity, FIRST_OUTPUT)
 
     @inline
-    def open(frame, number):
-        return open_sums(frame)[number * WIDTH : (number + 1) * WIDTH]
+    def open_sums(frame, block):
+        return open_all(frame)[block * NUM_SUMS : (block + 1) * NUM_SUMS]
 
-    return open
+    return open_sums
 
 
 @inline
 def sum_elapsed(words, count):
-    """Return the steps of the running episodes of a block's first `count` environments."""
+    """Return the sum of the steps of the running episodes in a block's first `count` lanes."""
     total: Any = 0
     for i in range(count):
         total += np.int64(words[ELAPSED * LANES + i])
@@ -447,13 +479,12 @@ def add_up(sums):
 
 
 def _make_records(env: Structure, dtype: type) -> BlockRecorder:
-    """Make the recorder of `collect`.
+    """Make the recorder of `collect`, whose outputs are the `Records` of all environments.
 
-    A step's results of all lanes go into rows, of LANES numbers each, which `save` copies to the
-    `Records` of all environments.
+    `step_rows` are a `Records` for one step of the block, in rows of LANES numbers, see there.
     """
     return BlockRecorder(
-        open=make_open_records(env, dtype),
+        open_outputs=make_open_records(env, dtype),
         start=_make_start(env, dtype),
         put=_make_put(env, dtype),
         save=_make_save(env, dtype),
@@ -462,7 +493,7 @@ def _make_records(env: Structure, dtype: type) -> BlockRecorder:
 
 
 def _make_start(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make `start` of the recorder of `collect`: rows for one step of a block, a `Records`."""
+    """Make `start` of the recorder of `collect`, which makes `step_rows`."""
     width, size = max(env.action_size, 1), env.shown_rows
     action_type: Any = np.float32 if env.action_size and not env.choices else np.int32
     real = dtype
@@ -470,17 +501,23 @@ def _make_start(env: Structure, dtype: type) -> Callable[..., Any]:
     @merge
     def start(records, words, count, num_steps):
         return Records(
-            np.empty(size * LANES, np.float32), np.empty(width * LANES, action_type),
-            np.empty(LANES, np.float32), np.empty(LANES, np.float32), np.empty(LANES, real),
-            np.empty(2 * LANES, np.bool_), np.empty(size * LANES, np.float32),
-            np.empty(LANES, real), np.empty(LANES, np.uint32), np.zeros(LANES, real),
-        )  # fmt: skip
+            observations=np.empty(size * LANES, np.float32),
+            actions=np.empty(width * LANES, action_type),
+            log_probs=np.empty(LANES, np.float32),
+            values=np.empty(LANES, np.float32),
+            rewards=np.empty(LANES, real),
+            flags=np.empty(2 * LANES, np.bool_),
+            finals=np.empty(size * LANES, np.float32),
+            totals=np.empty(LANES, real),
+            lengths=np.empty(LANES, np.uint32),
+            last=np.zeros(LANES, real),  # faults
+        )
 
     return start
 
 
 def _make_put(env: Structure, dtype: type) -> Callable[..., None]:
-    """Make `put` of the recorder of `collect`, which writes a lane's results to the rows."""
+    """Make `put` of the recorder of `collect`, which writes a lane's results to `step_rows`."""
     width, size, is_discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
     put_observation = store_rows(size, "observations")
     put_final = store_rows(size, "finals")
@@ -494,28 +531,31 @@ def _make_put(env: Structure, dtype: type) -> Callable[..., None]:
     real, zero = dtype, dtype(0)
 
     @inline
-    def put(rows, i, observation, decision, end, final):
-        put_observation(rows.observations, LANES, i, observation)
+    def put(step_rows, i, observation, decision, result, final):
+        put_observation(step_rows.observations, LANES, i, observation)
         if is_discrete:
-            put_action(rows.actions, i, np.int32(decision[0]))
+            put_action(step_rows.actions, i, np.int32(decision[0]))
         else:
-            put_actions(rows.actions, LANES, i, decision[0])
-        put_log_prob(rows.log_probs, i, decision[1])
-        put_value(rows.values, i, decision[2])
-        put_reward(rows.rewards, i, end.reward)
-        put_flag(rows.flags, i, end.terminated)
-        put_flag(rows.flags, LANES + i, end.truncated)
-        put_final(rows.finals, LANES, i, final)
-        put_total(rows.totals, i, real(end.total))
-        put_length(rows.lengths, i, end.elapsed)
-        fault = fault_of_step(observation, decision) + end.reward * zero
-        put_fault(rows.last, i, get_fault(rows.last, i) + fault)
+            put_actions(step_rows.actions, LANES, i, decision[0])
+        put_log_prob(step_rows.log_probs, i, decision[1])
+        put_value(step_rows.values, i, decision[2])
+        put_reward(step_rows.rewards, i, result.reward)
+        put_flag(step_rows.flags, i, result.terminated)
+        put_flag(step_rows.flags, LANES + i, result.truncated)
+        put_final(step_rows.finals, LANES, i, final)
+        put_total(step_rows.totals, i, real(result.total))
+        put_length(step_rows.lengths, i, result.elapsed)
+        fault = fault_of_step(observation, decision) + result.reward * zero
+        put_fault(step_rows.last, i, get_fault(step_rows.last, i) + fault)
 
     return put
 
 
 def _make_save(env: Structure, dtype: type) -> Callable[..., None]:
-    """Make `save` of the recorder of `collect`, which copies rows to their places in `Records`."""
+    """Make `save` of the recorder of `collect`, which copies `step_rows` into the `Records`.
+
+    Finals, totals and lengths are copied only of the lanes whose episode ended.
+    """
     width, size = max(env.action_size, 1), env.shown_rows
     fault_of_rows = make_fault_of_rows(env, dtype)
     peek, poke = row_access(ANY)[0], row_access("target")[1]
@@ -527,66 +567,69 @@ def _make_save(env: Structure, dtype: type) -> Callable[..., None]:
 
     @inline
     def transpose(source, target, begin, count, width):
+        """Copy `width` rows of LANES to `count` environments with `width` numbers each."""
         for i in range(count):
             for k in range(width):
                 poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
 
     @merge
-    def save(rows, records, step, num_steps, place, count):
-        """Copy the rows of one step to their places."""
+    def save(step_rows, records, step, num_steps, place, count):
         half = records.flags.shape[0] // 2
-        copy(rows.log_probs, 0, records.log_probs, place, count)
-        copy(rows.values, 0, records.values, place, count)
-        copy(rows.rewards, 0, records.rewards, place, count)
-        copy(rows.flags, 0, records.flags, place, count)
-        copy(rows.flags, LANES, records.flags, half + place, count)
-        transpose(rows.observations, records.observations, place, count, size)
-        transpose(rows.actions, records.actions, place, count, width)
+        copy(step_rows.log_probs, 0, records.log_probs, place, count)
+        copy(step_rows.values, 0, records.values, place, count)
+        copy(step_rows.rewards, 0, records.rewards, place, count)
+        copy(step_rows.flags, 0, records.flags, place, count)
+        copy(step_rows.flags, LANES, records.flags, half + place, count)
+        transpose(step_rows.observations, records.observations, place, count, size)
+        transpose(step_rows.actions, records.actions, place, count, width)
         for i in range(count):
-            if rows.flags[i] or rows.flags[LANES + i]:
-                records.totals[place + i] = rows.totals[i]
-                records.lengths[place + i] = rows.lengths[i]
+            if step_rows.flags[i] or step_rows.flags[LANES + i]:
+                records.totals[place + i] = step_rows.totals[i]
+                records.lengths[place + i] = step_rows.lengths[i]
                 for k in range(size):
-                    records.finals[(place + i) * size + k] = rows.finals[k * LANES + i]
-                rows.last[i] += fault_of_rows(rows.finals, LANES, i)
+                    records.finals[(place + i) * size + k] = step_rows.finals[k * LANES + i]
+                step_rows.last[i] += fault_of_rows(step_rows.finals, LANES, i)
 
     return save
 
 
 def _make_finish(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make `finish` of the recorder of `collect`: last observations, and lanes with faults."""
+    """Make `finish` of the recorder of `collect`.
+
+    It writes the observations after the last step, and returns in how many lanes there was a fault.
+    """
     lane, size, zero = compile_lane(env, dtype), env.shown_rows, dtype(0)
-    load, observe, vary = lane.load, lane.observe, lane.vary
+    load, observe, params_of_lane = lane.load, lane.observe, lane.params_of_lane
     put_observation, fault_of_rows = (
         store_rows(size, "observations"),
         make_fault_of_rows(env, dtype),
     )
 
     @merge
-    def finish(rows, records, state, words, params, begin, count):
-        faults = 0
+    def finish(step_rows, records, state, words, params, begin, count):
+        num_faulty = 0
         for i in range(count):
-            observation = observe(load(state, LANES, i), vary(params, state, i))
+            observation = observe(load(state, LANES, i), params_of_lane(params, state, i))
             put_observation(records.last, 1, (begin + i) * size, observation)
-            rows.last[i] += fault_of_rows(records.last, 1, (begin + i) * size)
-            faults += rows.last[i] != zero
-        return faults
+            step_rows.last[i] += fault_of_rows(records.last, 1, (begin + i) * size)
+            num_faulty += step_rows.last[i] != zero
+        return num_faulty
 
     return finish
 
 
 def make_open_records(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (frame, number) -> the `Records`."""
-    stored = np.float32 if env.action_size and not env.choices else np.int64
-    kinds: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
-    kinds |= {"actions": stored, "rewards": dtype, "totals": dtype}
-    open_records = make_open(kinds | {"lengths": u32, "flags": np.bool_}, Records, FIRST_OUTPUT)
+    """Make an inlinable function (frame, block) -> the `Records` of all environments."""
+    action_type = np.float32 if env.action_size and not env.choices else np.int64
+    dtypes: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
+    dtypes |= {"actions": action_type, "rewards": dtype, "totals": dtype}
+    open_all = make_open(dtypes | {"lengths": u32, "flags": np.bool_}, Records, FIRST_OUTPUT)
 
     @inline
-    def open(frame, number):
-        return open_records(frame)
+    def open_records(frame, block):
+        return open_all(frame)
 
-    return open
+    return open_records
 
 
 SIMULATE, COLLECT = _make_driver(True), _make_driver(False)

@@ -1,4 +1,10 @@
-"""Kernels of one step, of a reset and of observations, for N environments in blocks of lanes."""
+"""Kernels of one step, of a reset and of observations, for N environments in blocks of lanes.
+
+`rlcpu.envs.engine.lane` describes blocks and their memory. A step has two kernels: the function of
+some blocks, which knows the environment and is compiled for C; and the driver, a loop over groups
+of blocks, serial or parallel, which calls that function by its address with a `StepCall`. So the
+long function is compiled once for both loops, and the driver once for all environments of a dtype.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +23,8 @@ from rlcpu.envs.engine.lane import (
     Structure,
     compile_lane,
     env_kernel,
-    make_draw_words,
-    make_turn,
+    make_draw_bits,
+    make_step_lane,
 )
 from rlcpu.kernels.calls import View, kind_of, make_call
 from rlcpu.kernels.compile import EXACT, FAST, INLINE, apart, compact, inline, kernel, outline
@@ -28,13 +34,14 @@ from rlcpu.kernels.random import GOLDEN
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.kernels.threads import Kernels
 
-#: Rows of blocks that one iteration of a parallel loop takes, and numbers of a state, over all
-#: environments, from which two cores are faster than one. The larger a state is, the longer its
-#: step takes: CartPole's has 4 numbers, LunarLander's 28.
-CHUNK_ROWS, GRAIN = 64, 2**16
+#: Rows of blocks that one iteration of a parallel loop takes.
+CHUNK_ROWS = 64
+#: Numbers of the states of all environments from which two cores are faster than one. The larger a
+#: state is, the longer its step takes: CartPole's has 4 numbers, LunarLander's 28.
+GRAIN = 2**16
 u32 = np.uint32
-#: What a job of some environments is: to show states, to start episodes, to step.
-SHOW, RESTART, STEP = range(3)
+#: Modes of a `StepCall`: to write observations, to start episodes, to step.
+OBSERVE, RESTART, STEP = range(3)
 
 
 class Steps(NamedTuple):
@@ -43,9 +50,9 @@ class Steps(NamedTuple):
     Attributes:
         drivers: the loops over environments, see `make_driver`.
         function: one step of some environments, compiled for C.
-        leads: the first arguments of drivers: address of the function, how many environments one
-            core takes at a time, and (max(action_size, 1) * LANES,) int64, how many choices each
-            number of a block's actions has; (0,) where actions are floats.
+        leads: the first arguments of drivers: address of the function; how many environments one
+            core takes at a time; and (max(action_size, 1) * LANES,) int64, how many choices each
+            number of a block's actions has, or (0,) where actions are floats.
     """
 
     drivers: Kernels
@@ -54,15 +61,17 @@ class Steps(NamedTuple):
 
 
 class StepCall(NamedTuple):
-    """Numbers and pointers that the function of some environments is given.
+    """Argument of the function that steps some environments: numbers, and pointers to arrays.
 
     Attributes:
-        mode: what it does, of a function that does several things.
+        mode: `STEP`, or another one of a function that has several.
         same_step: whether a step that ends an episode starts the next one.
-        begin, count: the environments; the first one begins a block where they are in lanes.
+        begin, count: the environments: so many from `begin` on, which begins a block where
+            environments are lanes.
         num_envs: of all environments, whose arrays follow.
-        state, words, numbers, clock: see `rlcpu.envs.engine.lanes.LaneEngine`.
-        mask: (num_envs,) uint8.
+        state, words, numbers, clock: arrays of `rlcpu.envs.engine.lanes.LaneEngine`; `state` is
+            `real`.
+        mask: (num_envs,) uint8, which environments to reset.
         actions: (num_envs, action_size), as users give them.
         observations, rewards, terminated, truncated, finals: outputs. Those of observations are
             (shown rows, num_envs), or (num_envs, shown rows) where states have arrays.
@@ -88,18 +97,39 @@ class StepCall(NamedTuple):
 
 @functools.cache
 def call_type(dtype: type, is_whole: bool) -> Any:
-    """Return numba's type of a `StepCall`."""
-    real, single, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
-    words, size = types.CPointer(types.uint32), types.int64
-    actions = types.CPointer(types.int64) if is_whole else single
-    memory = real, words, real, words, types.CPointer(types.uint8)
-    outputs = single, real, flags, flags, single
-    return kind_of(StepCall(size, size, size, size, size, *memory, actions, *outputs))
+    """Return numba's type of a `StepCall` of an environment.
+
+    Args:
+        dtype: of the environment's floats.
+        is_whole: whether actions are int64, not float32.
+    """
+    reals, singles, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
+    words, number = types.CPointer(types.uint32), types.int64
+    return kind_of(
+        StepCall(
+            mode=number,
+            same_step=number,
+            begin=number,
+            count=number,
+            num_envs=number,
+            state=reals,
+            words=words,
+            numbers=reals,
+            clock=words,
+            mask=types.CPointer(types.uint8),
+            actions=types.CPointer(types.int64) if is_whole else singles,
+            observations=singles,
+            rewards=reals,
+            terminated=flags,
+            truncated=flags,
+            finals=singles,
+        )
+    )
 
 
 @functools.cache
 def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
-    """Return kernels of a step of N environments, of which that of some blocks is compiled here."""
+    """Return the kernels of a step of N environments; `same_step` is the autoreset mode."""
     function = _compile_blocks(env, dtype, same_step)
     grain = GRAIN // env.state.rows(dtype) if dtype is np.float32 else 512
     rows = env.state.rows(dtype) + 1 + len(env.varied)
@@ -107,7 +137,15 @@ def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
 
 
 def make_steps(env: Structure, dtype: type, function: Any, share: int, grain: int) -> Steps:
-    """Return the kernels around a function of a view of a `StepCall`."""
+    """Return the kernels of a step, of a function that is compiled already.
+
+    Args:
+        env: the environment.
+        dtype: of its floats.
+        function: one step of some environments, of a view of a `StepCall`.
+        share: environments that one core takes at a time.
+        grain: environments from which on several cores share them.
+    """
     choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
     limits = np.tile(np.array(choices, np.int64), LANES)
     drivers = make_driver(dtype, is_whole(env))._replace(grain=grain)
@@ -115,7 +153,7 @@ def make_steps(env: Structure, dtype: type, function: Any, share: int, grain: in
 
 
 def is_whole(env: Structure) -> bool:
-    """Tell whether actions are whole numbers: of a `Discrete` or a `MultiDiscrete`."""
+    """Tell whether actions are whole numbers, of a `Discrete` or a `MultiDiscrete`."""
     return env.action_size == 0 or bool(env.choices)
 
 
@@ -123,33 +161,34 @@ def is_whole(env: Structure) -> bool:
 def make_driver(dtype: type, is_whole: bool) -> Kernels:
     """Make the driver that checks all actions, then steps all environments.
 
-    Its arguments are `leads` of `Steps`, state (blocks, rows * LANES), words (blocks, NUM_WORDS
-    * LANES), actions (n,) or (n, action_size), int64 or float32, params
-    (num_numbers,), clock (2,): the counter of random numbers and the limit of an episode's steps;
-    and the outputs of `StepCall`, of which finals are empty unless a step that ends an episode
-    starts the next one. It returns the number of bad actions; nothing is written unless that is 0.
+    Its arguments are `Steps.leads` (`function`, `share`, `limits`); state (blocks, rows * LANES),
+    words (blocks, NUM_WORDS * LANES), actions (n,) or (n, action_size), int64 or float32, params
+    (num_numbers,) and clock (2,) of a `LaneEngine`; and the outputs of `StepCall`, of which finals
+    are empty unless a step that ends an episode starts the next one. It returns the number of bad
+    actions; nothing is written unless that is 0.
     """
     call = make_call(call_type(dtype, is_whole))
     count_bad: Any = _out_of_range if is_whole else _not_a_number
 
     def step(
-        where, share, limits, state, words, actions, params, clock,
+        function, share, limits, state, words, actions, params, clock,
         observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
         n, bad = rewards.shape[0], 0
         width = actions.size // n
-        for c in prange((n + share - 1) // share):
-            end = min((c + 1) * share, n)
-            for begin in range(c * share, end, LANES):
+        for chunk in prange((n + share - 1) // share):
+            end = min((chunk + 1) * share, n)
+            for begin in range(chunk * share, end, LANES):
                 part = shifted(address(actions), begin * width)
                 bad += count_bad(part, address(limits), min(LANES, end - begin) * width)
         if bad > 0:
             return bad
-        for c in prange((n + share - 1) // share):
+        for chunk in prange((n + share - 1) // share):
+            begin = chunk * share
             call(
-                where,
+                function,
                 StepCall(
-                    STEP, np.int64(finals.size > 0), c * share, min(share, n - c * share), n,
+                    STEP, np.int64(finals.size > 0), begin, min(share, n - begin), n,
                     address(state), address(words), address(params), address(clock),
                     pointer_to(0, np.uint8(0)), address(actions),
                     address(observations), address(rewards), address(terminated),
@@ -163,16 +202,15 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
 
 
 def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
-    """Compile the step of some blocks for C: a function of a view of `StepCall`.
+    """Compile for C the step of some blocks: a function of a view of a `StepCall`.
 
-    It is compiled once for the loop on one core and that on all, neither of which optimises it
-    again. The last block of all may have fewer lanes than it has room for: it writes rows of LANES,
-    which are copied to their places.
+    The last block of all may have fewer environments than lanes. Its outputs are written to memory
+    of `LANES` environments, and those of the environments that there are copied to their places.
     """
     lane = compile_lane(env, dtype)
-    observe, unpack = lane.observe, lane.unpack
-    turn, exact = make_turn(env, dtype, same_step), dtype is np.float64
-    draw_words, width = make_draw_words(), max(env.action_size, 1)
+    observe, unpack = lane.observe, lane.unpack_params
+    step_lane, exact = make_step_lane(env, dtype, same_step), dtype is np.float64
+    draw_bits, width = make_draw_bits(), max(env.action_size, 1)
     _, set_reward = row_access("rewards")
     _, set_terminated = row_access("terminated")
     _, set_truncated = row_access("truncated")
@@ -180,10 +218,11 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
     get_action = _make_get_action(env)
     set_observation = store_rows(env.shown_rows, "observations")
     set_final = store_rows(env.shown_rows, "finals")
-    rows = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
+    block_size = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
     action_type, size = np.int32 if is_whole(env) else dtype, env.shown_rows
+    # Examples of the items behind pointers, from which `pointer_to` reads their type.
     like_real, like_single, like_action = dtype(0), np.float32(0), action_type(0)
-    # Bytes of memory before each of its parts: actions, rewards, observations, finals and flags.
+    # First bytes of the parts of a block's own memory: actions, which begin it, then outputs.
     rewards_at = width * LANES * np.dtype(action_type).itemsize
     observations_at = rewards_at + LANES * np.dtype(dtype).itemsize
     finals_at = observations_at + 4 * LANES * size
@@ -191,16 +230,18 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
 
     @njit(fastmath=EXACT if exact else FAST, **{**INLINE, "forceinline": False})
     def step_blocks(job, first, count, action_rows, stride, begin, outputs):
-        """Step `count` environments from `first` on, the first one of a block.
+        """Step `count` environments from number `first` on, which begins a block.
 
-        It writes outputs from `begin` on in rows of `stride`. It is a function of its own: where
-        its pointers may be a last block's or those of all environments, LLVM finds no vectors.
+        It writes outputs, pointers to rows of `stride` numbers, from column `begin` on.
+        `action_rows` is memory for the actions of a block, one row for each number of an action. A
+        function of its own: where the same pointers may be those of a last block or those of all
+        environments, LLVM finds no vectors.
         """
         apart()
         observations, rewards, terminated, truncated, finals = outputs
         params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
         for block in range((count + LANES - 1) // LANES):
-            state = shifted(job.state, (first // LANES + block) * rows)
+            state = shifted(job.state, (first // LANES + block) * block_size)
             words = shifted(job.words, (first // LANES + block) * NUM_WORDS * LANES)
             actions = shifted(job.actions, (first + block * LANES) * width)
             lanes, place = min(LANES, count - block * LANES), begin + block * LANES
@@ -213,16 +254,16 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
                     poke(action_rows, k * LANES + i, peek(actions, i * width + k))
             # libm does not vectorise: the exact mode steps only the lanes that are in use.
             for i in range(lanes if exact else LANES):
-                bits = draw_words(words, i, counter)
+                bits = draw_bits(words, i, counter)
                 action = get_action(action_rows, LANES, i)
-                end = turn(state, words, i, action, bits, params, limit)
+                result = step_lane(state, words, i, action, bits, params, limit)
                 if same_step:
-                    set_final(finals, stride, place + i, observe(end.reached, end.params))
-                shown = observe(end.next_state, end.next_params)
-                set_observation(observations, stride, place + i, shown)
-                set_reward(rewards, place + i, end.reward)
-                set_terminated(terminated, place + i, end.terminated)
-                set_truncated(truncated, place + i, end.truncated)
+                    set_final(finals, stride, place + i, observe(result.reached, result.params))
+                observation = observe(result.next_state, result.next_params)
+                set_observation(observations, stride, place + i, observation)
+                set_reward(rewards, place + i, result.reward)
+                set_terminated(terminated, place + i, result.terminated)
+                set_truncated(truncated, place + i, result.truncated)
 
     @env_kernel(env, dtype, by_address=True)
     def step(job):
@@ -240,22 +281,22 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
             terminated = pointer_to(place + flags_at, False)
             truncated = shifted(terminated, LANES)
             finals = pointer_to(place + finals_at, like_single)
-            rows_of_lanes = observations, rewards, terminated, truncated, finals
-            step_blocks(job, begin + full, rest, action_rows, LANES, 0, rows_of_lanes)
+            outputs_of_block = observations, rewards, terminated, truncated, finals
+            step_blocks(job, begin + full, rest, action_rows, LANES, 0, outputs_of_block)
             copy_rows(rewards, job.rewards, 1, rest, n)
             copy_rows(terminated, job.terminated, 1, rest, n)
             copy_rows(truncated, job.truncated, 1, rest, n)
             copy_rows(observations, job.observations, size, rest, n)
             if same_step:
                 copy_rows(finals, job.finals, size, rest, n)
-        memory[0] = 0  # keeps it alive until now: an address does not
+        memory[0] = 0  # an access, which keeps the array alive until here; its address does not
 
     step.compile((View(call_type(dtype, is_whole(env))),))
     return step
 
 
 def _make_get_action(env: Structure) -> Any:
-    """Make an inlinable function (rows, stride, lane) -> action."""
+    """Make an inlinable function (rows, stride, i) -> the action in column i of rows of actions."""
     peek, _ = row_access("actions")
     if env.action_size == 0:
         return inline(lambda rows, stride, i: peek(rows, i))
@@ -264,7 +305,7 @@ def _make_get_action(env: Structure) -> Any:
 
 @inline
 def _out_of_range(actions, limits, count):
-    """Count the numbers, of the first `count`, that are below 0 or not below their limits."""
+    """Count, of the first `count` actions, those below 0 or not below their limits."""
     bad: Any = 0
     for i in range(count):
         bad += np.uint64(actions[i]) >= np.uint64(limits[i])
@@ -273,7 +314,7 @@ def _out_of_range(actions, limits, count):
 
 @inline
 def _not_a_number(actions, limits, count):
-    """Count the NaN among the first `count` numbers."""
+    """Count the NaN among the first `count` numbers of actions; `limits` are not read."""
     bad: Any = 0
     for i in range(count):
         bad += actions[i] != actions[i]
@@ -282,18 +323,25 @@ def _not_a_number(actions, limits, count):
 
 @functools.cache
 def reset_kernel(env: Structure, dtype: type) -> Any:
-    """Make the driver (state, words, mask, params, clock) of a reset.
+    """Make the driver (state, words, mask, numbers, clock) of a reset of all environments or some.
 
-    It writes new states where mask, (blocks * LANES,) bool, is set. The counter of random numbers
-    advances by one; the keys of the other environments step back by one, so that their streams do
-    not depend on the reset.
+    It starts new episodes where mask, (blocks * LANES,) bool, is set; `numbers` are those of
+    params. The counter of random numbers advances by one; the keys of the other environments step
+    back by one, so that the reset does not change their streams. Both the new and the old state are
+    computed and one is selected, without branches.
     """
     lane = compile_lane(env, dtype)
-    load, store, select, reset, unpack = lane.load, lane.store, lane.select, lane.reset, lane.unpack
-    vary, redraw = lane.vary, lane.redraw
+    load, store, select, reset, unpack = (
+        lane.load,
+        lane.store,
+        lane.select,
+        lane.reset,
+        lane.unpack_params,
+    )
+    params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
     select_params, store_params = lane.select_params, lane.store_params
     return_row, zero, real = lane.rows * LANES, u32(0), dtype
-    draw_words = make_draw_words()
+    draw_bits = make_draw_bits()
 
     @env_kernel(env, dtype)
     def reset_batch(state, words, mask, numbers, clock):
@@ -302,9 +350,9 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
         for block in range(state.shape[0]):
             rows, word, is_reset = state[block], words[block], mask[block * LANES :]
             for i in range(LANES):
-                bits = draw_words(word, i, counter)
-                lane_params = vary(params, rows, i)
-                new_params = redraw(params, lane_params, bits[0], bits[1])
+                bits = draw_bits(word, i, counter)
+                lane_params = params_of_lane(params, rows, i)
+                new_params = redraw_params(params, lane_params, bits[0], bits[1])
                 new_state = reset(new_params, bits[0], bits[1])
                 store(rows, LANES, i, select(is_reset[i], new_state, load(rows, LANES, i)))
                 store_params(rows, i, select_params(is_reset[i], new_params, lane_params))
@@ -320,12 +368,18 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
 
 @functools.cache
 def observe_kernel(env: Structure, dtype: type) -> Any:
-    """Make the driver (state, params, observations) that writes all observations.
+    """Make the driver (state, numbers, observations) that writes all observations.
 
-    `observations`, (shown rows * n,) float32, has a row for each number and a column for each lane.
+    `observations`, (shown rows * n,) float32, has a row for each number and a column for each
+    environment.
     """
     lane = compile_lane(env, dtype)
-    load, observe, unpack, vary = lane.load, lane.observe, lane.unpack, lane.vary
+    load, observe, unpack, params_of_lane = (
+        lane.load,
+        lane.observe,
+        lane.unpack_params,
+        lane.params_of_lane,
+    )
     put, size = store_rows(env.shown_rows, "observations"), env.shown_rows
 
     @env_kernel(env, dtype)
@@ -334,7 +388,7 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
         for block in range(state.shape[0]):
             begin = block * LANES
             for i in range(min(LANES, n - begin)):
-                lane_params = vary(params, state[block], i)
+                lane_params = params_of_lane(params, state[block], i)
                 observation = observe(load(state[block], LANES, i), lane_params)
                 put(observations, n, begin + i, observation)
 
@@ -343,7 +397,7 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
 
 @outline
 def copy_rows(source, target, rows, count, n):
-    """Copy `count` items of each row of LANES to the end of a row of n."""
+    """Copy `count` items of each of `rows` rows of LANES to the end of a row of n in `target`."""
     apart()
     compact()
     for row in range(rows):

@@ -237,7 +237,7 @@ class MuJoCoEngine(Engine):
         if self.disabled:
             self.check_running()
         if not np.isfinite(actions).all():  # MuJoCo clips them, but rewards are of what was given
-            actions = self.without_waiting(actions)
+            actions = self.zero_waiting(actions)
         n, shape = self.num_envs, self.observation.shape
         observations, rewards = np.empty(shape, self.dtype), np.empty(n, self.dtype)
         flags, finals = np.empty((2, n), np.bool_), _NO_FINALS

@@ -144,7 +144,7 @@ def extend_tuple(
         observe: (state, own state, params) -> observation.
         changes: other fields that change.
     """
-    inner_class, step = dynamics.state.made, step_of(dynamics)
+    inner_class, step = dynamics.state.value_class, step_of(dynamics)
     reset, mask, picture = dynamics.reset, dynamics.action_mask, dynamics.picture
     _check_new(dynamics, field[0])
     name = changes["id"].rpartition("/")[2].rpartition("-")[0]
@@ -199,7 +199,7 @@ def extend_arrays(
         observe: (state, params, out) writes an observation.
         changes: other fields that change.
     """
-    inner_class, reset, step = dynamics.state.made, dynamics.reset, step_of(dynamics)
+    inner_class, reset, step = dynamics.state.value_class, dynamics.reset, step_of(dynamics)
     _check_new(dynamics, *fields)
 
     def new_reset(state: Any, draws: Any, params: Any) -> None:

@@ -65,12 +65,12 @@ def _make_choose(layout: Layout) -> Callable[..., Any]:
             return f"(x{place} if condition else y{place})"
         return source_of_tuple(choose(f"{place}[{k}]", 0) for k in range(size))
 
-    if layout.made is None:
+    if layout.value_class is None:
         source = choose("", layout.fields[0].size)
     else:
         fields = (f"({choose(f'.{field.name}', field.size)})" for field in layout.fields)
         source = f"made({', '.join(fields)})"
-    return define(f"def choose(condition, x, y): return {source}", made=layout.made)
+    return define(f"def choose(condition, x, y): return {source}", made=layout.value_class)
 
 
 def _repeat_tuples(
