@@ -62,14 +62,14 @@ def test_kernels_compute_what_plain_python_does(page: dict[str, Any], current: b
     data = mujoco.MjData(task.model)
     mujoco.mj_setState(task.model, data, env.state[0], mujoco.mjtState.mjSTATE_INTEGRATION)
     mujoco.mj_forward(task.model, data)
-    before = task.measure(task.look(task.model, data), task.params)
+    before = task.measure(task.view_in_python(task.model, data), task.params)
     rng, row, ends = np.random.default_rng(0), np.empty(5), 0
     for _ in range(300):
-        task.observe(task.look(task.model, data), row, task.params)
+        task.observe(task.view_in_python(task.model, data), row, task.params)
         np.testing.assert_array_equal(observation[0], row)
         action = rng.uniform(-1, 1, 1).astype(np.float32)
         task.advance(data, action)
-        seen = task.look(task.model, data)
+        seen = task.view_in_python(task.model, data)
         after = task.measure(seen, task.params)
         observation, rewards, terminated, cut, _ = env.step(action[None])
         assert rewards[0] == task.reward(seen, action, before, after, task.params)
@@ -81,7 +81,7 @@ def test_kernels_compute_what_plain_python_does(page: dict[str, Any], current: b
             env.state = env.state  # goes on from there
             mujoco.mj_setState(task.model, data, env.state[0], mujoco.mjtState.mjSTATE_INTEGRATION)
             mujoco.mj_forward(task.model, data)
-            before = task.measure(task.look(task.model, data), task.params)
+            before = task.measure(task.view_in_python(task.model, data), task.params)
     assert ends > 0
 
 

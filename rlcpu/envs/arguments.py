@@ -1,4 +1,4 @@
-"""What users give to environments, checked and converted: actions, states, options of a reset."""
+"""Checks and conversions of arguments of environments: actions, states, options of a reset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
 
 
 def check_mode(mode: Any) -> AutoresetMode:
-    """Return the autoreset mode of a mode or its name."""
+    """Return the `AutoresetMode` that a mode or its name is."""
     try:
         return AutoresetMode(mode)
     except (TypeError, ValueError):
@@ -34,7 +34,7 @@ def check_dtype(dtype: Any) -> type:
 
 
 def check_varied(dynamics: Dynamics, num_envs: int) -> None:
-    """Raise ValueError unless what varies has a row for each environment."""
+    """Raise ValueError unless parameters that vary have one row for each environment."""
     for name, values in dynamics.varied.items():
         if len(values) != num_envs:
             raise ValueError(
@@ -44,7 +44,12 @@ def check_varied(dynamics: Dynamics, num_envs: int) -> None:
 
 
 def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> Array:
-    """Return the actions as a contiguous array of the dtype that kernels take.
+    """Return the actions as a contiguous int64 array, or float32 of a `Box`, for kernels.
+
+    Args:
+        actions: of all environments.
+        dynamics: the environment.
+        shape: expected.
 
     Raises:
         TypeError: actions of another kind of dtype.
@@ -52,18 +57,18 @@ def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | N
     """
     array = as_array("actions", actions)
     check_actions(array, dynamics, shape)
-    beyond: Any = ()
+    too_large: Any = ()
     if array.dtype == np.uint64:
-        beyond = np.flatnonzero(
+        too_large = np.flatnonzero(
             (array > np.iinfo(np.int64).max).reshape(len(array), -1).any(axis=1)
         )
-    if len(beyond):
-        raise ValueError(describe_bad_actions(array, beyond, dynamics))
+    if len(too_large):
+        raise ValueError(describe_bad_actions(array, too_large, dynamics))
     return np.ascontiguousarray(array, np.int64 if dynamics.is_discrete else np.float32)
 
 
 def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> None:
-    """Raise unless an array on any device has the kind of dtype and the shape of actions.
+    """Check the kind of dtype and the shape of actions, an array on any device.
 
     Raises:
         TypeError: another kind of dtype.
@@ -77,7 +82,7 @@ def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | Non
 
 
 def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
-    """Return the indices of the actions that the environment cannot take."""
+    """Return the indices of environments whose actions are outside of the space, or NaN."""
     if dynamics.choices:
         return np.flatnonzero(((actions < 0) | (actions >= dynamics.choices)).any(axis=1))
     if dynamics.is_discrete:
@@ -87,7 +92,13 @@ def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
 
 
 def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
-    """Return a message that names the first of the bad actions."""
+    """Return an error message that names the first of the bad actions.
+
+    Args:
+        actions: of all environments.
+        bad: indices of those with bad ones.
+        dynamics: the environment.
+    """
     number = "a number" if dynamics.runs_in_kernels else "finite numbers"
     wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else number
     if dynamics.choices:
@@ -99,10 +110,10 @@ def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
 
 
 def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
-    """Return the state as an array of the environment's dtype.
+    """Return a state as an array of a dtype.
 
     Raises:
-        TypeError: no real numbers.
+        TypeError: it has no real numbers.
         ValueError: another shape, or numbers that are not finite in the dtype.
     """
     numbers = as_numbers("state", state)
@@ -137,8 +148,8 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> npt.NDArray[np.
     return mask
 
 
-def reset_bounds(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
-    """Return the params of one reset: the environment's, with the bounds that the options hold.
+def params_of_reset(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
+    """Return the params of one reset: the environment's, changed by options such as "low".
 
     Raises:
         ValueError: an unknown option, a bound that is no number, or a low above its high.

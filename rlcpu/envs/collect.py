@@ -1,4 +1,4 @@
-"""Fused simulation and inference: K steps of N environments and the policy in one call."""
+"""Rollouts: `collect` and `simulate`, K steps of N environments and their policy in one call."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def collect(
             infinity pass.)
         gymnasium.error.ResetNeeded: autoreset is disabled and an episode has ended in `env.step`.
     """
-    num_steps = _check(env, num_steps)
+    num_steps = _check_arguments(env, num_steps)
     runner = env.engine.runner(policy)
     rollout, before = take_rollout(env.engine, num_steps, out), runner.states()
     if runner.collect(num_steps, rollout.outputs):
@@ -96,7 +96,7 @@ def simulate(
         )
     if num_episodes is not None:
         return _simulate_episodes(env, policy, check_count("num_episodes", num_episodes))
-    num_steps = _check(env, num_steps)
+    num_steps = _check_arguments(env, num_steps)
     sums = env.engine.runner(policy).simulate(num_steps)
     elapsed = env.engine.elapsed()
     num_cut_off = np.count_nonzero((elapsed > 0) & (elapsed < PENDING))
@@ -104,8 +104,8 @@ def simulate(
 
 
 def _simulate_episodes(env: VectorEnv, policy: Policy, num_episodes: int) -> Statistics:
-    """Play whole episodes, the first ones of new environments; see `simulate`."""
-    _check(env, 1)
+    """Reset the environments, play whole episodes and return their statistics; see `simulate`."""
+    _check_arguments(env, 1)
     if env.device != "cpu":
         raise NotImplementedError(
             f"num_episodes={num_episodes}: for environments on the CPU, env is on "
@@ -123,22 +123,24 @@ def _simulate_episodes(env: VectorEnv, policy: Policy, num_episodes: int) -> Sta
 
 
 class EndlessEpisodeError(RuntimeError):
-    """An episode of an environment without a limit of steps does not come to its end."""
+    """Raised if an episode of an environment without a limit of steps does not end."""
 
 
-#: Steps of one call of `collect`; episodes are given up if none ends in `MOST_STEPS`.
+#: Steps that whole episodes are played at a time.
 STEPS = 64
+#: Steps after which episodes are given up if none of them ended.
 MOST_STEPS = 1_000_000
-#: Numbers of observations that are recorded at a time, at most: 64 MiB.
+#: Most numbers of observations that are recorded at a time: 64 MiB.
 _MOST_NUMBERS = 2**24
 
 
 def play_episodes(
     env: VectorEnv, policy: Policy, num_episodes: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
-    """Play whole episodes; episode k is played in environment k % N, which is decided before.
+    """Play whole episodes: episode k is the (k // N)-th one of environment k % N.
 
-    To take the episodes that end first would prefer short ones.
+    So it is decided beforehand which episodes count: to take those that end first would prefer
+    short ones.
 
     Args:
         env: just reset.
@@ -149,15 +151,15 @@ def play_episodes(
         (num_episodes,) returns and lengths, and the steps that each environment took.
 
     Raises:
-        EndlessEpisodeError: no episode that is waited for ends.
+        EndlessEpisodeError: no episode that counts ends.
     """
     n = env.num_envs
     returns, lengths = np.empty(num_episodes), np.zeros(num_episodes, np.int64)
-    ended = np.zeros(n, np.int64)
+    num_ended = np.zeros(n, np.int64)  # episodes of each environment
     steps = min(STEPS, max(_MOST_NUMBERS // (n * env.engine.rows), 1))
-    rollout, missing, taken, last = None, num_episodes, 0, 0
+    rollout, missing, taken, last_end = None, num_episodes, 0, 0
     while missing:
-        if taken - last >= MOST_STEPS:
+        if taken - last_end >= MOST_STEPS:
             raise EndlessEpisodeError(
                 f"{env.dynamics.id}: an episode did not end within {MOST_STEPS} steps"
             )
@@ -166,26 +168,30 @@ def play_episodes(
         envs = rollout.final_indices[:, 1]
         order = np.argsort(envs, kind="stable")  # by environment, in the order of time
         envs = envs[order]
-        rank = np.arange(envs.size) - np.searchsorted(envs, envs)
-        places = (ended[envs] + rank) * n + envs
-        order, places = order[places < num_episodes], places[places < num_episodes]
-        returns[places] = rollout.episode_returns[order]
-        lengths[places] = rollout.episode_lengths[order]
-        ended += np.bincount(envs, minlength=n)
-        missing -= places.size
-        last = taken if places.size else last
+        rank = np.arange(envs.size) - np.searchsorted(envs, envs)  # among those of its environment
+        episodes = (num_ended[envs] + rank) * n + envs
+        order, episodes = order[episodes < num_episodes], episodes[episodes < num_episodes]
+        returns[episodes] = rollout.episode_returns[order]
+        lengths[episodes] = rollout.episode_lengths[order]
+        num_ended += np.bincount(envs, minlength=n)
+        missing -= episodes.size
+        last_end = taken if episodes.size else last_end
     return returns, lengths, taken
 
 
-def _check(env: VectorEnv, num_steps: Any) -> int:
-    """Return the number of steps, if there is an environment to take them."""
+def _check_arguments(env: VectorEnv, num_steps: Any) -> int:
+    """Return `num_steps` as an int; raise TypeError or ValueError for it or for `env`."""
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env={env!r}: expected a rlcpu VectorEnv (unwrapped)")
     return check_count("num_steps", num_steps)
 
 
 def take_rollout(engine: Engine, num_steps: int, out: Rollout | None) -> Rollout:
-    """Return `out`, after checks, or a new rollout."""
+    """Return a new rollout of an engine, or `out`, if it is one of the same form.
+
+    Raises:
+        TypeError, ValueError: `out` is no rollout of the same form.
+    """
     form = engine.form
     if out is None:
         return Rollout(form, num_steps)

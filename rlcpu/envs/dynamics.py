@@ -178,6 +178,10 @@ class Dynamics:
     randomized: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
+        """Check what the author wrote, compute `state`, `truncates` and `randomized` by trials.
+
+        `object.__setattr__` is how a frozen dataclass sets fields in its construction.
+        """
         check_description(self)
         object.__setattr__(self, "state", layout_of_state(self))
         check_spaces(self)
@@ -203,10 +207,13 @@ class Dynamics:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        """Return a call that makes it again, from its id, or from what `Dynamics` was given.
+        """Return the call by which `pickle` makes these dynamics in another process.
 
-        Functions travel by their names. Those that a transform has made are left out: it makes them
-        again. `state` is the layout of the states, which `Dynamics` takes as well as their class.
+        Registered dynamics are looked up by id there (`_find_registered`). Others are constructed
+        from their fields, in which a function travels as the name of its module and its own name.
+        What a transform of `rlcpu.envs.transforms` returned is transformed anew there
+        (`_transform_again`), since the functions that it defined have no importable name. `state`
+        travels as a layout, which `Dynamics` takes as well as a class.
 
         Raises:
             pickle.PicklingError: it is not registered, and a function, or the class of the params,
@@ -216,7 +223,7 @@ class Dynamics:
         if registered is not None and all(
             getattr(registered, n) is getattr(self, n) for n in ARGUMENTS
         ):
-            return functools.partial(_find, self.id, self.settings()), ()
+            return functools.partial(_find_registered, self.id, self.settings()), ()
         names = (field.name for field in dataclasses.fields(self) if field.init)
         fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
         package = self.transform.func.__module__.rpartition(".")[0] if self.transform else None
@@ -240,7 +247,10 @@ class Dynamics:
         return self.transform.args[0].origin if self.transform else self
 
     def constants(self) -> dict[str, float]:
-        """Return numbers of the module of `step`, by their names in lower case."""
+        """Return the constants of the module of `step`, by name in lower case: {"gravity": 9.8}.
+
+        A renderer reads from them how large things are.
+        """
         names = self.origin.step.__globals__.items()
         return {k.lower(): v for k, v in names if k.isupper() and type(v) in (int, float)}
 
@@ -268,22 +278,30 @@ class Dynamics:
         )
 
     def observed_as(self, dtype: Any) -> Box | Discrete | MultiBinary | Dict:
-        """Return the observation space of environments of a dtype."""
+        """Return the observation space for states of a dtype: here the same for any.
+
+        An engine of other environments, such as that of MuJoCo, overrides it.
+        """
         return self.observation_space
 
     def shown_params(self, values: Mapping[str, Any]) -> Any:
-        """Return the params with these values of what varies."""
+        """Return the params to draw one environment with.
+
+        Args:
+            values: that environment's numbers of `varied` and `randomize`, by name.
+        """
         return self.params._replace(**values)
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of `with_params` that make it of the registered environment."""
+        """Return the arguments of `with_params` that turn the registered environment into it."""
         varied = {name: values.tolist() for name, values in self.varied.items()}
         return {**self.params._asdict(), **varied}
 
     def resized(self, num_envs: int, first: int = 0) -> Dynamics:
-        """Return the environment for another number of copies, among which `varied` goes round.
+        """Return the dynamics for `num_envs` environments.
 
-        The first of them is environment `first` of these.
+        Only `varied` depends on their number: environment i gets the values of environment `first +
+        i` of this one, which start again after the last.
         """
         if not self.varied:
             return self
@@ -292,7 +310,12 @@ class Dynamics:
         return dataclasses.replace(self, varied=varied)
 
     def draw_params(self, rng: Any, params: Any = None) -> Any:
-        """Return the params of a new episode, in plain Python, after `randomize`."""
+        """Return the params of a new episode: those that `randomize` draws replaced.
+
+        Args:
+            rng: an `Rng`, in plain Python.
+            params: params before the draw; by default `self.params`.
+        """
         params = self.params if params is None else params
         if self.randomize is None:
             return params
@@ -300,23 +323,26 @@ class Dynamics:
         return with_numbers(params, {name: getattr(drawn, name) for name in self.randomized})
 
     def sample_start(self) -> tuple[Any, Any]:
-        """Return state and params after one reset."""
+        """Return (state, params) after one reset in plain Python, all random numbers 0.5."""
         params = self.draw_params(TrialRng(0.5))
         draws = trial_draws(self, "reset", 0.5)
         return call_function(self, "reset", self.reset, draws, params), params
 
     def sample_observation(self) -> Any:
-        """Return the observation of one reset."""
+        """Return the observation after `sample_start`."""
         result = call_function(self, "observe", self.observe, *self.sample_start())
         return getattr(result, INT_ARRAY) if is_int_array(self.observation_space) else result
 
     def sample_mask(self) -> tuple[bool, ...]:
-        """Return the action mask of one reset."""
+        """Return the action mask after `sample_start`."""
         return mask_of(self, *self.sample_start())
 
     @property
     def observation_size(self) -> int:
-        """Return how many numbers a network sees; choices and planes are zeros and ones."""
+        """Return how many numbers a network gets for an observation.
+
+        A choice of n is n zeros and ones (one-hot), a plane one zero or one for each of its cells.
+        """
         return num_inputs(self.observation_space)
 
     @functools.cached_property
@@ -406,8 +432,8 @@ class Dynamics:
             raise ValueError(f"{error} (with {shown})" if shown else str(error)) from error
 
 
-def _find(id: str, params: dict[str, Any]) -> Dynamics:
-    """Return the environment of an id with other parameters, for pickle."""
+def _find_registered(id: str, params: dict[str, Any]) -> Dynamics:
+    """Return the registered environment with other parameters; `pickle` calls it."""
     dynamics: Dynamics | None = registry.lookup(id)
     if dynamics is None:
         raise ValueError(f"{id} is not registered in this process, as it was where it was pickled")
@@ -415,7 +441,12 @@ def _find(id: str, params: dict[str, Any]) -> Dynamics:
 
 
 def _transform_again(transform: Callable[[], Dynamics], fields: dict[str, Any]) -> Dynamics:
-    """Return the dynamics that a transform makes, with other fields, for pickle."""
+    """Return what a transform returns, with other fields; `pickle` calls it.
+
+    Args:
+        transform: call of a function of `rlcpu.envs.transforms`, with its arguments.
+        fields: fields of `Dynamics` to set in the result, by name.
+    """
     return dataclasses.replace(transform(), **fields)
 
 

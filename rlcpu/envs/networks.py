@@ -1,4 +1,4 @@
-"""Policies that are neural networks, with a value head of their own kind, or none."""
+"""Policies that are neural networks: `NetworkPolicy`, `MLP` and `Linear`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from rlcpu.nn.heads import ActCategoricals, Head
 from rlcpu.nn.layers import Dense, Parts
 from rlcpu.nn.network import ACTIVATIONS, Network, num_parameters, orthogonal
 
-#: What these attributes may be.
+#: Allowed values of attributes.
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "activation": ("tanh", "relu"),
     "value": ("separate", "shared", None),
     "deterministic": (False, True),
 }
-#: What of a policy cannot be set.
+#: Attributes that cannot be set.
 _FIXED = ("hidden", "sizes", "value_sizes")
 #: Weights of one layer at most: 1 GiB.
 _MOST_WEIGHTS = 2**28
@@ -82,10 +82,10 @@ class NetworkPolicy(RunsNetworks):
             networks["value"], value = value, "separate"
         elif value == "separate":
             raise ValueError(f'value={value!r}: expected a network, "shared" or None')
-        inputs = self._begin(observation_space, action_space, value)
-        outputs = self.head.size + (value == "shared")
-        for (name, each), made in zip(networks.items(), (outputs, 1), strict=False):
-            check_network(name, each, inputs, made)
+        inputs = self._set_spaces(observation_space, action_space, value)
+        outputs = {"policy": self.head.size + (value == "shared"), "value": 1}
+        for name, each in networks.items():
+            check_network(name, each, inputs, outputs[name])
         self._networks = networks
         self.parameters = network.parameters
         self.value_parameters = np.zeros(0, np.float32)
@@ -101,7 +101,7 @@ class NetworkPolicy(RunsNetworks):
         value: str | None = None,
         seed: int = 0,
     ) -> NetworkPolicy:
-        """Return a policy by layers that a function makes, with dense outputs behind them.
+        """Return a policy of layers that a function makes, with a dense layer of outputs behind.
 
         The outputs begin with weights of gain 0.01, a value's with 1, as those of `MLP`.
 
@@ -122,21 +122,21 @@ class NetworkPolicy(RunsNetworks):
             >>> NetworkPolicy.of_layers(*spaces, lambda space: nn.Gru(16), "shared")
             NetworkPolicy(3 inputs, 3 outputs, value='shared', 1,059 parameters)
         """
-        numbers = np.random.default_rng(check_seed(seed)).integers(2**31, size=2).tolist()
+        seeds = np.random.default_rng(check_seed(seed)).integers(2**31, size=2).tolist()
         size = view_of(observation_space).num_inputs
-        outputs, below = Head.of(action_space).size, seen_by(layers, observation_space)
-        graphs: Any = below >> Dense(outputs, 0.01)
+        outputs, hidden = Head.of(action_space).size, make_layers(layers, observation_space)
+        graphs: Any = hidden >> Dense(outputs, 0.01)
         if value == "shared":
-            graphs = {"policy": graphs, "value": below >> Dense(1, 1.0)}
+            graphs = {"policy": graphs, "value": hidden >> Dense(1, 1.0)}
         critic: Any = value
         if value == "separate":
-            other = seen_by(layers, observation_space)
-            critic = Network(size, other >> Dense(1, 1.0), seed=numbers[1])
-        network = Network(size, graphs, seed=numbers[0])
+            hidden_of_value = make_layers(layers, observation_space)
+            critic = Network(size, hidden_of_value >> Dense(1, 1.0), seed=seeds[1])
+        network = Network(size, graphs, seed=seeds[0])
         return cls(observation_space, action_space, network, critic)
 
-    def _begin(self, observation_space: Any, action_space: Any, value: str | None) -> int:
-        """Set attributes that do not depend on the networks; returns the size of their input."""
+    def _set_spaces(self, observation_space: Any, action_space: Any, value: str | None) -> int:
+        """Set the attributes that follow from the spaces; return the size of a network's input."""
         self.value, self.deterministic, self._actings = value, False, Actings()
         self.view = view_of(observation_space)
         self.observation_shape, inputs = shape_of(self.view), self.view.num_inputs
@@ -172,7 +172,7 @@ class NetworkPolicy(RunsNetworks):
         return self._with_parameters(self._networks)
 
     def _with_parameters(self, networks: dict[str, Network]) -> dict[str, Network]:
-        """Return networks after they were given the present arrays."""
+        """Give networks, by name, the present arrays of the policy, and return them."""
         names = {"policy": "parameters", "value": "value_parameters"}
         for name, network in networks.items():
             network.parameters = getattr(self, names[name])
@@ -180,20 +180,23 @@ class NetworkPolicy(RunsNetworks):
 
     @property
     def num_inputs(self) -> int:
-        """Return how many numbers the networks see."""
+        """Return how many numbers the networks get for an observation."""
         return sum(self.networks()["policy"].input_sizes.values())
 
     @property
     def num_outputs(self) -> int:
-        """Return how many outputs the policy's network has, with a shared value."""
+        """Return how many outputs the policy's network has, a shared value among them."""
         return sum(self.networks()["policy"].output_sizes.values())
 
     def _layers(self) -> tuple[Array, Array, int]:
-        """Return sizes of multilayer perceptrons, and their activation; others have none."""
+        """Return sizes of the layers of an `MLP`'s two networks, and the code of its activation.
+
+        Other networks have no such sizes, and get empty arrays and 0.
+        """
         return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
 
     def _acting(self, name: str) -> Any:
-        """Return a network ready to act, with its present parameters."""
+        """Return a network, "policy" or "value", ready to act, with its present parameters."""
         plan = self.networks()[name].plan
         array = self._checked("value_parameters" if name == "value" else "parameters", plan.flat)
         return self._actings.of(name, plan, array)
@@ -206,8 +209,8 @@ class NetworkPolicy(RunsNetworks):
         """
         self.networks()
         needed = Head.of(dynamics.action_space)
-        outputs, stds = needed.size, needed.center.size
-        wanted = (dynamics.observation_size, outputs + (self.value == "shared"), stds)
+        outputs, num_stds = needed.size, needed.center.size
+        wanted = (dynamics.observation_size, outputs + (self.value == "shared"), num_stds)
         sizes = (self.num_inputs, self.num_outputs, self.log_std.size)
         if sizes != wanted:
             raise ValueError(
@@ -217,8 +220,8 @@ class NetworkPolicy(RunsNetworks):
         draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size
         masked, choices = dynamics.num_masked > 0, dynamics.choices
         if choices:
-            head, value = ActCategoricals(choices), self.value or "none"
-            return PolicyCode(None, None, 0, len(choices), value, head, outputs)
+            act, value = ActCategoricals(choices), self.value or "none"
+            return PolicyCode(None, None, 0, len(choices), value, act, outputs)
         return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
@@ -243,7 +246,7 @@ class NetworkPolicy(RunsNetworks):
         )
 
     def _checked(self, name: str, size: int) -> Array:
-        """Return an attribute as kernels take it: they read it without looking at its size."""
+        """Return an array attribute; raise ValueError unless it has the size kernels assume."""
         array = getattr(self, name)
         if array.shape != (size,):
             raise ValueError(f"policy.{name} has shape {array.shape}: expected ({size},)")
@@ -251,7 +254,7 @@ class NetworkPolicy(RunsNetworks):
         return checked
 
     def state(self) -> dict[str, Array]:
-        """Return all arrays that users and agents may change, by name: what a checkpoint keeps."""
+        """Return by name all arrays that users and agents may change, which checkpoints keep."""
         return {name: getattr(self, name) for name in ARRAYS}
 
     def evaluate(self, observations: npt.ArrayLike) -> Array:
@@ -275,7 +278,7 @@ class NetworkPolicy(RunsNetworks):
 
     @property
     def _num_read(self) -> int:
-        """Return how many outputs are the head's, all but a shared value."""
+        """Return how many outputs the head reads: all but a shared value."""
         return self.num_outputs - (self.value == "shared")
 
 
@@ -328,7 +331,7 @@ class MLP(NetworkPolicy):
     ) -> None:
         self._activation, self._networks = "", {}
         self.activation = activation
-        inputs = self._begin(observation_space, action_space, value)
+        inputs = self._set_spaces(observation_space, action_space, value)
         outputs = self.head.size
         layers = _check_hidden(hidden)
         most = max(map(math.prod, itertools.pairwise([inputs, *layers, outputs])))
@@ -403,11 +406,11 @@ class MLP(NetworkPolicy):
         if self._activation != self.activation:
             self._activation, self._networks = self.activation, {}
             sizes = {"policy": self.sizes, "value": self.value_sizes}
-            for name, numbers in sizes.items():
-                if numbers.size > 1:
-                    flat = np.zeros(num_parameters(numbers), np.float32)
-                    made = Network(numbers, self.activation, parameters=flat)
-                    self._networks[name] = made
+            for name, layer_sizes in sizes.items():
+                if layer_sizes.size > 1:
+                    flat = np.zeros(num_parameters(layer_sizes), np.float32)
+                    network = Network(layer_sizes, self.activation, parameters=flat)
+                    self._networks[name] = network
         return self._with_parameters(self._networks)
 
     @property
@@ -438,10 +441,10 @@ class Linear(MLP):
 
 
 def view_of(space: Any) -> ObservationView:
-    """Return the view of observations that a network can see.
+    """Return the view of observations of a space, for networks.
 
     Raises:
-        TypeError: it sees none of this space.
+        TypeError: networks cannot get observations of this space.
     """
     parts = list(space.values()) if isinstance(space, Dict) else [space]
     for part in parts or [space]:
@@ -456,22 +459,26 @@ def view_of(space: Any) -> ObservationView:
 
 
 def shape_of(view: ObservationView) -> tuple[int, ...]:
-    """Return the shape of one observation as an array: () of a choice from 0 on.
+    """Return the shape of the array that a policy takes for one observation.
 
-    Groups, other choices and several choices are the numbers that networks see.
+    It is () of a choice from 0 on; groups, other choices and several choices come as the numbers
+    that networks get.
     """
     is_array = view.kind not in ("group", "choice", "choices")
     return view.size if is_array else () if view.start == (0,) else (view.num_inputs,)
 
 
-def seen_by(layers: Callable[[Space[Any]], Any], space: Space[Any]) -> Any:
-    """Return layers of an observation space; of a `Dict` its parts are inputs by their names."""
-    made = layers(space)
-    return Parts(inputs_by_part(space), made) if isinstance(space, Dict) else made
+def make_layers(layers: Callable[[Space[Any]], Any], space: Space[Any]) -> Any:
+    """Return the layers that a function makes of an observation space, on one flat input.
+
+    The parts of a `Dict`, of which the function makes layers with inputs by name, are cut from it.
+    """
+    graph = layers(space)
+    return Parts(inputs_by_part(space), graph) if isinstance(space, Dict) else graph
 
 
 def pixel_scales(space: Any) -> Array:
-    """Return what a network's inputs are multiplied by: 1 / 255 of pixels, 1 of other numbers."""
+    """Return factors of a network's inputs, (num_inputs,): 1 / 255 of pixels, 1 of others."""
     parts = space.values() if isinstance(space, Dict) else [space]
     scales = [
         np.full(num_inputs(part), 1.0 / 255.0 if _has_pixels(part) else 1.0, np.float32)
@@ -481,15 +488,16 @@ def pixel_scales(space: Any) -> Array:
 
 
 def _has_pixels(space: Any) -> bool:
+    """Tell whether a space is of images whose numbers go up to 255."""
     is_box = isinstance(space, Box) and len(space.shape) == 3
     return is_box and float(np.max(space.high)) == 255.0
 
 
 def image_shape(space: Any) -> tuple[int, int, int, bool] | None:
-    """Return height, width and channels of observations, and whether these come first, or None.
+    """Return (height, width, channels, whether channels are the first axis) of images, or None.
 
-    Planes of boards come first; of another space of three axes the shorter one of the first and
-    the last is that of channels.
+    Boards have their planes, the channels, first; in other spaces of three axes the shorter one of
+    the first and the last is that of channels.
     """
     shape: Any = getattr(space, "shape", None) or ()
     if len(shape) != 3:
@@ -502,11 +510,14 @@ def image_shape(space: Any) -> tuple[int, int, int, bool] | None:
 
 
 def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:
-    """Raise TypeError or ValueError unless a network has one input, and these sizes."""
+    """Raise TypeError or ValueError unless `network` has one input and outputs of these sizes.
+
+    `name` is that of the argument, for errors.
+    """
     if not isinstance(network, Network):
         raise TypeError(f"{name}={network!r}: expected an nn.Network")
-    sizes, made = network.input_sizes, sum(network.output_sizes.values())
-    if list(sizes.values()) != [inputs] or made != outputs:
+    sizes, num_outputs = network.input_sizes, sum(network.output_sizes.values())
+    if list(sizes.values()) != [inputs] or num_outputs != outputs:
         raise ValueError(
             f"{name} is a network of inputs {sizes} and outputs {network.output_sizes}: expected "
             f"one input of {inputs} and {outputs} outputs"
@@ -516,13 +527,14 @@ def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:
 
 
 def _fixed(numbers: tuple[int, ...]) -> Array:
-    """Return an array that cannot be written to."""
+    """Return a read-only array of int64."""
     array = np.array(numbers, np.int64)
     array.flags.writeable = False
     return array
 
 
 def _check_hidden(hidden: Sequence[int]) -> list[int]:
+    """Return sizes of hidden layers as ints; raise TypeError or ValueError for others."""
     sized = isinstance(hidden, list | tuple | np.ndarray)
     if not sized or np.ndim(np.array(hidden, object)) != 1:
         raise TypeError(f"hidden={hidden!r}: expected a sequence of ints")
@@ -530,11 +542,11 @@ def _check_hidden(hidden: Sequence[int]) -> list[int]:
 
 
 class Critic:
-    """A policy's value head, kept as it was when the policy acted, which may be trained meanwhile.
+    """A copy of a policy's value head as it was when the policy acted, before it learns.
 
     Args:
-        policy: one with a value head. It may change its arrays later on, but neither their sizes
-            nor anything else: that asks for a new `Critic`.
+        policy: one with a value head. Later only the numbers in its arrays may change: other
+            changes need a new `Critic`.
     """
 
     def __init__(self, policy: NetworkPolicy) -> None:
@@ -548,7 +560,7 @@ class Critic:
             setattr(self._policy, name, array)
 
     def take(self, policy: NetworkPolicy) -> None:
-        """Copy the present numbers."""
+        """Copy the present numbers of the policy."""
         parameters, mean, scale = self._arrays
         parameters[:] = getattr(policy, self._name)
         mean[:], scale[:] = policy.observation_mean, policy.observation_scale

@@ -1,4 +1,4 @@
-"""Policies: what chooses the actions inside a fused rollout.
+"""Policies, which choose the actions inside a rollout, and their form for kernels.
 
 A policy is either a scalar function of one observation, as `Uniform` and the user's own `Scalar`,
 or a network, see `rlcpu.envs.networks`. All compute in float32, whatever the environment's dtype.
@@ -80,7 +80,7 @@ class PolicyArrays(NamedTuple):
     value_network: Any = None
 
     def for_kernels(self) -> KernelPolicy:
-        """Return the arguments of CPU kernels; these arrays keep the networks' memory alive."""
+        """Return the arguments of CPU kernels, which point to the networks: keep these alive."""
         places = [0 if each is None else each.place for each in (self.network, self.value_network)]
         settings = np.array([*self.settings, *places, 0, self.state_size], np.int64)
         arrays = self.weights, self.log_std, self.mean, self.scale
@@ -89,12 +89,12 @@ class PolicyArrays(NamedTuple):
         )
 
     def networks(self) -> list[Any]:
-        """Return the networks ready to act."""
+        """Return the networks ready to act: none, the policy's, or also the value's."""
         return [each for each in (self.network, self.value_network) if each is not None]
 
     @property
     def state_size(self) -> int:
-        """Return the numbers that the networks remember of an environment, the policy's first."""
+        """Return the size of an environment's recurrent states: the policy's, then the value's."""
         return sum(each.plan.state_size for each in self.networks())
 
     @classmethod
@@ -106,13 +106,14 @@ class PolicyArrays(NamedTuple):
 
 
 class KernelPolicy(NamedTuple):
-    """The numbers of a policy for kernels: see `PolicyArrays`.
+    """The numbers of a policy as arguments of kernels.
 
     Attributes:
         weights: the params of a scalar policy.
-        log_std, mean, scale: see there.
-        settings: (6,) int64: the two above, addresses of the jobs of the networks, or 0, and of
-            what they remember of the environments, (N, that many numbers) float32, or 0.
+        log_std, mean, scale: see `PolicyArrays`.
+        settings: (6,) int64: the two of `PolicyArrays`; addresses of the jobs of the two networks,
+            or 0; the address of the recurrent states, (N, state size) float32, or 0; and the state
+            size.
     """
 
     weights: Array
@@ -122,15 +123,15 @@ class KernelPolicy(NamedTuple):
     settings: Array
 
 
-def carrier_of(policy: Any) -> int:
-    """Return the number by which environments know whose memory they carry; 0 for none."""
+def mark_of(policy: Any) -> int:
+    """Return the mark of a policy with memory, which identifies its recurrent states; 0 without."""
     mark: int = getattr(policy, "mark", 0)
     return mark
 
 
-#: Places in the settings of kernels.
+#: Places of numbers in the settings of a `KernelPolicy`.
 GREEDY, NETWORK, VALUE_NETWORK, MEMORY, STATE_SIZE = 1, 2, 3, 4, 5
-#: What kernels read these as.
+#: Dtypes of the arrays of a `KernelPolicy`.
 POLICY_DTYPES: dict[str, Any] = {
     name: np.int64 if name == "settings" else np.float32 for name in KernelPolicy._fields
 }
@@ -139,10 +140,10 @@ POLICY_DTYPES: dict[str, Any] = {
 class Policy(Protocol):
     """Methods of a policy that `collect` and `simulate` call.
 
-    They ask for both anew in every call, unless the class that defines them has an attribute or a
-    property `version` too, which has another value after every change of what they return: nothing
-    is asked for while it is the same. Arrays may change their numbers in place meanwhile, if
-    `arrays` gives the arrays themselves, contiguous and float32.
+    They are called for every rollout, unless the policy has a `version`: an attribute or property,
+    of the class that defines the methods, which has another value after every change of their
+    results. While it is the same they are not called again. Meanwhile arrays may change their
+    numbers in place, if `arrays` returns the arrays themselves, contiguous and float32.
     """
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
@@ -163,15 +164,14 @@ def check_policy(policy: Any) -> None:
 
 
 def version_of(policy: Any) -> Any:
-    """Return the version of a policy; None where it tells nothing of `code` and `arrays`.
+    """Return the version of a policy; None if none counts changes of `code` and `arrays`.
 
-    A class that defines `code` or `arrays` anew and inherits `version` has none: the inherited one
-    does not count the changes of what it returns.
+    The `version` that a class inherits does not count if the class defines `code` or `arrays` anew.
     """
-    for kind in type(policy).__mro__:
-        if "version" in vars(kind):
+    for base in type(policy).__mro__:
+        if "version" in vars(base):
             return policy.version
-        if "code" in vars(kind) or "arrays" in vars(kind):
+        if "code" in vars(base) or "arrays" in vars(base):
             return None
     return None
 
@@ -185,10 +185,11 @@ def uniform_discrete(
 
 @functools.cache
 def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
-    """Make a scalar policy that draws one of the allowed ones of `size` actions.
+    """Make a scalar policy that draws one of the allowed actions, of `size`, with equal chances.
 
-    It takes the last one that has at most `uniform * count` allowed ones before it, and action 0
-    where none is allowed. `loops` makes loops over actions in the place of an expression for each.
+    With `count` allowed actions, it chooses the last one that has at most `uniform * count` allowed
+    ones before it, and action 0 if none is allowed. `loops` makes loops over actions, for masks
+    that are arrays, in the place of an expression for each.
     """
     if loops:
         return _loop_uniform_allowed(size)
@@ -204,7 +205,7 @@ def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
 
 
 def _loop_uniform_allowed(size: int) -> Callable[..., Any]:
-    """Choose an allowed action at random by loops, for masks that are arrays."""
+    """Make the policy of `uniform_allowed` with loops over actions."""
     i32 = np.int32
 
     def act(observation, params, uniforms, mask):
@@ -362,7 +363,7 @@ class Scalar:
 
 
 def _check_act(act: Any) -> Any:
-    """Return the function of a scalar policy."""
+    """Return the function of a scalar policy; raise TypeError unless it is one."""
     if not isinstance(act, types.FunctionType):
         raise TypeError(f"act={act!r}: expected a plain Python function")
     mask = ("mask",) if takes_mask(act) else ()
@@ -381,7 +382,7 @@ def takes_mask(act: Any) -> bool:
 
 
 def _check_params(params: Any) -> Any:
-    """Return the params of a scalar policy."""
+    """Return the params of a scalar policy; raise TypeError unless they are a tuple of numbers."""
     try:
         if isinstance(params, tuple) and all(isinstance(p, numbers.Real) for p in params):
             np.array(params, np.float64)
@@ -392,29 +393,29 @@ def _check_params(params: Any) -> Any:
 
 
 def _check_draws(draws: Any) -> int:
-    """Return the random numbers of a scalar policy; kernels compute each in a line of its own."""
+    """Return how many uniforms a scalar policy takes; kernels compute each in a line of its own."""
     return check_count("draws", draws, 0, 1025)
 
 
 def _check_action(dynamics: Dynamics, action: Any) -> None:
-    """Raise unless `action` is one that a scalar policy may return."""
-    start = f"act has to return an action of {dynamics.id},"
+    """Raise TypeError or ValueError unless a scalar policy may return `action`."""
+    subject = f"act has to return an action of {dynamics.id},"
     if dynamics.choices:
         counts = dynamics.choices
-        wanted = f"{start} a tuple of {len(counts)} ints, below {counts}; returned {action!r}"
-        whole = isinstance(action, tuple) and all(isinstance(a, int | np.integer) for a in action)
-        if not whole or len(action) != len(counts):
+        wanted = f"{subject} a tuple of {len(counts)} ints, below {counts}; returned {action!r}"
+        is_ints = isinstance(action, tuple) and all(isinstance(a, int | np.integer) for a in action)
+        if not is_ints or len(action) != len(counts):
             raise TypeError(wanted)
         if not all(0 <= a < n for a, n in zip(action, counts, strict=True)):
             raise ValueError(wanted)
     elif dynamics.is_discrete:
         if not isinstance(action, int | np.integer):
-            raise TypeError(f"{start} an int; returned {action!r}")
+            raise TypeError(f"{subject} an int; returned {action!r}")
         if not 0 <= action < dynamics.num_actions:
-            raise ValueError(f"{start} 0 to {dynamics.num_actions - 1}; returned {action}")
+            raise ValueError(f"{subject} 0 to {dynamics.num_actions - 1}; returned {action}")
     else:
         size = dynamics.action_size
         if not isinstance(action, tuple) or not all(isinstance(a, numbers.Real) for a in action):
-            raise TypeError(f"{start} a tuple of {size} floats; returned {action!r}")
+            raise TypeError(f"{subject} a tuple of {size} floats; returned {action!r}")
         if len(action) != size:
-            raise ValueError(f"{start} a tuple of {size} floats; returned {action!r}")
+            raise ValueError(f"{subject} a tuple of {size} floats; returned {action!r}")

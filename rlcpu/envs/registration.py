@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlcpu.envs.scalar_env import ScalarEnv
     from rlcpu.envs.vector_env import VectorEnv
 
-# Each family tells the registry of its environments, which are listed in this order.
+# Each family adds its environments to the registry, which lists them in this order.
 from rlcpu.envs.tasks import classic_control  # noqa: F401  # isort: skip
 from rlcpu.envs.tasks import box2d, minatar, minigrid, mujoco, toy_text  # noqa: F401  # isort: skip
 from rlcpu.envs.tasks import craftax, no_velocity, popgym, t_maze  # noqa: F401  # isort: skip
@@ -41,12 +41,17 @@ def register(dynamics: Dynamics) -> None:
     family = registry.families.get(dynamics.id)
     if family and (family.package or registry.lookup(dynamics.id) is not dynamics):
         raise ValueError(f"id={dynamics.id!r} is an environment of rlcpu: choose another id")
-    _tell_gymnasium(dynamics.id, dynamics)
+    _register_with_gymnasium(dynamics.id, dynamics)
     registry.made[dynamics.id] = dynamics
 
 
-def _tell_gymnasium(id: str, limits: registry.Limits | Dynamics) -> None:
-    """Register an id with its limits."""
+def _register_with_gymnasium(id: str, limits: registry.Limits | Dynamics) -> None:
+    """Register an environment in Gymnasium's registry, in the place of an older one.
+
+    Args:
+        id: ours.
+        limits: with `max_episode_steps` and `reward_threshold`.
+    """
     name = gymnasium_id(id)
     gymnasium.registry.pop(name, None)
     gymnasium.register(
@@ -67,7 +72,7 @@ def gymnasium_id(id: str) -> str:
 def register_built_in() -> None:
     """Register the environments of this library with Gymnasium."""
     for id, family in registry.families.items():
-        _tell_gymnasium(id, family.limits[id])
+        _register_with_gymnasium(id, family.limits[id])
 
 
 def registered() -> list[str]:
@@ -85,13 +90,13 @@ def registered() -> list[str]:
 def find(environment: str | Dynamics) -> Dynamics:
     """Return the environment of an id, with or without the prefix "rlcpu/".
 
-    Where there is none here, it is Gymnasium's of that id, which is stepped in Python; "module:id"
-    imports the module first. Another version of one of ours is none: "CartPole-v0" is a mistake
-    more often than a wish.
+    If there is none here, it is Gymnasium's of that id, which is stepped in Python; "module:id"
+    imports the module first. Other versions of ours are not looked up there: "CartPole-v0" is a
+    mistake more often than a wish.
 
     Raises:
-        TypeError: it is neither an id nor a `Dynamics`; or Gymnasium's has other spaces than
-            `rlcpu.envs.GymnasiumEnv` takes.
+        TypeError: `environment` is neither an id nor a `Dynamics`; or Gymnasium's has other spaces
+            than `rlcpu.envs.GymnasiumEnv` takes.
         ValueError: no environment has the id; the message lists the known ones.
         ImportError: it is one of MuJoCo's, which is not installed.
     """
@@ -115,7 +120,7 @@ def find(environment: str | Dynamics) -> Dynamics:
 
 
 def is_of_gymnasium(id: str) -> bool:
-    """Tell whether an id that is none of ours is one of Gymnasium's, or names a module first."""
+    """Tell whether an id that is none of ours may be one of Gymnasium's, or names a module."""
     ours = {name.rpartition("-v")[0] for name in registry.all_ids()}
     return ":" in id or (id in gymnasium.registry and id.rpartition("-v")[0] not in ours)
 
@@ -159,13 +164,13 @@ def make_vec(
     )
     if registry.made.get(dynamics.id) is dynamics:
         # Plain numbers and names, so that the spec can be written as JSON.
-        plain = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
+        given = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
         env.spec = copy.deepcopy(gymnasium.spec(gymnasium_id(dynamics.id)))
         lists = {name: values.tolist() for name, values in env.dynamics.varied.items()}
         env.spec.kwargs.update({**options, **lists}, num_envs=env.num_envs)
         if device != "cpu":
             env.spec.kwargs["device"] = device
-        env.spec.kwargs.update({k: v for k, v in plain.items() if k in options})
+        env.spec.kwargs.update({k: v for k, v in given.items() if k in options})
     return env
 
 
@@ -183,7 +188,7 @@ make_scalar.metadata = {"render_modes": ["human", "rgb_array"]}  # type: ignore[
 
 
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split options into settings of the vector environment and parameters of the dynamics."""
+    """Return options in two dicts: settings of the vector environment, and parameters."""
     names = ("dtype", "planes", "autoreset_mode", "max_episode_steps", "num_threads", "render_mode")
     settings = {k: v for k, v in options.items() if k in names}
     return settings, {k: v for k, v in options.items() if k not in names}

@@ -1,4 +1,4 @@
-"""Environments by id: a family tells which it has, and makes one when it is asked for."""
+"""Environments by id: families list theirs, and make one when somebody looks it up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):
-    """Hold the limits of an environment that Gymnasium asks for before it is made.
+    """Limits of an environment, which Gymnasium asks for before it is made.
 
     Attributes:
         max_episode_steps: steps after which an episode is truncated; None for no limit.
@@ -24,9 +24,9 @@ class Family(NamedTuple):
     """Environments of one origin.
 
     Attributes:
-        limits: those of each environment, by its id.
-        make: (id) -> the environment's `Dynamics`; imports what makes it.
-        package: name of the package that has to be installed; empty if there is none.
+        limits: of each environment, by its id.
+        make: (id) -> the environment's `Dynamics`; imports its module.
+        package: name of the package that has to be installed; "" if there is none.
     """
 
     limits: Mapping[str, Limits]
@@ -47,17 +47,17 @@ def add_family(family: Family) -> Family:
 
 
 def add_modules(folder: str, modules: Mapping[str, Mapping[str, Limits]]) -> Family:
-    """Make a family of the environments that modules of a folder hold, and return it.
+    """Add the environments that the modules of a package have, and return them as a family.
 
     Args:
-        folder: its package, which imports a module when one of its environments is asked for.
+        folder: name of the package; a module is imported when one of its environments is looked up.
         modules: limits of the environments of each module, by their ids.
     """
-    places = {id: f"{folder}.{name}" for name, limits in modules.items() for id in limits}
+    module_names = {id: f"{folder}.{name}" for name, limits in modules.items() for id in limits}
 
     def make(id: str) -> Any:
         """Import the module of an environment, and return its `Dynamics`, alone or in a list."""
-        values = vars(importlib.import_module(places[id])).values()
+        values = vars(importlib.import_module(module_names[id])).values()
         lists = (value if isinstance(value, tuple | list) else (value,) for value in values)
         return next(each for items in lists for each in items if getattr(each, "id", None) == id)
 

@@ -29,7 +29,7 @@ class Renderer:
         self, dynamics: Dynamics, render_mode: str | None, modes: Sequence[str] = ("rgb_array",)
     ) -> None:
         self._dynamics: Any = dynamics
-        self._env: Any = None  # what draws, made at the first picture
+        self._env: Any = None  # Gymnasium's environment that draws, made at the first picture
         self._actions: npt.NDArray[Any] | None = None
         possible, fps = self._find_modes(modes)
         self.metadata: dict[str, Any] = {"render_modes": possible, "render_fps": fps}
@@ -42,7 +42,7 @@ class Renderer:
         self._mode = render_mode
 
     def _find_modes(self, modes: Sequence[str]) -> tuple[list[str], int]:
-        """Return the modes that are possible, and pictures a second."""
+        """Return the modes that the environment has, and pictures a second."""
         dynamics = self._dynamics
         possible = list(modes) if dynamics.original else []
         return ["rgb_array"] if dynamics.picture else possible, _fps(dynamics)
@@ -57,11 +57,13 @@ class Renderer:
     def render(
         self, states: npt.NDArray[Any], params: Sequence[Any] = ()
     ) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """Draw one (height, width, 3) picture per state, (n, rows of memory); None without a mode.
-
-        `params` are those of each state, where they are not the same for all.
+        """Draw a picture (height, width, 3) of each state; None without a render mode.
 
         In mode "human" they are drawn in a window, and there is None for each.
+
+        Args:
+            states: (n, rows of a state).
+            params: of each state, or () if all have the environment's.
         """
         if self._mode is None:
             gymnasium.logger.warn(
@@ -90,13 +92,14 @@ class Renderer:
         return tuple(frames)
 
     def _torque(self, i: int) -> float | None:
-        """Return the last action of one environment as it acted, which Pendulum draws."""
+        """Return the last action of environment i, clipped as it acted, or None."""
         space = self._dynamics.action_space
         if self._actions is None or not isinstance(space, Box):
             return None
         return float(np.clip(self._actions[i], space.low, space.high)[0])
 
     def _renderer(self) -> Any:
+        """Return Gymnasium's environment that draws, which is made at first use."""
         if self._env is None:
             assert self._dynamics.original is not None
             env = gymnasium.make(self._dynamics.original, render_mode=self._mode).unwrapped
@@ -112,7 +115,7 @@ class Renderer:
 
 
 def _set_params(env: Any, params: Any) -> None:
-    """Give Gymnasium's environment the parameters that it has attributes of."""
+    """Set those attributes of Gymnasium's environment that are parameters here."""
     for name, value in params._asdict().items():
         for attribute in (name, name.upper()):  # Acrobot writes LINK_LENGTH_1
             if hasattr(env, attribute):
@@ -120,11 +123,11 @@ def _set_params(env: Any, params: Any) -> None:
 
 
 def _fps(dynamics: Dynamics) -> int:
-    """Return frames a second of the original environment, or fewer where each cell counts."""
+    """Return the frames a second of Gymnasium's environment; 10 of a picture of our own."""
     if dynamics.original is None:
         return 10 if dynamics.picture else 30
     entry = gymnasium.spec(dynamics.original).entry_point
-    creator = (
+    env_class = (
         gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
     )
-    return int(getattr(creator, "metadata", {}).get("render_fps", 30))
+    return int(getattr(env_class, "metadata", {}).get("render_fps", 30))

@@ -1,6 +1,8 @@
-"""Rollouts for kernels that make one after the other in the same arrays, without Python between.
+"""Rollouts in compiled code: a function that makes one rollout after the other in the same arrays.
 
-They do what `collect` and `Rollout.transitions` do, bit for bit: the former by the same function.
+A loop without Python, of `rlcpu.train.rounds`, calls it by address with a `Repeat`, the description
+of arrays and sizes. It does what `collect` and `Rollout.transitions` do, bit for bit: the former by
+the same function of blocks. A transition is sample k of T * N, in time-major order.
 """
 
 from __future__ import annotations
@@ -27,23 +29,24 @@ u32 = np.uint32
 
 
 class Repeat(NamedTuple):
-    """Parts that repeat a rollout of T steps of N environments.
+    """The argument of `run_repeat`: arrays and sizes of rollouts of T steps of N environments.
 
     Attributes:
         run: address of `run_repeat`.
         function: address of the function of a block, see `rlcpu.envs.engine.rollout.Rollouts`.
-        frame: its frame.
+        frame: the argument of that function, (any,) int64; behind it are the policy's settings and
+            its network's job.
         num_steps, num_envs: T and N.
         clock: of `EnvArrays`.
         observations, finals, last, flags: of `Records`.
-        real_bytes: of a reward, 4 or 8.
+        real_bytes: bytes of a reward, 4 or 8.
         rewards, totals: addresses of those of `Records`.
-        rows: numbers of an observation, its mask among them.
-        following: (T * N * rows,) float32, what the steps led to.
-        singles: (T * N,) float32, rewards that are kept as float64.
-        masks: (T * N, actions) bool, which are allowed where the steps led to.
+        rows: numbers of an observation, with its mask.
+        following: (T * N * rows,) float32, the observations to which the steps led.
+        singles: (T * N,) float32, rewards that `Records` has as float64; (0,) if they are float32.
+        masks: (T * N, actions) bool, action masks of `following`.
         returns: (any,) float64, of episodes that ended, one after the other.
-        ended: (1,) int64, how many.
+        ended: (1,) int64, how many returns there are.
         broken: (1,) int64, in how many environments a number was not finite.
     """
 
@@ -70,9 +73,14 @@ class Repeat(NamedTuple):
 
 
 def fits(env: VectorEnv, rollout: Rollout) -> bool:
-    """Tell whether `open_repeat` takes what `collect` has just made.
+    """Tell whether `open_repeat` can continue the rollouts of environments.
 
-    The environments are ours, the policy has no memory, and one thread makes rollouts of this size.
+    The environments have to be ours, observe no `Dict` and floats of float32 alone; the policy may
+    have no memory, and one thread has to make rollouts of this size.
+
+    Args:
+        env: the environments.
+        rollout: the last one that `collect` made in them.
     """
     runner: Any = env.engine.last_runner
     if type(env.engine) is not LaneEngine or rollout.records.observations.dtype != np.float32:
@@ -86,15 +94,15 @@ def fits(env: VectorEnv, rollout: Rollout) -> bool:
 
 
 def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, most: int) -> Repeat:
-    """Return the memory of rollouts like the one that `collect` has just made.
+    """Return the argument of `run_repeat` for rollouts like the last one.
+
+    It has no references: the caller keeps environments, policy and rollout alive.
 
     Args:
-        env: that it was made in; see `fits`.
-        rollout: is overwritten each time.
-        job: of the policy's network, see `rlcpu.nn.acting.Acting.job_at`.
-        most: rollouts at most.
-
-    The caller keeps environments, policy and rollout alive.
+        env: the environments, see `fits`.
+        rollout: the last one that `collect` made in them; each new one overwrites it.
+        job: of the policy's network, see `rlcpu.nn.acting.Acting.job_at`; it is copied.
+        most: how many rollouts are made at most before `returns` is emptied.
     """
     runner: Any = env.engine.last_runner
     engine, records, num_masked = runner.engine, rollout.records, env.view.num_masked
@@ -136,11 +144,12 @@ def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, most: int) -> Repe
 
 @functools.cache
 def _address(kind: Any) -> int:
+    """Return the address of `run_repeat`, compiled for numba's type of a `Repeat`."""
     return function_of(run_repeat, kind, fastmath=EXACT)
 
 
 def sources_of(repeat: Repeat, rollout: Rollout) -> dict[str, tuple[int, int]]:
-    """Return for each field the address of its first row, and bytes from a row to the next."""
+    """Return, by field of transitions, the address of its first row and the bytes of a row."""
     records, stride, size = rollout.records, 4 * repeat.rows, rollout.rewards.size
     rewards = repeat.singles if repeat.singles.size else records.rewards
     actions, masks = records.actions, repeat.masks
@@ -157,11 +166,14 @@ def sources_of(repeat: Repeat, rollout: Rollout) -> dict[str, tuple[int, int]]:
     return {name: (array.ctypes.data, width) for name, (array, width) in arrays.items()}
 
 
-# ---------------------------------------------------------------- the function of a view
+# ---------------------------------------------------------------- in compiled code
 
 
 def run_repeat(repeat):
-    """Make a rollout, and columns of its transitions, unless a number was not finite."""
+    """Make a rollout, and arrays of its transitions, unless a number was not finite.
+
+    Argument is a view of a `Repeat`, whose arrays are overwritten.
+    """
     blocks, size = (repeat.num_envs + LANES - 1) // LANES, repeat.flags.size // 2
     for block in range(blocks):
         arguments = repeat.frame.ctypes.data, repeat.num_steps, repeat.num_envs, block
@@ -171,38 +183,41 @@ def run_repeat(repeat):
         repeat.broken[0] += repeat.frame[FIRST_FAULT + block]
     if repeat.broken[0] > 0:
         return
-    _follow(repeat, size)
+    _write_following(repeat, size)
     _unpack_masks(repeat, size)
     if repeat.real_bytes == 8:
         totals = array_at(repeat.totals, (size,), 0.0)
         rewards = array_at(repeat.rewards, (size,), 0.0)
         for k in range(size):
             repeat.singles[k] = rewards[k]
-        _keep_returns(repeat, size, totals)
+        _append_returns(repeat, size, totals)
     else:
-        _keep_returns(repeat, size, array_at(repeat.totals, (size,), np.float32(0)))
+        _append_returns(repeat, size, array_at(repeat.totals, (size,), np.float32(0)))
 
 
 @merge
-def _follow(repeat, size):
-    """Write the next observations and ends of steps."""
+def _write_following(repeat, size):
+    """Write the observation to which each of `size` steps led.
+
+    It is the final one where the episode ended, else that before the next step, or the last one.
+    """
     rows, following, observations = repeat.rows, repeat.following, repeat.observations
     for k in range(size):
-        place, after = k * rows, (k + repeat.num_envs) * rows
+        begin, next_begin = k * rows, (k + repeat.num_envs) * rows
         if repeat.flags[k] or repeat.flags[size + k]:
             for i in range(rows):
-                following[place + i] = repeat.finals[place + i]
-        elif after < size * rows:
+                following[begin + i] = repeat.finals[begin + i]
+        elif next_begin < size * rows:
             for i in range(rows):
-                following[place + i] = observations[after + i]
+                following[begin + i] = observations[next_begin + i]
         else:
             for i in range(rows):
-                following[place + i] = repeat.last[after - size * rows + i]
+                following[begin + i] = repeat.last[next_begin - size * rows + i]
 
 
 @merge
 def _unpack_masks(repeat, size):
-    """Write which actions are allowed where steps led to."""
+    """Write the action mask of each of the `size` observations in `following`."""
     num_masked = repeat.masks.shape[1]
     first = repeat.rows - (num_masked + BITS - 1) // BITS
     for k in range(size):
@@ -213,8 +228,8 @@ def _unpack_masks(repeat, size):
 
 
 @merge
-def _keep_returns(repeat, size, totals):
-    """Keep the returns of the episodes that ended."""
+def _append_returns(repeat, size, totals):
+    """Append the returns of the episodes that ended, of `totals` (size,), to `returns`."""
     for k in range(size):
         if repeat.flags[k] or repeat.flags[size + k]:
             repeat.returns[repeat.ended[0]] = totals[k]

@@ -1,4 +1,4 @@
-"""What `simulate` and `collect` return."""
+"""The results of `simulate` and `collect`: `Statistics` and `Rollout`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,13 @@ class Statistics:
 
     @classmethod
     def of_sums(cls, num_steps: int, sums: Sequence[float], num_cut_off: int) -> Statistics:
-        """Make the results of the sums of `rlcpu.envs.engine.rollout`."""
+        """Return the statistics of the sums that the kernels of `simulate` return.
+
+        Args:
+            num_steps: of all environments.
+            sums: see `rlcpu.envs.engine.rollout.EPISODES`.
+            num_cut_off: see the class.
+        """
         episodes, returns, squares, _, lengths = sums
         if episodes == 0:
             return cls(num_steps, 0, math.nan, math.nan, math.nan, num_cut_off)
@@ -67,7 +73,7 @@ def show_table(caption: str, rows: Iterable[Iterable[object]]) -> str:
 #: Fields of a transition, as buffers name them.
 _TRANSITION = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
 _MASKS = ("action_mask", "next_action_mask")
-#: What a rollout computes when it is first asked for.
+#: Cached attributes of a rollout, computed at first use.
 _DERIVED = frozenset(
     (
         *("last_values", "final_values", "final_indices", "final_observations"),
@@ -119,7 +125,7 @@ class Rollout:
         self.states: Array | None = None
         self._last_states: Array | None = None
         self._bind()
-        self.__dict__.update(self._shown)
+        self.__dict__.update(self._views)
 
     def __repr__(self) -> str:
         returns = self.episode_returns
@@ -129,24 +135,24 @@ class Rollout:
 
     def _repr_html_(self) -> str:
         """Return a table of the arrays, for notebooks."""
-        shown: dict[str, Any] = {"observations": self.observations, **self._shown}
+        arrays: dict[str, Any] = {"observations": self.observations, **self._views}
         if isinstance(self.observations, dict):
-            del shown["observations"]
-            shown |= {f"observations: {k}": x for k, x in self.observations.items()}
-        arrays = ((name, array.dtype, array.shape) for name, array in shown.items())
-        return show_table(repr(self), [("array", "dtype", "shape"), *arrays])
+            del arrays["observations"]
+            arrays |= {f"observations: {k}": x for k, x in self.observations.items()}
+        rows = ((name, array.dtype, array.shape) for name, array in arrays.items())
+        return show_table(repr(self), [("array", "dtype", "shape"), *rows])
 
     def _bind(self) -> None:
-        """Bind the rollout to this process and these arrays."""
+        """Set the attributes that depend on this process and these arrays; a copy needs others."""
         self._arrays = backends.arrays_of(self.form.device)
-        self._shown = self.form.shaped(self.records, self.num_steps)
+        self._views = self.form.shaped(self.records, self.num_steps)
         on_cpu = self.form.device == "cpu"
         self.outputs: Any = tuple(self.records) if on_cpu else self.records
         self._source: object = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without those of `_bind`: a copy has arrays of its own."""
-        bound = ("_arrays", "_shown", "_source", "outputs")
+        """Return all attributes but those that `_bind` sets."""
+        bound = ("_arrays", "_views", "_source", "outputs")
         return {name: value for name, value in self.__dict__.items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -160,15 +166,20 @@ class Rollout:
         states: Array | None = None,
         last_states: Array | None = None,
     ) -> None:
-        """Show what a kernel has just written; `source` stands for the policy's present form.
+        """Forget derived arrays, after a kernel has overwritten the rollout's memory.
 
-        States are what a policy with memory remembered before the first and after the last step.
+        Args:
+            policy: the policy that acted; its value head is copied.
+            source: any object; the same one means that only numbers of the policy have changed
+                since the last call.
+            states: recurrent states of the policy before the first step, or None without memory.
+            last_states: those after the last step.
         """
         self.states, self._last_states = states, last_states
-        shown = self.__dict__
-        for name in _DERIVED.intersection(shown):
-            del shown[name]
-        shown.update(self._shown)
+        attributes = self.__dict__
+        for name in _DERIVED.intersection(attributes):
+            del attributes[name]
+        attributes.update(self._views)
         if self.form.device != "cpu":
             return
         if source is not self._source:
@@ -180,7 +191,7 @@ class Rollout:
 
     @functools.cached_property
     def observations(self) -> Any:
-        """Return what each step was decided from; see the class."""
+        """Return the observations before each step; see the class."""
         return self._decode(self.records.observations, self.num_steps, self.form.num_envs)
 
     @functools.cached_property
@@ -190,36 +201,36 @@ class Rollout:
 
     @functools.cached_property
     def action_masks(self) -> Array | None:
-        """Return the actions that each step allowed; see the class."""
+        """Return which actions were allowed before each step; see the class."""
         return self._masks(self.records.observations, self.num_steps, self.form.num_envs)
 
     @functools.cached_property
     def last_action_masks(self) -> Array | None:
-        """Return the actions allowed after the last step; see the class."""
+        """Return which actions are allowed after the last step; see the class."""
         return self._masks(self.records.last, self.form.num_envs)
 
     def _masks(self, rows: Any, *shape: int) -> Array | None:
-        """Decode action masks from the rows that hold observations."""
+        """Return the action masks in rows of observations, (*shape, num_actions) bool, or None."""
         view = self.form.view
         return view.masks(rows.reshape(*shape, self.form.rows)) if view.num_masked else None
 
     def _decode(self, rows: Any, *shape: int) -> Any:
-        """Return observations from the numbers that hold them."""
+        """Return observations, (*shape, ...), of the rows that hold them."""
         return self.form.view.decode(rows.reshape(*shape, self.form.rows))
 
     @property
     def inputs(self) -> Array:
-        """Return `observations` as a network reads them, (T, N, observation_size) float32.
+        """Return `observations` as networks get them, (T, N, observation_size) float32.
 
-        A choice is one of `observation_size` zeros and ones, planes are flat.
+        A choice is zeros and a one, planes are flat.
         """
         rows = self.records.observations.reshape(-1, self.form.rows)
-        decoded: Array = self.form.view.inputs(rows)
-        return decoded.reshape(self.num_steps, self.form.num_envs, -1)
+        inputs: Array = self.form.view.inputs(rows)
+        return inputs.reshape(self.num_steps, self.form.num_envs, -1)
 
     @property
     def ones(self) -> Ones | None:
-        """Return which `inputs` of T * N samples are one; None where observations are floats."""
+        """Return which `inputs` of T * N samples are one; None unless a choice or planes."""
         return self.form.view.ones(self.records.observations.reshape(-1, self.form.rows))
 
     @functools.cached_property
@@ -245,60 +256,60 @@ class Rollout:
 
     @functools.cached_property
     def _ends(self) -> Array:
-        """Return step * N + environment of each end, (F,) int64."""
+        """Return the sample, step * N + environment, of each end of an episode, (F,) int64."""
         terminated, truncated = self._arrays.to_host(self.records.flags).reshape(2, -1)
         return np.flatnonzero(terminated | truncated)
 
     @functools.cached_property
     def final_indices(self) -> Array:
-        """Return [step, environment] of each end, (F, 2) int64, in time-major order."""
+        """Return [step, environment] of each end of an episode, (F, 2) int64, time-major."""
         shape = self.num_steps, self.form.num_envs
         return np.stack(np.unravel_index(self._ends, shape), axis=1)
 
     @functools.cached_property
     def final_observations(self) -> Any:
-        """Return (F, ...), the observations that the ending steps led to.
+        """Return the observations to which the steps led that ended an episode, (F, ...).
 
-        The next row of `observations` shows nothing of it.
+        `observations` does not have them: its next row begins a new episode.
         """
         return self._decode(self._final_rows, len(self._ends))
 
     @property
     def _final_rows(self) -> Array:
+        """Return the rows of `final_observations`, (F, rows) float32."""
         return self._at_ends(self.records.finals.reshape(-1, self.form.rows))
 
     @functools.cached_property
     def final_values(self) -> Array:
-        """Return the value of the final observation where an episode was truncated, (T, N) float32.
+        """Return the values of final observations where an episode was truncated, (T, N) float32.
 
-        It is what the return has to be bootstrapped with; 0 elsewhere, and where the episode
-        terminated as well.
+        Returns are bootstrapped with them. They are 0 elsewhere, and where the episode terminated
+        as well.
         """
-        values, ends = self._final_memory, self._ends
+        values, ends = self._final_values_memory, self._ends
         values.fill(0.0)
         terminated, truncated = self.records.flags.reshape(2, -1)
         cut = truncated[ends] & ~terminated[ends]
         if self._critic is not None and cut.any():
             inputs = self.form.view.inputs(self._final_rows[cut])
-            values.ravel()[ends[cut]] = (
-                self._critic.evaluate(inputs)
-                if self.states is None
-                else self._remember_to(
-                    self.final_indices[cut], inputs, self._critic.evaluate_sequences
-                )
-            )
+            if self.states is None:
+                final_values = self._critic.evaluate(inputs)
+            else:
+                run = self._critic.evaluate_sequences
+                final_values = self._run_to_ends(self.final_indices[cut], inputs, run)
+            values.ravel()[ends[cut]] = final_values
         return values
 
     def outputs_after(self, run: Callable[..., Array]) -> Array:
-        """Return what a network with memory makes of the observation that each step led to.
+        """Return the outputs of a network with memory for the observation to which each step led.
 
         Args:
-            run: (inputs (t, n, observation_size), states (n, any), starts (t, n)) -> outputs
-                (t, n, any) of the network, the states being those of the rollout.
+            run: (inputs (t, n, observation_size), states (n, any), starts (t, n)) -> outputs (t, n,
+                any) of the network; states are those of the rollout.
 
         Returns:
-            (T, N, any), of the final observation where an episode was truncated; where it
-            terminated nothing follows, and numbers mean nothing.
+            (T, N, any); of the final observation where an episode was truncated. Where it
+            terminated nothing follows, and the numbers mean nothing.
         """
         last = self.form.view.inputs(self.records.last.reshape(self.form.num_envs, -1))
         inputs, starts = np.concatenate([self.inputs, last[None]]), self.starts
@@ -306,36 +317,38 @@ class Rollout:
         cut = (self.truncated & ~self.terminated).ravel()[self._ends]
         if cut.any():
             ends, finals = self.final_indices[cut], self.form.view.inputs(self._final_rows[cut])
-            outputs[tuple(ends.T)] = self._remember_to(ends, finals, run)
+            outputs[tuple(ends.T)] = self._run_to_ends(ends, finals, run)
         return outputs
 
-    def _remember_to(self, ends: Array, finals: Array, run: Callable[..., Array]) -> Array:
-        """Return outputs (n, ...) for final observations, with the memory of their episodes.
+    def _run_to_ends(self, ends: Array, finals: Array, run: Callable[..., Array]) -> Array:
+        """Return outputs (n, ...) of a network with memory for final observations.
 
-        Each sequence is what the rollout has of such an episode, then its final observation.
+        It is run for sequences: the rollout's observations of such an episode, then the final one.
+        They are padded to one length by zeros at the end.
 
         Args:
             ends: (n, 2), rows of `final_indices`.
             finals: (n, observation_size), inputs of networks.
-            run: see `outputs_after`; without starts.
+            run: (sequences (t, n, observation_size), states (n, any)) -> outputs (t, n, ...).
         """
         steps, envs = ends.T
-        starts, first = self.starts, np.zeros_like(steps)
+        starts, begin_steps = self.starts, np.zeros_like(steps)
         for k, (step, env) in enumerate(ends.tolist()):
-            before = np.flatnonzero(starts[: step + 1, env])
-            first[k] = before[-1] if before.size else 0
-        lengths = steps - first + 1
+            starts_before = np.flatnonzero(starts[: step + 1, env])
+            begin_steps[k] = starts_before[-1] if starts_before.size else 0
+        lengths = steps - begin_steps + 1
         inputs, columns = self.inputs, np.arange(len(ends))
         sequences = np.zeros((int(lengths.max()) + 1, *finals.shape), np.float32)
-        for k, (begin, end, env) in enumerate(zip(first, steps + 1, envs, strict=True)):
+        for k, (begin, end, env) in enumerate(zip(begin_steps, steps + 1, envs, strict=True)):
             sequences[: end - begin, k] = inputs[begin:end, env]
         sequences[lengths, columns] = finals
-        states = np.where((first == 0)[:, None], self.states[envs], np.float32(0))  # type: ignore[index]
+        states = np.where((begin_steps == 0)[:, None], self.states[envs], np.float32(0))  # type: ignore[index]
         outputs: Array = run(sequences, states)[lengths, columns]
         return outputs
 
     @functools.cached_property
-    def _final_memory(self) -> Array:
+    def _final_values_memory(self) -> Array:
+        """Return the array that `final_values` overwrites and returns each time."""
         return np.empty((self.num_steps, self.form.num_envs), np.float32)
 
     @functools.cached_property
@@ -349,7 +362,7 @@ class Rollout:
         return self._at_ends(self.records.lengths).astype(np.int64)
 
     def _at_ends(self, array: Any) -> Array:
-        """Return the rows of a flat array at which episodes ended, on the host."""
+        """Return the rows of a flat array (T * N, ...) at which episodes ended, on the host."""
         rows: Array = self._arrays.to_host(array[self._arrays.asarray(self._ends)])
         return rows
 
@@ -391,24 +404,32 @@ class Rollout:
             if name not in known:
                 raise ValueError(f"names: {name!r} is none of {', '.join(known)}")
         view = self.form.view
-        show = view.to_stored if packed else view.inputs if as_inputs else view.decode
-        return {name: self._flat(name, show, as_inputs or packed) for name in chosen}
+        convert = view.to_stored if packed else view.inputs if as_inputs else view.decode
+        return {name: self._transition(name, convert, as_inputs or packed) for name in chosen}
 
-    def _flat(self, name: str, show: Callable[[Array], Any], is_other: bool) -> Any:
-        """Return one array of `transitions`; `show` makes observations of rows."""
+    def _transition(self, name: str, convert: Callable[[Array], Any], is_converted: bool) -> Any:
+        """Return one field of `transitions`, (T * N, ...).
+
+        Args:
+            name: of the field.
+            convert: rows of observations, (T * N, rows) -> observations in the wanted form.
+            is_converted: whether that is another form than that of `observations`.
+        """
         if name.startswith("next_"):
-            asarray, view, n = self._arrays.asarray, self.form.view, self.form.num_envs
-            rows = self.records.observations.reshape(-1, self.form.rows)
-            after: Array = self._arrays.empty(rows.shape, rows.dtype)
-            after[:-n] = rows[n:]
-            after[-n:] = self.records.last.reshape(n, -1)
-            if self._ends.size:
-                after[asarray(self._ends)] = asarray(self._final_rows)
-            if name in _MASKS:
-                masks: Array = view.masks(after)
-                return masks
-            return show(after)
-        if name == "observation" and is_other:
-            return show(self.records.observations.reshape(-1, self.form.rows))
+            rows = self._next_rows()
+            return self.form.view.masks(rows) if name in _MASKS else convert(rows)
+        if name == "observation" and is_converted:
+            return convert(self.records.observations.reshape(-1, self.form.rows))
         arrays: Any = getattr(self, name if name.endswith("ated") else f"{name}s")
         return each_part(lambda array: array.reshape(-1, *array.shape[2:]), arrays)
+
+    def _next_rows(self) -> Array:
+        """Return the rows of the observations to which the steps led, (T * N, rows)."""
+        asarray, n = self._arrays.asarray, self.form.num_envs
+        rows = self.records.observations.reshape(-1, self.form.rows)
+        next_rows: Array = self._arrays.empty(rows.shape, rows.dtype)
+        next_rows[:-n] = rows[n:]
+        next_rows[-n:] = self.records.last.reshape(n, -1)
+        if self._ends.size:
+            next_rows[asarray(self._ends)] = asarray(self._final_rows)
+        return next_rows

@@ -1,4 +1,8 @@
-"""Policies by networks, run outside of rollouts: for rows of observations, and for sequences."""
+"""Policies by networks, run outside of rollouts: for observations, and for sequences of them.
+
+"Inputs" are observations as networks get them, (..., num_inputs) float32. "States" are the
+recurrent states of networks with memory, a row for each environment.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,17 @@ from rlcpu.envs.policies import Array
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.nn.network import CLIP, Network
 
-#: The arrays that a user may change; the first two hold the parameters of a network.
+#: Names of the arrays that a user may change; the first two are parameters of networks.
 ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
 
 
 class RunsNetworks:
-    """Base of policies by networks, which may remember.
+    """Base of policies by networks, with or without memory.
 
     Attributes:
         view: of observations.
-        observation_mean, observation_scale: (observation_size,) float32: the networks see
-            (observation - mean) * scale, clipped to +-10.
+        observation_mean, observation_scale: (observation_size,) float32: networks get (observation
+            - mean) * scale, clipped to +-10.
     """
 
     view: ObservationView
@@ -38,17 +42,20 @@ class RunsNetworks:
         raise NotImplementedError
 
     def _acting(self, name: str) -> Any:
-        """Return what runs a network, with its present parameters."""
+        """Return a network, by its name, ready to act with its present parameters."""
         raise NotImplementedError
 
     @property
     def state_sizes(self) -> dict[str, int]:
-        """Return how many numbers each network remembers of an environment, 0 without memory."""
+        """Return the size of each network's recurrent state by its name, 0 without memory."""
         return {name: network.state_size for name, network in self.networks().items()}
 
     @functools.cached_property
     def mark(self) -> int:
-        """A number that is the policy's own, and its copies', for what environments remember."""
+        """Return a number that identifies the recurrent states of this policy and its copies.
+
+        It is random, and 0 without memory.
+        """
         return secrets.randbits(62) + 1 if any(self.state_sizes.values()) else 0
 
     def initial_state(self, num_envs: int) -> Array:
@@ -69,12 +76,13 @@ class RunsNetworks:
         state: npt.ArrayLike | None = None,
         starts: npt.ArrayLike | None = None,
     ) -> Any:
-        """Return what the head reads, such as logits (n, num_actions) or means (n, action_size).
+        """Return the outputs that the head reads, such as logits (n, num_actions) or means.
 
         Args:
             observations: (n, observation_size), of n environments.
             state: (n, state_size) of a policy with memory, from `initial_state` or the last call.
-            starts: (n,) bools, where an episode begins and nothing is remembered; None for nowhere.
+            starts: (n,) bools, where an episode begins, and the state counts as 0; None for
+                nowhere.
 
         Returns:
             The outputs; of a policy with memory these, and the state afterwards.
@@ -92,7 +100,10 @@ class RunsNetworks:
     def _run(
         self, name: str, observations: npt.ArrayLike, state: Any = None, starts: Any = None
     ) -> tuple[Array, Array]:
-        """Return all outputs (n, any) of one of the networks, and its state (n, any) afterwards."""
+        """Return all outputs (n, any) of a network, and its state (n, any) afterwards.
+
+        `name` is that of the network; the other arguments are those of `outputs`.
+        """
         size = self.view.num_inputs
         inputs = as_inputs(observations, self.view)
         if not np.isfinite(inputs).all():
@@ -115,7 +126,7 @@ class RunsNetworks:
 
 
 def normalised(policy: RunsNetworks, inputs: Array) -> Array:
-    """Return inputs (..., observation_size) as the networks of a policy see them."""
+    """Return inputs shifted, scaled and clipped for the networks of a policy."""
     scaled = (inputs - policy.observation_mean) * policy.observation_scale
     clipped: Array = np.clip(scaled, np.float32(-CLIP), np.float32(CLIP))
     return clipped
@@ -130,7 +141,7 @@ def run_sequences(
         policy: has the networks.
         name: of the network.
         inputs: (T, n, observation_size).
-        states: (n, any), what the policy remembers before them; see `Rollout.states`.
+        states: (n, any), of all networks before the sequences; see `Rollout.states`.
         starts: (T, n) bools, where an episode begins; None for nowhere.
     """
     network, scaled = policy.networks()[name], normalised(policy, inputs)
@@ -145,7 +156,7 @@ def run_sequences(
 
 
 def states_of(policy: RunsNetworks, name: str, states: Array) -> Array:
-    """Return the columns of a policy's states (n, any) that one of its networks remembers."""
+    """Return the columns of a policy's states, (n, any), that belong to one of its networks."""
     begin = 0
     for key, size in policy.state_sizes.items():
         if key == name:
@@ -155,10 +166,16 @@ def states_of(policy: RunsNetworks, name: str, states: Array) -> Array:
 
 
 def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, Array | None]:
-    """Return a copy of the state of `count` environments, and where episodes begin, after checks.
+    """Return a copy of the states of `count` environments, and where episodes begin, after checks.
+
+    Args:
+        state: (count, size), or None without memory.
+        starts: (count,) bools, or None.
+        count: of environments.
+        size: of a state.
 
     Raises:
-        ValueError: the state is missing, or it or the starts are of others.
+        ValueError: the state is missing, or something has another shape.
     """
     if size == 0 and state is not None:
         raise ValueError("state: the policy has no memory, expected None")
@@ -177,15 +194,15 @@ def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, 
 
 
 def as_inputs(observations: Any, view: ObservationView) -> Array:
-    """Return one observation, or several, as networks read them: (n, num_inputs) float32.
+    """Return one observation, or several, as inputs of networks, (n, num_inputs) float32.
 
     Args:
-        observations: (n, ...) or one, as an environment shows them, of a `Dict` a mapping of these;
-            or already (n, num_inputs).
+        observations: (n, ...) or one, as an environment returns them; of a `Dict` a mapping of
+            these; or already (n, num_inputs).
         view: of the observations.
 
     Raises:
-        TypeError, ValueError: another kind or shape, other parts, or a choice that there is not.
+        TypeError, ValueError: another kind or shape, other parts, or a choice outside of its space.
     """
     if isinstance(observations, Mapping):
         return _parts_as_inputs(observations, view)
@@ -203,7 +220,7 @@ def as_inputs(observations: Any, view: ObservationView) -> Array:
 
 
 def _as_single(name: str, values: Any) -> Array:
-    """Return numbers as float32; an array of such is returned as it is."""
+    """Return numbers as a float32 array, the same one if it is; `name` is theirs in errors."""
     if type(values) is np.ndarray and values.dtype == np.float32:
         return values
     with np.errstate(over="ignore"):
@@ -211,20 +228,20 @@ def _as_single(name: str, values: Any) -> Array:
 
 
 def _check_choices(chosen: Array, view: ObservationView) -> Array:
-    """Return numbers of choices (n, ...) as zeros and ones, after a check."""
+    """Return choices (n, ...) as zeros and ones; raise ValueError if one is out of range."""
     low = np.array(view.start)
     high = low + np.array(view.size) - 1
     rows = chosen.reshape(len(chosen), -1)
-    bad = ~((rows >= low) & (rows <= high) & (rows % 1 == 0))
-    if bad.any():
-        k = int(np.argwhere(bad)[0, 1])
+    is_bad = ~((rows >= low) & (rows <= high) & (rows % 1 == 0))
+    if is_bad.any():
+        k = int(np.argwhere(is_bad)[0, 1])
         raise ValueError(f"observations={chosen}: expected ints {low[k]} to {high[k]}")
     flat: Array = view.flatten(chosen.astype(np.int64))
     return flat
 
 
 def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> Array:
-    """Return the inputs, (n, inputs) float32, of observations with several parts, after a check."""
+    """Return observations of a `Dict` as inputs; raise ValueError for other parts or shapes."""
     names = [part.name for part in view.parts]
     if not names or set(observations) != set(names):
         expected = f"the parts {', '.join(names)}" if names else "an array"
@@ -239,13 +256,13 @@ def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> 
             raise ValueError(what.replace("] have shape", "] has shape")) from None
     counts = {name: len(each) for name, each in zip(names, rows, strict=True)}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise ValueError(f"observations have parts of {told} environments: expected as many")
+        sizes = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise ValueError(f"observations have parts of {sizes} environments: expected as many")
     return np.concatenate(rows, axis=1)
 
 
 def is_one(observations: Any, view: ObservationView) -> bool:
-    """Tell whether these are the observation of one environment."""
+    """Tell whether these are the observation of one environment, not of several."""
     if isinstance(observations, Mapping) and view.kind == "group":
         name, _, part = view.parts[0]
         return np.ndim(observations.get(name, ())) == len(part.shape)
@@ -256,7 +273,7 @@ def is_one(observations: Any, view: ObservationView) -> bool:
 
 
 def refuse_policy(policy: Any, what: str) -> NoReturn:
-    """Raise FloatingPointError for a policy that returned `what`, and say why."""
+    """Raise FloatingPointError for a policy that returned `what`, and name the cause."""
     cause = describe_fault(policy)
     if not cause and hasattr(policy, "sizes"):
         cause = "the network overflows, its parameters are finite"
@@ -266,7 +283,7 @@ def refuse_policy(policy: Any, what: str) -> NoReturn:
 
 
 def describe_fault(policy: Any) -> str:
-    """Return the first number of a network's arrays that is not finite, or nothing."""
+    """Return a description of the first number of a policy's arrays that is not finite, or ""."""
     for name in ARRAYS:
         array = np.asarray(getattr(policy, name, 0.0))
         places = np.flatnonzero(~np.isfinite(array))
@@ -283,7 +300,12 @@ _SIZES = {"parameters": "sizes", "value_parameters": "value_sizes"}
 
 
 def _describe_layer(sizes: Any, index: int) -> str:
-    """Describe the place of a parameter in layers of weights and biases."""
+    """Return the layer that has parameter `index` of an `MLP`, as " (a weight of layer 0)".
+
+    Args:
+        sizes: of the layers; () for other networks.
+        index: in the flat parameters.
+    """
     begin = 0
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         if index < begin + inputs * outputs:

@@ -55,7 +55,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._has_infos = self.dynamics.num_masked > 0 or self._batch.engine.has_infos
         self._num_actions = self.dynamics.num_actions
         self._single: Any = None  # made, with its kernel, by the first step
-        self._show_parameters()
+        self._set_parameter_attributes()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_single": None}
@@ -85,7 +85,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
                 been taken then.
         """
         if self._ended:
-            self._go_on()
+            self._resume_after_end()
         step = self._single
         if step is None:
             step = self._single = self._batch.engine.single_step()
@@ -96,7 +96,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             plain = kind is np.ndarray and action.dtype == actions.dtype
             plain = plain and action.shape == actions.shape[1:]
         if plain:
-            actions[0] = action  # a tenth of the time of what is right for any action
+            actions[0] = action  # a tenth of the time of a conversion that takes any action
         else:
             actions[:] = convert_actions(np.asarray(action)[None], self.dynamics, actions.shape)
         if step.run(*step.arguments):
@@ -109,7 +109,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             if self.render_mode == "human":
                 self.render()
         view, infos = self._batch.view, step.infos() if self._has_infos else {}
-        # Its memory is that of the next step, and shown as it is where it holds floats.
+        # A copy: the next step overwrites the memory, which floats and groups would show.
         observation = (
             step.rows[:, 0].copy()
             if self._is_plain
@@ -117,8 +117,8 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         )
         return observation, step.reward.item(), terminated, truncated, infos
 
-    def _go_on(self) -> None:
-        """Go on after the end of an episode."""
+    def _resume_after_end(self) -> None:
+        """Warn once, and let the next step go on from the last state of an ended episode."""
         if not self._warned:
             _ = self.state  # raises before the first reset
             gymnasium.logger.warn(
@@ -181,4 +181,5 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
 
 
 def _first(observations: Array) -> Any:
+    """Return the observation of the first environment."""
     return observations[0]

@@ -1,4 +1,4 @@
-"""What a replay buffer takes of an environment."""
+"""The fields of an environment's transitions, for replay buffers of agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcpu.envs.vector_env import VectorEnv
 
 
 def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
-    """Return one transition of an environment, as the example of a buffer for an agent.
+    """Return one transition of an environment, zeros, as the example of a buffer for an agent.
 
     Example:
         >>> sorted(example_of("CartPole-v1"))[:3]
@@ -22,8 +22,8 @@ def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
     dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
     stored = ObservationView.of(dynamics, "uint8", np.dtype(np.float32)).stored_example
     vector = np.zeros(dynamics.action_size, np.float32)
-    masked = dynamics.num_masked
-    masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}
+    num_masked = dynamics.num_masked
+    masks = {"next_action_mask": np.zeros(num_masked, np.bool_)} if num_masked else {}
     return {
         **masks,
         "observation": stored,

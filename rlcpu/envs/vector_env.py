@@ -19,7 +19,7 @@ from rlcpu.envs.arguments import (
     check_mode,
     check_varied,
     convert_state,
-    reset_bounds,
+    params_of_reset,
     reset_mask,
 )
 from rlcpu.envs.dynamics import Dynamics
@@ -36,22 +36,23 @@ Array = npt.NDArray[Any]
 
 
 class Parameters:
-    """Parameters of `dynamics`, and constants of its module, as attributes that can only be read.
+    """Base of environments that have their parameters and constants as read-only attributes.
 
     Gymnasium's environments have them as attributes: `env.unwrapped.gravity`, `x_threshold`.
+    Parameters that vary are read from the engine each time.
     """
 
     dynamics: Dynamics
     _read_only: Collection[str] = ()
 
-    def _show_parameters(self) -> None:
-        """Return the last line of `__init__`."""
+    def _set_parameter_attributes(self) -> None:
+        """Set the attributes, at the end of `__init__`; afterwards they are read-only."""
         numbers = self.dynamics.constants()
         self._varying = frozenset((*self.dynamics.varied, *self.dynamics.randomized))
-        known = {**dict.fromkeys(self._varying), **numbers, **self.dynamics.params._asdict()}
-        read_only = known.keys() - set(dir(self))
+        values = {**dict.fromkeys(self._varying), **numbers, **self.dynamics.params._asdict()}
+        read_only = values.keys() - set(dir(self))
         for name in read_only - self._varying:
-            setattr(self, name, known[name])
+            setattr(self, name, values[name])
         self._read_only = read_only
 
     @property
@@ -74,7 +75,7 @@ class Parameters:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _describe(self, **settings: Any) -> str:
-        """Return the class, the environment, settings, and parameters that are not the defaults."""
+        """Return a repr: the environment's id, settings, and parameters that are no defaults."""
         params = self.dynamics.params
         defaults = params._field_defaults
         changed = {k: v for k, v in params._asdict().items() if defaults.get(k) != v}
@@ -187,13 +188,13 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             self.view.kind == "floats" and len(self.view.size) == 1 and not self.view.num_masked
         )
         self._has_infos = engine.has_infos or self.engine.same_step or self.view.num_masked > 0
-        self._show_parameters()
+        self._set_parameter_attributes()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all of it, with episodes and random streams, but no kernels.
+        """Return all attributes; the engine leaves kernels out.
 
         Raises:
-            TypeError: it lives on a device.
+            TypeError: the environments live on a device.
         """
         if self.device != "cpu":
             raise TypeError(f"{self!r} cannot be copied or pickled: its memory is the device's")
@@ -225,7 +226,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             gymnasium.error.ResetNeeded: the first reset leaves environments out.
         """
         mask = reset_mask(options, self.num_envs)
-        self.engine.reset(mask, seed, reset_bounds(self.dynamics, options))
+        self.engine.reset(mask, seed, params_of_reset(self.dynamics, options))
         if isinstance(seed, int | np.integer):
             super().reset(seed=int(seed))
         rows = self.engine.observe()
@@ -272,7 +273,12 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         return infos | self._mask_infos(step.observations, ended)
 
     def _final_infos(self, step: TimeStep, ended: Any) -> dict[str, Any]:
-        """Return infos of same-step autoreset: the last observations of finished episodes."""
+        """Return the infos of same-step autoreset: last observations and masks of ended episodes.
+
+        Args:
+            step: the step.
+            ended: (N,) bool, where an episode ended.
+        """
         final_obs = self.engine.final_observations(step, ended)
         if final_obs is None:
             return {}
@@ -288,7 +294,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         }
 
     def _mask_infos(self, rows: Any, ended: Any = None) -> dict[str, Any]:
-        """Return infos of action masks, {} without any; see `Engine.masks`."""
+        """Return the infos of action masks, {} without any; arguments are as of `Engine.masks`."""
         masks = self.engine.masks(rows, ended)
         if masks is None:
             return {}
@@ -323,7 +329,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             raise ResetNeeded("state is unset: call reset() or assign a state first")
         if self.dynamics.state.is_plain:
             return self.engine.get_state()
-        return self._states()
+        return States(self.dynamics.state, self._get_state, self.engine.set_state)
 
     @state.setter
     def state(self, state: Any) -> None:
@@ -356,10 +362,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         dynamics = self.dynamics
         return dynamics.shown_params(self.engine.get_params()) if self._varying else dynamics.params
 
-    def _states(self) -> States:
-        return States(self.dynamics.state, self._get_state, self.engine.set_state)
-
     def _get_state(self) -> Array:
+        """Return a copy of the states on the host, (num_envs, rows of a state)."""
         return np.array(self.engine.to_host(self.engine.get_state()))
 
     def snapshot(self) -> dict[str, Array]:
@@ -409,6 +413,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.engine.mark_ready()
 
     def _arrays(self, name: str) -> dict[str, Array]:
+        """Return the engine's arrays by name; `name` is that of the method, for errors."""
         if self.device != "cpu":
             raise TypeError(f"{name}: the memory of {self!r} is the device's")
         return self.engine.state()
@@ -436,8 +441,8 @@ def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
     """Return the class of the engine that runs an environment on a device.
 
     Raises:
-        ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`; a task of another
-            engine runs on the CPU alone.
+        ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`; or another engine
+        than our kernels steps the environment, on the CPU alone.
     """
     if isinstance(device, str) and device == "cpu":  # not an array of names
         engine: type[Engine] = engine_of(dynamics)
@@ -449,7 +454,7 @@ def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
 
 
 def _find_engine(dynamics: Dynamics) -> Any:
-    """Return the engine of an environment of our own kernels, by its states."""
+    """Return the class of the engine of our own kernels for an environment, by its states."""
     if dynamics.has_arrays:
         from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
 

@@ -20,7 +20,7 @@ from gymnasium.spaces import Dict, Space
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import is_image
-from rlcpu.envs.networks import image_shape, seen_by
+from rlcpu.envs.networks import image_shape, make_layers
 from rlcpu.nn.network import hidden_layers
 
 #: (observation space) -> the layers behind an observation.
@@ -164,7 +164,7 @@ def network_of_values(
     config: Any, dynamics: Dynamics, outputs: int, seed: int, gain: float = 1.0
 ) -> nn.Network:
     """Return a network of `outputs` numbers for an observation; `gain` is the last layer's."""
-    layers = seen_by(layers_of(config), dynamics.observation_space) >> nn.Dense(outputs, gain)
+    layers = make_layers(layers_of(config), dynamics.observation_space) >> nn.Dense(outputs, gain)
     return nn.Network(dynamics.observation_size, layers, seed=seed)
 
 
@@ -182,7 +182,7 @@ def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
     name = config.network
     in_front = not callable(name) and name in _IN_FRONT
     front = functools.partial(_IN_FRONT[name], config) if in_front else layers_of(config)
-    features = nn.Input("observation") >> seen_by(front, dynamics.observation_space)
+    features = nn.Input("observation") >> make_layers(front, dynamics.observation_space)
     hidden = _dense(config)
     graph = nn.Concatenate(features, nn.Input("action")) >> hidden >> nn.Dense(1, 1.0)
     sizes = {"observation": dynamics.observation_size, "action": dynamics.action_size}

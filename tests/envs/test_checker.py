@@ -150,7 +150,7 @@ def assert_found(findings: list[Finding], level: str, parts: list[str]) -> None:
 def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[str]) -> None:
     trial = Trial(make(step))
     trial.play(200, np.random.default_rng(0))
-    assert_found(trial.found.sorted(), level, parts)
+    assert_found(trial.findings.sorted(), level, parts)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_number_that_is_drawn_twice_is_found(step: Any, level: str) -> None:
     trial.play(50, np.random.default_rng(0))
     number = 0 if step is shared else 1
     assert_found(
-        trial.found.sorted(), level, [f"takes number {number} again, after", "rng.uniform("]
+        trial.findings.sorted(), level, [f"takes number {number} again, after", "rng.uniform("]
     )
 
 
@@ -258,7 +258,7 @@ def test_what_random_play_never_reaches_is_named() -> None:
     environment, first = make(branching, draws=0), branching.__code__.co_firstlineno
     trial = Trial(environment)
     trial.play(130, np.random.default_rng(0))
-    told = [message for _, message in trial.found.sorted()]
+    told = [message for _, message in trial.findings.sorted()]
     assert told[0].startswith("130 steps of 3 episodes were played, with actions drawn uniformly")
     never = [message for message in told if message.startswith("never ran: ")]
     assert never == [
@@ -269,7 +269,7 @@ def test_what_random_play_never_reaches_is_named() -> None:
     ]
     trial = Trial(environment, policy=lambda seen: int(seen[1] > 0.7), states=[(55.0, 0.0)])
     trial.play(130, np.random.default_rng(0))
-    told = [message for _, message in trial.found.sorted()]
+    told = [message for _, message in trial.findings.sorted()]
     assert told[0].startswith("130 steps of 3 episodes were played, with actions of the policy")
     assert [m for m in told if m.startswith("never ran: ")] == [
         never[0].replace("`0.25` in", "`1.0` in"), never[0]
@@ -294,7 +294,7 @@ def costly(state: Any, action: Any, params: Any) -> Any:
 def test_what_learning_will_meet_is_told(limit: int | None) -> None:
     trial = Trial(dataclasses.replace(make(costly, draws=0), max_episode_steps=limit))
     trial.play(150, np.random.default_rng(0))
-    findings = trial.found.sorted()
+    findings = trial.findings.sorted()
     assert_found(findings, "note", ["rewards are up to", "reward_scale=1e-05", "normalize_rewards"])
     assert_found(findings, "note", ["observation[1] is up to 149", "normalize_observations=True"])
     warned = any("no episode ended in 150 steps" in message for _, message in findings)
@@ -305,4 +305,4 @@ def test_the_share_of_masked_actions_is_told() -> None:
     masked = dataclasses.replace(make(drift), action_mask=lambda s, p: (True, s[0] > 100.0, False))
     trial = Trial(masked)
     trial.play(50, np.random.default_rng(0))
-    assert_found(trial.found.sorted(), "note", ["67% of actions were masked"])
+    assert_found(trial.findings.sorted(), "note", ["67% of actions were masked"])

@@ -387,7 +387,7 @@ def test_check_finds_what_randomize_does_wrong() -> None:
     for message, randomize in wrong.items():
         trial = Trial(dataclasses.replace(POLES, randomize=randomize))
         trial.play(400, np.random.default_rng(0))
-        told = "\n".join(finding.message for finding in trial.found.sorted())
+        told = "\n".join(finding.message for finding in trial.findings.sorted())
         assert message in told
 
 

@@ -1,7 +1,8 @@
 """`rlcpu.envs.compare`: one of our environments beside another implementation of it.
 
-Both are given the same actions. From equal states single steps have to agree, and the first that
-does not is told with its step and its field. Whole episodes are compared by their distributions.
+Both get the same actions. From equal states single steps have to agree, and the first that does not
+is reported with its step and its field. Whole episodes are compared by their distributions. "Ours"
+is the `Dynamics`, run in plain Python; "theirs" is an environment of Gymnasium.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from rlcpu.kernels.random import Rng
 Array = npt.NDArray[Any]
 #: Difference of two numbers that rounding explains, relative to the largest of an observation.
 TOLERANCE = 1e-6
-#: Chance that all tests of a comparison of two environments that are the same call them different.
+#: Chance that any test of distributions calls two environments different that are the same.
 SIGNIFICANCE = 0.001
-#: Steps after which an episode of a comparison of distributions is given up.
+#: Steps after which distributions are not compared, since an episode does not end.
 MOST_STEPS = 10_000
 
 
@@ -68,7 +69,7 @@ def compare(
         seed: of states, actions and both environments.
 
     Returns:
-        What differs, to print, or to ask whether it is `ok`.
+        The differences, to print, or to ask whether there is none (`ok`).
 
     Raises:
         TypeError, ValueError: a bad argument, with its name and value.
@@ -88,17 +89,21 @@ def compare(
     steps, episodes = check_count("steps", steps), check_count("episodes", episodes, 2)
     seed, other = check_seed(seed), make_other(against)
     name = other.spec.id if other.spec else type(other.unwrapped).__name__
-    comparison = Comparison(dynamics, other, name, Findings())
-    taken = 0
-    if comparison.spaces():
-        if setter := comparison.setter(set_state):
-            taken = comparison.single_steps(setter, steps, seed)
-        comparison.whole_episodes(episodes, seed)
-    return Report(f"{dynamics.id} against {name}", taken, comparison.found.sorted())
+    comparison = Comparison(dynamics, other, Findings())
+    steps_taken = 0
+    if comparison.compare_spaces():
+        if setter := comparison.find_setter(set_state):
+            steps_taken = comparison.compare_steps(setter, steps, seed)
+        comparison.compare_episodes(episodes, seed)
+    return Report(f"{dynamics.id} against {name}", steps_taken, comparison.findings.sorted())
 
 
 def make_other(against: Any) -> gymnasium.Env[Any, Any]:
-    """Return the environment that `compare` is given; see there."""
+    """Return the environment that the argument `against` of `compare` names, makes or is.
+
+    Raises:
+        TypeError, ImportError, ValueError: it is no environment, or there is none of this name.
+    """
     environment = against
     if isinstance(against, str):
         if re.search(r"-v\d+$", against) or ":" not in against:
@@ -114,146 +119,157 @@ def make_other(against: Any) -> gymnasium.Env[Any, Any]:
 
 
 def find_object(argument: str, text: str) -> Any:
-    """Return what "package.module:name" names.
+    """Return the object that "package.module:name" names; `argument` is its name in errors.
 
     Raises:
         ImportError: there is no such module.
         ValueError: it has no such name.
     """
     module, _, name = text.rpartition(":")
-    named = importlib.import_module(module)
+    found_object = importlib.import_module(module)
     for part in name.split("."):
-        if not hasattr(named, part):
-            raise ValueError(f"{argument}={text!r}: {named.__name__} has no {part}")
-        named = getattr(named, part)
-    return named
+        if not hasattr(found_object, part):
+            raise ValueError(f"{argument}={text!r}: {found_object.__name__} has no {part}")
+        found_object = getattr(found_object, part)
+    return found_object
 
 
 class Comparison(NamedTuple):
-    """Two environments, and what was found.
+    """Two environments, and the differences between them so far.
 
     Attributes:
         dynamics: ours.
         other: the other one.
-        name: what it is called.
-        found: what differs.
+        findings: the differences.
     """
 
     dynamics: Dynamics
     other: gymnasium.Env[Any, Any]
-    name: str
-    found: Findings
+    findings: Findings
 
-    def spaces(self) -> bool:
-        """Compare the spaces; whether both take the same actions."""
+    def compare_spaces(self) -> bool:
+        """Compare the spaces; return whether they have the same actions and as many numbers."""
         for kind in ("action_space", "observation_space"):
             ours, theirs = getattr(self.dynamics, kind), getattr(self.other, kind)
             same_numbers = gymnasium.spaces.flatdim(ours) == gymnasium.spaces.flatdim(theirs)
             same_kind = isinstance(ours, Discrete) == isinstance(theirs, Discrete)
             same_parts = _parts_of(ours).keys() == _parts_of(theirs).keys()
             if not (same_numbers and same_parts) or (kind == "action_space" and not same_kind):
-                self.found.note("error", f"{kind} is {ours} here and {theirs} there")
+                self.findings.note("error", f"{kind} is {ours} here and {theirs} there")
                 return False
             if isinstance(ours, Box) and isinstance(theirs, Box):
                 ends = [np.concatenate([x.low.ravel(), x.high.ravel()]) for x in (ours, theirs)]
                 if not np.allclose(ends[0], ends[1], rtol=1e-6):
                     level = "error" if kind == "action_space" else "warning"
-                    self.found.note(level, f"{kind} is {ours} here and {theirs} there")
+                    self.findings.note(level, f"{kind} is {ours} here and {theirs} there")
         return True
 
-    def setter(self, given: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        """Return what brings the other environment into our state; None if nothing does."""
-        draws = self.dynamics.takes_rng("step") or self.dynamics.step_draws > 0
-        if given is not None:
-            if draws and not _takes_rng(given):
-                self.found.note(
+    def find_setter(self, set_state: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        """Return the function that sets the state of the other environment; None if there is none.
+
+        Args:
+            set_state: the argument of `compare`. Without it the attribute `state` is set, if the
+                other environment has one and our state is a tuple of floats.
+        """
+        is_random = self.dynamics.takes_rng("step") or self.dynamics.step_draws > 0
+        if set_state is not None:
+            if is_random and not _takes_rng(set_state):
+                self.findings.note(
                     "note",
                     "step draws random numbers: single steps are compared by a set_state(env, "
                     "state, rng), which gives them to the other environment",
                 )
                 return None
-            return given
-        other = self.other.unwrapped  # before its first reset a property may have no value
-        has_state = any(hasattr(each, "state") for each in (other, type(other)))
-        if draws or not (has_state and self.dynamics.state.is_plain):
-            why = "step draws random numbers" if draws else "no state was set"
-            self.found.note("note", f"single steps were not compared: {why}; give set_state")
+            return set_state
+        # Before the first reset a property may have no value: its class has it.
+        other = self.other.unwrapped
+        has_state = hasattr(other, "state") or hasattr(type(other), "state")
+        if is_random or not (has_state and self.dynamics.state.is_plain):
+            why = "step draws random numbers" if is_random else "no state was set"
+            self.findings.note("note", f"single steps were not compared: {why}; give set_state")
             return None
         return _set_attribute
 
     # ------------------------------------------------------------ single steps
 
-    def single_steps(self, setter: Callable[..., Any], steps: int, seed: int) -> int:
-        """Compare steps from equal states; how many there were."""
+    def compare_steps(self, setter: Callable[..., Any], steps: int, seed: int) -> int:
+        """Compare steps from equal states, and note the first difference of each episode.
+
+        Args:
+            setter: see `find_setter`. One that takes random numbers sets the state before each
+                step; others at the beginning of an episode alone.
+            steps: how many to compare.
+            seed: of states and actions.
+
+        Returns:
+            How many steps were compared.
+        """
         dynamics, rng, taken, episode, equal = self.dynamics, np.random.default_rng(seed), 0, 0, 0
-        every_step = _takes_rng(setter)
+        sets_every_step = _takes_rng(setter)
         self.other.action_space.seed(seed)
         while taken < steps:
             params = dynamics.draw_params(Rng.of_seed(int(rng.integers(2**63))))
             state = self._call("reset", _draws(dynamics, "reset", rng), params)
             self.other.reset(seed=int(rng.integers(2**31)))
-            shown = None if every_step else setter(self.other.unwrapped, state)
-            if shown is not None:
+            observation = None if sets_every_step else setter(self.other.unwrapped, state)
+            if observation is not None:
                 where = f"episode {episode}, at the reset, for state={plain_value(state)}"
-                self._differ(where, self._observe(state, params), self._numbers(shown))
+                first = self._observe(state, params), self._their_numbers(observation)
+                self._note_first(where, self._differences([first[0]], [first[1]]))
             for step in range(dynamics.max_episode_steps or steps):
                 draws = _draws(dynamics, "step", rng)
-                if every_step:
+                if sets_every_step:
                     draws_again = draws.again() if isinstance(draws, Rng) else draws
                     setter(self.other.unwrapped, state, draws_again)
                 action = self._action(state, params, rng)
                 before = state
-                state, *ours = self._step(state, action, params, draws)
-                their_observation, *theirs = self._other_step(action)
+                state, ours = self._our_step(state, action, params, draws)
+                theirs = self._their_step(action)
                 if step + 1 == dynamics.max_episode_steps:  # a class may leave that to its users
-                    ours[2] = theirs[2] if self.other.spec is None else True
+                    ours[3] = theirs[3] if self.other.spec is None else True
                 taken += 1
-                results = (
-                    [self._observe(state, params), *ours],
-                    [self._numbers(their_observation), *theirs],
-                )
                 where = f"episode {episode}, step {step}, action {action}"
                 where += f", from state={plain_value(before)}"
-                fields = self._different(*results)
-                equal += all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
-                if fields and not every_step and step > 0:
+                differences = self._differences(ours, theirs)
+                equal += all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+                if differences and not sets_every_step and step > 0:
                     setter(self.other.unwrapped, before)
-                    again, *theirs = self._other_step(action)
-                    if not self._different(results[0], [self._numbers(again), *theirs]):
-                        self.found.note(
+                    if not self._differences(ours, self._their_step(action)):
+                        self.findings.note(
                             "warning",
-                            f"{where}: {fields[0]}; the step agrees if it begins in the same "
+                            f"{where}: {differences[0]}; the step agrees if it begins in the same "
                             "state: small differences have added up, or the state set is not all "
                             "of it",
                             "drift",
                         )
                         break
-                for field in fields[:1]:
-                    self.found.note("error", f"{where}: {field}", field.partition("=")[0])
-                if fields or any(ours[1:]) or any(theirs[1:]) or taken >= steps:
+                self._note_first(where, differences)
+                if differences or any(ours[2:]) or any(theirs[2:]) or taken >= steps:
                     break
             episode += 1
-        if not any(level in ("error", "warning") for level, _ in self.found.sorted()):
-            self.found.note(
+        if not any(level in ("error", "warning") for level, _ in self.findings.sorted()):
+            self.findings.note(
                 "note", f"{taken} steps from equal states agree, {equal} of them in all bits"
             )
         return taken
 
     def _call(self, name: str, *inputs: Any) -> Any:
+        """Return the result of one of our plain functions."""
         return call_function(self.dynamics, name, getattr(self.dynamics, name), *inputs)
 
     def _observe(self, state: Any, params: Any) -> Array:
-        """Return our observation as numbers in one axis."""
+        """Return our observation of a state as numbers, (count,) float32."""
         observation = self._call("observe", state, params)
         parts = _parts_of(self.dynamics.observation_space)
-        each = (
-            (part, getattr(observation, name) if name else observation)
-            for name, part in parts.items()
+        return np.concatenate(
+            [
+                self._our_part(part, getattr(observation, name) if name else observation)
+                for name, part in parts.items()
+            ]
         )
-        return np.concatenate([self._flat(part, value) for part, value in each])
 
-    def _flat(self, space: Any, observation: Any) -> Array:
-        """Return our observation, or a part of it, as numbers in one axis."""
+    def _our_part(self, space: Any, observation: Any) -> Array:
+        """Return a part of our observation as numbers, (count,) float32: boards as their cells."""
         if isinstance(space, MultiBinary) and isinstance(observation, tuple):
             cells = math.prod(space.shape[1:])
             return np.array(
@@ -261,19 +277,27 @@ class Comparison(NamedTuple):
             )
         return np.array(observation, np.float32).ravel()
 
-    def _numbers(self, observation: Any) -> Array:
-        """Return an observation of the other environment as ours has its numbers."""
-        theirs = _parts_of(self.other.observation_space)
-        parts = _parts_of(self.dynamics.observation_space).items()
+    def _their_numbers(self, observation: Any) -> Array:
+        """Return an observation of the other environment as numbers, in the order of ours."""
+        their_parts = _parts_of(self.other.observation_space)
+        our_parts = _parts_of(self.dynamics.observation_space)
         return np.concatenate(
             [
-                self._as_ours(part, theirs[k], observation[k] if k else observation)
-                for k, part in parts
+                self._their_part(
+                    part, their_parts[name], observation[name] if name else observation
+                )
+                for name, part in our_parts.items()
             ]
         )
 
-    def _as_ours(self, ours: Any, space: Any, observation: Any) -> Array:
-        """Return an observation of the other environment, or a part of it, as ours has it."""
+    def _their_part(self, ours: Any, space: Any, observation: Any) -> Array:
+        """Return a part of an observation of the other environment as numbers, (count,) float32.
+
+        Args:
+            ours: our space of the part.
+            space: theirs.
+            observation: theirs; channels may be the last axis, where boards have them first.
+        """
         if isinstance(ours, MultiDiscrete):
             return np.asarray(observation, np.float32).ravel()
         if isinstance(ours, Discrete):
@@ -289,37 +313,46 @@ class Comparison(NamedTuple):
         return np.asarray(array, np.float32).ravel()
 
     def _action(self, state: Any, params: Any, rng: np.random.Generator) -> Any:
-        """Draw an action that ours allows."""
+        """Draw an action that our mask allows."""
         if self.dynamics.action_mask is None:
             return self.other.action_space.sample()
         allowed = np.flatnonzero(self._call("action_mask", state, params))
         return int(rng.choice(allowed))
 
-    def _step(self, state: Any, action: Any, params: Any, draws: Any) -> tuple[Any, ...]:
-        """Return new state, reward, terminated and truncated of ours."""
-        plain_action: Any = (
-            int(action) if np.ndim(action) == 0 else tuple(np.asarray(action).tolist())
-        )
-        inputs = (
+    def _our_step(self, state: Any, action: Any, params: Any, draws: Any) -> tuple[Any, list[Any]]:
+        """Take our step; return the new state, and observation, reward, terminated, truncated."""
+        is_number = np.ndim(action) == 0
+        plain_action: Any = int(action) if is_number else tuple(np.asarray(action).tolist())
+        arguments = (
             (state, plain_action, params) if draws == () else (state, plain_action, params, draws)
         )
-        reached, reward, *flags = self._call("step", *inputs)
-        return reached, float(reward), bool(flags[0]), bool(flags[1:] and flags[1])
+        new_state, reward, *flags = self._call("step", *arguments)
+        truncated = bool(flags[1:] and flags[1])
+        observation = self._observe(new_state, params)
+        return new_state, [observation, float(reward), bool(flags[0]), truncated]
 
-    def _other_step(self, action: Any) -> tuple[Any, ...]:
+    def _their_step(self, action: Any) -> list[Any]:
+        """Step the other environment; return observation, reward, terminated, truncated."""
         observation, reward, terminated, truncated, _ = self.other.step(action)
-        return observation, float(reward), bool(terminated), bool(truncated)
+        numbers = self._their_numbers(observation)
+        return [numbers, float(reward), bool(terminated), bool(truncated)]
 
-    def _differ(self, where: str, ours: Array, theirs: Array) -> None:
-        for field in self._different([ours], [theirs])[:1]:
-            self.found.note("error", f"{where}: {field}", field.partition("=")[0])
+    def _note_first(self, where: str, differences: list[str]) -> None:
+        """Note the first of some differences, as an error at a place; nothing without any."""
+        for difference in differences[:1]:
+            self.findings.note("error", f"{where}: {difference}", difference.partition("=")[0])
 
-    def _different(self, ours: list[Any], theirs: list[Any]) -> list[str]:
-        """Describe the fields that differ, of an observation, reward and flags."""
+    def _differences(self, ours: list[Any], theirs: list[Any]) -> list[str]:
+        """Return descriptions of the fields that differ by more than rounding explains.
+
+        Args:
+            ours: observation, and perhaps reward, terminated and truncated.
+            theirs: the same of the other environment.
+        """
         names = ("observation", "reward", "terminated", "truncated")
         differences = []
-        for name, our_value, other in zip(names, ours, theirs, strict=False):
-            numbers = np.atleast_1d(our_value), np.atleast_1d(other)
+        for name, our_value, their_value in zip(names, ours, theirs, strict=False):
+            numbers = np.atleast_1d(our_value), np.atleast_1d(their_value)
             if numbers[0].shape != numbers[1].shape:
                 differences.append(
                     f"{name}={len(numbers[0])} numbers here and {len(numbers[1])} there"
@@ -334,36 +367,41 @@ class Comparison(NamedTuple):
 
     # ------------------------------------------------------------ whole episodes
 
-    def whole_episodes(self, episodes: int, seed: int) -> None:
-        """Compare distributions of returns, lengths and first observations."""
+    def compare_episodes(self, episodes: int, seed: int) -> None:
+        """Compare the distributions of returns, lengths and first observations of episodes."""
         ours, theirs = self._our_episodes(episodes, seed), self._their_episodes(episodes, seed)
         if ours is None or theirs is None:
             who = "here" if ours is None else "there"
-            self.found.note(
+            self.findings.note(
                 "warning", f"episodes were not compared: one took {MOST_STEPS} steps {who}"
             )
             return
         names = ["returns", "lengths"]
         names += [f"first observation[{k}]" for k in range(ours.shape[1] - 2)]
-        alarm = False
+        differ = False
         for k, name in enumerate(names):
             chance = ks_chance(ours[:, k], theirs[:, k])
             if chance < SIGNIFICANCE / len(names):
-                alarm = True
+                differ = True
                 means = f"mean {ours[:, k].mean():.4g} here and {theirs[:, k].mean():.4g} there"
-                self.found.note(
+                self.findings.note(
                     "error",
                     f"{name} of {episodes} random episodes differ: {means}; environments that are "
                     f"the same differ as much with a chance of {chance:.1g}",
                     name.partition("[")[0],
                 )
-        if not alarm:
-            self.found.note(
+        if not differ:
+            self.findings.note(
                 "note", f"returns, lengths and first observations of {episodes} episodes are alike"
             )
 
     def _our_episodes(self, episodes: int, seed: int) -> Array | None:
-        """Return of each episode its return, its length and its first observation."""
+        """Play episodes of ours with random actions, as a batch.
+
+        Returns:
+            (episodes, 2 + count): return, length and first observation of each; None if one does
+            not end.
+        """
         env = VectorEnv(self.dynamics.resized(episodes), episodes, num_threads=1)
         first, _ = env.reset(seed=seed)
         env.action_space.seed(seed)
@@ -386,13 +424,13 @@ class Comparison(NamedTuple):
         return np.column_stack([totals, lengths, first.reshape(episodes, -1)])
 
     def _their_episodes(self, episodes: int, seed: int) -> Array | None:
-        """Return the same of the other environment."""
+        """Play episodes of the other environment; return as `_our_episodes` does."""
         env, rows = self.other, []
         env.action_space.seed(seed + 1)
         limit = self.dynamics.max_episode_steps if env.spec is None else None
         for episode in range(episodes):
             observation, infos = env.reset(seed=seed + episode)
-            row, over = [0.0, 0.0, *self._numbers(observation)], False
+            row, over = [0.0, 0.0, *self._their_numbers(observation)], False
             while not over:
                 action = env.action_space.sample(infos.get("action_mask"))
                 _, reward, terminated, truncated, infos = env.step(action)
@@ -408,18 +446,18 @@ class Comparison(NamedTuple):
 def ks_chance(a: Array, b: Array) -> float:
     """Return the chance that two samples of one distribution differ as much as these, or more.
 
-    Kolmogorov and Smirnov's test in the approximation of Stephens (1970); of numbers of which some
-    are equal the chance is less than that.
+    Kolmogorov and Smirnov's test in the approximation of Stephens (1970); if some numbers are
+    equal, the chance is less than the one returned.
 
     Args:
         a: (n,), one sample.
         b: (m,), the other.
     """
     values = np.sort(np.concatenate([a, b]))
-    shares = [np.searchsorted(np.sort(x), values, side="right") / len(x) for x in (a, b)]
-    distance = float(np.abs(shares[0] - shares[1]).max())
-    root = math.sqrt(len(a) * len(b) / (len(a) + len(b)))
-    scaled = (root + 0.12 + 0.11 / root) * distance
+    cumulative = [np.searchsorted(np.sort(x), values, side="right") / len(x) for x in (a, b)]
+    distance = float(np.abs(cumulative[0] - cumulative[1]).max())
+    effective_root = math.sqrt(len(a) * len(b) / (len(a) + len(b)))
+    scaled = (effective_root + 0.12 + 0.11 / effective_root) * distance
     if scaled < 0.3:  # the series has not converged yet, and the chance is 1 to eight digits
         return 1.0
     terms = ((-1) ** (k - 1) * math.exp(-2.0 * (k * scaled) ** 2) for k in range(1, 101))
@@ -436,12 +474,12 @@ def _takes_rng(function: Callable[..., Any]) -> bool:
 
 
 def _set_attribute(env: Any, state: Any) -> None:
-    """Set the state of one of Gymnasium's classic environments."""
+    """Set the state of a Gymnasium environment that has it as an attribute."""
     env.state = np.array(state, np.float64)
 
 
 def _draws(dynamics: Dynamics, name: str, rng: np.random.Generator) -> Any:
-    """Return the random numbers of a reset or a step; () for none."""
+    """Return random numbers for our "reset" or "step": an `Rng`, or a tuple; () for none."""
     if dynamics.takes_rng(name):
         return Rng.of_seed(int(rng.integers(2**63)))
     return tuple(rng.random(getattr(dynamics, f"{name}_draws")).tolist())

@@ -1,9 +1,9 @@
-"""`rlcpu.envs.check`: what is wrong with an environment, found by running it.
+"""`rlcpu.envs.check`: faults of an environment, found by running it.
 
-A `Dynamics` is plain Python that is also compiled. Here it is played at random in plain Python, its
-tables replaced by ones that watch their indices; then the kernels take the same single steps from
-the same states, in float64 and in float32. Trajectories are never compared: they part after some
-steps, however small the error of one.
+A `Dynamics` is plain Python that is also compiled. Here it is played at random in plain Python, by
+twins of its functions that watch indices and lines (`watched.py`, `coverage.py`); then the kernels
+take the same single steps from the same states, in float64 and in float32. Trajectories are never
+compared: they part after some steps, however small the error of one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from rlcpu.envs.checks import watched
+from rlcpu.envs.checks.coverage import Coverage
 from rlcpu.envs.checks.fields import params_of, with_numbers
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
-from rlcpu.envs.checks.reached import Reached
 from rlcpu.envs.checks.trial import call_function, check_result, outside
 from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_drivers, find_driver
 from rlcpu.envs.dynamics import Dynamics
@@ -49,19 +49,19 @@ from rlcpu.kernels.random import (
 )
 
 Array = npt.NDArray[Any]
-#: Error of a single step that rounding may explain, relative to the largest number that goes into
+#: Difference of a single step that rounding explains, relative to the largest number that goes into
 #: it or comes out: some hundred operations, each rounded once.
 TOLERANCES = {np.float64: 1e-13, np.float32: 5e-5}
-#: A step that differs by more is run again from states and actions this close, relatively: at a
-#: threshold or a jump their results differ as much.
+#: Relative distance of inputs that are as good as equal: a step that differs by more than rounding
+#: explains is run from `TRIES` of them, whose results differ as much at a threshold or a jump.
 NEARBY = {np.float64: 2.0**-46, np.float32: 2.0**-18}
 TRIES = 64
-#: Code of ours between an author's lines and the checks.
+#: Files of ours that may be below an author's lines in a traceback.
 _OWN_FILES = (watched.__file__, arrays.__file__)
-#: Rewards and observations above which learning wants them divided: default networks and steps of
-#: learning are for numbers around 1, and the largest reward of Gymnasium's is 100 (landers).
+#: Largest rewards and observations that need no scaling: default networks and learning rates are
+#: for numbers around 1, and the largest reward of Gymnasium's is 100 (landers).
 LARGE = 100.0
-#: Places that never ran, of which the report names so many.
+#: Most places that never ran which the report names.
 MOST_PLACES = 6
 #: Environments and steps of the test that a batch may be split.
 SPLIT_ENVS, SPLIT_STEPS = 70, 5
@@ -94,7 +94,7 @@ def check(
         states: episodes begin in these in turn, each as `reset` makes one; () takes `reset`.
 
     Returns:
-        What was seen, to print, or to ask whether it is `ok`.
+        The findings, to print, or to ask whether the environment is `ok`.
 
     Raises:
         TypeError, ValueError: a bad argument, with its name and value.
@@ -118,15 +118,18 @@ def check(
         trial.split(seed)
         for finding in how_it_runs(dynamics, ("step", "collect")):
             trial.note(*finding)
-    return Report(dynamics.id, len(cases), trial.found.sorted())
+    return Report(dynamics.id, len(cases), trial.findings.sorted())
 
 
 def how_it_runs(
     dynamics: Dynamics, names: Sequence[str] = ("step", "simulate", "collect")
 ) -> Iterable[tuple[str, str]]:
-    """Yield level and message of how an environment runs in these, from their machine code.
+    """Yield level and message of findings on the machine code of kernels: whether it has vectors.
 
-    They are compiled for float32 and actions drawn at random, if they are not yet.
+    Args:
+        dynamics: the environment.
+        names: of kernels: "step", "simulate" and "collect", which are compiled for float32, and the
+            latter two for actions that are drawn at random.
     """
     if dynamics.has_arrays:
         yield "note", f"step runs {ONE_AT_A_TIME}"
@@ -135,17 +138,23 @@ def how_it_runs(
     drivers: dict[str, Any] = {}
     for name in names:
         if name == "step":
-            made: Any = step_kernels(code, np.float32, False)
+            kernels: Any = step_kernels(code, np.float32, False)
         else:
-            compiled = collect_kernels if name == "collect" else simulate_kernels
-            made = compiled(code, np.float32, policy)
-        known = () if name == "step" else reasons_of_policies(code)
-        drivers[name] = find_driver(made.function, dynamics.step, known)
+            make_kernels = collect_kernels if name == "collect" else simulate_kernels
+            kernels = make_kernels(code, np.float32, policy)
+        known_reasons = () if name == "step" else reasons_of_policies(code)
+        drivers[name] = find_driver(kernels.function, dynamics.step, known_reasons)
     yield from describe_drivers(drivers)
 
 
 class Case(NamedTuple):
-    """The inputs of one step; params only where they vary, () where they are the environment's."""
+    """The inputs of one step.
+
+    Attributes:
+        state, action: plain values.
+        draws: random numbers, an `Rng` or a tuple; () if a step takes none.
+        params: of the environment, if they differ between environments; () for those that all have.
+    """
 
     state: tuple[Any, ...]
     action: Any
@@ -154,7 +163,16 @@ class Case(NamedTuple):
 
 
 class Trial:
-    """One environment under test, and what was found so far."""
+    """One environment under test, with its findings so far.
+
+    Args:
+        dynamics: the environment.
+        policy: see `check`.
+        states: see `check`.
+
+    Raises:
+        TypeError: `policy` is no function, or `states` has a bad state.
+    """
 
     def __init__(
         self,
@@ -170,22 +188,30 @@ class Trial:
             except (TypeError, ValueError) as error:
                 raise TypeError(f"states[{i}]={state!r}: {error}") from None
         self.dynamics, self._policy, self._states = dynamics, policy, states
-        self.found, self._reached = Findings(), Reached(dynamics)
-        self._varies = bool(dynamics.varied) or dynamics.randomize is not None
-        self._tell: watched.Tell = lambda message: self.note("warning", message)
-        self._watched = watched.watch(dynamics, self._tell)
+        self.findings, self._coverage = Findings(), Coverage(dynamics)
+        self._params_vary = bool(dynamics.varied) or dynamics.randomize is not None
+        self._warn: watched.Report = lambda message: self.note("warning", message)
+        self._watched = watched.watch(dynamics, self._warn)
 
     def note(self, level: str, message: str, kind: Any = None) -> None:
-        """Keep a finding; see `Findings`."""
-        self.found.note(level, message, kind)
+        """Add a finding; see `Findings.note`."""
+        self.findings.note(level, message, kind)
 
     # ------------------------------------------------------------ plain Python
 
     def play(self, steps: int, rng: np.random.Generator) -> list[Case]:
-        """Play episodes, with random actions or a policy's; return the steps that had results."""
+        """Play episodes in plain Python, and note what is wrong or worth knowing.
+
+        Args:
+            steps: how many to take; one that fails counts, and ends the episode.
+            rng: draws actions, unless a policy chooses them, and the environment's numbers.
+
+        Returns:
+            The inputs of the steps that did not fail.
+        """
         dynamics, cases, ends, episodes = self.dynamics, [], 0, 0
         limit, state, age, params = dynamics.max_episode_steps or steps, None, 0, ()
-        rewards, observations, shares = [0.0], [], []
+        rewards, observations, masked_shares = [0.0], [], []
         for _ in range(steps):
             if state is None:
                 params = self._draw_params(rng)
@@ -193,20 +219,11 @@ class Trial:
                 if self._states:
                     state = self._states[episodes % len(self._states)]
                 episodes += 1
-            observation = None if state is None else self._call("observe", state, params)
-            if observation is None:
+            choice = None if state is None else self._choose_action(state, params, rng)
+            if choice is None:
                 state = None
                 continue
-            mask = self._call("action_mask", state, params) if dynamics.action_mask else None
-            if mask is not None and not any(mask):
-                message = f"action_mask({plain_value(state)}) allows nothing: expected one action"
-                self.note("error", f"{message}, or the end of the episode", "empty mask")
-            if dynamics.action_mask and not any(mask or ()):
-                state = None
-                continue
-            action = _sample(dynamics, rng, mask)
-            if self._policy is not None:
-                action = _chosen(dynamics, self._policy, observation, mask)
+            observation, mask, action = choice
             case = Case(state, action, self._draws("step", rng), params)
             result = self._call("step", *case)
             if result is None:
@@ -215,7 +232,7 @@ class Trial:
             cases.append(case)
             rewards.append(float(result[1]))
             observations.append(observation)
-            shares.append(0.0 if mask is None else 1.0 - sum(mask) / len(mask))
+            masked_shares.append(0.0 if mask is None else 1.0 - sum(mask) / len(mask))
             state, age, ends = result[0], age + 1, ends + bool(result[2])
             if any(result[2:]) or age >= limit:
                 self._call("observe", state, params)
@@ -228,28 +245,62 @@ class Trial:
             f"{len(cases)} steps of {episodes} episodes were played, with actions {whose}: what "
             "they do not reach is not checked",
         )
-        self._tell_unreached()
-        if cases and ends in (0, len(cases)):
-            self.note("note", f"terminated was {'always' if ends else 'never'} True")
-            if not ends and dynamics.max_episode_steps is None and not dynamics.truncates:
-                self.note(
-                    "warning",
-                    f"no episode ended in {len(cases)} steps, and max_episode_steps=None: give a "
-                    "number, without which returns and evaluations may never come",
-                )
-        self._foresee(rewards, observations, shares)
+        self._note_never_run()
+        self._note_ends(len(cases), ends)
+        self._note_scales(rewards, observations, masked_shares)
         return cases
 
-    def _tell_unreached(self) -> None:
-        """Name lines that never ran, the first few of them."""
-        places = list(self._reached.describe())
+    def _choose_action(
+        self, state: Any, params: Any, rng: np.random.Generator
+    ) -> tuple[Any, Any, Any] | None:
+        """Return observation, action mask (or None) and action of a state; None if one fails."""
+        dynamics, mask = self.dynamics, None
+        observation = self._call("observe", state, params)
+        if observation is None:
+            return None
+        if dynamics.action_mask:
+            mask = self._call("action_mask", state, params)
+            if mask is not None and not any(mask):
+                message = f"action_mask({plain_value(state)}) allows nothing: expected one action"
+                self.note("error", f"{message}, or the end of the episode", "empty mask")
+            if not any(mask or ()):
+                return None
+        action = _sample(dynamics, rng, mask)
+        if self._policy is not None:
+            action = _chosen(dynamics, self._policy, observation, mask)
+        return observation, mask, action
+
+    def _note_ends(self, steps: int, ends: int) -> None:
+        """Note if none or all of the steps terminated an episode; `ends` of `steps` did."""
+        dynamics = self.dynamics
+        if not steps or ends not in (0, steps):
+            return
+        self.note("note", f"terminated was {'always' if ends else 'never'} True")
+        if not ends and dynamics.max_episode_steps is None and not dynamics.truncates:
+            self.note(
+                "warning",
+                f"no episode ended in {steps} steps, and max_episode_steps=None: give a "
+                "number, without which returns and evaluations may never come",
+            )
+
+    def _note_never_run(self) -> None:
+        """Note lines of the author's functions that never ran, the first few of them."""
+        places = list(self._coverage.describe())
         for place in places[:MOST_PLACES]:
             self.note("note", f"never ran: {place}")
         if len(places) > MOST_PLACES:
             self.note("note", f"never ran: {len(places) - MOST_PLACES} more places")
 
-    def _foresee(self, rewards: list[float], observations: list[Any], shares: list[float]) -> None:
-        """Tell what learning will meet: large rewards and observations, actions that are masked."""
+    def _note_scales(
+        self, rewards: list[float], observations: list[Any], masked_shares: list[float]
+    ) -> None:
+        """Note large rewards and observations, and how many actions are masked.
+
+        Args:
+            rewards: of all steps.
+            observations: of all steps.
+            masked_shares: share of the actions that the mask of a step forbids, of all steps.
+        """
         largest = max(map(abs, rewards))
         if largest > LARGE:
             scale = 10.0 ** -math.floor(math.log10(largest))
@@ -268,26 +319,34 @@ class Trial:
                     f"observation[{k}] is up to {sizes[k]:.4g}: divide it in observe, or train PPO "
                     "with normalize_observations=True",
                 )
-        if any(shares):
-            self.note("note", f"{np.mean(shares):.0%} of actions were masked")
+        if any(masked_shares):
+            self.note("note", f"{np.mean(masked_shares):.0%} of actions were masked")
 
     def _call(self, name: str, *inputs: Any) -> Any:
-        """Result of a plain function, or None where it is not what it has to be."""
+        """Return the result of a plain function; note its faults, and return None if it is bad.
+
+        It is called twice: the watched twin, then the function itself, whose lines are recorded.
+        The results have to be equal.
+
+        Args:
+            name: of the function.
+            *inputs: as `plain` takes them.
+        """
         call = f"{name}({', '.join(str(plain_value(value)) for value in inputs if value != ())})"
         try:
             watched_inputs = [self._watch_draws(value) for value in inputs]
-            result = self.plain(self._watched, name, *watched_inputs, tell=self._tell)
-            plain = {name: getattr(self.dynamics, name)}
-            with self._reached.watch():
-                again = self.plain(plain, name, *inputs)
+            result = self.plain(self._watched, name, *watched_inputs, report=self._warn)
+            function = {name: getattr(self.dynamics, name)}
+            with self._coverage.watch():
+                again = self.plain(function, name, *inputs)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             frame = [frame for frame in frames if frame.filename not in _OWN_FILES][-1]
             where = f"{frame.filename}:{frame.lineno}: `{frame.line}`"
-            what = f"{where} raised {type(error).__name__} ({error})"
-            self.note("error", f"{what} in {call}", (where, type(error)))
+            message = f"{where} raised {type(error).__name__} ({error}) in {call}"
+            self.note("error", message, (where, type(error)))
             return None
-        if _identity(result) != _identity(again):
+        if _comparable(result) != _comparable(again):
             message = f"{call} returned {result} and then {again}: it depends on something else"
             self.note("error", message, (name, "twice"))
         try:
@@ -301,17 +360,29 @@ class Trial:
         return result
 
     def _watch_draws(self, value: Any) -> Any:
-        """Return an `Rng` that tells of numbers asked for twice; other inputs as they are."""
+        """Return an `Rng` that reports numbers asked for twice; other inputs as they are."""
         if not isinstance(value, Rng):
             return value
-        watching = watched.WatchedRng(*value)
-        watching.tell = self.note
-        return watching
+        rng = watched.WatchedRng(*value)
+        rng.report = self.note
+        return rng
 
     def plain(
-        self, functions: dict[str, Any], name: str, *inputs: Any, tell: watched.Tell | None = None
+        self,
+        functions: dict[str, Any],
+        name: str,
+        *inputs: Any,
+        report: watched.Report | None = None,
     ) -> Any:
-        """Call a function of the environment with its params, the last of the inputs."""
+        """Call a plain function of the environment, and return its result by `call_function`.
+
+        Args:
+            functions: the environment's functions, or twins of them, by name.
+            name: of the function.
+            *inputs: of "step" the fields of a `Case`; of others their first argument and params.
+                Params are () for those of the environment.
+            report: is given messages on negative indices into arrays of the state; None for none.
+        """
         for value in inputs:
             if isinstance(value, Rng):
                 value.calls[0] = 0  # the same numbers at every call
@@ -323,14 +394,14 @@ class Trial:
             arguments = inputs[0], params
 
         def watch(state: Any) -> None:
-            if tell is not None:
-                watched.watch_state(state, tell)
+            if report is not None:
+                watched.watch_state(state, report)
 
         return call_function(self.dynamics, name, functions[name], *arguments, watch=watch)
 
     def _draw_params(self, rng: np.random.Generator) -> Any:
-        """Return the params of a new episode of any environment; () where they do not vary."""
-        if not self._varies:
+        """Return the params of a new episode of any environment; () if all have the same."""
+        if not self._params_vary:
             return ()
         sizes = [len(values) for values in self.dynamics.varied.values()]
         params = params_of(self.dynamics, int(rng.integers(sizes[0] if sizes else 1)))
@@ -341,18 +412,26 @@ class Trial:
         return with_numbers(params, {name: getattr(drawn, name) for name in names})
 
     def _draws(self, name: str, rng: np.random.Generator) -> Any:
-        """Random numbers for a function: an `Rng`, or numbers on the grid of float32 kernels."""
+        """Return random numbers for a function: an `Rng`, or numbers on a grid of 24 bits."""
         if self.dynamics.takes_rng(name):
             return Rng.of_seed(int(rng.integers(2**63)))
         count = getattr(self.dynamics, f"{name}_draws")
         return tuple((rng.integers(0, 2**24, count) / 2.0**24).tolist())
 
     def _kernel_draws(self, name: str, seed: int, n: int, dtype: Any) -> list[Any]:
-        """Return the kernels' random numbers for the first reset, or step, of N environments."""
+        """Return the random numbers of kernels for the first reset, or step, of N environments.
+
+        Args:
+            name: "reset", "step" or "randomize", which is part of a reset.
+            seed: of the environments.
+            n: N.
+            dtype: of the environments.
+        """
         groups = {"reset": RESET_GROUP, "step": STEP_GROUP, "randomize": RANDOMIZE_GROUP}
-        turn, dynamics = np.uint32(name == "step"), self.dynamics
+        # The counter of random numbers is 0 at the reset and 1 at the first step.
+        counter, dynamics = np.uint32(name == "step"), self.dynamics
         with np.errstate(over="ignore"):
-            words = mix.py_func(*keys(stream_seeds(seed, n)), turn)
+            words = mix.py_func(*keys(stream_seeds(seed, n)), counter)
         if dynamics.takes_rng(name):
             return [Rng(int(a), int(b), groups[name], dtype) for a, b in zip(*words, strict=True)]
         first = dynamics.reset_draws if name == "step" else 0
@@ -367,7 +446,7 @@ class Trial:
             return list(zip(*(column.tolist() for column in draw(*words)), strict=True))
 
     def _outside(self, observation: Any) -> Iterable[str]:
-        """Describe the part of an observation that lies outside its space."""
+        """Yield where an observation lies outside its space, for errors."""
         space: Any = self.dynamics.observation_space
         if not isinstance(space, Box):
             if fault := outside(self.dynamics, observation, slack=1e-6):
@@ -376,14 +455,22 @@ class Trial:
         # One rounding to float32 is allowed.
         low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
         numbers = np.array(getattr(observation, INT_ARRAY, observation))
-        for place in map(tuple, np.argwhere((numbers < low) | (numbers > high)).tolist()):
-            bounds = f"{space.low[place]} to {space.high[place]} of observation_space"
-            yield f"observation{list(place)}={numbers[place]}: expected {bounds}"
+        for index in map(tuple, np.argwhere((numbers < low) | (numbers > high)).tolist()):
+            bounds = f"{space.low[index]} to {space.high[index]} of observation_space"
+            yield f"observation{list(index)}={numbers[index]}: expected {bounds}"
 
     # ------------------------------------------------------------ plain Python and kernels
 
     def compare(self, cases: list[Case], dtype: Any, seed: int) -> bool:
-        """Compare single steps and resets with kernels of a dtype; whether there are kernels."""
+        """Compare the kernels of a dtype with plain Python, in single steps and resets.
+
+        Environment i of a batch is reset with the seed, then set to the state of case i, and takes
+        its step. Plain Python repeats that with the random numbers of the kernels, and states and
+        actions that are rounded as theirs.
+
+        Returns:
+            Whether kernels could be compiled and run.
+        """
         name, most = np.dtype(dtype).name, np.finfo(dtype).max
         dynamics, layout = self.dynamics, self.dynamics.state
         cases = [case for case in cases if max(map(abs, layout.as_numbers(case.state))) < most]
@@ -394,53 +481,40 @@ class Trial:
             env = VectorEnv(dynamics.resized(n), n, dtype=name, num_threads=1)
             engine: Any = env.engine
             _start(engine, seed)
-            fresh = layout.rows_as_numbers(engine.get_state())
-            drawn = engine.params_of_each() or [()] * n
-            varying = {key: [getattr(c.params, key) for c in cases] for key in engine.code.varied}
-            engine.set_params(varying)
+            reset_results = layout.rows_as_numbers(engine.get_state())
+            reset_params = engine.params_of_each() or [()] * n
+            varied = {key: [getattr(c.params, key) for c in cases] for key in engine.code.varied}
+            engine.set_params(varied)
             engine.set_state(layout.to_rows([case.state for case in cases], dtype))
             actions = np.array([case.action for case in cases], env.action_space.dtype)
-            stepped = engine.step(actions)
-            engine.masks(stepped.observations, stepped.terminated | stepped.truncated)
+            step = engine.step(actions)
+            engine.masks(step.observations, step.terminated | step.truncated)
         except Exception as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             self.note("error", f"kernels of {name}: {type(error).__name__}: {' '.join(lines[:4])}")
             return False
-        # The keys are those of the seeds; a reset is turn 0 of the streams, the step is turn 1.
-        draws = self._kernel_draws("reset", seed, n, dtype)
-        noise = self._kernel_draws("step", seed, n, dtype)
         plain = self._plain_functions()
-        shown, reached, rows = dynamics.observation, engine.get_state(), stepped.observations
-        masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
-        shown_numbers = np.column_stack(
-            [shown.rows_as_numbers(rows[: shown.rows(np.float32)].T), masks]
+        reset_inputs = list(
+            zip(self._kernel_draws("reset", seed, n, dtype), reset_params, strict=True)
         )
-        flags = [stepped.terminated, stepped.truncated][: 1 + dynamics.truncates]
-        names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
-        names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
-        names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
-        results = np.column_stack(
-            [layout.rows_as_numbers(reached), stepped.rewards, *flags, shown_numbers]
-        )
-        params_of_lanes = engine.params_of_each() or [()] * n
-        taken = [
+        step_draws = self._kernel_draws("step", seed, n, dtype)
+        step_params = engine.params_of_each() or [()] * n
+        step_inputs = [
             Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
-            for case, a, u, p in zip(cases, actions.tolist(), noise, params_of_lanes, strict=True)
+            for case, a, u, p in zip(cases, actions.tolist(), step_draws, step_params, strict=True)
         ]
-        starts = list(zip(draws, drawn, strict=True))
+        step_results, names = self._kernel_results(env, step)
         last_bits = [
-            self._differ("reset", plain["reset"], starts, fresh, names, dtype),
-            self._differ("step", plain["step"], taken, results, names, dtype),
+            self._differ("reset", plain["reset"], reset_inputs, reset_results, names, dtype),
+            self._differ("step", plain["step"], step_inputs, step_results, names, dtype),
         ]
         if dynamics.randomize is not None:
             rngs = self._kernel_draws("randomize", seed, n, dtype)
-            draws_of = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
+            inputs = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
             labels = list(dynamics.randomized)
-            drawn_numbers = np.array([[getattr(p, key) for key in labels] for p in drawn])
+            results = np.array([[getattr(p, key) for key in labels] for p in reset_params])
             last_bits.append(
-                self._differ(
-                    "randomize", plain["randomize"], draws_of, drawn_numbers, labels, dtype
-                )
+                self._differ("randomize", plain["randomize"], inputs, results, labels, dtype)
             )
         if dtype is np.float64 and any(last_bits):
             self.note(
@@ -450,9 +524,47 @@ class Trial:
             )
         return True
 
+    def _kernel_results(self, env: VectorEnv, step: Any) -> tuple[Array, list[str]]:
+        """Return all numbers of the results of a step, (n, count), and their names.
+
+        They are in the order of `step` of `_plain_functions`: new state, reward, flags,
+        observation, action mask.
+
+        Args:
+            env: the environments, which have taken the step.
+            step: the `TimeStep`.
+        """
+        dynamics, layout, rows = self.dynamics, self.dynamics.observation, step.observations
+        masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((env.num_envs, 0))
+        flags = [step.terminated, step.truncated][: 1 + dynamics.truncates]
+        results = np.column_stack(
+            [
+                dynamics.state.rows_as_numbers(env.engine.get_state()),
+                step.rewards,
+                *flags,
+                layout.rows_as_numbers(rows[: layout.rows(np.float32)].T),
+                masks,
+            ]
+        )
+        names = [
+            *_names("new_state", dynamics.state),
+            "reward",
+            *("terminated", "truncated")[: len(flags)],
+            *_names("observation", layout),
+            *(f"action_mask[{k}]" for k in range(dynamics.num_masked)),
+        ]
+        return results, names
+
     def _plain_functions(self) -> dict[str, Callable[..., Array]]:
-        """Reset, step and randomize in plain Python, whose results are numbers in one array."""
-        dynamics, layout, shown = self.dynamics, self.dynamics.state, self.dynamics.observation
+        """Return reset, step and randomize in plain Python, which return all numbers in an array.
+
+        They take the arguments of `plain`.
+        """
+        dynamics, layout, observation_layout = (
+            self.dynamics,
+            self.dynamics.state,
+            self.dynamics.observation,
+        )
         functions = {key: getattr(dynamics, key) for key in dynamics.functions}
         is_group = isinstance(dynamics.observation_space, Dict)
 
@@ -464,40 +576,56 @@ class Trial:
             return np.array(layout.as_numbers(self.plain(functions, "reset", uniforms, params)))
 
         def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
-            reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
-            observation = self.plain(functions, "observe", reached, params)
-            if is_group or shown.is_record:
-                observation = _rounded(shown, observation, np.float32)
-            numbers: Any = shown.as_numbers(observation)
-            numbers = np.float32(numbers) if shown.is_plain else numbers
+            case = Case(state, action, uniforms, params)
+            new_state, reward, *flags = self.plain(functions, "step", *case)
+            observation = self.plain(functions, "observe", new_state, params)
+            if is_group or observation_layout.is_record:
+                observation = _rounded(observation_layout, observation, np.float32)
+            numbers: Any = observation_layout.as_numbers(observation)
+            numbers = np.float32(numbers) if observation_layout.is_plain else numbers
             if dynamics.action_mask:
-                numbers = *numbers, *self.plain(functions, "action_mask", reached, params)
-            return np.array([*layout.as_numbers(reached), reward, *flags, *numbers], np.float64)
+                numbers = *numbers, *self.plain(functions, "action_mask", new_state, params)
+            return np.array([*layout.as_numbers(new_state), reward, *flags, *numbers], np.float64)
 
         return {"randomize": randomize, "reset": reset, "step": step}
 
     def _differ(
         self, name: str, plain: Any, inputs: Any, results: Array, names: list[str], dtype: Any
     ) -> int:
-        """Compare results of a kernel with those of plain Python; how many differ in any bit."""
+        """Compare results of a kernel with those of plain Python, and note the first that differs.
+
+        A difference is no error if rounding explains it, or if plain Python's results differ as
+        much for inputs nearby.
+
+        Args:
+            name: of the function.
+            plain: the function in plain Python, see `_plain_functions`.
+            inputs: n tuples of its arguments.
+            results: (n, count), of the kernel.
+            names: of the numbers of a result.
+            dtype: of the kernel.
+
+        Returns:
+            How many results differ in any bit.
+        """
         rng, different, kernel = np.random.default_rng(0), 0, np.dtype(dtype).name
         for arguments, got in zip(inputs, results.astype(np.float64), strict=True):
             try:
                 expected = plain(*arguments)
-            except Exception:  # told by `play`, or by states that float32 has rounded
+            except Exception:  # noted by `play`, or due to a state that float32 has rounded
                 continue
             if np.array_equal(got, expected, equal_nan=True):
                 continue
             different += 1
-            numbers = np.concatenate([*map(_reals, arguments), expected])
+            numbers = np.concatenate([*map(_floats_of, arguments), expected])
             slack = TOLERANCES[dtype] * np.abs(numbers).max(initial=0.0)
             if (abs(got - expected) <= slack).all():
                 continue
             near = np.stack([expected, *_nearby(plain, arguments, NEARBY[dtype], rng)])
             low, high = near.min(axis=0), near.max(axis=0)
             spread = slack + (high - low)
-            bad = ~((got >= low - spread) & (got <= high + spread))
-            for k in np.flatnonzero(bad)[:1]:
+            is_bad = ~((got >= low - spread) & (got <= high + spread))
+            for k in np.flatnonzero(is_bad)[:1]:
                 call = ", ".join(str(plain_value(part)) for part in arguments if part != ())
                 self.note(
                     "error",
@@ -508,7 +636,10 @@ class Trial:
         return different
 
     def split(self, seed: int) -> None:
-        """Check that results are a function of the seed, whatever the size of the batch."""
+        """Note an error unless results are a function of the seed, whatever the size of the batch.
+
+        The same environments run twice in one batch, and once in two.
+        """
         n, first = SPLIT_ENVS, SPLIT_ENVS // 2 + 1
         rng, resized = np.random.default_rng(seed), self.dynamics.resized(n)
         actions = np.array(
@@ -536,9 +667,10 @@ class Trial:
 
 
 def _start(engine: Any, seed: Any) -> Array:
-    """Start the first episodes, and return the rows of observations.
+    """Start the first episodes of an engine, and return the rows of its observations.
 
-    The first step of an environment is its reset: no kernels more than those of steps are compiled.
+    It takes a step: the first one of an environment is its reset, so that no kernel but that of
+    steps is compiled.
     """
     engine.seed(seed, np.ones(engine.num_envs, np.bool_))
     rows: Array = engine.step(np.zeros(engine.action_shape, engine.action_dtype)).observations
@@ -547,78 +679,84 @@ def _start(engine: Any, seed: Any) -> Array:
 
 
 def _flat(observations: Any) -> Array:
-    """Return observations (n, ...), or the parts of groups, as rows of numbers."""
+    """Return observations, an array (n, ...) or a dict of such, as (n, count)."""
     parts = observations.values() if isinstance(observations, dict) else [observations]
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
 def _names(what: str, layout: Layout | ArrayLayout) -> list[str]:
-    """Return the names of a value's numbers."""
+    """Return the names of the numbers of a value of a layout, such as "observation[1]".
+
+    They are in the order of `rows_as_numbers` of the layout; `what` is the name of the value.
+    """
     if isinstance(layout, ArrayLayout):
         return [
-            f"{what}.{field.name}{list(place) or ''}"
+            f"{what}.{field.name}{list(index) or ''}"
             for field in layout.fields
-            for place in np.ndindex(field.shape)
+            for index in np.ndindex(field.shape)
         ]
     names = []
     for field in layout.fields:
         label = f"{what}.{field.name}" if layout.value_class is not None else what
-        each = [f"{label}[{k}]" for k in range(field.size)] or [label]
+        items = [f"{label}[{k}]" for k in range(field.size)] or [label]
         words = [f" cells {32 * k} to {32 * k + 31}" for k in range(4)]
-        names += [e + word for e in each for word in (words if field.kind == "board" else [""])]
+        suffixes = words if field.kind == "board" else [""]
+        names += [item + suffix for item in items for suffix in suffixes]
     return names
 
 
 def _rounded(layout: Layout | ArrayLayout, state: Any, dtype: Any) -> Any:
-    """Return a state whose floats are those of a dtype."""
+    """Return a plain state whose floats are rounded to a dtype."""
     if isinstance(layout, ArrayLayout):
         return layout.to_states(layout.to_rows([state], dtype))[0]
     if layout.is_plain:
         return tuple(float(dtype(number)) for number in state)
-    made: list[Any] = []
+    values: list[Any] = []
     for field, value in zip(layout.fields, state, strict=True):
         if field.kind != "float":
-            made.append(value)
+            values.append(value)
         elif field.size:
-            made.append(tuple(float(dtype(number)) for number in value))
+            values.append(tuple(float(dtype(number)) for number in value))
         else:
-            made.append(float(dtype(value)))
-    return layout.value_class(*made)
+            values.append(float(dtype(value)))
+    return layout.value_class(*values)
 
 
-def _identity(value: Any) -> Any:
-    """Return what two equal results have in common, NaN and all."""
+def _comparable(value: Any) -> Any:
+    """Return a form of a result in which equal results compare equal, NaN too."""
     if isinstance(value, State):
         return [array.tobytes() for array in fields_of(value)]
     if isinstance(value, tuple):
-        return [_identity(item) for item in value]
+        return [_comparable(item) for item in value]
     return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
 
 
-def _reals(part: Any) -> Array:
-    """Return the floats of an input."""
-    if isinstance(part, State):
-        return np.concatenate([np.zeros(0), *(array.ravel() for array in fields_of(part, "float"))])
-    if isinstance(part, float):
-        return np.array([part])
-    items = part if isinstance(part, tuple) and not isinstance(part, Rng) else ()
-    return np.concatenate([np.zeros(0), *map(_reals, items)])
+def _floats_of(value: Any) -> Array:
+    """Return all floats in an input of a function, (count,): a state, a tuple or a number."""
+    if isinstance(value, State):
+        arrays_of_floats = (array.ravel() for array in fields_of(value, "float"))
+        return np.concatenate([np.zeros(0), *arrays_of_floats])
+    if isinstance(value, float):
+        return np.array([value])
+    items = value if isinstance(value, tuple) and not isinstance(value, Rng) else ()
+    return np.concatenate([np.zeros(0), *map(_floats_of, items)])
 
 
 def _allow(actions: Array, masks: Any) -> Array:
-    """Actions (n,) brought into masks (n, num_actions): the next ones that are allowed, in turn.
+    """Return actions (n,) of which those that masks (n, num_actions) forbid are replaced.
 
-    Where nothing is allowed, as after the end of an episode, they stay.
+    Each is replaced by the next one that is allowed, cyclically; where nothing is allowed, as after
+    the end of an episode, it stays.
     """
     count = masks.shape[1]
-    turned = (actions[:, None] + np.arange(count)) % count
-    steps = np.argmax(np.take_along_axis(masks, turned, axis=1), axis=1)
-    allowed: Array = np.take_along_axis(turned, steps[:, None], axis=1)[:, 0]
+    candidates = (actions[:, None] + np.arange(count)) % count
+    first_allowed = np.argmax(np.take_along_axis(masks, candidates, axis=1), axis=1)
+    allowed: Array = np.take_along_axis(candidates, first_allowed[:, None], axis=1)[:, 0]
     return allowed
 
 
 def _sample(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> Any:
-    """Draw an allowed action; one number in eleven of a `Box` is one of its bounds."""
+    """Draw an action that the mask allows; one number in eleven of a `Box` is one of its bounds."""
     space = dynamics.action_space
     if isinstance(space, Discrete):
         chosen = np.arange(space.n) if mask is None else np.flatnonzero(mask)
@@ -631,7 +769,14 @@ def _sample(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> A
 
 
 def _chosen(dynamics: Dynamics, policy: Callable[[Any], Any], observation: Any, mask: Any) -> Any:
-    """Return the action that a user's policy chooses."""
+    """Return the action that a user's policy chooses; raise ValueError if it is none, or is masked.
+
+    Args:
+        dynamics: the environment.
+        policy: (observation,) -> action.
+        observation: a plain one.
+        mask: one bool for each action; None if all are allowed.
+    """
     space, action = dynamics.action_space, policy(observation)
     array = np.asarray(action)
     fits = array.dtype.kind in ("iu" if space.dtype.kind in "iu" else "iuf")
@@ -649,23 +794,32 @@ def _chosen(dynamics: Dynamics, policy: Callable[[Any], Any], observation: Any, 
 def _nearby(
     plain: Any, arguments: Any, distance: float, rng: np.random.Generator
 ) -> Iterable[Array]:
-    """Results of a plain function at inputs close to the given ones."""
+    """Yield the results of a plain function for `TRIES` random inputs near to the given ones.
 
-    def move(part: Any, scale: float) -> Any:
-        if isinstance(part, float):
-            return part + distance * scale * rng.uniform(-1.0, 1.0)
-        if isinstance(part, State):
-            moved = copy.copy(part)
+    Args:
+        plain: the function.
+        arguments: of it.
+        distance: by which floats change, relative to the largest in an argument.
+        rng: draws the changes.
+    """
+
+    def move(value: Any, scale: float) -> Any:
+        """Return a copy of an argument with all floats changed by up to `distance * scale`."""
+        if isinstance(value, float):
+            return value + distance * scale * rng.uniform(-1.0, 1.0)
+        if isinstance(value, State):
+            moved = copy.copy(value)
             for array in fields_of(moved, "float"):
                 array += distance * scale * rng.uniform(-1.0, 1.0, array.shape)
             return moved
-        if not isinstance(part, tuple) or isinstance(part, Rng):
-            return part
-        items = [move(item, scale) for item in part]
-        return type(part)(*items) if hasattr(part, "_fields") else tuple(items)
+        if not isinstance(value, tuple) or isinstance(value, Rng):
+            return value
+        items = [move(item, scale) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
+    scales = [np.abs(_floats_of(argument)).max(initial=0.0) for argument in arguments]
     for _ in range(TRIES):
         try:
-            yield plain(*(move(part, np.abs(_reals(part)).max(initial=0.0)) for part in arguments))
+            yield plain(*(move(a, scale) for a, scale in zip(arguments, scales, strict=True)))
         except Exception:
             continue

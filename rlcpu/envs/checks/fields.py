@@ -1,7 +1,8 @@
-"""What a `Dynamics` consists of, checked when it is made: its spaces, functions and parameters.
+"""Checks of the fields of a `Dynamics` when it is made: its spaces, functions and parameters.
 
-Each fault is one exception that names the environment, the field, what it was and what was
-expected.
+Each fault is one exception that names the environment, the field, its value and what was expected.
+"Whole" numbers are ints, of parameters whose type hint is int; a parameter "varies" if each
+environment has its own number.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from rlcpu.kernels.source import refused_lines
 if TYPE_CHECKING:
     from rlcpu.envs.dynamics import Dynamics
 
-#: Whole numbers up to which float32 holds each.
+#: Largest whole number up to which float32 holds all of them.
 MOST_WHOLE = 2**24
+#: Arguments of the scalar functions, by position; "{draws}" is `rng` or `uniforms`.
 ARGUMENTS = {
     "step": ("state", "action", "params", "{draws}"),
     "reset": ("{draws}", "params"),
@@ -42,11 +44,12 @@ ARGUMENTS = {
     "randomize": ("rng", "params"),
     "action_mask": ("state", "params"),
 }
+#: Functions that an environment may lack.
 OPTIONAL = ("randomize", "action_mask")
 
 
 def check_description(dynamics: Dynamics) -> None:
-    """Check the fields that are plain names and counts; a count such as 1e3 becomes an int."""
+    """Check the names and counts of an environment; a count such as 1e3 becomes an int."""
     name = dynamics.id
     if not isinstance(name, str) or not re.fullmatch(r"([\w.:-]+/)?[\w.:-]+-v\d+", name):
         raise ValueError(f'id={name!r} has to be a name and a version, such as "CartPole-v1"')
@@ -66,39 +69,9 @@ def check_description(dynamics: Dynamics) -> None:
 
 
 def check_spaces(dynamics: Dynamics) -> None:
-    """Check that spaces are of a kind that kernels know."""
-    for field in ("observation_space", "action_space"):
-        space, start = getattr(dynamics, field), f"{dynamics.id}: {field}"
-        is_written = field == "observation_space" and dynamics.writes_observation
-        if field == "observation_space" and isinstance(space, Dict):
-            if fault := check_group(space, is_written):
-                raise TypeError(f"{start} {fault}")
-        elif is_written and isinstance(space, Discrete | MultiBinary):
-            raise TypeError(
-                f"{start}={describe_space(space)} has to be a Box or a Dict where observe writes "
-                "into `out`; return a choice, or boards, from observe(state, params)"
-            )
-        elif isinstance(space, Discrete):
-            if space.start != 0 and field == "action_space":
-                raise ValueError(f"{start}={space} has to start at 0")
-        elif field == "action_space" and isinstance(space, MultiDiscrete):
-            if space.nvec.ndim != 1 or space.nvec.size == 0 or space.start.any():
-                raise ValueError(f"{start}={space} has to be of one axis and to start at 0")
-        elif field == "observation_space" and isinstance(space, MultiBinary):
-            if len(space.shape) != 3 or math.prod(space.shape[1:]) > CELLS:
-                shape = f"(planes, rows, columns), at most {CELLS} cells a plane"
-                raise ValueError(f"{start}={space} has to be of {shape}")
-        elif not (
-            isinstance(space, Box)
-            and (len(space.shape) == 1 or (len(space.shape) > 1 and is_written))
-            and math.prod(space.shape) > 0
-            and (space.dtype == np.float32 or (is_written and is_int_array(space)))
-        ):
-            others = "MultiBinary" if field == "observation_space" else "MultiDiscrete"
-            kinds = f"a float32 Box of one dimension, Discrete or {others}"
-            if is_int_array(space) and field == "observation_space":
-                kinds += "; whole numbers are written by observe(state, params, out), into arrays"
-            raise TypeError(f"{start}={describe_space(space)} has to be {kinds}")
+    """Raise TypeError or ValueError for spaces that kernels do not know."""
+    _check_observation_space(dynamics)
+    _check_action_space(dynamics)
     if dynamics.action_mask is not None and not isinstance(dynamics.action_space, Discrete):
         raise TypeError(
             f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
@@ -106,22 +79,74 @@ def check_spaces(dynamics: Dynamics) -> None:
         )
 
 
+def _check_observation_space(dynamics: Dynamics) -> None:
+    """Raise TypeError or ValueError unless kernels know the space of observations."""
+    space, subject = dynamics.observation_space, f"{dynamics.id}: observation_space"
+    is_written = dynamics.writes_observation
+    if isinstance(space, Dict):
+        if fault := check_group(space, is_written):
+            raise TypeError(f"{subject} {fault}")
+    elif is_written and isinstance(space, Discrete | MultiBinary):
+        raise TypeError(
+            f"{subject}={describe_space(space)} has to be a Box or a Dict where observe writes "
+            "into `out`; return a choice, or boards, from observe(state, params)"
+        )
+    elif isinstance(space, MultiBinary):
+        if len(space.shape) != 3 or math.prod(space.shape[1:]) > CELLS:
+            shape = f"(planes, rows, columns), at most {CELLS} cells a plane"
+            raise ValueError(f"{subject}={space} has to be of {shape}")
+    elif not isinstance(space, Discrete) and not _is_box(space, is_written):
+        kinds = "a float32 Box of one dimension, Discrete or MultiBinary"
+        if is_int_array(space):
+            kinds += "; whole numbers are written by observe(state, params, out), into arrays"
+        raise TypeError(f"{subject}={describe_space(space)} has to be {kinds}")
+
+
+def _check_action_space(dynamics: Dynamics) -> None:
+    """Raise TypeError or ValueError unless kernels know the space of actions."""
+    space, subject = dynamics.action_space, f"{dynamics.id}: action_space"
+    if isinstance(space, Discrete):
+        if space.start != 0:
+            raise ValueError(f"{subject}={space} has to start at 0")
+    elif isinstance(space, MultiDiscrete):
+        if space.nvec.ndim != 1 or space.nvec.size == 0 or space.start.any():
+            raise ValueError(f"{subject}={space} has to be of one axis and to start at 0")
+    elif not _is_box(space, is_written=False):
+        kinds = "a float32 Box of one dimension, Discrete or MultiDiscrete"
+        raise TypeError(f"{subject}={describe_space(space)} has to be {kinds}")
+
+
+def _is_box(space: Any, is_written: bool) -> bool:
+    """Tell whether a space is a `Box` that kernels know.
+
+    It has one axis of float32; what `observe` writes may have more axes, or be whole numbers.
+    """
+    return (
+        isinstance(space, Box)
+        and (len(space.shape) == 1 or (len(space.shape) > 1 and is_written))
+        and math.prod(space.shape) > 0
+        and (space.dtype == np.float32 or (is_written and is_int_array(space)))
+    )
+
+
 def layout_of_state(dynamics: Dynamics) -> ArrayLayout | None:
-    """Return what a state with arrays is made of; None for another state.
+    """Return the layout of states with arrays, of the class that `state` is; None for others.
 
     Raises:
-        TypeError: it is no subclass of `State`, or a field has a bad type hint.
+        TypeError: `state` is no subclass of `State`, or a field has a bad type hint.
     """
     state = dynamics.state
     if isinstance(state, ArrayLayout):
         return state
-    if state is None or isinstance(state, Layout):  # what was found before
+    if state is None or isinstance(state, Layout):  # a layout that a trial reset found before
         return None
     if not isinstance(state, type) or not issubclass(state, State) or state is State:
-        named = hasattr(state, "_fields")
-        told = ": leave it out, reset shows what a NamedTuple is made of" if named else ""
+        is_named_tuple = hasattr(state, "_fields")
+        advice = (
+            ": leave it out, reset shows what a NamedTuple is made of" if is_named_tuple else ""
+        )
         raise TypeError(
-            f"{dynamics.id}: state={state!r} has to be a subclass of rlcpu.envs.State{told}"
+            f"{dynamics.id}: state={state!r} has to be a subclass of rlcpu.envs.State{advice}"
         )
     try:
         return layout_of_class(state)
@@ -130,7 +155,7 @@ def layout_of_state(dynamics: Dynamics) -> ArrayLayout | None:
 
 
 def check_plain(what: str, function: Any) -> None:
-    """Raise TypeError unless something that an author gives is a plain Python function."""
+    """Raise TypeError unless `function` is a plain Python function; `what` names it in errors."""
     if not isinstance(function, types.FunctionType):
         hint = "; give its py_func" if hasattr(function, "py_func") else ""
         raise TypeError(
@@ -140,7 +165,14 @@ def check_plain(what: str, function: Any) -> None:
 
 
 def check_arguments(what: str, function: Any, names: Iterable[str], note: str = "") -> None:
-    """Raise TypeError unless a function takes arguments, by position; `note` says why these."""
+    """Raise TypeError unless a function takes these arguments, by position.
+
+    Args:
+        what: name of the function, for the error.
+        function: the function.
+        names: of the arguments.
+        note: why it has to take them, for the error.
+    """
     signature = inspect.signature(function)
     try:
         signature.bind(*names)
@@ -151,7 +183,12 @@ def check_arguments(what: str, function: Any, names: Iterable[str], note: str = 
 
 
 def check_function(dynamics: Dynamics, name: str) -> None:
-    """Check that a function is plain Python and takes the arguments that drivers give it."""
+    """Raise TypeError or ValueError for a function that is not plain or takes other arguments.
+
+    Args:
+        dynamics: the environment.
+        name: of one of its functions.
+    """
     function, what = getattr(dynamics, name), f"{dynamics.id}: {name}"
     check_plain(what, function)
     if name == "randomize" and "rng" not in inspect.signature(function).parameters:
@@ -169,17 +206,17 @@ def check_function(dynamics: Dynamics, name: str) -> None:
 
 
 def check_sources(dynamics: Dynamics) -> None:
-    """Check that kernels can run the functions: all lines that they cannot are told at once."""
-    told: dict[str, None] = {}
+    """Raise TypeError if kernels cannot run the functions; it names all lines that they cannot."""
+    faults: dict[str, None] = {}
     for name in dynamics.functions:
         writes = ("items", "fields") if dynamics.has_arrays and name != "randomize" else ()
-        told |= dict.fromkeys(refused_lines(getattr(dynamics, name), set(), writes))
-    if told:
-        raise TypeError(f"{dynamics.id}: {'; '.join(told)}")
+        faults |= dict.fromkeys(refused_lines(getattr(dynamics, name), set(), writes))
+    if faults:
+        raise TypeError(f"{dynamics.id}: {'; '.join(faults)}")
 
 
 def arguments_of(dynamics: Dynamics, name: str) -> tuple[str, ...]:
-    """Names of the arguments that drivers give to a function."""
+    """Return the names of the arguments that kernels give to one of an environment's functions."""
     if name in ("randomize", "action_mask"):
         return ARGUMENTS[name]
     if name == "observe":
@@ -190,6 +227,7 @@ def arguments_of(dynamics: Dynamics, name: str) -> tuple[str, ...]:
 
 
 def _drawing_arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
+    """Return the arguments of `step` or `reset`: with `rng`, `uniforms` or no random numbers."""
     rng = dynamics.takes_rng(name)
     names = tuple(each.format(draws="rng" if rng else "uniforms") for each in ARGUMENTS[name])
     return names[:-1] if name == "step" and not (rng or dynamics.step_draws) else names
@@ -201,14 +239,22 @@ def is_bool(value: Any) -> bool:
 
 
 def is_array(value: Any) -> bool:
-    """Tell whether a parameter is one number for each environment."""
+    """Tell whether a parameter is an array or a list: one number for each environment."""
     return isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0
 
 
 def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
-    """Return the params with each number an int or a float, as its field is; or tuples of floats.
+    """Return params whose numbers are Python's ints or floats, and whose bools are Python's.
 
-    A field is an int whose type hint says so, or that has none and an int as its value.
+    A field is an int if its type hint says so, or if it has no hint and its value is an int.
+
+    Args:
+        name: of the environment, for errors.
+        params: a NamedTuple.
+        tuples: whether fields may be tuples of numbers, and all numbers are floats.
+
+    Raises:
+        TypeError, ValueError: `params` is no NamedTuple, or a field is no number.
     """
     if not isinstance(params, tuple) or not hasattr(params, "_fields"):
         raise TypeError(
@@ -216,10 +262,10 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
             f"got {params.__name__ if isinstance(params, type) else type(params).__name__}"
         )
     converted: list[Any] = []
-    whole = () if tuples else int_names(params)
+    ints = () if tuples else int_names(params)
     for field, value in zip(params._fields, params, strict=True):
-        several = tuples and isinstance(value, tuple | list)
-        for item in value if several else (value,):
+        is_tuple = tuples and isinstance(value, tuple | list)
+        for item in value if is_tuple else (value,):
             if not is_bool(item) and not isinstance(item, Real):
                 remedy = ", each of its items a field of its own" if isinstance(item, tuple) else ""
                 what = f"{name}: {field}={value!r}"
@@ -230,30 +276,28 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
                 wrong = "at most 1.8e308"
             if wrong:
                 raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
-        if several:
+        if is_tuple:
             converted.append(tuple(map(float, value)))
         elif is_bool(value):
             converted.append(bool(value))
         else:
-            converted.append(
-                as_whole(f"{name}: {field}", value) if field in whole else float(value)
-            )
-    kind: Any = type(params)
-    return kind(*converted)
+            converted.append(as_whole(f"{name}: {field}", value) if field in ints else float(value))
+    params_class: Any = type(params)
+    return params_class(*converted)
 
 
 @functools.cache
-def _int_hints(kind: Any) -> dict[str, bool]:
-    """Tell of each field of a NamedTuple that has a type hint whether that is int."""
-    hints = getattr(kind, "__annotations__", {})
+def _int_hints(params_class: Any) -> dict[str, bool]:
+    """Return, for each field of a NamedTuple with a type hint, whether the hint is int."""
+    hints = getattr(params_class, "__annotations__", {})
     # A NamedTuple wraps hints that are texts, of `from __future__ import annotations`.
     return {name: getattr(h, "__forward_arg__", h) in (int, "int") for name, h in hints.items()}
 
 
 def int_names(params: Any) -> tuple[str, ...]:
-    """Return the names of params that are ints, in Python as in kernels."""
-    kind: Any = type(params)
-    hints = _int_hints(kind)
+    """Return the names of the params that are ints."""
+    params_class: Any = type(params)
+    hints = _int_hints(params_class)
     return tuple(
         name
         for name, value in params._asdict().items()
@@ -262,7 +306,10 @@ def int_names(params: Any) -> tuple[str, ...]:
 
 
 def as_whole(what: str, value: Any) -> int:
-    """Return a parameter as an int, which float32 holds exactly."""
+    """Return a parameter as an int; raise ValueError unless float32 holds it exactly.
+
+    `what` names the parameter in the error.
+    """
     if value != int(value) or abs(value) > MOST_WHOLE:
         raise ValueError(
             f"{what}={value!r} has to be a whole number from {-MOST_WHOLE} to {MOST_WHOLE}, since "
@@ -272,7 +319,11 @@ def as_whole(what: str, value: Any) -> int:
 
 
 def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the parameters that vary, as arrays that cannot be written."""
+    """Return the parameters that vary by name, read-only arrays (num_envs,) float64.
+
+    Raises:
+        TypeError, ValueError: there is no such number, or its values are bad.
+    """
     varied = dynamics.varied
     if not isinstance(varied, Mapping):
         what = "a dict from names of params to arrays (num_envs,)"
@@ -281,7 +332,14 @@ def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.
 
 
 def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.float64]:
-    """Return the values of one parameter in all environments."""
+    """Return the values of one parameter in all environments, a read-only copy (num_envs,) float64.
+
+    Args:
+        id: of the environment, for errors.
+        params: the NamedTuple.
+        name: of the parameter.
+        values: a sequence of numbers.
+    """
     if name not in params._fields:
         raise TypeError(f"{id} has no parameter {name}; it has: {', '.join(params._fields)}")
     if is_bool(getattr(params, name)):
@@ -292,9 +350,11 @@ def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.f
     numbers = as_numbers(f"{id}: {name}", values)
     if numbers.ndim != 1 or numbers.size == 0:
         raise ValueError(f"{id}: {name} has shape {numbers.shape}: expected (num_envs,)")
-    bad = np.flatnonzero(np.isnan(numbers))
-    if len(bad):
-        raise ValueError(f"{id}: {name}[{bad[0]}]={numbers[bad[0]]} has to be a number, not NaN")
+    nan_indices = np.flatnonzero(np.isnan(numbers))
+    if len(nan_indices):
+        raise ValueError(
+            f"{id}: {name}[{nan_indices[0]}]={numbers[nan_indices[0]]} has to be a number, not NaN"
+        )
     if name in int_names(params):
         for k in np.flatnonzero((numbers != np.rint(numbers)) | (abs(numbers) > MOST_WHOLE))[:1]:
             as_whole(f"{id}: {name}[{k}]", numbers[k].item())
@@ -304,7 +364,7 @@ def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.f
 
 
 def check_reset_options(dynamics: Dynamics) -> None:
-    """Check that options of a reset are numbers of params."""
+    """Raise TypeError or ValueError unless options of a reset are names of numbers of params."""
     if not isinstance(dynamics.reset_options, Mapping):
         raise TypeError(
             f"{dynamics.id}: reset_options={dynamics.reset_options!r} has to be a dict from "
@@ -320,13 +380,12 @@ def check_reset_options(dynamics: Dynamics) -> None:
 
 
 def params_of(dynamics: Dynamics, i: int) -> Any:
-    """Return the params that environment i was given."""
+    """Return the params of environment i, before `randomize` draws any."""
     numbers = {name: values[i].item() for name, values in dynamics.varied.items()}
     return with_numbers(dynamics.params, numbers)
 
 
 def with_numbers(params: Any, numbers: Mapping[str, Any]) -> Any:
-    """Return params with other numbers, each an int or a float as its field is."""
-    whole = int_names(params)
-    made = {k: int(v) if k in whole else float(v) for k, v in numbers.items()}
-    return params._replace(**made)
+    """Return params with other numbers by name, each an int or a float as its field is."""
+    ints = int_names(params)
+    return params._replace(**{k: int(v) if k in ints else float(v) for k, v in numbers.items()})

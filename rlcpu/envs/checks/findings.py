@@ -1,4 +1,4 @@
-"""What checks of environments say: findings, and the report that holds them."""
+"""Findings of checks of environments, and the report that holds them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ LEVELS = ("error", "warning", "note")
 
 
 class Finding(NamedTuple):
-    """One thing that a check saw.
+    """One finding of a check.
 
     Attributes:
-        level: "error" for what makes results wrong, "warning" for what probably does, or costs
-            speed, "note" for what is worth knowing.
-        message: what was seen, the inputs that lead to it, and the line.
+        level: "error" of a fault that makes results wrong, "warning" of one that probably does, or
+            that costs speed, "note" of a fact that is worth knowing.
+        message: the fault, the inputs that lead to it, and the line.
     """
 
     level: str
@@ -43,34 +43,41 @@ class Report:
 
     def __repr__(self) -> str:
         counts = [sum(f.level == level for f in self.findings) for level in LEVELS]
-        told = ", ".join(
+        summary = ", ".join(
             f"{n} {level}{'s' * (n != 1)}" for n, level in zip(counts, LEVELS, strict=True)
         )
-        lines = [f"{self.environment}: {told} in {self.steps} steps"]
+        lines = [f"{self.environment}: {summary} in {self.steps} steps"]
         return "\n".join([*lines, *(f"{level:<8} {message}" for level, message in self.findings)])
 
 
 class Findings:
-    """Findings of a check so far: the first of each kind, and how many there were."""
+    """Collects findings: the first message of each kind, and how many there were."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, Any], list[str]] = {}
+        self._messages: dict[tuple[str, Any], list[str]] = {}
 
     def note(self, level: str, message: str, kind: Any = None) -> None:
-        """Keep a finding; its kind is its message, if none is given."""
-        self._found.setdefault((level, kind or message), []).append(message)
+        """Add a finding.
+
+        Args:
+            level: see `Finding`.
+            message: see `Finding`.
+            kind: any value; of findings with the same one the report has one. None takes the
+                message.
+        """
+        self._messages.setdefault((level, kind or message), []).append(message)
 
     def sorted(self) -> list[Finding]:
-        """Return the findings, errors first."""
-        problems = [
-            Finding(level, all_[0] + (f" ({len(all_)} times)" if len(all_) > 1 else ""))
-            for (level, _), all_ in self._found.items()
-        ]
-        return sorted(problems, key=lambda finding: LEVELS.index(finding.level))
+        """Return one finding of each kind, errors first."""
+        findings = []
+        for (level, _), messages in self._messages.items():
+            times = f" ({len(messages)} times)" if len(messages) > 1 else ""
+            findings.append(Finding(level, messages[0] + times))
+        return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 def plain_value(value: Any) -> Any:
-    """Return a tuple of Python's numbers, which can be read and copied."""
+    """Return a tuple of numbers as Python's floats, easy to read; other values unchanged."""
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return tuple(map(float, value))
     return value

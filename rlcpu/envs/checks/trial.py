@@ -1,7 +1,8 @@
 """The functions of a `Dynamics`, tried when it is made: a few resets, steps and observations.
 
-Each fault is one exception that names the environment, the function, what it returned and what was
-expected.
+Each fault is one exception that names the environment, the function, its result and what was
+expected. `name` is that of one of the functions, "step", "reset", "observe", "action_mask" or
+"randomize".
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ if TYPE_CHECKING:
 
 #: Trial resets draw these uniforms: both ends of [0, 1) on a 24-bit grid, and its middle.
 _TRIAL_UNIFORMS = (0.0, 0.5, 1.0 - 2.0**-24)
-#: Numbers of a state from which on it is tried with the middle alone: a world of thousands of cells
-#: takes plain Python a second.
+#: Numbers of a state from which on trials draw the middle alone: of a world of thousands of cells
+#: they take plain Python a second each.
 _LARGE = 2000
 
 
 def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
-    """Return the parameters that `randomize` draws, from trials of it."""
+    """Return the names of the parameters that `randomize` draws; () without it.
+
+    Raises:
+        TypeError, ValueError: `randomize` fails, or returns anything but numbers of params.
+    """
     names: tuple[str, ...] = ()
     if dynamics.randomize is None:
         return names
@@ -63,50 +68,56 @@ def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
                 f"{dynamics.id}: randomize replaces {unknown[1:-1]}, which params does not have; "
                 f"it has: {', '.join(dynamics.params._fields)}"
             ) from None
-        drawn_ones = drawn_names(dynamics, drawn)
-        if names and drawn_ones != names:
+        names_before, names = names, drawn_names(dynamics, drawn)
+        if names_before and names != names_before:
             raise TypeError(
                 f"{dynamics.id}: randomize has to return the same names each time; returned "
-                f"{', '.join(drawn_ones)} after {', '.join(names)}"
+                f"{', '.join(names)} after {', '.join(names_before)}"
             )
-        names = drawn_ones
     return names
 
 
 def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
-    """Names of what `randomize` returned."""
+    """Return the names of the parameters in a result of `randomize`.
+
+    The result has fields of its own, or is a whole params: then those are its numbers that do not
+    vary.
+
+    Raises:
+        TypeError: it is anything but a NamedTuple of numbers of params.
+    """
     defaults = dynamics.params._asdict()
     valid = [name for name, value in defaults.items() if not is_bool(value)]
-    start = f"{dynamics.id}: randomize has to return a NamedTuple of numbers of params"
+    wanted = f"{dynamics.id}: randomize has to return a NamedTuple of numbers of params"
     if not isinstance(drawn, tuple) or not getattr(drawn, "_fields", ()):
-        raise TypeError(f"{start}; returned {drawn!r}")
+        raise TypeError(f"{wanted}; returned {drawn!r}")
     values: dict[str, Any] = drawn._asdict()  # type: ignore[attr-defined]
     if type(drawn) is type(dynamics.params):
         for name in defaults.keys() - set(valid):
             if values[name] is not defaults[name]:
                 raise TypeError(
                     f"{dynamics.id}: randomize sets {name}={values[name]!r}: it has to stay "
-                    f"{defaults[name]}, the same in all environments: it is an option of the "
+                    f"{defaults[name]}, the same in all envs: it is an option of the "
                     "machine code"
                 )
         values = {name: values[name] for name in valid if name not in dynamics.varied}
     for name, value in values.items():
         if name not in valid:
-            raise TypeError(f"{start} ({', '.join(valid)}); returned {name}={value!r}")
+            raise TypeError(f"{wanted} ({', '.join(valid)}); returned {name}={value!r}")
         if name in dynamics.varied:
             raise TypeError(f"{dynamics.id}: randomize draws {name}, which is given as an array")
         if is_bool(value) or not isinstance(value, Real):
             kind = type(value).__name__
-            raise TypeError(f"{start}; returned {name}={value!r}, which is of type {kind}")
+            raise TypeError(f"{wanted}; returned {name}={value!r}, which is of type {kind}")
         if math.isnan(value):
-            raise TypeError(f"{start}, not NaN; returned {name}={value!r}")
+            raise TypeError(f"{wanted}, not NaN; returned {name}={value!r}")
         if name in int_names(dynamics.params):
-            as_whole(f"{start}: {name}", value)
+            as_whole(f"{wanted}: {name}", value)
     return tuple(values)
 
 
 class TrialRng(Draws):
-    """An `Rng` that always draws the same number."""
+    """An `Rng` whose numbers are all the same."""
 
     dtype = np.float32
 
@@ -117,16 +128,16 @@ class TrialRng(Draws):
         return f"Rng(uniform={self._number})"
 
     def word(self, k: int | None) -> int:
-        """Return the bits of the number; see `Rng`."""
+        """Return 32 bits, those of the number; see `Rng`."""
         return int(self._number * 2.0**32)
 
     def words(self, k: int | None) -> Callable[[int], int]:
-        """Return words that are all the same; see `Rng`."""
+        """Return a function of an index whose words are all the same; see `Rng`."""
         return self.word
 
 
 def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:
-    """Return the random numbers of a function's trial."""
+    """Return random numbers, all `number`, as a function takes them: an `Rng`, or a tuple."""
     if dynamics.takes_rng(name):
         return TrialRng(number)
     return (number,) * getattr(dynamics, f"{name}_draws")
@@ -136,11 +147,14 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]
     """Reset, observe and take up to three steps from a few starts, with actions that are allowed.
 
     Returns:
-        What a state is made of, whether `step` truncates, and whether it or `observe` returns whole
-        numbers in the place of floats.
+        The layout of states, whether `step` truncates, and whether it or `observe` returns ints or
+        bools in the place of floats.
+
+    Raises:
+        TypeError, ValueError: a function fails or returns a wrong result.
     """
     layout: Any = dynamics.state if dynamics.has_arrays else floats(0)
-    results, has_whole = 0, False
+    num_results, has_whole = 0, False
     is_large = dynamics.has_arrays and dynamics.state_size > _LARGE
     uniforms = _TRIAL_UNIFORMS[1:2] if is_large else _TRIAL_UNIFORMS
     for uniform, env_params in itertools.product(uniforms, _trial_params(dynamics)):
@@ -155,27 +169,33 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]
             state, terminated, steps = start, False, 0
             while not terminated and steps < 3:
                 has_whole |= _try_observe(dynamics, state, params)
-                action = _trial_action(dynamics, last, _try_mask(dynamics, state, params, steps))
+                action = _trial_action(
+                    dynamics, last, _allowed_actions(dynamics, state, params, steps)
+                )
                 inputs = (state, action, params, trial_draws(dynamics, "step", uniform))
                 result = _call(dynamics, "step", *inputs[: len(arguments_of(dynamics, "step"))])
-                results = results or (len(result) if isinstance(result, tuple) else 3)
-                _check_step(dynamics, result, layout, results)
+                num_results = num_results or (len(result) if isinstance(result, tuple) else 3)
+                _check_step(dynamics, result, layout, num_results)
                 has_whole |= holds_ints(layout, result[0])
                 state, terminated, steps = result[0], any(result[2:]), steps + 1
             has_whole |= _try_observe(dynamics, state, params)
             if dynamics.action_mask:
                 mask_of(dynamics, state, params)
-    return layout, results == 4, has_whole
+    return layout, num_results == 4, has_whole
 
 
 def _trial_params(dynamics: Dynamics) -> list[Any]:
-    """Return the params of those environments in which one that varies is lowest or highest."""
-    ends = {int(end) for v in dynamics.varied.values() for end in (v.argmin(), v.argmax())}
-    return [params_of(dynamics, i) for i in sorted(ends)] or [dynamics.params]
+    """Return the params of the envs where a parameter has its lowest or highest value."""
+    envs = {
+        int(environment)
+        for v in dynamics.varied.values()
+        for environment in (v.argmin(), v.argmax())
+    }
+    return [params_of(dynamics, i) for i in sorted(envs)] or [dynamics.params]
 
 
 def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> bool:
-    """Check what is observed; return whether it has whole numbers in the place of floats."""
+    """Check an observation; return whether it has ints or bools in the place of floats."""
     observation = _call(dynamics, "observe", state, params)
     _check_value(dynamics, "observe", "observation", observation, dynamics.observation)
     fault = outside(dynamics, observation)
@@ -188,14 +208,15 @@ def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> bool:
 
 
 def _line_of(function: Any) -> str:
+    """Return file and first line of a function, as errors name them."""
     code = function.__code__
     return f"{code.co_filename}, line {code.co_firstlineno}"
 
 
 def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) -> str:
-    """Describe the part of whole numbers or boards that lies outside a space; "" for none.
+    """Return where an observation is outside its space, as "image[2]=7: expected 0 to 5", or "".
 
-    With `slack` floats as well, see `rlcpu.envs.engine.groups.fault_of_value`.
+    Floats are checked only with `slack`, see `rlcpu.envs.engine.groups.fault_of_value`.
     """
     space = dynamics.observation_space
     spaces: dict[str, Any] = dict(space.items()) if isinstance(space, Dict) else {"": space}
@@ -209,8 +230,12 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
     return ""
 
 
-def _try_mask(dynamics: Dynamics, state: Any, params: Any, steps: int) -> list[int]:
-    """Return the actions that are allowed."""
+def _allowed_actions(dynamics: Dynamics, state: Any, params: Any, steps: int) -> list[int]:
+    """Return the actions that are allowed in a state, reached after so many steps.
+
+    Raises:
+        TypeError, ValueError: the mask is no mask, or allows nothing.
+    """
     if dynamics.action_mask is None:
         return list(range(dynamics.num_actions))
     mask = mask_of(dynamics, state, params)
@@ -235,6 +260,7 @@ def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
 
 
 def _check_mask(dynamics: Dynamics, mask: Any) -> None:
+    """Raise TypeError or ValueError unless `mask` is a tuple of one bool for each action."""
     count = dynamics.num_actions
     wanted = f"{dynamics.id}: action_mask has to return a tuple of {count} bools (True, not 1)"
     if not isinstance(mask, tuple) or not all(map(is_bool, mask)):
@@ -260,11 +286,21 @@ def call_function(
     *inputs: Any,
     watch: Callable[[Any], None] = lambda state: None,
 ) -> Any:
-    """Call one of the functions of an environment, which changes none of its inputs.
+    """Call a plain function of an environment as if no function wrote into its arguments.
 
-    What writes into a state with arrays, or an observation, is given a new one: `reset` returns the
-    state then, and `step` the state before its other results, as where states have no arrays.
-    `watch` is given each such state before.
+    Where states have arrays, functions write into a state or into `out`. Here they get a copy of
+    the state and a new `out`, and the result is that of functions that return what they write: a
+    new state of `reset`, (new state, *results) of `step`, an observation of `observe`.
+
+    Args:
+        dynamics: the environment.
+        name: of the function.
+        function: the function, or a twin of it.
+        *inputs: its arguments, but for those into which it writes.
+        watch: called with the state before the function writes into it.
+
+    Raises:
+        TypeError: a function that writes returns a result, or one that must not write does.
     """
     if not dynamics.has_arrays or name == "randomize":
         return function(*inputs)
@@ -291,19 +327,17 @@ def call_function(
     return (state, *result) if name == "step" and isinstance(result, tuple) else result
 
 
-def _refuse_result(dynamics: Dynamics, name: str, what: str, result: Any) -> None:
+def _refuse_result(dynamics: Dynamics, name: str, target: str, result: Any) -> None:
+    """Raise TypeError if a function that writes into `target`, its name, returns a result."""
     if result is not None:
         raise TypeError(
-            f"{dynamics.id}: {name} has to write into {what} and to return nothing; "
+            f"{dynamics.id}: {name} has to write into {target} and to return nothing; "
             f"returned {result!r}"
         )
 
 
 def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
-    """Return what a function returns, within bounds; raise ValueError if it does not end or raises.
-
-    `inputs` are those that drivers give it, but for what it writes into.
-    """
+    """Call a function as `call_function` does; raise ValueError if it fails or does not end."""
     function = functools.partial(call_function, dynamics, name, getattr(dynamics, name))
     try:
         return call_bounded(function, *inputs)
@@ -319,7 +353,7 @@ def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
 
 
 def check_result(dynamics: Dynamics | Any, name: str, result: Any) -> None:
-    """Raise TypeError or ValueError unless a function returned what it has to."""
+    """Raise TypeError or ValueError unless a function's result is of the right type and finite."""
     if name == "step":
         _check_step(dynamics, result, dynamics.state, 3 + dynamics.truncates)
     elif name == "reset":
@@ -333,7 +367,7 @@ def check_result(dynamics: Dynamics | Any, name: str, result: Any) -> None:
 
 
 def results_with_none(function: Any) -> Iterator[Any]:
-    """Yield a value of each type that a compiled function returns if it may hold a None.
+    """Yield an example of each type that a compiled function returns if it may hold a None.
 
     Numba compiles a branch that returns None beside others that return a number, and most of the
     kernels that call it: they would read a number that is not there.
@@ -345,7 +379,7 @@ def results_with_none(function: Any) -> Iterator[Any]:
 
 
 def _value_of(kind: Any) -> Any:
-    """Return a value of a type of numba's: None if it may be None."""
+    """Return an example of numba's type `kind`, with None where it may be None."""
     if isinstance(kind, nbtypes.BaseTuple):
         items = [_value_of(item) for item in kind]
         is_named = isinstance(kind, nbtypes.BaseNamedTuple)
@@ -359,18 +393,26 @@ def _holds_none(value: Any) -> bool:
     return value is None or (isinstance(value, tuple) and any(map(_holds_none, value)))
 
 
-def _check_step(dynamics: Dynamics, result: Any, layout: Any, results: int) -> None:
+def _check_step(dynamics: Dynamics, result: Any, layout: Any, num_results: int) -> None:
+    """Raise TypeError or ValueError unless `result` is one of `step`, by `call_function`.
+
+    Args:
+        dynamics: the environment.
+        result: (new state, reward, terminated) and perhaps truncated.
+        layout: of states.
+        num_results: 3 or 4, how many results the first step had.
+    """
     start = f"{dynamics.id}: step has to return"
     skipped = 1 if dynamics.has_arrays else 0  # the state, which `call_function` added
-    is_old = skipped and isinstance(result, tuple) and isinstance(result[1], State)
-    if not isinstance(result, tuple) or len(result) not in (3, 4) or is_old:
+    returns_state = skipped and isinstance(result, tuple) and isinstance(result[1], State)
+    if not isinstance(result, tuple) or len(result) not in (3, 4) or returns_state:
         wanted = "(reward, terminated)" if skipped else "(new_state, reward, terminated)"
         shown = result[skipped:] if isinstance(result, tuple) else result
         raise TypeError(f"{start} {wanted}; returned {shown!r}")
-    if len(result) != results:
+    if len(result) != num_results:
         raise TypeError(
             f"{start} as many values each time; returned {len(result) - skipped} after "
-            f"{results - skipped}: {result[skipped:]!r}"
+            f"{num_results - skipped}: {result[skipped:]!r}"
         )
     new_state, reward, *flags = result
     _check_value(dynamics, "step", "new_state", new_state, layout)
@@ -384,13 +426,21 @@ def _check_step(dynamics: Dynamics, result: Any, layout: Any, results: int) -> N
 
 
 def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: Any) -> None:
-    """Raise unless a value is what its layout says."""
-    if isinstance(value, np.ndarray):  # an observation that was written
+    """Raise TypeError or ValueError unless a state or an observation is of a layout, and finite.
+
+    Args:
+        dynamics: the environment.
+        name: of the function that returned it.
+        what: "state", "new_state" or "observation", for errors.
+        value: to be checked; an array if `observe` wrote it.
+        layout: of such values.
+    """
+    if isinstance(value, np.ndarray):
         if not np.isfinite(value).all():
-            place = tuple(np.argwhere(~np.isfinite(value))[0].tolist())
+            index = tuple(np.argwhere(~np.isfinite(value))[0].tolist())
             raise ValueError(
-                f"{dynamics.id}: {name} has to write finite numbers; out{list(place)} is "
-                f"{value[place]}"
+                f"{dynamics.id}: {name} has to write finite numbers; out{list(index)} is "
+                f"{value[index]}"
             )
         return
     if layout.is_plain:
@@ -398,21 +448,26 @@ def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: A
         return
     fault = layout.fault_of(value)
     if fault and isinstance(value, State) and name == "observe":
-        bad = layout.names_not_finite(value)[0]
-        told = f"out.{bad} is {getattr(value, bad)}"
-        raise ValueError(f"{dynamics.id}: observe has to write finite numbers; {told}")
+        field = layout.names_not_finite(value)[0]
+        raise ValueError(
+            f"{dynamics.id}: observe has to write finite numbers; out.{field} is "
+            f"{getattr(value, field)}"
+        )
     if fault:
         raise TypeError(f"{dynamics.id}: {name} has to return {what} as {fault}")
 
 
 def _check_numbers(dynamics: Dynamics, name: str, what: str, values: Any, size: int) -> None:
-    """Raise unless `values` is a tuple of `size` finite floats."""
-    start = f"{dynamics.id}: {name} has to return {what} as a tuple of {size} floats"
+    """Raise TypeError or ValueError unless `values` is a tuple of `size` finite floats.
+
+    `name` and `what` are those of `_check_value`.
+    """
+    wanted = f"{dynamics.id}: {name} has to return {what} as a tuple of {size} floats"
     if not isinstance(values, tuple):
-        raise TypeError(f"{start}; returned {values!r}")
+        raise TypeError(f"{wanted}; returned {values!r}")
     if len(values) != size:
-        raise ValueError(f"{start}; returned {len(values)}: {values!r}")
+        raise ValueError(f"{wanted}; returned {len(values)}: {values!r}")
     if not all(map(is_real, values)):
-        raise TypeError(f"{start}; returned {values!r}")
+        raise TypeError(f"{wanted}; returned {values!r}")
     if not all(map(math.isfinite, values)):
-        raise ValueError(f"{start} that are finite; returned {values!r}")
+        raise ValueError(f"{wanted} that are finite; returned {values!r}")

@@ -1,7 +1,9 @@
-"""How many environments one instruction of a step works on, and what keeps it from several.
+"""Whether the loop over environments of a step became vectors, and what kept it from that.
 
-The loop over the lanes of a block either becomes vectors (8 or 16 environments in a register of 256
-or 512 bits) or runs one lane at a time. LLVM decides that, so its code is asked.
+The loop over the lanes of a block (`rlcpu.envs.engine.lane`: a lane is one environment) either
+becomes vectors, 8 or 16 environments in a register of 256 or 512 bits, or runs one lane at a time.
+LLVM decides that, so that the code which it made, as text, is searched here. The reasons are sought
+in the source of the functions: they are probable, not proven.
 """
 
 from __future__ import annotations
@@ -21,28 +23,30 @@ from rlcpu.kernels.functions import package_of, references
 
 logger = logging.getLogger("rlcpu")
 _LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
-#: Calls of the C library: by name, or by an intrinsic that becomes one.
+#: A call of the C library in LLVM's code: by name, or by an intrinsic that becomes one.
 _CALLS = re.compile(rf"\bcall\b[^@\n]*@(?:llvm\.)?((?:{_LIBM})f?)(?:\.v?\d*f\d+)?\(")
-#: What to write in their places.
+#: Advice on calls of the C library.
 _REMEDIES = {
     "hypot": ": write math.sqrt(x * x + y * y)",
     "exp2": ": write float(1 << k) for 2.0 ** k of a whole k, or math.exp(0.6931472 * x)",
 }
-#: Of real exponents the C library's function is called.
+#: The reason that a power of two whole numbers is; of real ones the C library's `pow` is called.
 _POWER = "`**` with a whole exponent that is known at run time only,"
+#: A store in LLVM's code: numbers of a vector, if it is one, and the list of its alias scopes.
 _STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
-#: How a step runs whose state holds arrays.
+#: How a step runs of states with arrays.
 ONE_AT_A_TIME = "one environment at a time: its state holds arrays, and loops over them vectorise"
-#: Where several scopes meet, as in code that was inlined twice, a list has a few more.
+#: Scopes in a list of one store: several where code was inlined twice. Longer lists are of loads.
 _FEW_SCOPES = 8
 
 
 class Driver(NamedTuple):
-    """Facts of the kernel that runs the step of an environment.
+    """How a kernel runs the step of an environment.
 
     Attributes:
         lanes: environments in one vector; 1 for one at a time.
-        reasons: what probably keeps it from vectors, or is called for each lane; with the places.
+        reasons: probable reasons for one at a time, and functions that are called for each lane,
+            with their places.
     """
 
     lanes: int
@@ -56,10 +60,10 @@ class Driver(NamedTuple):
 
 
 def find_driver(kernel: Any, step: Any, known: tuple[str, ...] = ()) -> Driver | None:
-    """Return how a kernel that was compiled for one set of types runs a step.
+    """Return how a compiled kernel runs a step.
 
     Args:
-        kernel: the float32 driver of a step, or of a rollout.
+        kernel: the float32 kernel of a step, or of a rollout, compiled for one set of types.
         step: the function that its author wrote.
         known: reasons for one lane at a time that are not its author's.
 
@@ -71,165 +75,176 @@ def find_driver(kernel: Any, step: Any, known: tuple[str, ...] = ()) -> Driver |
 
 
 def driver_of(code: str, step: Any, known: tuple[str, ...] = ()) -> Driver | None:
-    """Return how LLVM's code runs a step."""
+    """Return how LLVM's code runs a step; the arguments are as in `find_driver`."""
     lanes = lanes_of(code)
     if lanes is None:
         return None
     reasons = [
         f"{name} of the C library, called for each lane{_REMEDIES.get(name.removesuffix('f'), '')}"
-        for name in _found(_CALLS, code)
+        for name in _library_calls(code)
     ]
     if lanes == 1 and known:
         reasons += known
     elif lanes == 1:
-        loops = list(_users_functions(step, _loops))
-        is_real = any(name.startswith(("pow", "exp2")) for name in _found(_CALLS, code))
-        reasons += [each for each in loops if not (is_real and each.startswith(_POWER))]
-        # LLVM makes choices of most `return`s: they are a reason only where there is no other.
-        reasons += [] if reasons else _users_functions(step, _early_returns)
+        loops = list(_search_sources(step, _loops))
+        calls_pow = any(name.startswith(("pow", "exp2")) for name in _library_calls(code))
+        reasons += [loop for loop in loops if not (calls_pow and loop.startswith(_POWER))]
+        # LLVM makes selections of most `return`s: they are a reason only where there is no other.
+        reasons += [] if reasons else _search_sources(step, _early_returns)
     return Driver(lanes, tuple(dict.fromkeys(reasons)))
 
 
 def lanes_of(code: str) -> int | None:
-    """Lanes of the loop that writes the clocks of environments, which their steps alone do.
+    """Return how many lanes a vector of the step's loop has: 1 for none; None without a loop.
 
-    Where LLVM cannot prove that no two arrays overlap, there is a loop over single lanes beside
-    that in vectors, for arrays that do: ours never do.
+    The loop is found by its stores to the steps of episodes, which nothing but a step writes. Where
+    LLVM cannot prove that no two arrays overlap, there is a loop over single lanes beside that in
+    vectors, for arrays that do: ours never do.
     """
-    return max(_stores(code, code), default=None)
+    return max(_stored_lanes(code), default=None)
 
 
-def _stores(body: str, code: str) -> list[int]:
-    """Return how many clocks each store of a function writes.
+def _stored_lanes(code: str) -> list[int]:
+    """Return how many numbers each store to "words", the rows of episodes' steps, writes.
 
-    `rlcpu.kernels.rows` marks what is written under the name "words".
+    `rlcpu.kernels.rows` puts each store under an alias scope with the name of its array. In LLVM's
+    text a scope is a numbered node, `!7 = !{!"words", ...}`, and a store names a numbered list of
+    scopes, `!9 = !{!7, !8}`.
     """
-    node = re.search(r'^(!\d+) = !\{!"words", ', code, re.MULTILINE)
-    lists = re.findall(r"^(!\d+) = !\{([!\d, ]+)\}$", code, re.MULTILINE) if node else []
-    scopes = set()
-    for name, items in lists:
-        each = items.split(", ")
-        if node is not None and node[1] in each and len(each) <= _FEW_SCOPES:
-            scopes.add(name)
-    return [int(lanes or 1) for lanes, scope in _STORES.findall(body) if scope in scopes]
+    scope = re.search(r'^(!\d+) = !\{!"words", ', code, re.MULTILINE)
+    if scope is None:
+        return []
+    lists_with_scope = set()
+    for name, items in re.findall(r"^(!\d+) = !\{([!\d, ]+)\}$", code, re.MULTILINE):
+        scopes = items.split(", ")
+        if scope[1] in scopes and len(scopes) <= _FEW_SCOPES:
+            lists_with_scope.add(name)
+    return [int(lanes or 1) for lanes, name in _STORES.findall(code) if name in lists_with_scope]
 
 
-def _found(pattern: re.Pattern[str], code: str) -> list[str]:
-    return sorted(set(pattern.findall(code)))
+def _library_calls(code: str) -> list[str]:
+    """Return the names of the functions of the C library that LLVM's code calls, sorted."""
+    return sorted(set(_CALLS.findall(code)))
 
 
 def describe_drivers(drivers: dict[str, Driver]) -> Iterator[tuple[str, str]]:
-    """Yield level and message of findings about the float32 kernels of an environment.
+    """Yield level and message of findings about the kernels of an environment.
 
     Args:
-        drivers: of `step`, `simulate` and `collect`; those that run alike are told of together.
+        drivers: of `step`, `simulate` and `collect`, by these names; those that run alike share a
+            finding.
     """
     alike: dict[Driver, list[str]] = {}
     for name, driver in drivers.items():
         alike.setdefault(driver, []).append(name)
     for driver, names in alike.items():
         *others, last = names
-        who = f"{', '.join(others)} and {last}" if others else last
+        kernels = f"{', '.join(others)} and {last}" if others else last
         is_good = driver.lanes > 1 and not driver.reasons
-        yield "note" if is_good else "warning", f"{who} run{'' if others else 's'} {driver}"
+        yield "note" if is_good else "warning", f"{kernels} run{'' if others else 's'} {driver}"
 
 
-_told: set[Any] = set()
+#: Steps of which a warning was logged.
+_warned: set[Any] = set()
 
 
 def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """For `hooks.wrap_compiler`: a compiler that warns once of a user's step in single lanes.
+    """Make a wrapper for `hooks.wrap_compiler` that logs a warning if a step got no vectors.
 
-    `reasons` are those that are known beside those of the step.
+    Args:
+        step: the author's function; it is warned of once.
+        id: of the environment.
+        reasons: known ones beside those in the step.
     """
 
     def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:
-        def compile_and_tell(*args: Any) -> Any:
+        def compile_and_warn(*args: Any) -> Any:
             compiled = compile(*args)
-            if step not in _told:
+            if step not in _warned:
                 driver = driver_of(hooks.llvm_of(compiled), step, reasons)
                 if driver is not None and driver.lanes == 1:
-                    _told.add(step)
+                    _warned.add(step)
                     logger.warning("%s: step runs %s", id, driver)
             return compiled
 
-        return compile_and_tell
+        return compile_and_warn
 
     return wrap
 
 
 def is_written_by_users(step: Any) -> bool:
-    """Tell whether a step, or a function that it reaches, is none of this package's."""
-    return any(package_of(function) != "rlcpu" for function in reached_functions(step))
+    """Tell whether a step, or a function that it calls, comes from outside this package."""
+    return any(package_of(function) != "rlcpu" for function in called_functions(step))
 
 
-def reached_functions(step: Any) -> Iterator[Any]:
-    """Yield a function, and those it calls; each once."""
-    pending, visited = [step], set()
-    for function in pending:  # grows on the way
+def called_functions(step: Any) -> Iterator[Any]:
+    """Yield a function and, each once, all functions of users that it calls, directly or not."""
+    queue, visited = [step], set()
+    for function in queue:  # which grows meanwhile
         if function in visited:
             continue
         visited.add(function)
         yield function
-        pending += [
+        queue += [
             value
             for value in references(function)
             if isinstance(value, types.FunctionType) and is_users(value.__module__)
         ]
 
 
-def _users_functions(step: Any, look: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:
-    """Yield what `look` says of a function, and of those it calls.
+def _search_sources(step: Any, search: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:
+    """Yield the results of `search` for a function and all functions of users that it calls.
 
-    `look` takes the function, its source as a tree whose lines are those of the file, and the file.
+    `search` takes a function, its syntax tree, whose lines are those of the file, and the file.
     """
-    for function in reached_functions(step):
+    for function in called_functions(step):
         try:
             lines, first = inspect.getsourcelines(function)
             tree = ast.parse(textwrap.dedent("".join(lines)))
         except (OSError, SyntaxError):
             continue
         ast.increment_lineno(tree, first - 1)
-        yield from look(function, tree, function.__code__.co_filename)
+        yield from search(function, tree, function.__code__.co_filename)
 
 
 def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
-    """Yield the loops of a function that keep loops over lanes from vectors, and what to write.
+    """Yield advice on the loops of a function that keep the loop over lanes from vectors.
 
-    `in` is one: numba looks at the items of a tuple one after the other.
-
+    `in` is a loop, too: numba compares with the items of a tuple one after the other. The test
     `tests/envs/test_vectorised.py` follows each piece of advice.
     """
     node: Any
     for node in ast.walk(tree):
-        what = ""
+        advice = ""
         if isinstance(node, ast.While):
-            what = "a `while`: write a `for` of constant turns, with a ternary for those too many"
+            advice = "a `while`: write a `for` of constant turns, with a ternary for those too many"
         elif isinstance(node, ast.For) and getattr(node.iter, "func", None) is None:
-            what = "a loop over a tuple: loop over a constant range(), and read its items"
+            advice = "a loop over a tuple: loop over a constant range(), and read its items"
         elif isinstance(node, ast.For):
-            turns, most = _turns_of(node, function), hooks.MOST_TURNS
-            if turns is None:
-                what = (
+            num_turns, most = _turns_of(node, function), hooks.MOST_TURNS
+            if num_turns is None:
+                advice = (
                     "a loop whose number of turns is known at run time only: give it a constant "
                     "one, with a ternary for those too many"
                 )
-            elif turns > most:
-                what = f"a loop of {turns} turns: write two of at most {most}, one in the other"
+            elif num_turns > most:
+                advice = (
+                    f"a loop of {num_turns} turns: write two of at most {most}, one in the other"
+                )
         elif isinstance(node, ast.Compare) and any(isinstance(op, ast.In) for op in node.ops):
-            what = "`in`: compare with each item, and join the comparisons by `and` or `or`"
+            advice = "`in`: compare with each item, and join the comparisons by `and` or `or`"
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             exponent = function.__globals__.get(getattr(node.right, "id", ""), node.right)
             if not isinstance(exponent, int | float | ast.Constant | ast.UnaryOp):
-                what = f"{_POWER} a loop: write float(1 << k) for 2.0 ** k"
+                advice = f"{_POWER} a loop: write float(1 << k) for 2.0 ** k"
         elif isinstance(node, ast.Break):
-            what = "a `break`: choose by a ternary in each turn"
-        if what:
-            yield f"{what} ({path}:{node.lineno})"
+            advice = "a `break`: choose by a ternary in each turn"
+        if advice:
+            yield f"{advice} ({path}:{node.lineno})"
 
 
 def _early_returns(function: Any, tree: Any, path: str) -> Iterator[str]:
-    """Yield the lines where a function returns before its end, which LLVM may make choices of."""
+    """Yield advice on `return`s before the end of a function, of which LLVM may make selections."""
     definition = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
     for node in ast.walk(tree):
         if (
@@ -237,12 +252,12 @@ def _early_returns(function: Any, tree: Any, path: str) -> Iterator[str]:
             and definition is not None
             and node is not definition.body[-1]
         ):
-            what = "a `return` before the end: compute all, and choose by ternaries"
-            yield f"{what} ({path}:{node.lineno})"
+            advice = "a `return` before the end: compute all, and choose by ternaries"
+            yield f"{advice} ({path}:{node.lineno})"
 
 
 def _turns_of(node: ast.For, function: Any) -> int | None:
-    """Return the turns of a loop over a range of constants, global ones too; None for another."""
+    """Return how often a loop over a `range` of constants or globals turns; None of other loops."""
     call = node.iter
     if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") == "range"):
         return None

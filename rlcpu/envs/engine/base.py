@@ -30,7 +30,7 @@ from rlcpu.envs.engine.form import Form
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.masks import mask_rows, write_masks
 from rlcpu.envs.engine.observations import ObservationView, each_part
-from rlcpu.envs.policies import Policy, carrier_of, check_policy
+from rlcpu.envs.policies import Policy, check_policy, mark_of
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.random import new_seeds, stream_seeds
 
@@ -469,7 +469,7 @@ class Runner:
         if not self.state_size:
             return None
         self.engine.start_episodes()
-        self.engine.carry(carrier_of(self.policy), self.state_size)
+        self.engine.carry(mark_of(self.policy), self.state_size)
         return self.engine.remembered()
 
     def is_current(self, policy: Policy) -> bool:

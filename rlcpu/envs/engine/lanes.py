@@ -38,7 +38,7 @@ from rlcpu.envs.engine.rollout import (
     simulate_kernels,
 )
 from rlcpu.envs.engine.steps import Steps, observe_kernel, reset_kernel, step_kernels
-from rlcpu.envs.policies import MEMORY, Policy, carrier_of, version_of
+from rlcpu.envs.policies import MEMORY, Policy, mark_of, version_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.threads import launch, launcher
@@ -325,7 +325,7 @@ class LaneRunner(Runner):
         self._version = version_of(policy)
         self._code, arrays = policy.code(dynamics), policy.arrays(dynamics)
         self._networks, self.policy_arrays = arrays.networks(), tuple(arrays.for_kernels())
-        self.state_size, self._mark = arrays.state_size, carrier_of(policy)
+        self.state_size, self._mark = arrays.state_size, mark_of(policy)
         engine.carry(self._mark, self.state_size)
         bounds: Any = np.zeros(0, np.float32)
         if not dynamics.is_discrete:

@@ -1,8 +1,8 @@
 """The engine of environments of Gymnasium that are not ours.
 
-They are stepped where they are, in Python. What differs between Gymnasium's autoreset modes ends
-here: a step tells what was reached, where an episode ended, and which environments took no step
-because they were reset in it.
+They are stepped in Python by their own `gymnasium.vector.VectorEnv`. The differences between
+Gymnasium's autoreset modes end here: `GymnasiumEngine.step` returns the observation to which each
+step led, and `waiting` says which environments are reset in their next step, and so take none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlcpu.envs.policies import Policy
 from rlcpu.kernels.random import splitmix64, stream_seeds
 
 Array = npt.NDArray[Any]
-#: Seeds that every environment takes, those that give them to C too.
+#: Seeds below this are taken by every environment, also by those that give them to C code.
 MOST_SEEDS = 2**31
 
 
@@ -34,17 +34,19 @@ class GymnasiumEngine(Engine):
 
     Args:
         env: a `gymnasium.vector.VectorEnv`.
-        dynamics: what is known of it.
-        autoreset_mode: its own.
-        takes_masks: whether it resets some environments alone.
+        dynamics: its spaces and names.
+        autoreset_mode: of `env`.
+        takes_masks: whether `env.reset` takes Gymnasium's option `reset_mask`.
 
     Attributes:
-        observed: (N, rows) float32, the present observations, and their action masks.
+        observed: (N, rows) float32, the present observations with the bits of their action masks.
         keys: (N,) uint64, of the policy's random streams; clock: (1,) uint64, steps so far.
-        totals, lengths: (N,) float64 and uint32, of the running episodes.
-        waiting: (N,) bool, whether the next step is a reset.
-        ahead: for each environment its steps that the last rollout had no room for.
-        ready: whether all this is so: not before a reset, and not after an exception in a step.
+        totals, lengths: (N,) float64 and uint32, returns and steps of the running episodes.
+        waiting: (N,) bool, whether the next step of an environment is its reset.
+        ahead: for each environment a queue of steps that it took, but for which the last rollout
+            had no room; they are the first of the next rollout.
+        ready: whether the arrays are those of the environments: not before a reset, and not after
+            an exception in a step.
         number: of the next step of a rollout, for messages.
     """
 
@@ -62,32 +64,32 @@ class GymnasiumEngine(Engine):
             autoreset_mode=autoreset_mode,
             max_episode_steps=dynamics.max_episode_steps,
         )
-        # A reset of some environments takes the place of a lost step.
-        self._resets = self.disabled or (
+        # Environments that can be reset one by one are so when their episode ends: no step is lost.
+        self._resets_at_once = self.disabled or (
             takes_masks and self.autoreset_mode is AutoresetMode.NEXT_STEP
         )
         self.keys, self.clock = np.zeros(n, np.uint64), np.zeros(1, np.uint64)
         self.totals, self.lengths = np.zeros(n), np.zeros(n, np.uint32)
         self.waiting, self.number = np.zeros(n, np.bool_), 0
         self.ahead: list[collections.deque[Any]] = []
-        self._lay_out()
+        self._set_view()
 
-    def _lay_out(self) -> None:
-        """Find out how observations, and masks behind them, are kept, and make room for them."""
+    def _set_view(self) -> None:
+        """Set `view` and `rows`, which depend on whether there are action masks, and `observed`."""
         self.view = ObservationView.of(self.dynamics, "uint8", np.dtype(np.float32))
         self.rows = self.view.rows
         self.observed = np.zeros((self.num_envs, self.rows), np.float32)
 
     def elapsed(self) -> npt.NDArray[np.uint32]:
-        """Return (N,) steps of the running episodes; 0 where the next step is a reset."""
+        """Return the steps of the running episodes, (N,); 0 where the next step is a reset."""
         return self.lengths.copy()
 
     def state(self) -> dict[str, Array]:
-        """Return the arrays for a checkpoint; the environments' own state is theirs alone."""
+        """Return the arrays for a checkpoint; the states of the environments are not among them."""
         return {"keys": self.keys, "clock": self.clock} | self.carried_arrays()
 
     def remembered(self) -> npt.NDArray[np.float32]:
-        """Return what was remembered before the next step that a rollout has; see `Carrying`."""
+        """Return the policy's recurrent states before the first step of the next rollout."""
         states = super().remembered()
         for i, steps_ahead in enumerate(self.ahead):
             if steps_ahead:
@@ -95,7 +97,7 @@ class GymnasiumEngine(Engine):
         return states
 
     def finish(self, mask: Array) -> None:
-        """Have all environments begin anew."""
+        """Let all environments begin anew before the next step: single ones cannot be ended."""
         self.ready = False
 
     def observe(self) -> Array:
@@ -103,7 +105,7 @@ class GymnasiumEngine(Engine):
         return self.observed.T.copy()
 
     def start_episodes(self) -> None:
-        """Reset all, unless they are in the midst of episodes."""
+        """Reset all environments, unless they are `ready`."""
         if not self.ready:
             self.reset_all()
 
@@ -119,7 +121,7 @@ class GymnasiumEngine(Engine):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes in all environments, and return what they return.
+        """Start new episodes in all environments; return what their `reset` returns.
 
         Args:
             seed: see `rlcpu.envs.GymnasiumEnv.reset`.
@@ -129,20 +131,20 @@ class GymnasiumEngine(Engine):
             EnvironmentFailure: an environment raised an exception.
             FloatingPointError, ValueError: see `step`.
         """
-        number, self.ready = None, False
+        first_env_seed, self.ready = None, False
         if seed is not None or not self._seeded:
             first_seed: Any = secrets.randbits(63) if seed is None else seed
             seeds = stream_seeds(first_seed, self.num_envs)
-            number = None if seed is None else int(seeds[0] % np.uint64(MOST_SEEDS))
+            first_env_seed = None if seed is None else int(seeds[0] % np.uint64(MOST_SEEDS))
             self.keys[:], self.clock[:] = splitmix64(seeds), 0
             self._seeded = True
         try:
-            observations, infos = self.env.reset(seed=number, options=options)
+            observations, infos = self.env.reset(seed=first_env_seed, options=options)
         except Exception as error:
             raise self._explain(error, "in reset") from error
         if not self.dynamics.is_masked and has_masks(self.dynamics, infos):
             self.dynamics = self.dynamics.masked()
-            self._lay_out()
+            self._set_view()
         self.observed[:] = self._rows(observations, infos, "after its reset")
         self.totals[:] = self.lengths[:] = self.waiting[:] = 0
         self.ahead = [collections.deque() for _ in self.observed]
@@ -150,9 +152,9 @@ class GymnasiumEngine(Engine):
         return observations, infos
 
     def step(self, actions: Array) -> TimeStep:
-        """Take a step, and keep the observations that the next actions are chosen by.
+        """Step all environments, and overwrite `observed`, by which the next actions are chosen.
 
-        Where an environment is `waiting`, its step is a reset, of which the result tells nothing.
+        Where an environment is `waiting`, its step is a reset, and its results mean nothing.
 
         Args:
             actions: (N,) or (N, action_size), int64, or float32 of a `Box`, which are clipped to
@@ -161,7 +163,7 @@ class GymnasiumEngine(Engine):
         Raises:
             EnvironmentFailure: an environment raised an exception.
             FloatingPointError: an observation or a reward is not finite.
-            ValueError: something has another shape, or is missing.
+            ValueError: a result has another shape, or is missing.
         """
         number, self.number = self.number, self.number + 1
         where = f"in step {number}"
@@ -172,18 +174,17 @@ class GymnasiumEngine(Engine):
         except Exception as error:
             raise self._explain(error, where) from error
         taken = ~self.waiting
-        rewards = self._take("rewards", rewards, np.float64)
-        self._refuse_bad("reward", np.where(taken, rewards, 0.0), where, actions)
-        terminated = self._take("terminated", terminated, np.bool_)
-        truncated = self._take("truncated", truncated, np.bool_)
+        rewards = self._convert_results("rewards", rewards, np.float64)
+        self._refuse_not_finite("reward", np.where(taken, rewards, 0.0), where, actions)
+        terminated = self._convert_results("terminated", terminated, np.bool_)
+        truncated = self._convert_results("truncated", truncated, np.bool_)
         ended = taken & (terminated | truncated)
-        is_same = self.same_step
-        over = terminated & (not is_same)  # nobody acts there, and no value counts
-        reached = rows = self._rows(observations, infos, where, actions, over)
-        if is_same and ended.any():
-            reached = rows.copy()
-            reached[ended] = self._finals(observations, infos, ended, terminated, where, actions)
-        elif self._resets and ended.any():
+        over = terminated & (not self.same_step)  # nobody acts there, and no value counts
+        finals = rows = self._rows(observations, infos, where, actions, over)
+        if self.same_step and ended.any():
+            finals = rows.copy()
+            finals[ended] = self._finals(observations, infos, ended, terminated, where, actions)
+        elif self._resets_at_once and ended.any():
             rows = rows.copy()
             try:
                 observations, infos = self.env.reset(options={"reset_mask": ended.copy()})
@@ -194,7 +195,7 @@ class GymnasiumEngine(Engine):
         elif self.autoreset_mode is AutoresetMode.NEXT_STEP:
             self.waiting[:] = ended
         self.observed[:] = rows
-        return TimeStep(rows.T, rewards, terminated, truncated, reached.T)
+        return TimeStep(rows.T, rewards, terminated, truncated, finals.T)
 
     def _finals(
         self,
@@ -205,30 +206,35 @@ class GymnasiumEngine(Engine):
         where: str,
         actions: Array,
     ) -> Array:
-        """Return the last observations of the episodes that ended, of same-step infos."""
-        places = np.flatnonzero(ended)
+        """Return the last observations of the episodes that ended, (count, rows) float32.
+
+        In same-step mode the infos have them, and `observations` are those after the reset; the
+        other arguments are as in `_rows`.
+        """
+        envs = np.flatnonzero(ended)
         try:
-            finals = [infos["final_obs"][i] for i in places]
+            finals = [infos["final_obs"][i] for i in envs]
         except (KeyError, TypeError, IndexError):
             finals = [None]
         if any(final is None for final in finals):
             raise ValueError(
-                f'{self.dynamics.id}: infos["final_obs"] lacks environment {places[0]}, whose '
+                f'{self.dynamics.id}: infos["final_obs"] lacks environment {envs[0]}, whose '
                 f"episode ended {where}: expected what same-step autoreset of Gymnasium gives"
             )
-        every = _with_finals(observations, finals, places)
-        last = infos.get("final_info", {})
-        return self._rows(every, last, where, actions, terminated | ~ended)[places]
+        all_finals = _with_finals(observations, finals, envs)
+        final_infos = infos.get("final_info", {})
+        return self._rows(all_finals, final_infos, where, actions, terminated | ~ended)[envs]
 
     def bounded(self, actions: Array) -> Array:
-        """Return actions of the environments' own dtype, within their bounds."""
+        """Return the actions in the environments' own dtype, clipped to the bounds of a `Box`."""
         space: Any = self.env.single_action_space
         if not isinstance(space, Box):
             return actions.astype(space.dtype)
         clipped: Array = np.clip(actions.astype(space.dtype), space.low, space.high)
         return clipped
 
-    def _take(self, name: str, values: Any, dtype: Any) -> Array:
+    def _convert_results(self, name: str, values: Any, dtype: Any) -> Array:
+        """Return one of the results of a step as (N,) of a dtype; raise ValueError if it is not."""
         array = np.asarray(values, dtype)
         if array.shape != (self.num_envs,):
             raise ValueError(
@@ -245,11 +251,19 @@ class GymnasiumEngine(Engine):
         actions: Array | None = None,
         over: Array | None = None,
     ) -> Array:
-        """Return observations as rollouts keep them, and their masks, (num_envs, rows) float32.
+        """Return observations, with the bits of action masks, as (N, rows) float32.
 
-        Where it is `over`, (num_envs,) bool, a mask may be missing, or allow nothing.
+        Args:
+            observations: as the environments return them.
+            infos: as the environments return them.
+            where: such as "in step 7", for messages.
+            actions: (N,) or (N, action_size), after which they are observed, for messages.
+            over: (N,) bool, episodes that are over: their masks may be missing, or allow nothing.
+
+        Raises:
+            ValueError, FloatingPointError: an observation or a mask is bad.
         """
-        rows = self._observed(observations, where, actions)
+        rows = self._observation_rows(observations, where, actions)
         if not self.view.num_masked:
             return rows
         over = np.zeros(self.num_envs, np.bool_) if over is None else over
@@ -259,34 +273,42 @@ class GymnasiumEngine(Engine):
             raise ValueError(f"{self.dynamics.id}: {error} {where}") from None
         return np.concatenate((rows, pack_masks(masks)), axis=1)
 
-    def _observed(self, observations: Any, where: str, actions: Array | None) -> Array:
-        """Return observations alone, (num_envs, observation rows) float32."""
+    def _observation_rows(self, observations: Any, where: str, actions: Array | None) -> Array:
+        """Return observations, without action masks, as (N, rows) float32; see `_rows`."""
         view = self.view
         if view.kind != "group":
             return self._pack("observation", view, observations, where, actions)
-        if not isinstance(observations, Mapping) or observations.keys() != set(self._part_names):
+        names = [part.name for part in view.parts]
+        if not isinstance(observations, Mapping) or observations.keys() != set(names):
             received = observations
             if isinstance(received, Mapping):
                 received = f"the parts {', '.join(map(str, received))}"
             raise ValueError(
                 f"{self.dynamics.id}: observations {where} are {received}: expected the parts "
-                f"{', '.join(self._part_names)}"
+                f"{', '.join(names)}"
             )
         rows = np.zeros((self.num_envs, view.size[0]), np.float32)
         for name, begin, part in view.parts:
-            label, own = f"observation[{name!r}]", observations[name]
-            place = slice(begin // 4, begin // 4 + part.rows)
-            rows[:, place] = self._pack(label, part, own, where, actions)
+            label = f"observation[{name!r}]"
+            part_rows = slice(begin // 4, begin // 4 + part.rows)
+            rows[:, part_rows] = self._pack(label, part, observations[name], where, actions)
         return rows
-
-    @property
-    def _part_names(self) -> list[str]:
-        return [part.name for part in self.view.parts]
 
     def _pack(
         self, name: str, view: ObservationView, observations: Any, where: str, actions: Array | None
     ) -> Array:
-        """Return one part as rows (num_envs, its rows) float32, after checks."""
+        """Return observations of no group, or a part of one, as (N, rows of it) float32.
+
+        Args:
+            name: of the part, for messages.
+            view: of the part.
+            observations: (N, ...), as the environments return them.
+            where: see `_rows`.
+            actions: see `_rows`.
+
+        Raises:
+            ValueError, FloatingPointError: another shape or dtype, or bad numbers.
+        """
         array, shape = np.asarray(observations), (self.num_envs, *view.shape)
         if array.shape != shape:
             are = "observations" if name == "observation" else name
@@ -295,27 +317,15 @@ class GymnasiumEngine(Engine):
                 f"{self.dynamics.id}: {are} {where} {have} shape {array.shape}: expected {shape}"
             )
         if view.kind in ("choice", "choices"):
-            low = np.array(view.start)
-            high = low + np.array(view.size) - 1
-            if view.kind == "choice":
-                low, high = low[0], high[0]
-            bad = (array < low) | (array > high)
-            if bad.any():
-                i, *k = np.argwhere(bad)[0].tolist()
-                bounds = np.broadcast_to(low, array.shape)[(i, *k)]
-                top = np.broadcast_to(high, array.shape)[(i, *k)]
-                raise ValueError(
-                    f"{self.dynamics.id}: environment {i} has {name}{k or ''}={array[(i, *k)]} "
-                    f"{where}: expected {bounds} to {top}"
-                )
+            self._check_choices(name, view, array, where)
         elif view.kind == "numbers":
             if array.dtype.kind not in "iub":
                 raise ValueError(
                     f"{self.dynamics.id}: {name} {where} is of {array.dtype}: expected {view.form}"
                 )
-            held = array.astype(view.form)
-            if (held != array).any():
-                i = int(np.argwhere(held != array)[0][0])
+            converted = array.astype(view.form)
+            if (converted != array).any():
+                i = int(np.argwhere(converted != array)[0][0])
                 raise ValueError(
                     f"{self.dynamics.id}: environment {i} has {name} of {array.dtype} {where} "
                     f"outside of {view.form}"
@@ -323,50 +333,77 @@ class GymnasiumEngine(Engine):
         else:
             with np.errstate(over="ignore"):
                 array = array.astype(np.float32)
-            self._refuse_bad(name, array, where, actions)
+            self._refuse_not_finite(name, array, where, actions)
         packed: Array = view.pack(array)
         return packed
 
-    def _refuse_bad(self, name: str, numbers: Array, where: str, actions: Array | None) -> None:
-        """Raise FloatingPointError for the first number that is not finite."""
+    def _check_choices(self, name: str, view: ObservationView, choices: Array, where: str) -> None:
+        """Raise ValueError if a choice, of (N,) or (N, count), is none of its space."""
+        low = np.array(view.start)
+        high = low + np.array(view.size) - 1
+        if view.kind == "choice":
+            low, high = low[0], high[0]
+        is_outside = (choices < low) | (choices > high)
+        if is_outside.any():
+            i, *k = np.argwhere(is_outside)[0].tolist()
+            lowest, highest = (np.broadcast_to(x, choices.shape)[(i, *k)] for x in (low, high))
+            raise ValueError(
+                f"{self.dynamics.id}: environment {i} has {name}{k or ''}={choices[(i, *k)]} "
+                f"{where}: expected {lowest} to {highest}"
+            )
+
+    def _refuse_not_finite(
+        self, name: str, numbers: Array, where: str, actions: Array | None
+    ) -> None:
+        """Raise FloatingPointError for the first number, of (N, ...), that is not finite.
+
+        `name`, `where` and `actions` are those of `_pack`, for the message.
+        """
         if np.isfinite(numbers).all():
             return
-        broken = ~np.isfinite(numbers.reshape(self.num_envs, -1)).all(axis=1)
-        i = int(np.argmax(broken))
-        place = np.argwhere(~np.isfinite(numbers[i])).tolist()[0] if numbers.ndim > 1 else []
+        is_broken = ~np.isfinite(numbers.reshape(self.num_envs, -1)).all(axis=1)
+        i = int(np.argmax(is_broken))
+        index = np.argwhere(~np.isfinite(numbers[i])).tolist()[0] if numbers.ndim > 1 else []
         after = "" if actions is None else f" after the action {actions[i]}"
         raise FloatingPointError(
-            f"{self.dynamics.id}: environment {i} has {name}{place or ''}="
-            f"{numbers[(i, *place)]} {where}{after} ({broken.sum()} of {self.num_envs} "
+            f"{self.dynamics.id}: environment {i} has {name}{index or ''}="
+            f"{numbers[(i, *index)]} {where}{after} ({is_broken.sum()} of {self.num_envs} "
             "environments have such numbers): expected finite numbers"
         )
 
     def _explain(self, error: Exception, where: str) -> EnvironmentFailure:
-        """Return the exception to raise in the place of one of the environments'."""
-        which = _find_culprit(error)
-        who = "an environment" if which is None else f"environment {which}"
-        return EnvironmentFailure(f"{self.dynamics.id}: {who} raised {error!r} {where}")
+        """Return the exception to raise in the place of one that an environment raised."""
+        i = _find_raising_env(error)
+        subject = "an environment" if i is None else f"environment {i}"
+        return EnvironmentFailure(f"{self.dynamics.id}: {subject} raised {error!r} {where}")
 
 
-def _with_finals(observations: Any, finals: list[Any], places: Array) -> Any:
-    """Return observations of all environments, those of some of them replaced by final ones."""
+def _with_finals(observations: Any, finals: list[Any], envs: Array) -> Any:
+    """Return a copy of observations, (N, ...) or a dict of them, with final ones of some envs.
+
+    If observations and final ones are of different shapes, all others are zeros.
+    """
     if isinstance(observations, Mapping) and isinstance(finals[0], Mapping):
         names = finals[0].keys() & observations.keys()
-        return {n: _with_finals(observations[n], [x[n] for x in finals], places) for n in names}
-    now = np.asarray(observations)
-    shape = (len(now), *np.shape(finals[0]))
-    every = now.copy() if now.shape == shape else np.zeros(shape, np.asarray(finals[0]).dtype)
-    every[places] = finals
-    return every
+        return {n: _with_finals(observations[n], [x[n] for x in finals], envs) for n in names}
+    array = np.asarray(observations)
+    shape = (len(array), *np.shape(finals[0]))
+    is_alike = array.shape == shape
+    result = array.copy() if is_alike else np.zeros(shape, np.asarray(finals[0]).dtype)
+    result[envs] = finals
+    return result
 
 
-def _find_culprit(error: Exception) -> int | None:
-    """Find the environment that raised, where Gymnasium's loop is in the traceback."""
+def _find_raising_env(error: Exception) -> int | None:
+    """Return the index of the environment that raised an exception; None if it is unknown.
+
+    Gymnasium's loops over environments have it in a local variable, which the traceback shows.
+    """
     trace = error.__traceback__
     while trace is not None:
-        names = trace.tb_frame.f_locals
-        for kind, name in ((SyncVectorEnv, "i"), (AsyncVectorEnv, "index")):
-            if isinstance(names.get("self"), kind) and name in names:
-                return int(names[name])
+        variables = trace.tb_frame.f_locals
+        for vector_env, index in ((SyncVectorEnv, "i"), (AsyncVectorEnv, "index")):
+            if isinstance(variables.get("self"), vector_env) and index in variables:
+                return int(variables[index])
         trace = trace.tb_next
     return None

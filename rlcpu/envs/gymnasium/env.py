@@ -1,6 +1,6 @@
 """Environments of Gymnasium that are not ours, as users and agents get them.
 
-They are stepped where they are, in Python; only the policy runs in a kernel.
+They are stepped in Python; only the policy runs in a kernel.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GymnasiumEnv(VectorEnv):
         autoreset_mode: AutoresetMode | str | None = None,
         task: GymnasiumTask | None = None,
     ) -> None:
-        # EnvPool's are both.
+        # An environment of EnvPool is both, and is a vector environment.
         if isinstance(env, gymnasium.Env) and not isinstance(env, GymnasiumVectorEnv):
             single = env
             env = SyncVectorEnv([lambda: single], autoreset_mode=AutoresetMode.DISABLED)
@@ -74,7 +74,7 @@ class GymnasiumEnv(VectorEnv):
                 'rlcpu.envs.GymnasiumEnv(env, autoreset_mode="NextStep"), or whichever it has'
             )
         self.autoreset_mode = check_mode(mode)
-        # Gymnasium's own, and ours, take a reset of some environments in the place of a lost step.
+        # Gymnasium's own vector environments, and ours, can reset some environments alone.
         takes_masks = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv | VectorEnv)
         name, spec = describe(env)
         self.dynamics = task or GymnasiumTask(
@@ -100,7 +100,10 @@ class GymnasiumEnv(VectorEnv):
         raise TypeError(f"{self!r} cannot be copied or pickled: make another one")
 
     def copies(self, num_envs: int, **options: Any) -> contextlib.AbstractContextManager[Any]:
-        """Return environments to evaluate in: new ones, or these, which begin anew afterwards.
+        """Return a context manager of environments to evaluate in.
+
+        They are new ones, or, if they cannot be made again, these: then new episodes begin
+        afterwards.
 
         Args:
             num_envs: at most so many.
@@ -121,12 +124,12 @@ class GymnasiumEnv(VectorEnv):
         """Start new episodes in all environments.
 
         Args:
-            seed: an int, or one for each environment, of which the environments get the first, as
-                not all take several; the policy's random numbers follow from all.
+            seed: an int, or one for each environment. The environments get the first alone, as not
+                all take several; the policy's random numbers follow from all.
             options: for the environments.
 
         Returns:
-            What they return.
+            The observations and infos that the environments return.
         """
         observations, infos = self.engine.reset_all(seed, options)
         self.dynamics, self.view = self.engine.dynamics, self.engine.view
@@ -146,14 +149,14 @@ class GymnasiumEnv(VectorEnv):
         return self.env.render()
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close environments that were made here; who gave others closes them."""
+        """Close environments that were made from an id; users close those that they gave."""
         if "dynamics" in vars(self) and self.dynamics.make is not None:
             self.env.close(**kwargs)
 
 
 @contextlib.contextmanager
 def _borrowed(env: GymnasiumEnv) -> Any:
-    """Yield the environments themselves, whose streams go on afterwards as if nothing had been."""
+    """Yield the environments themselves; afterwards, restore the policy's random streams."""
     engine = env.engine
     keys, clock = engine.keys.copy(), engine.clock.copy()
     try:
@@ -164,16 +167,16 @@ def _borrowed(env: GymnasiumEnv) -> Any:
 
 
 def make(task: GymnasiumTask, num_envs: int, **settings: Any) -> GymnasiumEnv:
-    """Return so many environments of a task that was found by its id.
+    """Return environments of a task that was found by its id.
 
     Args:
-        task: what `find_task` returned.
+        task: a result of `find_task`.
         num_envs: how many.
-        **settings: those of `VectorEnv`; of them `max_episode_steps` and `render_mode` are
-            Gymnasium's too, and `dtype`, `planes` and `num_threads` are of no concern here.
+        **settings: those of `VectorEnv`; `max_episode_steps` and `render_mode` go to Gymnasium,
+            others have no meaning here.
 
     Raises:
-        TypeError: another setting, or the task was not found by an id.
+        TypeError: `autoreset_mode`, which Gymnasium sets; or the task was not found by an id.
     """
     if task.make is None:
         raise TypeError(f"{task!r} was given with its environments: it cannot be made again")

@@ -1,7 +1,12 @@
 """Rollouts in environments that are not ours: a loop over their steps, with the policy in kernels.
 
-The networks run by the pass of fused rollouts, and their heads by the same scalar functions, with
-the same counter-based random numbers.
+The networks run by the same pass as in rollouts of our own environments, and their heads by the
+same scalar functions, with the same counter-based random numbers.
+
+Environments that are reset in a step take none in it, while the others go on: so the columns of a
+rollout, one for each environment, fill at different speeds. `filled`, (N,) int64, is how many steps
+each column has; further steps of a full column wait in the queues `ahead`. A rollout's arrays by
+name, (T, N, ...), are `tables` here.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import numpy.typing as npt
 from rlcpu.envs.engine.base import Runner
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES
-from rlcpu.envs.policies import Policy, PolicyCode, carrier_of
+from rlcpu.envs.policies import GREEDY, Policy, PolicyCode, mark_of
 from rlcpu.envs.running import refuse_policy
 from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
 from rlcpu.kernels.functions import reads_argument
@@ -29,29 +34,31 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 single, u32 = np.float32, np.uint32
-_LOW, _HIGH = np.uint64(0xFFFFFFFF), np.uint64(32)
+_MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 NO_MASKS = np.zeros((1, 0), np.bool_)
-#: Steps of a rollout that `simulate` collects and forgets.
+#: Steps that `simulate` collects at a time, and forgets.
 CHUNK = 64
 
 
 class GymnasiumRunner(Runner):
-    """Lets a policy act in a `GymnasiumEngine`; see `Runner`. What is not finite raises at once.
+    """Lets a policy act in a `GymnasiumEngine`; see `Runner`.
+
+    Numbers that are not finite raise an exception in the step that had them.
 
     Raises:
-        TypeError, ValueError: they do not fit.
+        TypeError, ValueError: the policy does not fit the environments.
     """
 
     engine: GymnasiumEngine
 
     def __init__(self, engine: GymnasiumEngine, policy: Policy) -> None:
         super().__init__(engine, policy)
-        self._act = Act(engine, policy)
-        self.state_size = self._act.state_size
+        self._chooser = ActionChooser(engine, policy)
+        self.state_size = self._chooser.state_size
 
     def collect(self, num_steps: int, records: Any) -> bool:
         """Take K steps and overwrite `records`; see `Runner.collect`."""
-        take_steps(self.engine, self._act, self._tables(records, num_steps), 0)
+        take_steps(self.engine, self._chooser, self._tables(records, num_steps), 0)
         return False
 
     def simulate(self, num_steps: int) -> Sequence[float]:
@@ -60,18 +67,18 @@ class GymnasiumRunner(Runner):
         for begin in range(0, num_steps, CHUNK):
             count = min(CHUNK, num_steps - begin)
             tables = self._tables(self.engine.form.allocate(count), count)
-            take_steps(self.engine, self._act, tables, begin)
-            ends = tables["terminated"] | tables["truncated"]
-            totals = tables["totals"][ends]
-            sums[[EPISODES, RETURNS, SQUARES, LENGTHS]] += (
-                *(ends.sum(), totals.sum(), (totals**2).sum()),
-                tables["lengths"][ends].sum(),
-            )
+            take_steps(self.engine, self._chooser, tables, begin)
+            ended = tables["terminated"] | tables["truncated"]
+            totals = tables["totals"][ended]
+            sums[EPISODES] += ended.sum()
+            sums[RETURNS] += totals.sum()
+            sums[SQUARES] += (totals**2).sum()
+            sums[LENGTHS] += tables["lengths"][ended].sum()
         result: list[float] = sums.tolist()
         return result
 
     def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
-        """Return a rollout's memory by name, time-major."""
+        """Return views of the arrays of a rollout by name, in the shapes of `take_steps`."""
         n = self.engine.num_envs
         records, shape = Records(*outputs), (num_steps, n)
         terminated, truncated = records.flags.reshape(2, *shape)
@@ -85,35 +92,35 @@ class GymnasiumRunner(Runner):
         return {**tables, "terminated": terminated, "truncated": truncated, "last": last}
 
 
-def take_steps(engine: GymnasiumEngine, act: Act, tables: dict[str, Array], begin: int) -> None:
-    """Fill the tables of a rollout.
-
-    An environment that is reset in a step takes none in it. The others go on meanwhile: their
-    further steps are kept, and are the first of the next rollout.
+def take_steps(
+    engine: GymnasiumEngine, choose: ActionChooser, tables: dict[str, Array], begin: int
+) -> None:
+    """Step the environments until all columns of a rollout's tables are full.
 
     Args:
         engine: the environments.
-        act: chooses the actions.
-        tables: (T, N, ...) by name, and "last", (N, observation rows).
+        choose: chooses the actions.
+        tables: (T, N, ...) by name, overwritten; and "last", (N, rows), for the observations after
+            the last step.
         begin: number of the first step, for messages.
     """
     last = tables.pop("last")
     engine.start_episodes()
-    filled = _take_kept(engine.ahead, tables)
+    filled = _store_steps_ahead(engine.ahead, tables)
     engine.ready = False  # until all is well
     engine.number = begin
     while filled.min() < len(tables["rewards"]):
-        states = act.remembered()
-        chosen = act(engine.observed, engine.keys, engine.clock, engine.number)
+        states = choose.remembered()
+        choice = choose(engine.observed, engine.keys, engine.clock, engine.number)
         engine.clock += np.uint64(1)
-        acted, before, taken = chosen.actions, engine.observed.copy(), ~engine.waiting
-        step = engine.step(acted if engine.dynamics.action_size else acted[:, 0])
+        actions, before, taken = choice.actions, engine.observed.copy(), ~engine.waiting
+        step = engine.step(actions if engine.dynamics.action_size else actions[:, 0])
         engine.totals[taken] += step.rewards[taken]
         engine.lengths[taken] += u32(1)
-        _keep(
+        _store_step(
             {
                 "observations": before,
-                **chosen._asdict(),
+                **choice._asdict(),
                 "rewards": step.rewards,
                 "terminated": step.terminated,
                 "truncated": step.truncated,
@@ -133,10 +140,18 @@ def take_steps(engine: GymnasiumEngine, act: Act, tables: dict[str, Array], begi
     engine.ready = True
 
 
-def _keep(
+def _store_step(
     row: dict[str, Array], taken: Array, tables: dict[str, Array], filled: Array, ahead: Any
 ) -> None:
-    """Put a step of each environment into the tables, or aside where its column is full."""
+    """Write one step of all environments into their columns; queue it where a column is full.
+
+    Args:
+        row: (N, ...) by name, the step.
+        taken: (N,) bool, which environments took it.
+        tables: see the module; written.
+        filled: steps in each column; increased.
+        ahead: queues of steps for full columns.
+    """
     num_steps, first = len(tables["rewards"]), int(filled[0])
     if taken.all() and (filled == first).all() and first < num_steps:  # without arrays of indices
         for name, table in tables.items():
@@ -144,16 +159,16 @@ def _keep(
         filled += 1
         return
     fits = taken & (filled < num_steps)
-    lanes = np.flatnonzero(fits)
+    envs = np.flatnonzero(fits)
     for name, table in tables.items():
-        table[filled[lanes], lanes] = row[name][lanes]
+        table[filled[envs], envs] = row[name][envs]
     for i in np.flatnonzero(taken & ~fits):
         ahead[i].append({name: values[i].copy() for name, values in row.items()})
     filled += fits
 
 
-def _take_kept(ahead: Any, tables: dict[str, Array]) -> Array:
-    """Put what the last rollout had no room for into the tables; how much that is, (N,)."""
+def _store_steps_ahead(ahead: Any, tables: dict[str, Array]) -> Array:
+    """Write the steps in the queues into the tables; return how many each column has, (N,)."""
     num_steps = len(tables["rewards"])
     filled = np.zeros(len(ahead), np.int64)
     for i, steps_ahead in enumerate(ahead):
@@ -168,8 +183,8 @@ def _take_kept(ahead: Any, tables: dict[str, Array]) -> Array:
 # ---------------------------------------------------------------- the policy
 
 
-class Chosen(NamedTuple):
-    """Actions that a policy chose for N observations, with their probabilities and values.
+class Choice(NamedTuple):
+    """Actions that a policy chose for N observations, with their log-probabilities and values.
 
     Attributes:
         actions: (N, 1) int64 of a `Discrete`, (N, action_size) int64 of a `MultiDiscrete` or
@@ -182,11 +197,14 @@ class Chosen(NamedTuple):
     values: Array
 
 
-class Act:
-    """A policy's choice for observations of all environments.
+class ActionChooser:
+    """Chooses the actions of all environments by a policy.
+
+    Attributes:
+        state_size: numbers of the policy's recurrent state of an environment.
 
     Raises:
-        TypeError, ValueError: they do not fit.
+        TypeError, ValueError: the policy does not fit the environments.
     """
 
     def __init__(self, engine: GymnasiumEngine, policy: Policy) -> None:
@@ -195,18 +213,19 @@ class Act:
         self._engine = engine
         self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
         self._outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
-        reads = self._code.act is not None and reads_argument(self._code.act, 0)
-        rows = view.num_inputs if view.kind != "choice" and reads else 0
-        sizes = dynamics.num_actions, dynamics.action_size, rows
-        self._kernel = act_kernel(self._code, *sizes)
-        self._mark, self.state_size = carrier_of(policy), self._arrays.state_size
+        reads_observation = self._code.act is not None and reads_argument(self._code.act, 0)
+        num_inputs = view.num_inputs if view.kind != "choice" and reads_observation else 0
+        self._kernel = make_choose_kernel(
+            self._code, dynamics.num_actions, dynamics.action_size, num_inputs
+        )
+        self._mark, self.state_size = mark_of(policy), self._arrays.state_size
 
     def remembered(self) -> Array:
-        """Return what the policy remembers before the next step, (N, state_size), a copy."""
+        """Return a copy of the policy's recurrent states before the next step, (N, state_size)."""
         carried = self._engine.carry(self._mark, self.state_size)
         return np.where(self._engine.lengths[:, None] == 0, single(0), carried)
 
-    def __call__(self, rows: Array, keys: Array, clock: Array, number: int) -> Chosen:
+    def __call__(self, rows: Array, keys: Array, clock: Array, number: int) -> Choice:
         """Return the actions of one step.
 
         Args:
@@ -218,26 +237,26 @@ class Act:
         Raises:
             FloatingPointError: the policy returns a number that is not finite.
         """
-        n, dynamics, greedy = len(rows), self._dynamics, self._arrays.settings[1] != 0
-        whole, masked = dynamics.is_discrete, self._view.num_masked > 0
+        n, dynamics, greedy = len(rows), self._dynamics, self._arrays.settings[GREEDY] != 0
+        action_type = np.int64 if dynamics.is_discrete else np.float32
         masks = NO_MASKS
-        if masked:  # one that allows nothing is of an environment that waits for its reset
+        if self._view.num_masked > 0:  # a mask allows nothing where the next step is a reset
             masks = np.ascontiguousarray(self._view.masks(rows))
             masks[~masks.any(axis=1)] = True
-        actions = np.empty((n, max(dynamics.action_size, 1)), np.int64 if whole else np.float32)
+        actions = np.empty((n, max(dynamics.action_size, 1)), action_type)
         log_probs, values = np.empty(n, np.float32), np.zeros(n, np.float32)
         if self._code.act is None:
-            inputs, params = self._run(rows, values), self._arrays.log_std
+            inputs, params = self._run_networks(rows, values), self._arrays.log_std
         else:
-            inputs, params = self._read(rows), self._arrays.weights
+            inputs, params = self._function_inputs(rows), self._arrays.weights
         self._kernel(inputs, keys, clock, params, greedy, masks, actions, log_probs, values)
         numbers = (inputs if self._code.act is None else actions), log_probs, values, actions
         if not all(np.isfinite(array).all() for array in numbers):
             refuse_policy(self._policy, f"numbers that are not finite in step {number}")
-        return Chosen(actions, log_probs, values)
+        return Choice(actions, log_probs, values)
 
-    def _read(self, rows: Array) -> Array:
-        """Return what a function is given of each observation; of most all numbers, one by one."""
+    def _function_inputs(self, rows: Array) -> Array:
+        """Return the observations (N, count) that a scalar policy gets: an int, or all numbers."""
         if self._view.kind == "choice":
             return rows.view(np.int32)
         if self._view.kind == "floats":
@@ -245,55 +264,72 @@ class Act:
         inputs: Array = self._view.inputs(rows)
         return inputs
 
-    def _run(self, rows: Array, values: Array) -> Array:
-        """Return the numbers that the head reads, (N, outputs), and write the values."""
-        arrays = self._arrays
-        scaled = (self._view.inputs(rows) - arrays.mean) * arrays.scale
-        scaled = np.clip(scaled, single(-CLIP), single(CLIP))
-        engine = self._engine
-        carried, begins = engine.carry(self._mark, self.state_size), engine.lengths == 0
-        size = arrays.network.plan.state_size
-        outputs: Array = _run_carrying(arrays.network, scaled, carried[:, :size], begins)
+    def _run_networks(self, rows: Array, values: Array) -> Array:
+        """Return the outputs of the policy's network, (N, outputs); overwrite `values`, (N,)."""
+        arrays, engine = self._arrays, self._engine
+        inputs = (self._view.inputs(rows) - arrays.mean) * arrays.scale
+        inputs = np.clip(inputs, single(-CLIP), single(CLIP))
+        states, begins = engine.carry(self._mark, self.state_size), engine.lengths == 0
+        size = arrays.network.plan.state_size  # of the policy's network, then of the values'
+        outputs: Array = _run_network(arrays.network, inputs, states[:, :size], begins)
         if self._code.value == "shared":
             values[:] = outputs[:, self._outputs]
         elif self._code.value == "separate":
-            made = _run_carrying(arrays.value_network, scaled, carried[:, size:], begins)
-            values[:] = made[:, 0]
+            network = arrays.value_network
+            values[:] = _run_network(network, inputs, states[:, size:], begins)[:, 0]
         return outputs
 
 
-def _run_carrying(network: Any, inputs: Array, carried: Array, begins: Array) -> Array:
-    """Return outputs of a network; what it carries is overwritten."""
-    states = np.ascontiguousarray(carried)
-    outputs: Array = network.outputs(inputs, states, begins)
-    carried[...] = states
+def _run_network(network: Any, inputs: Array, states: Array, begins: Array) -> Array:
+    """Return the outputs of a network, and overwrite its recurrent states.
+
+    Args:
+        network: the network.
+        inputs: (N, inputs) float32.
+        states: (N, size) float32.
+        begins: (N,) bool, where an episode begins, and the state counts as 0.
+    """
+    contiguous = np.ascontiguousarray(states)
+    outputs: Array = network.outputs(inputs, contiguous, begins)
+    states[...] = contiguous
     return outputs
 
 
 @inline
-def bits_of(keys, clock, i):
-    """Return the 64 random bits of environment i in this step."""
-    return mix(u32(keys[i] & _LOW), u32(keys[i] >> _HIGH), u32(clock[0] & _LOW))
+def draw_bits(keys, clock, i):
+    """Return the random bits (a, b) of environment i in this step."""
+    return mix(u32(keys[i] & _MASK), u32(keys[i] >> _HALF), u32(clock[0] & _MASK))
 
 
 @functools.cache
-def _make_put(action_size: int) -> Callable[..., Any]:
-    """Make an inlinable function (row, action), which writes one action."""
+def _make_write_action(action_size: int) -> Callable[..., Any]:
+    """Make an inlinable function (row, action) that writes an action, a number or a tuple."""
     lines = "; ".join(f"row[{k}] = action[{k}]" for k in range(action_size)) or "row[0] = action"
-    return inline(define(f"def put(row, action): {lines}"))
+    return inline(define(f"def write_action(row, action): {lines}"))
 
 
 @functools.cache
-def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int) -> Any:
-    """Return the kernel that acts by a row of numbers for each environment; see `Act`.
+def make_choose_kernel(
+    policy: PolicyCode, num_actions: int, action_size: int, num_inputs: int
+) -> Any:
+    """Make the kernel that draws the actions of all environments.
 
-    These are the outputs of a network, or an observation of `rows` floats, or of a choice (0 rows).
+    It is (inputs, keys, clock, params, greedy, masks, actions, log_probs, values), where `inputs`
+    has a row for each environment: the outputs of a network, or the observation for a scalar
+    policy; the last three are overwritten.
+
+    Args:
+        policy: the policy.
+        num_actions: of a `Discrete`.
+        action_size: numbers of other actions.
+        num_inputs: numbers of an observation for a scalar policy; 0 for one whole number.
     """
-    masked, allowed, put = policy.masked, tuple_of(None, num_actions), _make_put(action_size)
+    masked, mask_of = policy.masked, tuple_of(None, num_actions)
+    write_action = _make_write_action(action_size)
     draw, by_function = uniforms(policy.draws, 0, np.float32), policy.act is not None
     if policy.act is not None:
         act = specialise(policy.act, np.float32)
-        load = tuple_of(None, rows) if rows else inline(lambda row: row[0])
+        load = tuple_of(None, num_inputs) if num_inputs else inline(lambda row: row[0])
         unpack = tuple_of(policy.params_type, policy.num_params)
     else:
         outputs = policy.outputs or action_size or num_actions
@@ -304,22 +340,19 @@ def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int
 
     @kernel(subject="policies")
     def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
-        """Draw actions of all environments from inputs of the head, (N, inputs)."""
         constants = unpack(params)
         for i in range(keys.size):
-            observation, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))
+            numbers, uniforms = load(inputs[i]), draw(*draw_bits(keys, clock, i))
             if by_function:
                 if masked:
-                    chosen = act(observation, constants, numbers, allowed(masks[i]))
+                    choice = act(numbers, constants, uniforms, mask_of(masks[i]))
                 else:
-                    chosen = act(observation, constants, numbers)
-                action, log_probs[i], values[i] = chosen
+                    choice = act(numbers, constants, uniforms)
+                action, log_probs[i], values[i] = choice
             elif masked:
-                action, log_probs[i] = act(
-                    observation, numbers, constants, greedy, allowed(masks[i])
-                )
+                action, log_probs[i] = act(numbers, uniforms, constants, greedy, mask_of(masks[i]))
             else:
-                action, log_probs[i] = act(observation, numbers, constants, greedy)
-            put(actions[i], action)
+                action, log_probs[i] = act(numbers, uniforms, constants, greedy)
+            write_action(actions[i], action)
 
     return choose

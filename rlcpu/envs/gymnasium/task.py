@@ -1,4 +1,4 @@
-"""What is known of an environment of Gymnasium that is not ours: its spaces, and how it is made."""
+"""Facts of an environment of Gymnasium that is not ours: its spaces, and how it is made."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ logger = logging.getLogger("rlcpu")
 
 
 class EnvironmentFailure(RuntimeError):
-    """An environment that is not ours raised an exception; its cause is that one."""
+    """Raised for an exception of an environment that is not ours, which is its cause."""
 
 
 class GymnasiumTask(Dynamics):
-    """Facts of an environment of Gymnasium, in the place of scalar functions.
+    """Facts of an environment of Gymnasium: a `Dynamics` without scalar functions.
 
     Args:
         id: Gymnasium's id, or the name of a class.
         observation_space: a `Box`, `Discrete`, `MultiBinary` or `MultiDiscrete` of one axis, or a
             `Dict` of these.
         action_space: a `Discrete`, or a `MultiDiscrete` or a `Box` of floats, of one axis.
-        make: makes as many environments as are wanted; None if they were given.
+        make: makes `num_envs` environments; None if users gave them.
         spec: Gymnasium's, with the limit of steps and the reward threshold.
-        is_masked: whether infos hold `action_mask`; `GymnasiumEnv` finds it out in a reset.
+        is_masked: whether infos have `action_mask`; `GymnasiumEnv` finds it out in a reset.
 
     Attributes:
-        observation_space, action_space: these, of float32 where they are a `Box` of floats.
+        observation_space, action_space: as given, but a `Box` of floats is of float32.
 
     Raises:
         TypeError: other spaces.
@@ -76,29 +76,29 @@ class GymnasiumTask(Dynamics):
         return self.num_actions if self.is_masked else 0
 
     def sample_observation(self) -> Any:
-        """Return some observation of its space."""
+        """Return an observation, made up of its space's smallest choice or of zeros."""
         space = self.observation_space
         return int(space.start) if isinstance(space, Discrete) else (0.0,) * self.observation_size
 
     def sample_mask(self) -> tuple[bool, ...]:
-        """Return some action mask."""
+        """Return an action mask that allows all."""
         return (True,) * self.num_masked
 
     def masked(self) -> GymnasiumTask:
-        """Return the environment, known to have action masks."""
-        known = copy.copy(self)
-        vars(known)["is_masked"] = True
-        return known
+        """Return a copy of the task that is known to have action masks."""
+        task = copy.copy(self)
+        vars(task)["is_masked"] = True
+        return task
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of `with_params`; see `Dynamics.settings`."""
+        """Return the keyword arguments with which the environment was made."""
         return dict(self.make.keywords) if self.make is not None else {}
 
     def with_params(self, **params: Any) -> GymnasiumTask:
-        """Return the environment made with further keyword arguments.
+        """Return the task made with further keyword arguments.
 
         Raises:
-            TypeError: it does not take them, or was not made here.
+            TypeError: the environment does not take them, or users gave it.
         """
         if not params:
             return self
@@ -108,10 +108,10 @@ class GymnasiumTask(Dynamics):
 
 
 def _convert_observed(id: str, space: Any) -> Any:
-    """Return an observation space as rollouts have it: floats are float32, all else as it is.
+    """Return an observation space with float32 in the place of other floats, and all else the same.
 
     Raises:
-        TypeError: there is none.
+        TypeError: a part is of no kind that rollouts can have.
     """
     if not isinstance(space, Dict):
         return _convert_part(id, "", space)
@@ -121,7 +121,13 @@ def _convert_observed(id: str, space: Any) -> Any:
 
 
 def _convert_part(id: str, name: str, space: Any) -> Any:
-    """Return the space of ours for one of Gymnasium's; TypeError where there is none."""
+    """Return the space of one part of an observation; see `_convert_observed`.
+
+    Args:
+        id: of the environment, for errors.
+        name: of the part, for errors; "" for a whole observation.
+        space: of the part.
+    """
     if isinstance(space, Discrete):
         return Discrete(int(space.n), start=int(space.start))
     if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1 and space.nvec.size:
@@ -132,7 +138,7 @@ def _convert_part(id: str, name: str, space: Any) -> Any:
     if has_numbers and space.shape and space.dtype.kind in "iu":
         return Box(space.low, space.high, dtype=space.dtype.type)
     if has_numbers and space.shape and space.dtype.kind == "f":
-        return _as_single(space)
+        return _as_float32(space)
     place = f"observation_space[{name!r}]" if name else "observation_space"
     parts = "" if isinstance(space, Dict | Tuple) and name else ", or a Dict of these"
     raise TypeError(
@@ -143,13 +149,18 @@ def _convert_part(id: str, name: str, space: Any) -> Any:
 
 
 def _convert_actions(id: str, space: Any) -> Box | Discrete | MultiDiscrete:
-    """Return the space of actions that rlcpu has for one of Gymnasium's."""
+    """Return an action space with float32 in the place of other floats, and all else the same.
+
+    Raises:
+        TypeError: it is of no kind that policies know.
+    """
     if isinstance(space, Discrete) and space.start == 0:
         return Discrete(int(space.n))
     if isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any():
         return MultiDiscrete(space.nvec)
-    if isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] and _is_real(space, "f"):
-        return _as_single(space)
+    is_vector = isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] > 0
+    if is_vector and space.dtype is not None and space.dtype.kind == "f":
+        return _as_float32(space)
     raise TypeError(
         f"{id}: action_space={describe_space(space)}: expected a Discrete or MultiDiscrete from 0 "
         "on, or a Box of floats, of one axis; gymnasium.wrappers.TransformAction makes one of "
@@ -157,11 +168,8 @@ def _convert_actions(id: str, space: Any) -> Box | Discrete | MultiDiscrete:
     )
 
 
-def _is_real(space: Box, kinds: str) -> bool:
-    return space.dtype is not None and space.dtype.kind in kinds
-
-
-def _as_single(space: Box) -> Box:
+def _as_float32(space: Box) -> Box:
+    """Return a space with the same bounds, of float32."""
     with np.errstate(over="ignore"):
         low, high = space.low.astype(np.float32), space.high.astype(np.float32)
     return Box(low, high, dtype=np.float32)
@@ -171,14 +179,14 @@ def _as_single(space: Box) -> Box:
 
 
 def find_task(id: str, **options: Any) -> GymnasiumTask:
-    """Return an environment of Gymnasium's registry; "module:id" imports the module first.
+    """Return the task of an id in Gymnasium's registry; "module:id" imports the module first.
 
     Args:
         id: Gymnasium's.
         **options: keyword arguments of the environment.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no environment of this id.
         TypeError: it cannot be made with these options, or its spaces are none that rlcpu takes.
     """
     try:
@@ -201,7 +209,7 @@ def find_task(id: str, **options: Any) -> GymnasiumTask:
 
 
 def has_masks(task: GymnasiumTask, infos: Any) -> bool:
-    """Tell whether infos of a reset hold action masks; those of a `Discrete` are heeded."""
+    """Tell whether policies heed the action masks in infos of a reset; log a warning if not."""
     if "action_mask" not in infos:
         return False
     if not task.num_actions:
@@ -212,7 +220,7 @@ def has_masks(task: GymnasiumTask, infos: Any) -> bool:
 
 
 def describe(env: Any) -> tuple[str, Any]:
-    """Return the id of a vector environment, or its class's name, and its spec, if any."""
+    """Return the id of a vector environment, or its class's name, and Gymnasium's spec or None."""
     inner = getattr(env.unwrapped, "envs", None)
     single = inner[0] if inner else env
     spec = env.spec or getattr(single, "spec", None)

@@ -1,7 +1,10 @@
 """Functions of Gymnasium's tasks of reaching, pushing and balancing.
 
-They are plain Python, in Gymnasium's order of operations; see `rlcpu.envs.mujoco.tasks`. Parameters
-have the names and defaults of Gymnasium's arguments; `main_body` is a number.
+They are plain Python, in Gymnasium's order of operations; see `rlcpu.envs.mujoco.tasks`. In all of
+them `data` has the fields of MuJoCo and the ids of bodies that the task names, `params` is one of
+the NamedTuples here, with the names and defaults of Gymnasium's arguments; `action` is float32;
+`before` and `after` are what the task's `measure` returned before and after the step. `reset`
+changes `data`, which has MuJoCo's defaults; `observe` writes into `observation`.
 """
 
 from __future__ import annotations
@@ -37,11 +40,11 @@ class Pusher(NamedTuple):
 
 
 def reset_reacher(data: Any, uniforms: Any, params: Any) -> None:
-    """Draw noise on the arm, and a target anywhere in a circle of 0.2 around the base."""
+    """Draw noise on the arm, and a target anywhere in a circle of 0.2 m around the base."""
     first = add_uniform(data.qpos, uniforms, 0, 0.1)
-    last = add_uniform(data.qvel, uniforms, first, 0.005)
-    radius = 0.2 * math.sqrt(uniforms[last])
-    angle = 2.0 * math.pi * uniforms[last + 1]
+    after_noise = add_uniform(data.qvel, uniforms, first, 0.005)
+    radius = 0.2 * math.sqrt(uniforms[after_noise])
+    angle = 2.0 * math.pi * uniforms[after_noise + 1]
     data.qpos[data.qpos.size - 2] = radius * math.cos(angle)
     data.qpos[data.qpos.size - 1] = radius * math.sin(angle)
     data.qvel[data.qvel.size - 2] = 0.0
@@ -49,19 +52,19 @@ def reset_reacher(data: Any, uniforms: Any, params: Any) -> None:
 
 
 def draws_reacher(model: Any, params: Any) -> int:
-    """Return the count of numbers that `reset_reacher` draws."""
+    """Return how many uniforms `reset_reacher` takes."""
     return int(model.nq + model.nv + 2)
 
 
 def reward_reacher(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Return the finger's nearness to the target, less the control's cost."""
+    """Return the negative distance from finger to target, less the control's cost."""
     far = distance(data.xpos[data.fingertip], data.xpos[data.target])
     control = float(-sum_of_action(action) * single(params.reward_control_weight))
     return -far * params.reward_dist_weight + control
 
 
 def observe_reacher(data: Any, observation: Any, params: Any) -> None:
-    """Write angles, the target, velocities, and the way from the target to the finger."""
+    """Write cosines and sines of angles, the target, velocities, and finger minus target."""
     for k in range(2):
         observation[k] = math.cos(data.qpos[k])
         observation[2 + k] = math.sin(data.qpos[k])
@@ -70,12 +73,15 @@ def observe_reacher(data: Any, observation: Any, params: Any) -> None:
         observation[8 + k] = data.xpos[data.fingertip, k] - data.xpos[data.target, k]
 
 
-#: Pairs of numbers that a reset of Pusher may need: that none fits has a chance of 1e-14.
+#: Places that a reset of Pusher tries for the object: that none is free has a chance of 1e-14.
 _TRIES = 32
 
 
 def reset_pusher(data: Any, uniforms: Any, params: Any) -> None:
-    """Return an object anywhere in a rectangle, but for a circle of 0.17 around the goal."""
+    """Put the object anywhere in a rectangle, but not within 0.17 m of the goal.
+
+    The first of `_TRIES` random places that is free counts.
+    """
     first = add_uniform(data.qvel, uniforms, 0, 0.005)
     is_free = False
     for k in range(_TRIES):
@@ -91,12 +97,12 @@ def reset_pusher(data: Any, uniforms: Any, params: Any) -> None:
 
 
 def draws_pusher(model: Any, params: Any) -> int:
-    """Return the count of numbers that `reset_pusher` draws."""
+    """Return how many uniforms `reset_pusher` takes."""
     return int(model.nv) + 2 * _TRIES
 
 
 def reward_pusher(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Return the nearness of arm and goal to the object, less the control's cost."""
+    """Return minus the weighted distances of object to arm and goal, less the control's cost."""
     thing = data.xpos[data.object]
     near = -distance(thing, data.xpos[data.tips_arm]) * params.reward_near_weight
     far = -distance(thing, data.xpos[data.goal]) * params.reward_dist_weight
@@ -105,7 +111,7 @@ def reward_pusher(data: Any, action: Any, before: Any, after: Any, params: Any) 
 
 
 def observe_pusher(data: Any, observation: Any, params: Any) -> None:
-    """Return the arm's positions and velocities, and where arm, object and goal are."""
+    """Write the arm's positions and velocities, and the places of arm, object and goal."""
     place = put(observation, 0, data.qpos[:7])
     place = put(observation, place, data.qvel[:7])
     place = put(observation, place, data.xpos[data.tips_arm])
@@ -140,17 +146,17 @@ def reward_pendulum(data: Any, action: Any, before: Any, after: Any, params: Any
 
 
 def observe_pendulum(data: Any, observation: Any, params: Any) -> None:
-    """Return positions and velocities."""
+    """Write positions and velocities."""
     put(observation, put(observation, 0, data.qpos), data.qvel)
 
 
 def size_pendulum(model: Any, params: Any) -> int:
-    """Return the count of numbers in an observation."""
+    """Return how many numbers an observation has."""
     return int(model.nq + model.nv)
 
 
 def double_pendulum_has_fallen(data: Any, params: Any) -> bool:
-    """Tell whether the tip is at 1 or below."""
+    """Tell whether the tip is at a height of 1 m or below."""
     return data.site_xpos[0, 2] <= 1.0
 
 
@@ -158,14 +164,14 @@ def reward_double_pendulum(data: Any, action: Any, before: Any, after: Any, para
     """Return the reward for standing, less the costs of distance from upright and of velocities."""
     x, y = data.site_xpos[0, 0], data.site_xpos[0, 2]
     v, w = data.qvel[1], data.qvel[2]
-    away = 0.01 * (x * x) + (y - 2.0) * (y - 2.0)
-    quick = 1e-3 * (v * v) + 5e-3 * (w * w)
-    alive = 0.0 if double_pendulum_has_fallen(data, params) else params.healthy_reward
-    return alive - away - quick
+    distance_cost = 0.01 * (x * x) + (y - 2.0) * (y - 2.0)
+    velocity_cost = 1e-3 * (v * v) + 5e-3 * (w * w)
+    healthy_reward = 0.0 if double_pendulum_has_fallen(data, params) else params.healthy_reward
+    return healthy_reward - distance_cost - velocity_cost
 
 
 def observe_double_pendulum(data: Any, observation: Any, params: Any) -> None:
-    """Return position, sines and cosines of angles, velocities, and the cart's constraint."""
+    """Write position, sines and cosines of angles, velocities, and the cart's constraint force."""
     observation[0] = data.qpos[0]
     for k in range(2):
         observation[1 + k] = math.sin(data.qpos[1 + k])

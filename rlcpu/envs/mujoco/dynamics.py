@@ -1,4 +1,8 @@
-"""The contract of a MuJoCo task: a model, and scalar functions of one simulation's fields."""
+"""The contract of a MuJoCo task: a model, and scalar functions of one simulation's fields.
+
+A task's functions get `data`, a NamedTuple of the arrays of mjData and mjModel that the task names.
+`view_in_python` makes it of MuJoCo's objects, for trials; `view_in_kernels` of their addresses.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,13 @@ from rlcpu.envs.checks.fields import check_arguments, check_description, check_p
 from rlcpu.envs.engine.layout import floats
 from rlcpu.envs.mujoco.library import INTEGRATION, make_view
 from rlcpu.envs.mujoco.varied import (
-    Varied,
+    VariedFields,
     check_values,
     describe_fault,
+    drawn_fields,
+    field_numbers,
     find_varied,
-    look_at,
-    numbers_of,
-    write,
+    write_field,
 )
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.random import Rng
@@ -47,9 +51,12 @@ _ARGUMENTS = {
     "observe": ("data", "observation", "params"),
     "randomize": ("rng", "model", "params"),
 }
-_MOST_STEPS = 2**17  #: of MuJoCo in one of ours: more take seconds
+#: Most simulation steps of one step: more take seconds.
+_MOST_STEPS = 2**17
+#: Functions that write into arrays.
 _WRITERS = ("reset", "observe", "randomize")
-#: What `names` may name, and mjModel's table of where its numbers begin; None stands for its id.
+#: Kinds of objects that `names` may name: MuJoCo's type, and mjModel's table of where their numbers
+#: begin; None for objects that are named by their id.
 _OBJECTS: dict[str, tuple[mujoco.mjtObj, str | None]] = {
     "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR, None),
     "body": (mujoco.mjtObj.mjOBJ_BODY, None),
@@ -63,7 +70,7 @@ _OBJECTS: dict[str, tuple[mujoco.mjtObj, str | None]] = {
 
 
 def measure_nothing(data: Any, params: Any) -> tuple[float, ...]:
-    """Return the measure of a reward that compares nothing."""
+    """Return no numbers: the reward compares nothing between steps."""
     return ()
 
 
@@ -81,7 +88,8 @@ class MuJoCoDynamics(base.Dynamics):
     a simulation step, `timestep`. Floats are float64, as MuJoCo computes. The functions are
     compiled into one that MuJoCo's own threads run, with the policy: actions, physics, rewards and
     resets of K steps, without Python. What `Dynamics` says of functions holds, but that arrays are
-    sliced as in NumPy, and that `reset` and `observe` write into the arrays that they are given.
+    sliced as in NumPy, and that `reset` and `observe` write_field into the arrays that they are
+    given.
 
     Fields that MuJoCo derives from positions and velocities, such as `xpos`, are those before the
     last of a step's `frame_skip` simulation steps, as in Gymnasium; `current=True` computes them
@@ -153,17 +161,17 @@ class MuJoCoDynamics(base.Dynamics):
     randomized: tuple[str, ...] = ()
     settle_steps: int = 0
     current: bool = False
-    # What is found.
+    # Derived from the arguments.
     model: mujoco.MjModel = field(init=False)
-    varied_fields: Varied = field(init=False)
-    view: Any = field(init=False)
-    look: Any = field(init=False)
+    varied_fields: VariedFields = field(init=False)
+    view_in_kernels: Any = field(init=False)
+    view_in_python: Any = field(init=False)
     measure_size: int = field(init=False)
-    _given: Mapping[str, Any] = field(init=False)
+    _arguments: Mapping[str, Any] = field(init=False)
     _changed: Mapping[str, Any] = field(init=False)
     observation_space: Any = field(init=False)
     action_space: Any = field(init=False)
-    # What other environments are given.
+    # Arguments of `Dynamics` that tasks do not take.
     step: Any = field(init=False, default=None)
     step_draws: int = field(init=False, default=0)
     action_mask: Any = field(init=False, default=None)
@@ -173,7 +181,9 @@ class MuJoCoDynamics(base.Dynamics):
 
     def __post_init__(self) -> None:
         names = [each.name for each in dataclasses.fields(self) if each.init]
-        self._set(_given={name: getattr(self, name) for name in names}, _changed={}, reset_draws=0)
+        self._set(
+            _arguments={name: getattr(self, name) for name in names}, _changed={}, reset_draws=0
+        )
         check_description(self)
         for name in self._functions():
             self._check_function(name)
@@ -183,7 +193,7 @@ class MuJoCoDynamics(base.Dynamics):
             params=convert_params(self.id, self.params, tuples=True),
         )
         try:
-            self._find_all()
+            self._derive_from_model()
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self.id}: {error}") from None
         try:
@@ -192,6 +202,7 @@ class MuJoCoDynamics(base.Dynamics):
             raise ValueError(f"{self.id}: MuJoCo failed: {error}") from None
 
     def _set(self, **values: Any) -> None:
+        """Set attributes, which a frozen dataclass refuses otherwise."""
         vars(self).update(values)
 
     def __repr__(self) -> str:
@@ -201,16 +212,16 @@ class MuJoCoDynamics(base.Dynamics):
         """Pickle the task as a call that makes it again: its functions and classes by their names.
 
         Raises:
-            TypeError: one of them cannot be imported by its name, as a lambda cannot.
+            pickle.PicklingError: one of them cannot be imported by its name, as a lambda cannot.
         """
         for name in self._functions():
             base.check_importable(self, name, getattr(self, name))
         base.check_importable(self, "params", type(self.params))
         for name in ("observation_size", "reset_draws"):
-            if callable(self._given[name]):
-                base.check_importable(self, name, self._given[name])
-        arguments = {**self._given, "params": self.params}
-        return functools.partial(_make_again, arguments, self._changed), ()
+            if callable(self._arguments[name]):
+                base.check_importable(self, name, self._arguments[name])
+        arguments = {**self._arguments, "params": self.params}
+        return functools.partial(_remake, arguments, self._changed), ()
 
     def observed_as(self, dtype: Any) -> Box:
         """Return the observation space of environments of a dtype."""
@@ -239,34 +250,45 @@ class MuJoCoDynamics(base.Dynamics):
             changes["xml"] = find_model(params.pop("xml_file"))
         if "frame_skip" in params:
             changes["frame_skip"] = params.pop("frame_skip")
-        known = self.params._asdict()
         fields = {name: params.pop(name) for name in [*params] if self._is_field(name)}
         if fields:
-            changes["varied"] = {**self._given["varied"], **fields}
+            changes["varied"] = {**self._arguments["varied"], **fields}
+        self._check_params(params)
+        settings = {"xml_file" if k == "xml" else k: v for k, v in changes.items()}
+        settings |= {name: np.asarray(v).tolist() for name, v in settings.pop("varied", {}).items()}
+        changes["params"] = self.params._replace(**params)
+        return _remake({**self._arguments, **changes}, {**self._changed, **settings})
+
+    def _check_params(self, params: Mapping[str, Any]) -> None:
+        """Raise TypeError for an unknown parameter, or a value of another kind than its default."""
+        defaults = self.params._asdict()
         for name, value in params.items():
-            if name not in known:
-                valid = ", ".join((*known, "frame_skip", "xml_file"))
+            if name not in defaults:
+                valid = ", ".join((*defaults, "frame_skip", "xml_file"))
                 raise TypeError(
                     f"{self.id} has no parameter {name}; it has: {valid}, and fields of mjModel"
                 )
-            if _kind(value) != _kind(known[name]):
-                kind = _kind(known[name])
-                wanted = {"b": "True or False", "n": "a number"}.get(kind, f"{kind[1:]} numbers")
-                raise TypeError(f"{self.id}: {name}={value!r} has to be {wanted}")
-        renamed = {"xml_file" if k == "xml" else k: v for k, v in changes.items()}
-        renamed |= {name: np.asarray(v).tolist() for name, v in renamed.pop("varied", {}).items()}
-        changes["params"] = self.params._replace(**params)
-        return _make_again({**self._given, **changes}, {**self._changed, **renamed})
+            kind = _value_kind(defaults[name])
+            if _value_kind(value) != kind:
+                raise TypeError(f"{self.id}: {name}={value!r} has to be {kind}")
 
     def shown_params(self, values: Mapping[str, Any]) -> Any:
-        """Return the parameters to show; fields of the model come after the task's own."""
-        kind: Any = collections.namedtuple(  # type: ignore[misc]
+        """Return the params as users see them: the task's own, then fields of the model.
+
+        Args:
+            values: of these fields, by name.
+        """
+        params_class: Any = collections.namedtuple(  # type: ignore[misc]
             type(self.params).__name__, (*self.params._fields, *values)
         )
-        return kind(*self.params, *values.values())
+        return params_class(*self.params, *values.values())
 
     def resized(self, num_envs: int, first: int = 0) -> MuJoCoDynamics:
-        """Return the task for another number of copies; varied fields go round."""
+        """Return the task for another number of environments.
+
+        Values of fields that vary are repeated in turn; the first new environment has those of
+        `first`.
+        """
         if not self.varied:
             return self
         rows = np.arange(first, first + num_envs)
@@ -274,7 +296,7 @@ class MuJoCoDynamics(base.Dynamics):
         return self.with_params(**varied)
 
     def _is_field(self, name: str) -> bool:
-        """Tell whether a name is that of numbers of the model, and of no parameter."""
+        """Tell whether a name is a field of mjModel or mjOption, and not a parameter."""
         if name in self.params._fields:
             return False
         return any(hasattr(owner, name) for owner in (self.model, self.model.opt))
@@ -284,11 +306,11 @@ class MuJoCoDynamics(base.Dynamics):
         return tuple(name for name in _ARGUMENTS if getattr(self, name) is not None)
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of `with_params`; see `Dynamics.settings`."""
+        """Return the arguments of `with_params` that make this task of the registered one."""
         return {**self.params._asdict(), **self._changed}
 
     def constants(self) -> dict[str, float]:
-        """Return no numbers: a task's module shows none as attributes of environments."""
+        """Return {}: no numbers of a task's module are attributes of environments."""
         return {}
 
     def sample_observation(self) -> tuple[float, ...]:
@@ -297,31 +319,31 @@ class MuJoCoDynamics(base.Dynamics):
         self._reset(data, 0.5)
         return tuple(self._observe(data))
 
-    # ------------------------------------------------------------ what the model has
+    # ------------------------------------------------------------ attributes of the model
 
-    def _find_all(self) -> None:
-        """Load the model, and find the places of fields and names in it, and the spaces.
+    def _derive_from_model(self) -> None:
+        """Load the model, and set the attributes that depend on it: views, sizes and spaces.
 
         Raises:
             TypeError, ValueError: the model lacks something, or an argument is bad.
         """
         model = load_model(self.xml)
         self._set(model=model)
-        self._find_varied()
+        self._apply_varied()
         for name in (*self.fields, *self.names):
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"fields, names: {name!r} is no name")
-        constants = {k: find_name(model, k, v) for k, v in self.names.items()}
+        constants = {k: resolve_name(model, k, v) for k, v in self.names.items()}
         labels = (*self.fields, *constants)
         if len({*labels, "dt", "timestep"}) < len(labels) + 2:
             raise ValueError(f"fields, names: {labels}, dt and timestep have to be different")
         if model.nu == 0:
             raise ValueError("xml: the model has no actuators: expected at least one")
         # `ctrl` takes the actions; the other two every task has.
-        needed = dict.fromkeys((*self.fields, "qpos", "qvel", "ctrl"))
-        clocks = {"dt": self.dt, "timestep": float(model.opt.timestep)}
-        view, look = make_view(model, tuple(needed), {**constants, **clocks})
-        size, draws = self._given["observation_size"], self._given["reset_draws"]
+        fields = dict.fromkeys((*self.fields, "qpos", "qvel", "ctrl"))
+        seconds = {"dt": self.dt, "timestep": float(model.opt.timestep)}
+        view_in_kernels, view_in_python = make_view(model, tuple(fields), {**constants, **seconds})
+        size, draws = self._arguments["observation_size"], self._arguments["reset_draws"]
         size = size(model, self.params) if callable(size) else size
         draws = draws(model, self.params) if callable(draws) else draws
         size = check_count("observation_size", size)
@@ -329,8 +351,8 @@ class MuJoCoDynamics(base.Dynamics):
         bounds = np.where(limited, model.actuator_ctrlrange, (-np.inf, np.inf))
         low, high = bounds.astype(np.float32).T
         self._set(
-            view=view,
-            look=look,
+            view_in_kernels=view_in_kernels,
+            view_in_python=view_in_python,
             observation_size=size,
             reset_draws=check_count("reset_draws", draws, 0),
             observation_space=Box(-np.inf, np.inf, (size,), np.float64),
@@ -338,33 +360,41 @@ class MuJoCoDynamics(base.Dynamics):
             state=floats(mujoco.mj_stateSize(model, INTEGRATION)),
         )
 
-    def _find_varied(self) -> None:
-        """Set the model's numbers that are given, and find those that vary."""
+    def _apply_varied(self) -> None:
+        """Set fields of the model that users gave for all environments; keep those that vary.
+
+        Raises:
+            TypeError, ValueError: `varied` or `randomized` is bad.
+        """
         drawn, values = tuple(self.randomized), dict(self.varied)
         if bool(drawn) != (self.randomize is not None):
             raise ValueError(f"randomized={drawn}: expected the fields that randomize writes")
         for name in self.varied:
             values[name] = check_values(self.model, name, values[name])
-            if values[name].ndim == numbers_of(self.model, name).ndim:  # the same for all
-                write(self.model, name, values.pop(name))
+            if values[name].ndim == field_numbers(self.model, name).ndim:  # the same for all
+                write_field(self.model, name, values.pop(name))
         if len(values) < len(self.varied):
             mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
         self._set(varied=values, varied_fields=find_varied(self.model, values, drawn))
 
     def _check_function(self, name: str) -> None:
-        """Check that a function is plain Python, takes its arguments and holds nothing refused."""
-        function, what = getattr(self, name), f"{self.id}: {name}"
-        check_plain(what, function)
-        check_arguments(what, function, _ARGUMENTS[name])
+        """Raise TypeError or ValueError unless a function is plain and takes its arguments."""
+        function, subject = getattr(self, name), f"{self.id}: {name}"
+        check_plain(subject, function)
+        check_arguments(subject, function, _ARGUMENTS[name])
         try:
             check_source(function, writes=("items",) if name in _WRITERS else ())
         except TypeError as error:
             raise TypeError(f"{self.id}: {error}") from None
 
-    # ------------------------------------------------------------ trials, in plain Python
+    # ------------------------------------------------------------ trials in plain Python
 
     def _try_functions(self) -> None:
-        """Reset, measure, observe and take three steps, from a few starts."""
+        """Reset, measure, observe and take three steps, from a few random numbers and actions.
+
+        It sets `measure_size`, and raises an error for a function that fails or returns a wrong
+        type.
+        """
         space = self.action_space
         for trial, uniform in enumerate((0.0, 0.5, 1.0 - 2.0**-53)):
             data = mujoco.MjData(self._trial_model(trial))
@@ -379,20 +409,26 @@ class MuJoCoDynamics(base.Dynamics):
     def _try_step(
         self, data: mujoco.MjData, action: Any, before: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Take a step, ask for all that is asked of it, and return what is measured after it."""
+        """Take a step, call all functions of a step with checks, and return what `measure` returns.
+
+        Args:
+            data: the simulation.
+            action: (action_size,).
+            before: what `measure` returned before the step.
+        """
         action = action.astype(np.float32)
         self.advance(data, action)
-        after, observation = self._measure(data), self.look(data.model, data)
+        after, fields = self._measure(data), self.view_in_python(data.model, data)
         if len(after) != self.measure_size:
             raise ValueError(
                 f"{self.id}: measure has to return as many numbers each time; returned {before}, "
                 f"then {after}"
             )
-        reward = self._call("reward", observation, action, before, after)
+        reward = self._call("reward", fields, action, before, after)
         if not isinstance(reward, float | np.floating) or not math.isfinite(reward):
             raise TypeError(f"{self.id}: reward has to return a finite float; returned {reward!r}")
         for name in ("terminated", "truncated"):
-            ended = self._call(name, observation)
+            ended = self._call(name, fields)
             if not isinstance(ended, bool | np.bool_):
                 raise TypeError(f"{self.id}: {name} has to return a bool; returned {ended!r}")
         return after
@@ -402,23 +438,27 @@ class MuJoCoDynamics(base.Dynamics):
         return mujoco.MjData(self.model)
 
     def _trial_model(self, trial: int) -> mujoco.MjModel:
-        """Return the model, with numbers as an environment may have them."""
+        """Return a copy of the model with numbers as an environment may have them.
+
+        Args:
+            trial: number of the trial: it chooses an environment's values, and seeds `randomize`.
+        """
         model = copy.copy(self.model)
         for name, values in self.varied.items():
-            write(model, name, values[-trial % len(values)])
+            write_field(model, name, values[-trial % len(values)])
         if self.randomize is not None:
-            fields = look_at(model, self.varied_fields)
+            fields = drawn_fields(model, self.varied_fields)
             self._call("randomize", Rng.of_seed(trial), fields)
             for name, values in zip(self.varied_fields.drawn, fields, strict=True):
                 if fault := describe_fault(name, values):
                     raise ValueError(f"{self.id}: randomize wrote {name} that holds {fault}")
-                write(model, name, values)
+                write_field(model, name, values)
         if self.varied_fields.derived:
             mujoco.mj_setConst(model, mujoco.MjData(model))
         return model
 
     def advance(self, data: mujoco.MjData, action: Any) -> None:
-        """Take one step of a simulation, as kernels take it."""
+        """Take one step of a simulation in Python, as kernels do."""
         data.ctrl[:] = action
         mujoco.mj_step(data.model, data, self.frame_skip)
         if self.current:
@@ -426,9 +466,11 @@ class MuJoCoDynamics(base.Dynamics):
         mujoco.mj_rnePostConstraint(data.model, data)
 
     def _reset(self, data: mujoco.MjData, uniform: float) -> None:
-        """Reset a simulation as kernels do; every uniform number is `uniform`."""
+        """Reset a simulation in Python, as kernels do; all random numbers are `uniform`."""
         mujoco.mj_resetData(data.model, data)
-        self._call("reset", self.look(data.model, data), np.full(self.reset_draws, uniform))
+        self._call(
+            "reset", self.view_in_python(data.model, data), np.full(self.reset_draws, uniform)
+        )
         if not (np.isfinite(data.qpos).all() and np.isfinite(data.qvel).all()):
             raise ValueError(f"{self.id}: reset wrote qpos={data.qpos}, qvel={data.qvel}")
         if self.settle_steps:
@@ -436,8 +478,8 @@ class MuJoCoDynamics(base.Dynamics):
         mujoco.mj_forward(data.model, data)
 
     def _measure(self, data: mujoco.MjData) -> tuple[float, ...]:
-        """Return the numbers of `measure`, after checks."""
-        measured = self._call("measure", self.look(data.model, data))
+        """Return the numbers of `measure`; raise TypeError unless they are a tuple of floats."""
+        measured = self._call("measure", self.view_in_python(data.model, data))
         is_tuple = isinstance(measured, tuple)
         if not is_tuple or not all(isinstance(number, float | np.floating) for number in measured):
             raise TypeError(
@@ -446,18 +488,18 @@ class MuJoCoDynamics(base.Dynamics):
         return tuple(map(float, measured))
 
     def _observe(self, data: mujoco.MjData) -> Any:
-        """Return the observation of a simulation, after checks of what `observe` wrote."""
+        """Return a simulation's observation; raise ValueError unless `observe` wrote all of it."""
         row = np.full(self.observation_size, np.nan)
-        self._call("observe", self.look(data.model, data), row)
+        self._call("observe", self.view_in_python(data.model, data), row)
         if not np.isfinite(row).all():
             raise ValueError(
-                f"{self.id}: observe has to write {row.size} finite numbers; observation"
+                f"{self.id}: observe has to write_field {row.size} finite numbers; observation"
                 f"[{np.flatnonzero(~np.isfinite(row))[0]}] is not finite, or was not written"
             )
         return row
 
     def _call(self, name: str, *inputs: Any) -> Any:
-        """Call a function of the task; what it raises becomes a ValueError that names it."""
+        """Call a task's function; raise ValueError that names it if it fails or does not end."""
         try:
             return call_bounded(getattr(self, name), *inputs, self.params)
         except EndlessError as error:
@@ -468,86 +510,96 @@ class MuJoCoDynamics(base.Dynamics):
             raise ValueError(f"{self.id}: {name} raised {error!r}") from error
 
 
-def _make_again(arguments: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoDynamics:
-    """Return a task of these arguments, which were changed from the registered one's."""
-    made = MuJoCoDynamics(**arguments)
-    made._set(_changed=changed)
-    return made
+def _remake(arguments: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoDynamics:
+    """Return a task of these arguments.
+
+    Args:
+        arguments: of `MuJoCoDynamics`.
+        changed: arguments of `with_params` that make it of the registered task.
+    """
+    task = MuJoCoDynamics(**arguments)
+    task._set(_changed=changed)
+    return task
 
 
 # ---------------------------------------------------------------- arguments
 
 
 def find_model(path: Any) -> str:
-    """Return the path of an `xml_file`, as Gymnasium finds it.
+    """Return the path of an `xml_file`; as in Gymnasium, plain names are those of its models.
 
     Raises:
         ValueError: there is no such file.
     """
-    text = os.path.expanduser(os.fspath(path))
-    if not text.startswith((".", os.sep)):
-        text = os.path.join(ASSETS, text)
-    if not os.path.exists(text):
-        raise ValueError(f"xml_file={path!r}: there is no file {text}")
-    return text
+    full_path = os.path.expanduser(os.fspath(path))
+    if not full_path.startswith((".", os.sep)):
+        full_path = os.path.join(ASSETS, full_path)
+    if not os.path.exists(full_path):
+        raise ValueError(f"xml_file={path!r}: there is no file {full_path}")
+    return full_path
 
 
 def load_model(xml: Any) -> mujoco.MjModel:
-    """Return the model of a path, of XML, or a copy of a model.
+    """Return the model of a path or of XML, or a copy of a model.
 
     Warns:
-        RuntimeWarning: what MuJoCo warns of, of models that are not Gymnasium's.
+        RuntimeWarning: MuJoCo warns of the model, which is none of Gymnasium's.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: `xml` is none of these.
         ValueError: it does not load; with MuJoCo's message, which tells the line.
     """
     if isinstance(xml, mujoco.MjModel):
         return pickle.loads(pickle.dumps(xml))
     if not isinstance(xml, str | os.PathLike):
         raise TypeError(f"xml={xml!r}: expected a path, XML or a mujoco.MjModel")
-    text, before = os.fspath(xml), mujoco.get_mju_user_warning()
-    said: list[str] = []
-    shown = "the given XML" if "<" in text else repr(text)
-    mujoco.set_mju_user_warning(said.append)  # by default they go to a file in the present folder
+    text, warning_handler = os.fspath(xml), mujoco.get_mju_user_warning()
+    messages: list[str] = []
+    source = "the given XML" if "<" in text else repr(text)
+    mujoco.set_mju_user_warning(messages.append)  # by default a file in the present folder
     try:
         load = mujoco.MjModel.from_xml_string if "<" in text else mujoco.MjModel.from_xml_path
         model = load(text)
     except ValueError as error:
-        raise ValueError(f"xml: {shown} does not load: {error}") from None
+        raise ValueError(f"xml: {source} does not load: {error}") from None
     finally:
-        mujoco.set_mju_user_warning(before)
-    # Of Gymnasium's models nobody can do anything.
-    if said and not text.startswith(ASSETS):
-        warnings.warn(f"xml: {shown}: {'; '.join(said)}", RuntimeWarning, stacklevel=2)
+        mujoco.set_mju_user_warning(warning_handler)
+    # A user can do nothing about Gymnasium's models.
+    if messages and not text.startswith(ASSETS):
+        warnings.warn(f"xml: {source}: {'; '.join(messages)}", RuntimeWarning, stacklevel=2)
     return model
 
 
-def find_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
-    """Return the whole number that an entry of `names` stands for.
+def resolve_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
+    """Return the number that an entry of `names` stands for: an id, or a place in an array.
+
+    Args:
+        model: of the task.
+        alias: the entry's key, for errors.
+        target: the entry's value, "kind:name", such as "body:torso".
 
     Raises:
-        ValueError: there is no such object.
+        ValueError: the model has no such object.
     """
     kind, _, name = target.partition(":") if isinstance(target, str) else ("", "", "")
     if kind not in _OBJECTS:
         kinds = ", ".join(_OBJECTS)
         raise ValueError(f'names[{alias!r}]={target!r}: expected "kind:name", of kind {kinds}')
-    number, table = _OBJECTS[kind]
-    id = mujoco.mj_name2id(model, number, name)
+    object_type, table = _OBJECTS[kind]
+    id = mujoco.mj_name2id(model, object_type, name)
     if id < 0:
         counts = {"dof": "njnt", "joint": "njnt", "actuator": "nu"}
         total = getattr(model, counts.get(kind, f"n{kind}"))
-        have = [mujoco.mj_id2name(model, number, i) for i in range(total)]
+        names = [mujoco.mj_id2name(model, object_type, i) for i in range(total)]
         raise ValueError(
             f"names[{alias!r}]={target!r}: the model has no such {kind}, it has "
-            f"{', '.join(filter(None, have)) or 'none'}"
+            f"{', '.join(filter(None, names)) or 'none'}"
         )
     return int(id if table is None else getattr(model, table)[id])
 
 
-def _kind(value: Any) -> str:
-    """Tell whether a parameter is a bool, a number or so many numbers."""
+def _value_kind(value: Any) -> str:
+    """Return what a parameter is, in the words of errors: a bool, a number, or so many numbers."""
     if isinstance(value, bool | np.bool_):
-        return "b"
-    return f"t{len(value)}" if isinstance(value, tuple | list) else "n"
+        return "True or False"
+    return f"{len(value)} numbers" if isinstance(value, tuple | list) else "a number"

@@ -1,7 +1,8 @@
 """The engine of MuJoCo's tasks.
 
-MuJoCo keeps the simulations' states and runs them on threads of its own; everything else that they
-keep between two calls is in arrays of this module.
+MuJoCo has the simulations' states and steps them on threads of its own, by `Simulations`; all else
+that is kept between two calls is in arrays of `MuJoCoEngine`. A call is described by a job, see
+`rlcpu.envs.mujoco.job`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.engine.rollout import FAULTS
 from rlcpu.envs.mujoco import job as jobs
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
-from rlcpu.envs.mujoco.lane import make_run
+from rlcpu.envs.mujoco.lane import make_batch_function
 from rlcpu.envs.mujoco.library import INTEGRATION, library
 from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import MuJoCoRenderer
-from rlcpu.envs.mujoco.varied import find_bad_draw, rows_of, split
-from rlcpu.envs.policies import MEMORY, Policy, carrier_of
+from rlcpu.envs.mujoco.varied import find_bad_draw, make_rows, split_rows
+from rlcpu.envs.policies import MEMORY, Policy, mark_of
 from rlcpu.envs.running import describe_fault, refuse_policy
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
@@ -42,22 +43,36 @@ _NO_FINALS = np.empty((0, 0))
 
 
 def without_islands(model: mujoco.MjModel) -> mujoco.MjModel:
-    """Copy a model whose bodies that move are one tree; its solver looks for no islands.
+    """Return a copy of a model, without the search for islands if there can be only one.
 
-    One tree is one island: results are the same bits. A step of Hopper, Walker2d or Ant takes 7 to
-    10 per cent less time, one of HalfCheetah 5. Bodies that sleep do so island by island.
+    An island is a set of bodies that the constraint solver can treat by itself. If all moving
+    bodies are one tree, they are one island, and results are the same bits: a step of Hopper,
+    Walker2d or Ant takes 7 to 10 per cent less time, one of HalfCheetah 5. Models whose bodies may
+    sleep need islands, which fall asleep one by one.
     """
-    made, flags = copy.copy(model), mujoco.mjtEnableBit.mjENBL_SLEEP
-    if made.ntree == 1 and not made.opt.enableflags & flags:
-        made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
-    return made
+    copied, sleep = copy.copy(model), mujoco.mjtEnableBit.mjENBL_SLEEP
+    if copied.ntree == 1 and not copied.opt.enableflags & sleep:
+        copied.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
+    return copied
 
 
 class Simulations:
-    """MuJoCo's own memory and threads for N simulations of a model.
+    """MuJoCo's memory and threads for N simulations of a model: a "batch" of its library.
+
+    Args:
+        model: of the task.
+        num_envs: N.
+        num_threads: of MuJoCo's.
+        expanded: a field that varies, which gives each thread a model of its own; None for one
+            model.
 
     Attributes:
+        address: of the batch.
+        process: id of the process that made it, in which alone its threads are.
         state: (N, nstate) float64, MuJoCo's states; writable.
+
+    Raises:
+        RuntimeError: MuJoCo cannot make the batch.
     """
 
     def __init__(
@@ -66,35 +81,47 @@ class Simulations:
         model = without_islands(model)
         error = ctypes.create_string_buffer(1000)
         config = np.array([num_threads, 0], np.int32)  # mjBatchConfig: nthread, persistent
-        made = library().mjb_makeBatch(
+        batch = library().mjb_makeBatch(
             model._address, num_envs, config.ctypes.data, error, len(error)
         )
-        if not made:
+        if not batch:
             raise RuntimeError(f"MuJoCo made no batch of {num_envs}: {error.value.decode()}")
-        self.address, self.process = ctypes.c_void_p(made), os.getpid()
-        if expanded is not None:  # each thread has a model of its own then
-            library().mjb_expand(made, expanded.encode(), None, None)
+        self.address, self.process = ctypes.c_void_p(batch), os.getpid()
+        if expanded is not None:
+            library().mjb_expand(batch, expanded.encode(), None, None)
         size = mujoco.mj_stateSize(model, INTEGRATION)
-        memory = (ctypes.c_double * (num_envs * size)).from_address(library().mjb_state(made))
+        memory = (ctypes.c_double * (num_envs * size)).from_address(library().mjb_state(batch))
         self.state: Array = np.ctypeslib.as_array(memory).reshape(num_envs, size)
-        self._status = (ctypes.c_int * num_envs).from_address(library().mjb_status(made))
+        self._status = (ctypes.c_int * num_envs).from_address(library().mjb_status(batch))
         self._model, self._apply = model, library().mjb_apply  # the model is kept alive
-        self._finalizer = weakref.finalize(self, _delete, made, self.process)
+        self._finalizer = weakref.finalize(self, _delete, batch, self.process)
 
     def apply(self, function: int, job: Array, *, save: bool = True) -> bool:
-        """Call a function for each simulation; whether MuJoCo raised an error in one."""
+        """Call a compiled function for each simulation, on MuJoCo's threads.
+
+        Args:
+            function: its address, see `make_batch_function`.
+            job: its argument.
+            save: whether the simulations keep the states that it leaves.
+
+        Returns:
+            Whether MuJoCo raised an error in a simulation.
+        """
         # Half of the time of `job.ctypes.data`.
         address = job.__array_interface__["data"][0]
         return bool(self._apply(self.address, None, 0, function, address, save))
 
     def errors(self) -> dict[int, str]:
-        """Return MuJoCo's messages of the last call, by simulation."""
+        """Return MuJoCo's error messages of the last call, by the number of the simulation."""
         failed = np.flatnonzero(np.ctypeslib.as_array(self._status))
         return {int(i): library().mjb_error(self.address, int(i)).decode() for i in failed}
 
 
 def _delete(address: int, process: int) -> None:
-    """Free a batch, unless it is a parent's: its threads are not here, and would be waited for."""
+    """Free a batch at an address, but not in a child of the process that made it.
+
+    The batch's threads are not in a child, and would be waited for.
+    """
     if os.getpid() == process:
         library().mjb_deleteBatch(address)
 
@@ -103,12 +130,16 @@ class MuJoCoEngine(Engine):
     """N simulations of a task; see `Engine`.
 
     Attributes:
-        code: what of the task decides machine code.
-        numbers: (num_numbers,) float64, the run-time parameters.
-        observation, measured: of the present states, see `rlcpu.envs.mujoco.job`, as is all below.
+        code: the facts of the task that decide machine code.
+        numbers: (num_numbers,) float64, the run-time numbers of its parameters.
+        observation, measured: of the present states; these arrays and those below are described in
+            `rlcpu.envs.mujoco.job`.
         elapsed_steps, returns, streams: of the running episodes.
-        unstable, counted: how often each simulation was unstable, now and before the last step.
-        physics, nominal: the model's numbers that vary, as they are and as they were given.
+        unstable, unstable_before: (N,) uint32, how often each simulation was unstable up to now,
+            and up to the last step.
+        model_rows, nominal_rows: the model's varied fields, as they are and as users set them.
+        uniforms, applied_actions, step_rewards, step_ended: which compiled functions give each
+            other.
     """
 
     has_infos = True
@@ -118,30 +149,31 @@ class MuJoCoEngine(Engine):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._find_code()
+        self._derive_from_dynamics()
         n, code, task = self.num_envs, self.code, self.dynamics
         self.observation = np.zeros((n, code.observation_size))
         self.measured = np.zeros((n, code.measure_size))
         self.elapsed_steps = np.full(n, PENDING, np.uint32)
         self.returns, self.unstable = np.zeros(n), np.zeros(n, np.uint32)
-        self.counted = self.unstable.copy()
+        self.unstable_before = self.unstable.copy()
         self.streams = np.zeros((n, 4), np.uint64)
         self.uniforms = np.zeros((n, code.reset_draws))
-        self.nominal = rows_of(task.model, task.varied_fields, task.varied, n)
-        self.physics = self.nominal.copy()
-        self.applied = np.zeros((n, code.action_size), np.float32)
-        self.gained, self.ended = np.zeros(n), np.zeros((n, 2), np.uint8)
+        self.nominal_rows = make_rows(task.model, task.varied_fields, task.varied, n)
+        self.model_rows = self.nominal_rows.copy()
+        self.applied_actions = np.zeros((n, code.action_size), np.float32)
+        self.step_rewards, self.step_ended = np.zeros(n), np.zeros((n, 2), np.uint8)
 
-    def _find_code(self) -> None:
-        """Set the attributes that a copy of the engine makes anew."""
+    def _derive_from_dynamics(self) -> None:
+        """Set the attributes that follow from `dynamics` and are not pickled."""
         self._batch: Simulations | None = None
         self.code = structure(self.dynamics)
         self.numbers = pack(self.dynamics.params, self.scalar_type)
-        self._run, self._task = make_run(None, self.scalar_type), make_physics(self.code)
+        self._run_steps = make_batch_function(None, self.scalar_type)
+        self._task = make_physics(self.code)
 
     @property
     def batch(self) -> Simulations:
-        """Return MuJoCo's memory and threads, made anew in a forked child, which lacks them."""
+        """Return MuJoCo's memory and threads: made at first use, and anew in a forked child."""
         batch = self._batch
         if batch is None or batch.process != os.getpid():
             threads = min(self.num_threads or default_num_threads(), self.num_envs)
@@ -152,71 +184,96 @@ class MuJoCoEngine(Engine):
         return self._batch  # type: ignore[return-value]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all of it, with episodes and random streams, but no kernels."""
-        made = ("code", "numbers", "_run", "_task", "_batch", "_job", "last_runner")
-        attributes = {name: value for name, value in vars(self).items() if name not in made}
-        had = self.batch.state.copy(), self.dynamics.state
-        return {**attributes, "last_runner": None, "had": had}
+        """Return all attributes but kernels and threads: episodes and streams go on in a copy."""
+        made_anew = ("code", "numbers", "_run_steps", "_task", "_batch", "_job", "last_runner")
+        attributes = {name: value for name, value in vars(self).items() if name not in made_anew}
+        states = {"mujoco_states": self.batch.state.copy(), "layout": self.dynamics.state}
+        return {**attributes, "last_runner": None, **states}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        physics, layout = state.pop("had")
+        """Set all attributes; raise ValueError if the task's states have another layout now."""
+        mujoco_states, layout = state.pop("mujoco_states"), state.pop("layout")
         vars(self).update(state)
         check_layout(self.dynamics, layout)
-        self._find_code()
-        self.batch.state[:] = physics
+        self._derive_from_dynamics()
+        self.batch.state[:] = mujoco_states
 
     # ------------------------------------------------------------ calls
 
     def job(self, mode: int, **arrays: Array) -> Array:
-        """Return the arguments of a call; see `rlcpu.envs.mujoco.job`."""
+        """Return the job of a call, with the addresses of further arrays than the engine's own.
+
+        Args:
+            mode: of `rlcpu.envs.mujoco.job`.
+            **arrays: by their names there; `numbers` take the place of the engine's.
+        """
         job = self._job.copy()
         job[jobs.MODE] = mode
         for name, array in arrays.items():
             job[jobs.place_of(name)] = array.__array_interface__["data"][0]
         if "numbers" in arrays:
-            job[jobs.NUMBERS] = arrays["numbers"].size
+            job[jobs.NUM_PARAMS] = arrays["numbers"].size
         return job
 
     @functools.cached_property
     def _job(self) -> Array:
-        """Return the arguments that are the same in every call: sizes, and the engine's arrays."""
+        """Return the job with what is the same in every call: sizes, and the engine's arrays."""
         job, code = np.zeros(jobs.JOB_SIZE, np.int64), self.code
         arrays = {
             "observation": self.observation, "measured": self.measured,
             "elapsed": self.elapsed_steps, "returns": self.returns, "streams": self.streams,
-            "unstable": self.unstable, "uniforms": self.uniforms, "physics": self.physics,
-            "nominal": self.nominal, "applied": self.applied,
-            "gained": self.gained, "ended": self.ended, "numbers": self.numbers,
+            "unstable": self.unstable, "uniforms": self.uniforms, "model_rows": self.model_rows,
+            "nominal_rows": self.nominal_rows, "applied_actions": self.applied_actions,
+            "step_rewards": self.step_rewards, "step_ended": self.step_ended,
+            "numbers": self.numbers,
         }  # fmt: skip
-        job[: jobs.HEADER] = (
-            *(0, 1, self.num_envs, self.limit, self.same_step, 0),
-            *(code.observation_size, code.action_size, code.measure_size, code.reset_draws),
-            *(self.numbers.size, self._task, self.physics.shape[1]),
-        )
+        header = {
+            jobs.NUM_STEPS: 1,
+            jobs.NUM_ENVS: self.num_envs,
+            jobs.LIMIT: self.limit,
+            jobs.SAME_STEP: self.same_step,
+            jobs.OBSERVATION_SIZE: code.observation_size,
+            jobs.ACTION_SIZE: code.action_size,
+            jobs.MEASURE_SIZE: code.measure_size,
+            jobs.RESET_DRAWS: code.reset_draws,
+            jobs.NUM_PARAMS: self.numbers.size,
+            jobs.TASK: self._task,
+            jobs.PHYSICS_SIZE: self.model_rows.shape[1],
+        }
+        for place, number in header.items():
+            job[place] = number
         for name, array in arrays.items():
             job[jobs.place_of(name)] = array.ctypes.data
         return job
 
     def call(self, job: Array, run: int | None = None, *, save: bool = True) -> None:
-        """Run a job, with the compiled function of a policy if one acts.
+        """Run a job on MuJoCo's threads.
+
+        Args:
+            job: see `job`.
+            run: address of the compiled function; None for that of steps without a policy.
+            save: whether the simulations keep the states that it leaves.
 
         Raises:
             ValueError: `randomize` wrote numbers that no model can hold; all episodes end.
             RuntimeError: MuJoCo found an error in a simulation, whose episode ends.
         """
-        failed = self.batch.apply(self._run if run is None else run, job, save=save)
-        if self.dynamics.randomize is not None and (
-            bad := find_bad_draw(self.code.varied, self.physics)
-        ):
-            self.physics[:] = self.nominal
-            self.finish(np.ones(self.num_envs, np.bool_))
-            place = f"environment {bad[0]} of {self.num_envs}"
-            raise ValueError(f"{self.dynamics.id}: randomize wrote {bad[1]}, in {place}")
-        if failed:
-            self._refuse()
+        has_failed = self.batch.apply(self._run_steps if run is None else run, job, save=save)
+        if self.dynamics.randomize is not None:
+            bad_draw = find_bad_draw(self.code.varied, self.model_rows)
+            if bad_draw is not None:
+                self.model_rows[:] = self.nominal_rows
+                self.finish(np.ones(self.num_envs, np.bool_))
+                i, fault = bad_draw
+                raise ValueError(
+                    f"{self.dynamics.id}: randomize wrote {fault}, in environment {i} of "
+                    f"{self.num_envs}"
+                )
+        if has_failed:
+            self._raise_errors()
 
-    def _refuse(self) -> NoReturn:
-        """Raise RuntimeError for what MuJoCo said of the last call."""
+    def _raise_errors(self) -> NoReturn:
+        """End the episodes in which MuJoCo failed in the last call, and raise RuntimeError."""
         errors = self.batch.errors()
         failed = np.zeros(self.num_envs, np.bool_)
         failed[list(errors)] = True
@@ -236,25 +293,25 @@ class MuJoCoEngine(Engine):
         actions = self.convert(actions)
         if self.disabled:
             self.check_running()
-        if not np.isfinite(actions).all():  # MuJoCo clips them, but rewards are of what was given
+        if not np.isfinite(actions).all():  # MuJoCo clips actions, but rewards see them unclipped
             actions = self.zero_waiting(actions)
         n, shape = self.num_envs, self.observation.shape
         observations, rewards = np.empty(shape, self.dtype), np.empty(n, self.dtype)
         flags, finals = np.empty((2, n), np.bool_), _NO_FINALS
-        wanted = {"actions": actions, "rewards": rewards, "flags": flags, "last": observations}
+        arrays = {"actions": actions, "rewards": rewards, "flags": flags, "last": observations}
         if self.same_step:
-            wanted["finals"] = finals = np.empty(shape, self.dtype)
-        np.copyto(self.counted, self.unstable)
-        self.call(self.job(jobs.STEP, **wanted))
+            arrays["finals"] = finals = np.empty(shape, self.dtype)
+        np.copyto(self.unstable_before, self.unstable)
+        self.call(self.job(jobs.STEP, **arrays))
         return TimeStep(observations.T, rewards, flags[0], flags[1], finals.T)
 
     def single_step(self) -> SingleTaskStep:
-        """Return a step of one simulation whose arrays are made once: they take longest."""
+        """Return a step for an engine of one simulation, which uses the same arrays every time."""
         return SingleTaskStep(self)
 
     def infos(self) -> dict[str, Any]:
-        """Return "unstable": which simulations MuJoCo had to reset in the last step, if any."""
-        unstable = self.unstable != self.counted
+        """Return {"unstable": which simulations MuJoCo reset in the last step}, or {} for none."""
+        unstable = self.unstable != self.unstable_before
         if not unstable.any():
             return {}
         return {"unstable": unstable, "_unstable": unstable.copy()}
@@ -286,10 +343,10 @@ class MuJoCoEngine(Engine):
         return self.batch.state.copy()
 
     def set_state(self, state: Array) -> None:
-        """Copy (N, nstate) in; finished episodes become running ones."""
+        """Overwrite MuJoCo's states, (N, nstate); finished episodes become running ones."""
         self.batch.state[:] = state
         self.resume()
-        self.call(self.job(jobs.FORWARD), save=False)  # computes what derives from the states
+        self.call(self.job(jobs.FORWARD), save=False)  # observations and measures of the states
 
     def resume(self) -> None:
         """Make finished episodes running ones, which go on in their last states."""
@@ -298,8 +355,8 @@ class MuJoCoEngine(Engine):
         self.elapsed_steps[finished] = 0
 
     def state(self) -> dict[str, Array]:
-        """Return its arrays by name, which a checkpoint keeps."""
-        varied = {"physics_of_models": self.physics} if self.physics.size else {}
+        """Return the engine's arrays by name, which checkpoints keep; no copies."""
+        varied = {"physics_of_models": self.model_rows} if self.model_rows.size else {}
         return {
             **varied,
             "physics": self.batch.state,
@@ -323,12 +380,12 @@ class MuJoCoEngine(Engine):
             array[part] = taken[name]
 
     def get_returns(self) -> Array:
-        """Return a copy of (N,) returns of the running episodes so far."""
+        """Return a copy of the returns so far of the running episodes, (N,)."""
         return self.returns.copy()
 
     def get_params(self) -> dict[str, Array]:
-        """Return copies of the model's numbers that vary, (N, *shape of the field) or (N,)."""
-        fields = split(self.dynamics.varied_fields, self.physics)
+        """Return copies of the model's fields that vary, (N, *shape) or (N,), by name."""
+        fields = split_rows(self.dynamics.varied_fields, self.model_rows)
         return {name: rows.copy() for name, rows in fields.items()}
 
     def finish(self, mask: npt.NDArray[np.bool_]) -> None:
@@ -336,23 +393,27 @@ class MuJoCoEngine(Engine):
         self.elapsed_steps[mask] = PENDING
 
     def elapsed(self) -> npt.NDArray[np.uint32]:
-        """Return (N,) steps of the running episodes; `PENDING` where one has finished."""
+        """Return the steps of the running episodes, (N,); `PENDING` where one has finished."""
         return self.elapsed_steps.copy()
 
     def start_streams(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
-        """Start the random streams of the masked environments anew, from one seed each."""
-        policy = splitmix64(seeds)
+        """Start random streams anew: a key for policies, one for resets, and counters of 0."""
+        policy_keys = splitmix64(seeds)
         with np.errstate(over="ignore"):
-            reset = splitmix64(policy + np.uint64(1))
-        none = np.zeros_like(policy)
-        fresh = np.stack((policy, reset, none, none), axis=1)
-        self.streams[mask] = fresh[mask]
+            reset_keys = splitmix64(policy_keys + np.uint64(1))
+        zeros = np.zeros_like(policy_keys)
+        streams = np.stack((policy_keys, reset_keys, zeros, zeros), axis=1)
+        self.streams[mask] = streams[mask]
 
 
 class SingleTaskStep:
-    """One step of one simulation, again and again with the same arrays.
+    """A step of an engine of one simulation, which takes and returns the same arrays every time.
 
-    Attributes: see `rlcpu.envs.engine.lanes.SingleStep`.
+    Attributes:
+        actions: (1, action_size) float32, which users overwrite before a step.
+        rows: (rows, 1), the observation after the step.
+        reward: (1,) of the step; terminated, truncated: (1,) bool.
+        arguments: of `run`: none.
     """
 
     def __init__(self, engine: MuJoCoEngine) -> None:
@@ -366,26 +427,26 @@ class SingleTaskStep:
         arrays = {"actions": self.actions, "rewards": self.reward, "flags": flags}
         self._engine, self.arguments = engine, ()
         self._job = engine.job(jobs.STEP, **arrays, last=observation)
-        self._before = 0
+        self._unstable_before = 0
 
     def run(self) -> bool:
-        """Take the step; returns whether it was not taken, for the action is bad."""
+        """Take the step; return True, and take none, if the action is not finite."""
         if not math.isfinite(self.actions.sum()) and not np.isfinite(self.actions).all():
             return True
-        self._before = self._engine.unstable.item()
+        self._unstable_before = self._engine.unstable.item()
         self._engine.call(self._job)
         return False
 
     def infos(self) -> dict[str, Any]:
         """Return Gymnasium's infos of the step: whether MuJoCo had to reset the simulation."""
-        return {"unstable": True} if self._engine.unstable.item() != self._before else {}
+        return {"unstable": True} if self._engine.unstable.item() != self._unstable_before else {}
 
 
 class MuJoCoRunner(Runner):
     """Lets a policy act in simulations; see `Runner`.
 
     Raises:
-        TypeError, ValueError: they do not fit.
+        TypeError, ValueError: the policy does not fit the task.
     """
 
     engine: MuJoCoEngine
@@ -393,11 +454,13 @@ class MuJoCoRunner(Runner):
     def __init__(self, engine: MuJoCoEngine, policy: Policy) -> None:
         super().__init__(engine, policy)
         code, sizes = policy.code(engine.dynamics), (engine.code.action_size, engine.rows)
-        if code.act is None:  # a network takes observations of any size, with any value network
+        # Facts that the function of a network does not depend on are the same for all of them, so
+        # that they share it: the value network, and the sizes of observations and actions.
+        if code.act is None:
             code, sizes = code._replace(value="none"), (sizes[0], 0)
-        if code.act is None and code.head is None:  # and gives actions of any size
+        if code.act is None and code.head is None:
             code, sizes = code._replace(draws=0), (0, 0)
-        self._run = make_run(code, engine.scalar_type, *sizes)
+        self._run = make_batch_function(code, engine.scalar_type, *sizes)
         self._arrays = policy.arrays(engine.dynamics)
         self._policy, self.state_size = self._arrays.for_kernels(), self._arrays.state_size
         space: Any = engine.dynamics.action_space
@@ -406,24 +469,27 @@ class MuJoCoRunner(Runner):
 
     def collect(self, num_steps: int, records: Any) -> bool:
         """Take K steps and overwrite `records`; see `Runner.collect`."""
-        recorded = Records(*records)._asdict()
-        return self._take_steps(
-            num_steps, {k: array for k, array in recorded.items() if array.size}
-        )
+        arrays = Records(*records)._asdict()
+        return self._take_steps(num_steps, {k: array for k, array in arrays.items() if array.size})
 
     def simulate(self, num_steps: int) -> Sequence[float]:
         """Take K steps and return sums; see `Runner.simulate`."""
         if self._take_steps(num_steps, {}):
-            self._refuse()
+            self._raise_fault()
         sums: list[float] = self._sums.sum(axis=0).tolist()
         return sums
 
     def _take_steps(self, num_steps: int, records: Mapping[str, Array]) -> bool:
-        """Take K steps, after the resets that are missing; whether a number was not finite."""
+        """Take K steps, after missing resets, and return whether a number was not finite.
+
+        Args:
+            num_steps: K.
+            records: arrays to record to, by name; none of them for sums alone.
+        """
         engine = self.engine
         engine.start_episodes()
         self._sums.fill(0.0)
-        carried = engine.carry(carrier_of(self.policy), self.state_size)
+        carried = engine.carry(mark_of(self.policy), self.state_size)
         self._policy.settings[MEMORY] = carried.ctypes.data
         job = engine.job(jobs.ROLLOUT, sums=self._sums, bounds=self._bounds, **records)
         job[jobs.NUM_STEPS], job[jobs.RECORD] = num_steps, bool(records)
@@ -435,8 +501,11 @@ class MuJoCoRunner(Runner):
         """Raise for the first number of a rollout that is not finite; see `Runner.check`."""
         check_rollout(self.engine, self.policy, records, num_steps)
 
-    def _refuse(self) -> NoReturn:
-        """Raise FloatingPointError for the first environment with a number that is not finite."""
+    def _raise_fault(self) -> NoReturn:
+        """Raise FloatingPointError for the first environment with a number that is not finite.
+
+        Episodes of all environments that had such numbers end.
+        """
         broken, engine = np.isnan(self._sums[:, FAULTS]), self.engine
         engine.finish(broken)
         if describe_fault(self.policy):

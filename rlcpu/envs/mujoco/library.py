@@ -1,7 +1,8 @@
 """MuJoCo's C library: its functions, and where the fields of its structs are, as kernels see them.
 
-Code that names a symbol can be kept on disk, code that holds its address cannot: kernels call
-MuJoCo by names, which LLVM finds because the library is loaded here.
+Kernels call MuJoCo's functions by their names, which LLVM finds because the library is loaded here:
+machine code that names a symbol can be kept on disk, code that holds an address cannot. Kernels
+take structs by their addresses, integers: `m` of a mjModel, `d` of a mjData.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _report(text: str) -> None:
 if mujoco.get_mju_user_warning() is None:
     mujoco.set_mju_user_warning(_report)
 
-#: All that a simulation's next step depends on.
+#: The parts of a simulation's state on which its next step depends.
 INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 #: Fields of mjData that `mj_rnePostConstraint` computes, and `mj_step` alone does not.
 AFTER_CONSTRAINTS = ("cacc", "cfrc_ext", "cfrc_int")
@@ -65,46 +66,47 @@ mj_step, mj_step1, mj_forward, mj_reset_data, mj_set_const, mj_rne_post_constrai
 
 @functools.cache
 def library() -> Any:
-    """Return the functions of batches, which run without Python's lock."""
-    loaded, pointer, integer = ctypes.CDLL(PATH), ctypes.c_void_p, ctypes.c_int
-    loaded.mjb_makeBatch.argtypes = [pointer, integer, pointer, pointer, integer]
-    loaded.mjb_apply.argtypes = [pointer, pointer, integer, pointer, pointer, integer]
-    loaded.mjb_error.argtypes = [pointer, integer]
-    loaded.mjb_expand.argtypes = [pointer, ctypes.c_char_p, pointer, pointer]
+    """Return MuJoCo's library with its functions of batches; calls release Python's lock."""
+    mujoco_library, pointer, integer = ctypes.CDLL(PATH), ctypes.c_void_p, ctypes.c_int
+    mujoco_library.mjb_makeBatch.argtypes = [pointer, integer, pointer, pointer, integer]
+    mujoco_library.mjb_apply.argtypes = [pointer, pointer, integer, pointer, pointer, integer]
+    mujoco_library.mjb_error.argtypes = [pointer, integer]
+    mujoco_library.mjb_expand.argtypes = [pointer, ctypes.c_char_p, pointer, pointer]
     for name in ("mjb_makeBatch", "mjb_state", "mjb_status", "mjb_expand"):
-        getattr(loaded, name).restype = pointer
-    loaded.mjb_error.restype = ctypes.c_char_p
+        getattr(mujoco_library, name).restype = pointer
+    mujoco_library.mjb_error.restype = ctypes.c_char_p
     for name in ("mjb_state", "mjb_status", "mjb_deleteBatch"):
-        getattr(loaded, name).argtypes = [pointer]
-    return loaded
+        getattr(mujoco_library, name).argtypes = [pointer]
+    return mujoco_library
 
 
 # ---------------------------------------------------------------- fields of structs
 
+#: Examples of numbers, from which `array_at` reads its dtype.
 f64 = np.float64(0)
 i64 = np.int64(0)
 
 
 def find_offset(struct: Any, name: str) -> int:
-    """Return the bytes from the start of a struct of MuJoCo's to its pointer `name`.
+    """Return the bytes from the start of a struct of MuJoCo's to its pointer to the array `name`.
 
-    The struct is searched for the address that MuJoCo's bindings report: no release's layout is
-    written down here. The address of an empty field is in no struct.
+    The struct's memory is searched for the array's address, which MuJoCo's bindings report: so no
+    release's layout is written down here. The address of an empty field is in no struct.
     """
-    wanted, offset = getattr(struct, name).ctypes.data, 0
-    while ctypes.c_uint64.from_address(struct._address + offset).value != wanted:
+    array_address, offset = getattr(struct, name).ctypes.data, 0
+    while ctypes.c_uint64.from_address(struct._address + offset).value != array_address:
         offset += 8
     return offset
 
 
 def warnings_offset(data: mujoco.MjData) -> tuple[int, int]:
-    """Return the bytes from mjData's start to its first counter of warnings, and between two."""
+    """Return the bytes from mjData's start to its first count of warnings, and to the next one."""
     numbers = data.warning.number
     return numbers.ctypes.data - data._address, numbers.strides[0]
 
 
 def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
-    """Return the struct that has a field, the simulation's before the model's.
+    """Return the struct that has a field: the mjData, or else the mjModel.
 
     Raises:
         ValueError: none has it, or its numbers are not float64, or there are none of them.
@@ -122,30 +124,35 @@ def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
 
 
 def make_view(model: mujoco.MjModel, fields: tuple[str, ...], constants: dict[str, Any]) -> Any:
-    """Make two functions that return arrays over `fields`, and constants by name, as a NamedTuple.
+    """Make the functions that show a simulation to a task's functions, in kernels and in Python.
+
+    Both return a NamedTuple with an array over each field, and the constants.
+
+    Args:
+        model: of the task.
+        fields: names of arrays of mjData or mjModel.
+        constants: numbers by name.
 
     Returns:
-        The inlinable function (address of mjModel, address of mjData), and the one of Python's
-        (MjModel, MjData).
+        An inlinable function (m, d) of addresses, and a plain one of (MjModel, MjData).
     """
-    data, other, items = mujoco.MjData(model), mujoco.MjData(model), []
-    space: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
+    data, other_data, items = mujoco.MjData(model), mujoco.MjData(model), []
+    names: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
     for name in fields:
         owner = owner_of(model, data, name)
         offset = find_offset(owner, name)
-        if owner is data and offset != find_offset(other, name):
+        if owner is data and offset != find_offset(other_data, name):
             raise RuntimeError(f"fields: {name!r} was not found in mjData: please report this")
         shape = tuple(map(int, getattr(owner, name).shape))
-        start = f"{'d' if owner is data else 'm'} + {offset}"
-        items.append(f"array_at(array_at({start}, (1,), i64)[0], {shape}, f64)")
-    names = (*fields, *constants)
-    kind: Any = collections.namedtuple("Data", names)  # type: ignore[misc]
-    space |= {"Data": kind, **{f"c_{name}": value for name, value in constants.items()}}
+        pointer = f"{'d' if owner is data else 'm'} + {offset}"
+        items.append(f"array_at(array_at({pointer}, (1,), i64)[0], {shape}, f64)")
+    data_class: Any = collections.namedtuple("Data", (*fields, *constants))  # type: ignore[misc]
+    names |= {"Data": data_class, **{f"c_{name}": value for name, value in constants.items()}}
     items += [f"c_{name}" for name in constants]
-    source = f"def view(m, d): return Data({', '.join(items)})"
+    source = f"def view_in_kernels(m, d): return Data({', '.join(items)})"
 
-    def look(model: mujoco.MjModel, data: mujoco.MjData) -> Any:
+    def view_in_python(model: mujoco.MjModel, data: mujoco.MjData) -> Any:
         arrays = (getattr(owner_of(model, data, name), name) for name in fields)
-        return kind(*arrays, *constants.values())
+        return data_class(*arrays, *constants.values())
 
-    return inline(define(source, **space), exact=True), look
+    return inline(define(source, **names), exact=True), view_in_python

@@ -1,7 +1,10 @@
 """Functions of Gymnasium's tasks of walking: cheetah, swimmer, hopper, walker, ant and humanoid.
 
-They are plain Python, in Gymnasium's order of operations; see `rlcpu.envs.mujoco.tasks`. Parameters
-have the names and defaults of Gymnasium's arguments; `main_body` is a number.
+They are plain Python, in Gymnasium's order of operations; see `rlcpu.envs.mujoco.tasks`. In all of
+them `data` has the fields of MuJoCo that the task names, and `dt`, the seconds of a step; `params`
+is one of the NamedTuples here, with the names and defaults of Gymnasium's arguments; `action` is
+float32; `before` and `after` are what the task's `measure` returned before and after the step.
+`observe` writes into `observation`.
 """
 
 from __future__ import annotations
@@ -21,13 +24,13 @@ from rlcpu.envs.mujoco.numerics import (
 inf = float("inf")
 
 
-def skipped(params: Any, count: int) -> int:
-    """Return the number of positions that observations leave out."""
+def num_hidden_positions(params: Any, count: int) -> int:
+    """Return `count` if observations leave out that many first positions, else 0."""
     return count if params.exclude_current_positions_from_observation else 0
 
 
 def measure_x(data: Any, params: Any) -> tuple[float, ...]:
-    """Return the first position."""
+    """Return the first position, along x."""
     return (data.qpos[0],)
 
 
@@ -59,25 +62,25 @@ def reward_speed(data: Any, action: Any, before: Any, after: Any, params: Any) -
 
 
 def observe_half_cheetah(data: Any, observation: Any, params: Any) -> None:
-    """Return positions but the first, and velocities."""
-    place = put(observation, 0, data.qpos[skipped(params, 1) :])
+    """Write positions but the first, and velocities."""
+    place = put(observation, 0, data.qpos[num_hidden_positions(params, 1) :])
     put(observation, place, data.qvel)
 
 
 def size_half_cheetah(model: Any, params: Any) -> int:
-    """Return the count of numbers in an observation."""
-    return int(model.nq + model.nv) - skipped(params, 1)
+    """Return how many numbers `observe_half_cheetah` writes."""
+    return int(model.nq + model.nv) - num_hidden_positions(params, 1)
 
 
 def observe_swimmer(data: Any, observation: Any, params: Any) -> None:
-    """Return positions but the first two, and velocities."""
-    place = put(observation, 0, data.qpos[skipped(params, 2) :])
+    """Write positions but the first two, and velocities."""
+    place = put(observation, 0, data.qpos[num_hidden_positions(params, 2) :])
     put(observation, place, data.qvel)
 
 
 def size_swimmer(model: Any, params: Any) -> int:
-    """Return the count of numbers in an observation."""
-    return int(model.nq + model.nv) - skipped(params, 2)
+    """Return how many numbers `observe_swimmer` writes."""
+    return int(model.nq + model.nv) - num_hidden_positions(params, 2)
 
 
 # ---------------------------------------------------------------- Hopper and Walker2d
@@ -111,18 +114,18 @@ class Walker2d(NamedTuple):
 
 
 def is_within(x: float, bounds: tuple[float, float]) -> bool:
-    """Tell whether a number lies between bounds, and is none of them."""
+    """Tell whether a number lies between bounds, and is neither of them."""
     return bounds[0] < x and x < bounds[1]
 
 
 def walker_is_healthy(data: Any, params: Any) -> bool:
-    """Tell whether the torso is as high and as upright as it has to be."""
+    """Tell whether height and angle of the torso are within their ranges."""
     height = is_within(data.qpos[1], params.healthy_z_range)
     return height and is_within(data.qpos[2], params.healthy_angle_range)
 
 
 def hopper_is_healthy(data: Any, params: Any) -> bool:
-    """Tell whether the hopper stands, all positions and velocities within their range."""
+    """Tell whether the torso is healthy, and all other numbers are within a range."""
     healthy = walker_is_healthy(data, params)
     for k in range(2, data.qpos.size):
         healthy = healthy and is_within(data.qpos[k], params.healthy_state_range)
@@ -132,7 +135,7 @@ def hopper_is_healthy(data: Any, params: Any) -> bool:
 
 
 def reward_alive(data: Any, action: Any, alive: bool, speed: float, params: Any) -> float:
-    """Return the forward speed and being healthy, less the control's cost."""
+    """Return the reward for forward speed and, if `alive`, for health, less the control's cost."""
     forward = params.forward_reward_weight * speed
     return (forward + (params.healthy_reward if alive else 0.0)) - control_cost(
         action, params.ctrl_cost_weight
@@ -162,8 +165,8 @@ def walker_has_fallen(data: Any, params: Any) -> bool:
 
 
 def observe_walker(data: Any, observation: Any, params: Any) -> None:
-    """Return positions but the first, and velocities, within +-10."""
-    place = put(observation, 0, data.qpos[skipped(params, 1) :])
+    """Write positions but the first, and velocities, clipped to +-10."""
+    place = put(observation, 0, data.qpos[num_hidden_positions(params, 1) :])
     put_clipped(observation, place, data.qvel, -10.0, 10.0)
 
 
@@ -187,7 +190,7 @@ class Ant(NamedTuple):
 
 
 def ant_is_healthy(data: Any, params: Any) -> bool:
-    """Tell whether the torso is within its height, and everything is finite."""
+    """Tell whether the torso's height is within its range, and all numbers are finite."""
     total = 0.0
     for k in range(data.qpos.size):
         total += data.qpos[k] * 0.0
@@ -203,7 +206,7 @@ def measure_ant(data: Any, params: Any) -> tuple[float, ...]:
 
 
 def reward_ant(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Return the forward speed and being healthy, less what the control and contacts cost."""
+    """Return the reward for forward speed and health, less the costs of control and contacts."""
     speed = (after[0] - before[0]) / data.dt
     forward = speed * params.forward_reward_weight
     alive = params.healthy_reward if ant_is_healthy(data, params) else 0.0
@@ -218,8 +221,8 @@ def ant_has_fallen(data: Any, params: Any) -> bool:
 
 
 def observe_ant(data: Any, observation: Any, params: Any) -> None:
-    """Return positions but the first two, velocities and contact forces."""
-    place = put(observation, 0, data.qpos[skipped(params, 2) :])
+    """Write positions but the first two, velocities and contact forces."""
+    place = put(observation, 0, data.qpos[num_hidden_positions(params, 2) :])
     place = put(observation, place, data.qvel)
     if params.include_cfrc_ext_in_observation:
         low, high = params.contact_force_range
@@ -227,9 +230,9 @@ def observe_ant(data: Any, observation: Any, params: Any) -> None:
 
 
 def size_ant(model: Any, params: Ant) -> int:
-    """Return the count of numbers in an observation."""
+    """Return how many numbers `observe_ant` writes."""
     forces = 6 * (model.nbody - 1) * params.include_cfrc_ext_in_observation
-    return int(model.nq + model.nv + forces) - skipped(params, 2)
+    return int(model.nq + model.nv + forces) - num_hidden_positions(params, 2)
 
 
 # ---------------------------------------------------------------- Humanoid, HumanoidStandup
@@ -269,7 +272,7 @@ class HumanoidStandup(NamedTuple):
 
 
 def measure_humanoid(data: Any, params: Any) -> tuple[float, ...]:
-    """Return the centre of mass along x."""
+    """Return the centre of mass along x, in Gymnasium's order of operations."""
     total = 0.0
     for body in range(data.body_mass.size):
         total += data.body_mass[body] * data.xipos[body, 0]
@@ -277,12 +280,12 @@ def measure_humanoid(data: Any, params: Any) -> tuple[float, ...]:
 
 
 def humanoid_is_healthy(data: Any, params: Any) -> bool:
-    """Tell whether the torso is within its height."""
+    """Tell whether the torso's height is within its range."""
     return is_within(data.qpos[2], params.healthy_z_range)
 
 
 def reward_humanoid(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Return the forward speed and being healthy, less what the control and contacts cost."""
+    """Return the reward for forward speed and health, less the costs of control and contacts."""
     forward = params.forward_reward_weight * ((after[0] - before[0]) / data.dt)
     alive = params.healthy_reward if humanoid_is_healthy(data, params) else 0.0
     control = params.ctrl_cost_weight * sum_of_squares(data.ctrl, -inf, inf)
@@ -297,7 +300,7 @@ def humanoid_has_fallen(data: Any, params: Any) -> bool:
 
 
 def reward_standup(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """Return the height, less what the control and impacts cost."""
+    """Return the height over MuJoCo's time step, plus 1, less the costs of control and impacts."""
     control = params.ctrl_cost_weight * sum_of_squares(data.ctrl, -inf, inf)
     impact = params.impact_cost_weight * sum_of_squares(data.cfrc_ext.ravel(), -inf, inf)
     low, high = params.impact_cost_range
@@ -305,8 +308,8 @@ def reward_standup(data: Any, action: Any, before: Any, after: Any, params: Any)
 
 
 def observe_humanoid(data: Any, observation: Any, params: Any) -> None:
-    """Return positions but the first two, velocities, inertia, actuators' and contact forces."""
-    place = put(observation, 0, data.qpos[skipped(params, 2) :])
+    """Write positions but the first two, velocities, inertia, actuators' and contact forces."""
+    place = put(observation, 0, data.qpos[num_hidden_positions(params, 2) :])
     place = put(observation, place, data.qvel)
     if params.include_cinert_in_observation:
         place = put_rows(observation, place, data.cinert)
@@ -319,9 +322,9 @@ def observe_humanoid(data: Any, observation: Any, params: Any) -> None:
 
 
 def size_humanoid(model: Any, params: Any) -> int:
-    """Return the count of numbers in an observation."""
+    """Return how many numbers `observe_humanoid` writes."""
     bodies = model.nbody - 1
-    size = model.nq + model.nv - skipped(params, 2)
+    size = model.nq + model.nv - num_hidden_positions(params, 2)
     size += 10 * bodies * params.include_cinert_in_observation
     size += 6 * bodies * params.include_cvel_in_observation
     size += (model.nv - 6) * params.include_qfrc_actuator_in_observation

@@ -1,6 +1,8 @@
-"""NumPy's arithmetic in its order, and noise: what Gymnasium's tasks are made of.
+"""NumPy's arithmetic in its order, and noise: scalar functions that Gymnasium's tasks share.
 
-All are scalar functions over rows of numbers, in plain Python.
+They are plain Python over arrays that are sliced as in NumPy. The order of NumPy's sums matters: in
+float64 observations and rewards shall be the same bits as Gymnasium's. `uniforms` are random
+numbers in [0, 1); each function that takes some from `first` on says how many.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ single = np.float32
 
 
 def clip(x: float, low: float, high: float) -> float:
-    """Return a number within bounds."""
+    """Return the number within bounds that is closest to x."""
     return min(max(x, low), high)
 
 
 def put(observation: Any, begin: int, numbers: Any) -> int:
-    """Write a row of numbers from `begin` on, and return where the next ones begin.
+    """Write an array of numbers from index `begin` on, and return the index after them.
 
     A loop compiles in a fifth of the time of `observation[begin:end] = numbers`.
     """
@@ -29,14 +31,14 @@ def put(observation: Any, begin: int, numbers: Any) -> int:
 
 
 def put_clipped(observation: Any, begin: int, numbers: Any, low: float, high: float) -> int:
-    """Write numbers within bounds; see `put`."""
+    """Write numbers, clipped, from index `begin` on, and return the index after them."""
     for k in range(numbers.size):
         observation[begin + k] = clip(numbers[k], low, high)
     return begin + numbers.size
 
 
 def put_rows(observation: Any, begin: int, rows: Any) -> int:
-    """Write all rows of an array but the first, which is the world's in MuJoCo."""
+    """Write all rows of a matrix but the first, which is the world's; return the next index."""
     for row in range(1, rows.shape[0]):
         begin = put(observation, begin, rows[row])
     return begin
@@ -46,7 +48,7 @@ def put_rows(observation: Any, begin: int, rows: Any) -> int:
 
 
 def sum_of_few(x: Any) -> float:
-    """Return np.sum(x) of at most 128 numbers.
+    """Return np.sum(x) of at most 128 numbers, in NumPy's order.
 
     NumPy adds every eighth number, in eight sums, and the rest one by one.
     """
@@ -68,14 +70,15 @@ def sum_of_few(x: Any) -> float:
 
 
 def sum_of_action(action: Any) -> Any:
-    """Return np.sum(np.square(action)) of at most 128 numbers, in float32."""
+    """Return np.sum(np.square(action)) of at most 128 float32, in float32."""
     return sum_of_part(action, 0, action.size, single(-math.inf), single(math.inf), single(0))
 
 
 def sum_of_part(x: Any, begin: int, size: int, low: Any, high: Any, zero: Any) -> Any:
-    """Return np.sum(np.square(np.clip(x, low, high))) of at most 128 numbers from `begin` on.
+    """Return np.sum(np.square(np.clip(part, low, high))), in NumPy's order, of a part of x.
 
-    Bounds and zero are of the dtype of x, in which the sum stays.
+    The part has at most 128 numbers: `size` from `begin` on. Bounds and `zero` are of the dtype of
+    x, in which the sum stays.
     """
     end = begin + size
     full = end - size % 8
@@ -96,7 +99,7 @@ def sum_of_part(x: Any, begin: int, size: int, low: Any, high: Any, zero: Any) -
 
 
 def sum_of_squares(x: Any, low: float, high: float) -> float:
-    """Return np.sum(np.square(np.clip(x, low, high))), rounded otherwise above 256 numbers.
+    """Return np.sum(np.square(np.clip(x, low, high))), in NumPy's order for at most 256 numbers.
 
     NumPy halves what is longer than 128, at a multiple of eight.
     """
@@ -108,7 +111,7 @@ def sum_of_squares(x: Any, low: float, high: float) -> float:
 
 
 def control_cost(action: Any, weight: float) -> float:
-    """Return NumPy's weight * np.sum(np.square(action)), which stays in the actions' float32."""
+    """Return weight * np.sum(np.square(action)) as NumPy computes it of float32: in float32."""
     return float(single(weight) * sum_of_action(action))
 
 
@@ -122,45 +125,48 @@ def distance(a: Any, b: Any) -> float:
 
 
 def normal(u: float, v: float) -> float:
-    """Return a standard normal number from two numbers in [0, 1) (Box and Muller 1958)."""
+    """Return a standard normal number of two uniform ones in [0, 1) (Box and Muller 1958)."""
     return math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
 
 
 def between(u: float, low: float, high: float) -> float:
-    """Return a number in [low, high) from one in [0, 1)."""
+    """Return a number in [low, high), made of a uniform number u in [0, 1)."""
     return low + (high - low) * u
 
 
 def add_uniform(target: Any, uniforms: Any, first: int, scale: float) -> int:
-    """Add numbers from [-scale, scale) to all of `target`; returns the next one of `uniforms`."""
+    """Add a number from [-scale, scale) to each number of `target`.
+
+    It takes as many uniforms as `target` has numbers, and returns the index of the next one.
+    """
     for k in range(target.size):
         target[k] += between(uniforms[first + k], -scale, scale)
     return first + target.size
 
 
 def add_normal(target: Any, uniforms: Any, first: int, scale: float) -> None:
-    """Add normal numbers of deviation `scale` to all of `target`."""
+    """Add a normal number of deviation `scale`, of two uniforms, to each number of `target`."""
     for k in range(target.size):
         target[k] += scale * normal(uniforms[first + 2 * k], uniforms[first + 2 * k + 1])
 
 
 def reset_with_normal_velocities(data: Any, uniforms: Any, params: Any) -> None:
-    """Draw uniform noise on positions, and normal noise on velocities."""
+    """Add uniform noise to the default positions, and normal noise to the velocities."""
     first = add_uniform(data.qpos, uniforms, 0, params.reset_noise_scale)
     add_normal(data.qvel, uniforms, first, params.reset_noise_scale)
 
 
 def draws_with_normal_velocities(model: Any, params: Any) -> int:
-    """Return the count of numbers that `reset_with_normal_velocities` draws."""
+    """Return how many uniforms `reset_with_normal_velocities` takes."""
     return int(model.nq + 2 * model.nv)
 
 
 def reset_uniformly(data: Any, uniforms: Any, params: Any) -> None:
-    """Draw uniform noise on positions and velocities."""
+    """Add uniform noise to the default positions and velocities."""
     first = add_uniform(data.qpos, uniforms, 0, params.reset_noise_scale)
     add_uniform(data.qvel, uniforms, first, params.reset_noise_scale)
 
 
 def draws_uniformly(model: Any, params: Any) -> int:
-    """Return the count of numbers that `reset_uniformly` draws."""
+    """Return how many uniforms `reset_uniformly` takes."""
     return int(model.nq + model.nv)

@@ -1,4 +1,9 @@
-"""What a task is to kernels: one compiled function that begins an episode or takes one step."""
+"""A task as kernels see it: one compiled function that resets a simulation or takes one step.
+
+It is called with addresses, integers: `m` of a mjModel, `d` of a mjData; the number i of a
+simulation; and the address of a job (`rlcpu.envs.mujoco.job`), whose arrays by name are `arrays`
+below. `data` is the NamedTuple of fields that the task's functions read.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ from rlcpu.envs.mujoco.library import (
     mj_step1,
     warnings_offset,
 )
-from rlcpu.envs.mujoco.varied import Varied, make_copies, make_is_bad, make_look
+from rlcpu.envs.mujoco.varied import VariedFields, make_drawn_view, make_is_bad, make_row_copiers
 from rlcpu.kernels.compile import (
     EXACT,
     c_function,
@@ -37,16 +42,17 @@ from rlcpu.kernels.compile import (
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import STEP_GROUP, make_rng, mix, uniform53
 
-#: What the function does: start an episode; compute what derives from a state; take one step.
-BEGIN, LOOK, ADVANCE = range(3)
-#: Numbers of a simulation's row of `streams`.
+#: Operations of the function: draw a state of a new episode; only observe and measure; take a step.
+TASK_RESET, TASK_FORWARD, TASK_STEP = range(3)
+#: Numbers of a simulation's row of `streams`: the keys of the policy's random numbers and of those
+#: of resets, and the two counters of these: steps, and numbers that resets have drawn.
 POLICY_KEY, RESET_KEY, STEPS, DRAWN = range(4)
 #: mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC: MuJoCo has reset the simulation.
 _UNSTABLE = (3, 4, 5)
-#: The arrays that it reads and writes.
+#: The job's arrays that the function reads and writes.
 _USED = (
-    *("observation", "measured", "streams", "unstable", "uniforms", "applied", "numbers"),
-    *("gained", "ended", "physics", "nominal"),
+    *("observation", "measured", "streams", "unstable", "uniforms", "applied_actions", "numbers"),
+    *("step_rewards", "step_ended", "model_rows", "nominal_rows"),
 )
 
 
@@ -54,16 +60,19 @@ class TaskCode(NamedTuple):
     """Facts of a `MuJoCoDynamics` on which its function depends: tasks with equal ones share it.
 
     Attributes:
-        view: see `make_view`.
-        options: for each field of params a bool, or None for a number read at run time, or how many
-            of them a tuple has.
+        view_in_kernels: (m, d) -> data, see `make_view`.
+        reset, measure, reward, terminated, truncated, observe, randomize: the task's own functions.
+        params_type: class of the params NamedTuple.
+        options: for each field of params a bool, which is a constant; None for a number that is
+            read at run time; or how many such numbers a tuple has.
+        observation_size, action_size, measure_size, state_size, reset_draws: counts of numbers.
+        frame_skip, settle_steps, current: see `MuJoCoDynamics`.
         after_constraints: whether fields are read that `mj_rnePostConstraint` computes.
         warnings: see `warnings_offset`.
-        varied: which numbers of the model vary.
-        randomize: draws them, if a task does.
+        varied: the fields of the model that vary.
     """
 
-    view: Callable[..., Any]
+    view_in_kernels: Callable[..., Any]
     reset: Callable[..., Any]
     measure: Callable[..., Any]
     reward: Callable[..., Any]
@@ -82,7 +91,7 @@ class TaskCode(NamedTuple):
     current: bool
     after_constraints: bool
     warnings: tuple[int, int]
-    varied: Varied
+    varied: VariedFields
     randomize: Callable[..., Any] | None
 
     @property
@@ -91,12 +100,12 @@ class TaskCode(NamedTuple):
         return self.observation_size
 
 
-#: The task of each structure: what users are told is compiled.
+#: The id of the task of each structure: messages name it as what is compiled.
 ids: dict[TaskCode, str] = {}
 
 
 def structure(dynamics: MuJoCoDynamics) -> TaskCode:
-    """Return the structure of a task, with its functions as they are now."""
+    """Return the facts of a task, with frozen copies of its functions as they are now."""
     derived: dict[str, Any] = {
         "params_type": type(dynamics.params),
         "options": tuple(
@@ -108,13 +117,16 @@ def structure(dynamics: MuJoCoDynamics) -> TaskCode:
         "varied": dynamics.varied_fields,
     }
     names = [name for name in TaskCode._fields if name not in derived]
-    made: TaskCode = freeze(TaskCode(**derived, **{n: getattr(dynamics, n) for n in names}))
-    ids[made] = dynamics.id
-    return made
+    frozen: TaskCode = freeze(TaskCode(**derived, **{n: getattr(dynamics, n) for n in names}))
+    ids[frozen] = dynamics.id
+    return frozen
 
 
 def _make_unpack(env: TaskCode) -> Callable[..., Any]:
-    """Make a function (numbers) -> params."""
+    """Make an inlinable function (numbers,) -> the params NamedTuple.
+
+    Its source is `Params(numbers[0], True, (numbers[1], numbers[2], ), ...)`.
+    """
     places, fields = itertools.count(), []
     for option in env.options:
         if isinstance(option, bool):
@@ -128,19 +140,22 @@ def _make_unpack(env: TaskCode) -> Callable[..., Any]:
 
 
 def pack(params: Any, dtype: Any) -> Any:
-    """Return the run-time numbers of params, float64 whatever the dtype of the environments."""
+    """Return the run-time numbers of params, float64 whatever `dtype`, the environments', is."""
     items = [v if isinstance(v, tuple) else (v,) for v in params if not isinstance(v, bool)]
     return np.array([*itertools.chain.from_iterable(items)], np.float64)
 
 
 def _make_simulate(env: TaskCode) -> Callable[..., Any]:
-    """Make `simulate(m, d, ctrl, action)`: it takes one step of the task.
+    """Make `simulate(m, d, ctrl, action)`, which takes MuJoCo's steps of one step of the task.
 
-    It returns False if MuJoCo found the simulation unstable and reset it.
+    `ctrl` is the array of mjData that takes the action. It returns False if MuJoCo found the
+    simulation unstable and reset it.
     """
     frame_skip, size = env.frame_skip, env.action_size
     current, after_constraints = env.current, env.after_constraints
     zero, sentinel = np.int32(0), np.int32(1000)
+    # Above all counts that a step can reach, so that any change shows.
+    # Above all counts that a step can reach, so that any change shows.
     first, distance = env.warnings
     bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
 
@@ -177,15 +192,19 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
 
 
 def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `redraw(m, d, row, key, count, params)`: the task draws a model's numbers anew.
+    """Make `redraw(m, d, row, key, count, params)`, which lets `randomize` draw fields of a model.
 
-    They are written to the model and to `row`, with all that depends on them; for other tasks the
-    function does nothing.
+    They are written to the model and, with the fields derived from them, to the simulation's row.
+    `key` and `count` make the random bits. Without `randomize` the function does nothing.
+
+    Args:
+        env: the task.
+        store: (m, row) copies the model's varied fields to a row.
     """
     if env.randomize is None:
         return inline(lambda m, d, row, key, count, params: None, exact=True)
-    user = specialise(env.randomize, np.float64, exact=True, arrays=True)
-    look, rng = make_look(env.varied), make_rng(STEP_GROUP, np.float64)
+    randomize = specialise(env.randomize, np.float64, exact=True, arrays=True)
+    drawn_view, rng = make_drawn_view(env.varied), make_rng(STEP_GROUP, np.float64)
     is_bad = make_is_bad(env.varied)
     derives, mask, half = bool(env.varied.derived), np.uint64(0xFFFFFFFF), np.uint64(32)
     u32 = np.uint32
@@ -193,7 +212,7 @@ def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]
     @inline(exact=True)
     def redraw(m, d, row, key, count, params):
         a, b = mix(u32(key & mask), u32(key >> half), u32(count))
-        user(rng(a, b), look(m), params)
+        randomize(rng(a, b), drawn_view(m), params)
         store(m, row)
         if derives and not is_bad(row):
             mj_set_const(m, d)
@@ -202,49 +221,48 @@ def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]
     return redraw
 
 
-def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make `set_model(m, i, arrays)` and `begin(m, d, i, arrays, data, params)`.
+def _make_reset(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Make `set_model(m, i, arrays)` and `reset(m, d, i, arrays, data, params)`.
 
-    `set_model` gives a thread's model the numbers of simulation i. `begin` resets it, and draws the
-    model's numbers first, from the nominal ones, then the state. Bad numbers stay until they are
-    refused, which is after the last step of a call.
+    `set_model` copies the row of simulation i into a thread's model. `reset` draws fields of the
+    model, starting from the nominal ones, then the simulation's state. A row with bad numbers is
+    not drawn again, so that the engine finds it when the call is over, and refuses it.
     """
-    load, store = make_copies(env.varied)
+    load, store = make_row_copiers(env.varied)
     redraw, draws, varies = _make_redraw(env, store), env.reset_draws, bool(env.varied.fields)
-    reset = specialise(env.reset, np.float64, exact=True, arrays=True)
+    user_reset = specialise(env.reset, np.float64, exact=True, arrays=True)
     is_bad = make_is_bad(env.varied)
     randomizes, settle_steps = env.randomize is not None, env.settle_steps
 
     @inline(exact=True)
     def set_model(m, i, arrays):
         if varies:
-            load(m, arrays.physics[i])
+            load(m, arrays.model_rows[i])
 
     @inline(exact=True)
-    def begin(m, d, i, arrays, data, params):
-        """Start a new episode of simulation i: draw parameters and a state."""
+    def reset(m, d, i, arrays, data, params):
         stream, uniforms = arrays.streams[i], arrays.uniforms[i]
-        if randomizes and not is_bad(arrays.physics[i]):
-            load(m, arrays.nominal[i])
-            redraw(m, d, arrays.physics[i], stream[RESET_KEY], stream[DRAWN], params)
+        if randomizes and not is_bad(arrays.model_rows[i]):
+            load(m, arrays.nominal_rows[i])
+            redraw(m, d, arrays.model_rows[i], stream[RESET_KEY], stream[DRAWN], params)
         mj_reset_data(m, d)
         for k in range(draws):
             uniforms[k] = uniform53(stream[RESET_KEY], stream[DRAWN] + np.uint64(k))
         stream[DRAWN] += np.uint64(draws + randomizes)
-        reset(data, uniforms, params)
+        user_reset(data, uniforms, params)
         for _ in range(settle_steps):
             mj_step(m, d)
 
-    return set_model, begin
+    return set_model, reset
 
 
 def _make_measured(count: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make functions that load the numbers that `measure` returns from a row, and store them."""
+    """Make (row,) -> the tuple of `count` numbers in a row, and (row, values), which stores one."""
     lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
     return tuple_of(None, count), inline(define(f"def store(row, values):{lines}"), exact=True)
 
 
-#: What functions of a task return.
+#: Names of the results of a task's functions, for errors.
 _RETURNED = {
     "measure": "a tuple of floats",
     "reward": "a finite float",
@@ -255,13 +273,14 @@ _RETURNED = {
 
 @functools.cache
 def make_physics(env: TaskCode) -> int:
-    """Return the address of a function (mjModel, mjData, simulation, job, what) of a task.
+    """Return the address of the task's compiled function (m, d, i, address, operation).
 
-    MuJoCo may jump out of it, from `mj_step`, when it finds an error: only memory may be lost.
+    Every operation overwrites `observation` and `measured` of simulation i; a step also
+    `step_rewards` and `step_ended`. A step in which MuJoCo reset the simulation gives no reward and
+    truncates the episode; the observation stays what it was.
 
-    After a step the reward and whether the episode ends are in `gained` and `ended`, after anything
-    else only what is observed and measured is kept. A step in which MuJoCo reset the simulation
-    gives no reward and truncates the episode; the observation stays what it was.
+    MuJoCo may jump out of the function, from `mj_step`, when it finds an error: no code after the
+    call may be needed but for freeing memory.
     """
     measure, reward, terminated, truncated, observe = functions = tuple(
         specialise(function, np.float64, exact=True, arrays=True)
@@ -269,40 +288,42 @@ def make_physics(env: TaskCode) -> int:
     )
 
     def check():
+        """Raise TypeError if a function may return None in some branch: numba allows it."""
         for name, function in zip(_RETURNED, functions, strict=False):
             for result in results_with_none(function):
                 returned = f"{_RETURNED[name]}; returned {result!r} in a branch"
                 raise TypeError(f"{ids[env]}: {name} has to return {returned}")
 
-    view, unpack, open_arrays = env.view, _make_unpack(env), make_open(_USED, np.float64)
-    simulate, (set_model, begin) = _make_simulate(env), _make_begin(env)
+    view, unpack = env.view_in_kernels, _make_unpack(env)
+    open_arrays = make_open(_USED, np.float64)
+    simulate, (set_model, reset) = _make_simulate(env), _make_reset(env)
     load, store = _make_measured(env.measure_size)
     one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 
-    def run(m, d, i, address, what):
-        """Step simulation i (`ADVANCE`), reset it (`BEGIN`), or only observe and measure it."""
+    def run(m, d, i, address, operation):
+        """Step simulation i, reset it, or do neither; then observe and measure it."""
         job = array_at(address, (JOB_SIZE,), i64)
         arrays = open_arrays(job)
         params, data = unpack(arrays.numbers), view(m, d)
-        action, measured = arrays.applied[i], arrays.measured[i]
+        action, measured = arrays.applied_actions[i], arrays.measured[i]
         set_model(m, i, arrays)
-        if what == ADVANCE:
+        if operation == TASK_STEP:
             if not simulate(m, d, data.ctrl, action):
                 arrays.unstable[i] += one
-                arrays.gained[i] = 0.0
-                arrays.ended[i, 0], arrays.ended[i, 1] = no, yes
+                arrays.step_rewards[i] = 0.0
+                arrays.step_ended[i, 0], arrays.step_ended[i, 1] = no, yes
                 return
         else:
-            if what == BEGIN:
-                begin(m, d, i, arrays, data, params)
+            if operation == TASK_RESET:
+                reset(m, d, i, arrays, data, params)
             mj_forward(m, d)
         before, after = load(measured), measure(data, params)
         observe(data, arrays.observation[i], params)
         store(measured, after)
-        if what == ADVANCE:
-            arrays.gained[i] = reward(data, action, before, after, params)
-            arrays.ended[i, 0] = yes if terminated(data, params) else no
-            arrays.ended[i, 1] = yes if truncated(data, params) else no
+        if operation == TASK_STEP:
+            arrays.step_rewards[i] = reward(data, action, before, after, params)
+            arrays.step_ended[i, 0] = yes if terminated(data, params) else no
+            arrays.step_ended[i, 1] = yes if truncated(data, params) else no
 
     kinds = (types.intp, types.intp, types.int32, types.intp, types.intp)
     return c_function(run, kinds, fastmath=EXACT, check=check, subject=ids[env])

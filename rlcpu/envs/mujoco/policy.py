@@ -1,4 +1,9 @@
-"""How a policy chooses the action of one simulation."""
+"""The functions by which a policy chooses the action of one simulation, inlined into a rollout.
+
+`i` is the simulation, `step` the step of the rollout, `record` whether steps are recorded, `arrays`
+are the job's (`rlcpu.envs.mujoco.job`), and `policy` is the `KernelPolicy` with the weights,
+settings and normalisation. A "fault" is 0, or NaN if a number was not finite.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.engine.decide import normalised
+from rlcpu.envs.mujoco.physics import POLICY_KEY, STEPS
 from rlcpu.envs.policies import (
     GREEDY,
     MEMORY,
@@ -31,29 +37,34 @@ single, u32 = np.float32, np.uint32
 _MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
-def make_choose(policy: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
-    """Make `scratch` and `choose` of a policy; a network's take observations of any size.
+def make_choose(code: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
+    """Make the functions `allocate` and `choose` of a policy.
+
+    Args:
+        code: of the policy.
+        action_size: numbers of an action.
+        observation_size: numbers of an observation; a network takes any number.
 
     Returns:
-        (constants) -> scratch, and (i, step, record, arrays, constants, scratch) -> 0, or NaN where
-        the policy returned a number that is not finite; the action within the bounds is in
-        `applied`, and all that is recorded in its place, if `record` holds.
+        `allocate`: (policy,) -> scratch, memory for `choose`. `choose`: (i, step, record, arrays,
+        policy, scratch) -> fault; it writes the action, clipped to the bounds, to
+        `applied_actions`, and records the choice.
     """
-    if policy.act is None:
-        return _by_network(policy, action_size)
-    return _by_function(policy, action_size, observation_size)
+    if code.act is None:
+        return _by_network(code, action_size)
+    return _by_function(code, action_size, observation_size)
 
 
 @inline
-def bits_of(stream):
-    """Return the 64 random bits of a step."""
-    key = stream[0]
-    return mix(u32(key & _MASK), u32(key >> _HALF), u32(stream[2]))
+def draw_bits(stream):
+    """Return the random bits (a, b) of the present step, of a simulation's row of `streams`."""
+    key = stream[POLICY_KEY]
+    return mix(u32(key & _MASK), u32(key >> _HALF), u32(stream[STEPS]))
 
 
 @inline
-def keep(i, step, record, arrays, log_prob, value):
-    """Record what a policy said of its action; NaN where it is not finite."""
+def record_choice(i, step, record, arrays, log_prob, value):
+    """Record log-probability and value of an action, and return their fault."""
     if record:
         arrays.log_probs[step, i] = log_prob
         arrays.values[step, i] = value
@@ -61,159 +72,165 @@ def keep(i, step, record, arrays, log_prob, value):
 
 
 @inline
-def keep_action(i, k, step, record, arrays, number):
-    """Record one number of an action, and let it act within its bounds; NaN if it is not finite."""
+def apply_number(i, k, step, record, arrays, number):
+    """Record number k of an action, write it, clipped, to `applied_actions`; return its fault."""
     number = single(number)
     if record:
         arrays.actions[step, i, k] = number
-    arrays.applied[i, k] = min(max(number, arrays.bounds[0, k]), arrays.bounds[1, k])
+    arrays.applied_actions[i, k] = min(max(number, arrays.bounds[0, k]), arrays.bounds[1, k])
     return np.float64(number * single(0))
 
 
-def _by_function(policy: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
-    """Make `scratch` and `choose`, see `make_choose`, of a policy that is a scalar function."""
-    assert policy.act is not None
-    act: Any = specialise(policy.act, np.float32)
-    draws = uniforms(policy.draws, 0, np.float32)
-    unpack = tuple_of(policy.params_type, policy.num_params)
-    observed = source_of_tuple(f"single(row[{k}])" for k in range(observation_size))
-    load = inline(define(f"def load(row): return {observed}", single=single))
-    keep_all = _make_keep_all(action_size)
+def _by_function(code: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
+    """Make `allocate` and `choose`, see `make_choose`, of a policy that is a scalar function."""
+    assert code.act is not None
+    act: Any = specialise(code.act, np.float32)
+    draws = uniforms(code.draws, 0, np.float32)
+    unpack = tuple_of(code.params_type, code.num_params)
+    numbers = source_of_tuple(f"single(row[{k}])" for k in range(observation_size))
+    load = inline(define(f"def load(row): return {numbers}", single=single))
+    apply_action = _make_apply_action(action_size)
 
     @inline
-    def scratch(constants):
-        return constants.weights
+    def allocate(policy):
+        return policy.weights  # `choose` needs no scratch: any array will do
 
     @inline
-    def choose(i, step, record, arrays, constants, scratch):
-        """Choose, record and apply the action of simulation i; NaN if a number is not finite."""
-        a, b = bits_of(arrays.streams[i])
+    def choose(i, step, record, arrays, policy, scratch):
+        a, b = draw_bits(arrays.streams[i])
         observation = load(arrays.observation[i])
-        action, log_prob, value = act(observation, unpack(constants.weights), draws(a, b))
-        fault = keep_all(i, step, record, arrays, action)
-        return fault + keep(i, step, record, arrays, log_prob, value)
+        action, log_prob, value = act(observation, unpack(policy.weights), draws(a, b))
+        fault = apply_action(i, step, record, arrays, action)
+        return fault + record_choice(i, step, record, arrays, log_prob, value)
 
-    return scratch, choose
+    return allocate, choose
 
 
-def _make_keep_all(action_size: int) -> Any:
-    """Make a function that calls `keep_action` for every number of a tuple."""
+def _make_apply_action(action_size: int) -> Any:
+    """Make (i, step, record, arrays, action) -> fault: `apply_number` for every number."""
     faults = " + ".join(
-        f"keep(i, {k}, step, record, arrays, action[{k}])" for k in range(action_size)
+        f"apply_number(i, {k}, step, record, arrays, action[{k}])" for k in range(action_size)
     )
-    source = f"def keep_all(i, step, record, arrays, action): return {faults}"
-    return inline(define(source, keep=keep_action))
+    source = f"def apply_action(i, step, record, arrays, action): return {faults}"
+    return inline(define(source, apply_number=apply_number))
 
 
-def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
-    """Make `scratch` and `choose`, see `make_choose`, of a policy that is a network."""
-    act = _act_gaussian() if policy.head is None else _act_by_head(policy, action_size)
-    headed, numbers = bool(policy.head), policy.outputs
+def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
+    """Make `allocate` and `choose`, see `make_choose`, of a policy that is a network.
+
+    Scratch has, one after the other, the inputs, the outputs, the value of a network of its own,
+    1 or 0 for whether an episode begins, and the units of hidden layers.
+    """
+    act = _act_gaussian() if code.head is None else _act_by_head(code, action_size)
+    has_head, head_outputs = bool(code.head), code.outputs
 
     @inline
-    def scratch(constants):
-        """Return new cells: inputs, outputs, the value, whether an episode begins, and units."""
-        job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
+    def allocate(policy):
+        job, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
         units = job.units if critic == 0 else max(job.units, job_at(critic).units)
         return np.empty(job.size + job.output_size + 2 + units, np.float32)
 
     @inline
-    def run(job, cells, outputs, units, memory, stride):
-        """Run a network for one simulation, on cells.
+    def run(network, scratch, outputs, units, states, state_size):
+        """Run a network for one simulation.
 
         Args:
-            job: address of the network's `Job`.
-            cells: see `scratch`; the inputs come first.
-            outputs: position of the outputs in the cells.
-            units: position of the units, behind the flag of a beginning.
-            memory: pointer to the network's state.
-            stride: numbers of a state.
+            network: address of the network's `Job`.
+            scratch: see above.
+            outputs: place of the network's outputs in it.
+            units: place of the units in it, behind the flag of a beginning.
+            states: pointer to the network's recurrent state of the simulation.
+            state_size: numbers between the states of two simulations.
         """
-        start, unused = address(cells), address(cells.view(np.int32))
-        one, begins = np.int64(1), shifted(start, units - 1)
+        inputs, unused = address(scratch), address(scratch.view(np.int32))
+        one, begins = np.int64(1), shifted(inputs, units - 1)
         tile = Tile(
-            job, start, shifted(start, outputs), shifted(start, units), one, one, False,
-            unused, unused, memory, stride, begins,
+            network, inputs, shifted(inputs, outputs), shifted(inputs, units), one, one, False,
+            unused, unused, states, state_size, begins,
         )  # fmt: skip
         run_network(tile)
 
     @inline
-    def memory_of(settings, i):
-        """Return a pointer to what networks remember of simulation i."""
+    def states_of(settings, i):
+        """Return a pointer to the recurrent states of simulation i; any pointer without memory."""
         if settings[STATE_SIZE] == 0:
             return address(settings.view(np.float32))
-        place = pointer_to(settings[MEMORY], single(0))
-        return shifted(place, np.int64(i) * settings[STATE_SIZE])
+        first = pointer_to(settings[MEMORY], single(0))
+        return shifted(first, np.int64(i) * settings[STATE_SIZE])
 
     @inline
-    def normalise(observation, mean, scale, cells):
-        """Write the normalised observation to the first cells."""
+    def normalise(observation, mean, scale, inputs):
         for k in range(mean.size):
-            cells[k] = normalised(observation[k], mean[k], scale[k])
+            inputs[k] = normalised(observation[k], mean[k], scale[k])
 
     @inline(exact=True)
-    def choose(i, step, record, arrays, constants, cells):
-        """Draw, record and apply the action of simulation i; NaN if a number is not finite."""
-        normalise(arrays.observation[i], constants.mean, constants.scale, cells)
-        job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
-        outputs, stride = job.size, constants.settings[STATE_SIZE]  # places of parts of the cells
-        value_cell = outputs + job.output_size
-        begin_cell, units = value_cell + 1, value_cell + 2
-        memory = memory_of(constants.settings, i)
-        cells[begin_cell] = single(arrays.elapsed[i] == u32(0))
-        run(constants.settings[NETWORK], cells, outputs, units, memory, stride)
-        num_outputs, value = numbers if headed else constants.log_std.size, single(0)
+    def choose(i, step, record, arrays, policy, scratch):
+        """Run the networks for simulation i, draw its action, and apply and record it."""
+        normalise(arrays.observation[i], policy.mean, policy.scale, scratch)
+        job, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
+        outputs, state_size = job.size, policy.settings[STATE_SIZE]
+        value_place = outputs + job.output_size
+        begin_place, units = value_place + 1, value_place + 2
+        states = states_of(policy.settings, i)
+        scratch[begin_place] = single(arrays.elapsed[i] == u32(0))
+        run(policy.settings[NETWORK], scratch, outputs, units, states, state_size)
+        num_outputs, value = head_outputs if has_head else policy.log_std.size, single(0)
         if critic != 0:
-            run(critic, cells, value_cell, units, shifted(memory, job.state_size), stride)
-            value = cells[value_cell]
+            critic_states = shifted(states, job.state_size)
+            run(critic, scratch, value_place, units, critic_states, state_size)
+            value = scratch[value_place]
         elif job.output_size > num_outputs:  # a network that shares its layers with the policy's
-            value = cells[outputs + num_outputs]
-        log_prob, fault = act(i, step, record, arrays, constants, cells, outputs)
-        return fault + keep(i, step, record, arrays, log_prob, value)
+            value = scratch[outputs + num_outputs]
+        log_prob, fault = act(i, step, record, arrays, policy, scratch, outputs)
+        return fault + record_choice(i, step, record, arrays, log_prob, value)
 
-    return scratch, choose
+    return allocate, choose
 
 
 def _act_gaussian() -> Any:
-    """Make `act`, which draws an action of any size; see `rlcpu.nn.heads.act_gaussian`."""
+    """Make `act`, which draws an action of any size from a normal distribution.
+
+    It is (i, step, record, arrays, policy, scratch, outputs) -> (log_prob, fault), where `outputs`
+    is the place of the means in scratch; see `rlcpu.nn.heads.act_gaussian`.
+    """
     act_one: Any = specialise(act_gaussian(1), np.float32)
     draw = uniforms(2, 0, np.float32)
 
-    # In the written order: which loop LLVM takes depends on where the arrays are.
+    # `exact` keeps the order of the sum: whether LLVM makes a loop of vectors of it depends
+    # on the addresses of the arrays.
     @inline(exact=True)
-    def act(i, step, record, arrays, constants, cells, first):
-        """Draw an action; returns its log_prob, and NaN if a number is not finite."""
-        a, b = bits_of(arrays.streams[i])
-        greedy, log_prob, fault = constants.settings[GREEDY] != 0, single(0), 0.0
-        for k in range(constants.log_std.size):
+    def act(i, step, record, arrays, policy, scratch, outputs):
+        a, b = draw_bits(arrays.streams[i])
+        greedy, log_prob, fault = policy.settings[GREEDY] != 0, single(0), 0.0
+        for k in range(policy.log_std.size):
             drawn = draw(*mix(a, b, u32(k)))
-            numbers, density = act_one((cells[first + k],), drawn, (constants.log_std[k],), greedy)
-            log_prob += density
-            fault += keep_action(i, k, step, record, arrays, numbers[0])
+            mean, log_std = (scratch[outputs + k],), (policy.log_std[k],)
+            numbers, log_prob_of_one = act_one(mean, drawn, log_std, greedy)
+            log_prob += log_prob_of_one
+            fault += apply_number(i, k, step, record, arrays, numbers[0])
         return log_prob, fault
 
     return act
 
 
-def _act_by_head(policy: PolicyCode, action_size: int) -> Any:
-    """Make `act`, which draws an action by the policy's own head."""
-    assert policy.head is not None
-    head: Any = specialise(policy.head(policy.outputs), np.float32)
-    draws, keep_all = uniforms(policy.draws, 0, np.float32), _make_keep_all(action_size)
-    load_outputs, load_params = (
-        inline(define(f"def load(cells, first): return {source_of_tuple(items)}"))
-        for items in (
-            [f"cells[first + {k}]" for k in range(count)]
-            for count in (policy.outputs, policy.num_params)
-        )
-    )
+def _act_by_head(code: PolicyCode, action_size: int) -> Any:
+    """Make `act`, as of `_act_gaussian`, which draws an action by the policy's own head."""
+    assert code.head is not None
+    head: Any = specialise(code.head(code.outputs), np.float32)
+    draws, apply_action = uniforms(code.draws, 0, np.float32), _make_apply_action(action_size)
+    load_outputs, load_params = (_make_load(count) for count in (code.outputs, code.num_params))
 
     @inline(exact=True)
-    def act(i, step, record, arrays, constants, cells, first):
-        """Draw an action; returns its log_prob, and NaN if a number is not finite."""
-        a, b = bits_of(arrays.streams[i])
-        params, greedy = load_params(constants.log_std, 0), constants.settings[GREEDY] != 0
-        action, log_prob = head(load_outputs(cells, first), draws(a, b), params, greedy)
-        return log_prob, keep_all(i, step, record, arrays, action)
+    def act(i, step, record, arrays, policy, scratch, outputs):
+        a, b = draw_bits(arrays.streams[i])
+        params, greedy = load_params(policy.log_std, 0), policy.settings[GREEDY] != 0
+        action, log_prob = head(load_outputs(scratch, outputs), draws(a, b), params, greedy)
+        return log_prob, apply_action(i, step, record, arrays, action)
 
     return act
+
+
+def _make_load(count: int) -> Any:
+    """Make an inlinable function (array, first) -> the tuple of `count` numbers from there on."""
+    items = source_of_tuple(f"array[first + {k}]" for k in range(count))
+    return inline(define(f"def load(array, first): return {items}"))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.mujoco.library import INTEGRATION
-from rlcpu.envs.mujoco.varied import write
+from rlcpu.envs.mujoco.varied import write_field
 from rlcpu.envs.render import Renderer
 from rlcpu.envs.tasks.mujoco import IDS
 
@@ -25,9 +25,9 @@ SIZE = 480
 class MuJoCoRenderer(Renderer):
     """Draws states of one task; see `rlcpu.envs.render.Renderer`.
 
-    A model is seen by its first camera that goes along with a body, as Gymnasium's `camera_name`
-    "track" is; else from Gymnasium's place for the task, or where MuJoCo looks by itself. With
-    params of each state, its model has the numbers that they hold.
+    The camera is the model's first one that follows a body, as Gymnasium's `camera_name` "track"
+    does; else the one that Gymnasium configures for the task, or MuJoCo's default. If states have
+    params of their own, the model gets their numbers before each picture.
     """
 
     def _find_modes(self, modes: Sequence[str]) -> tuple[list[str], int]:
@@ -38,19 +38,24 @@ class MuJoCoRenderer(Renderer):
         """Do nothing: no action is drawn."""
 
     def _draw(self, states: npt.NDArray[Any], params: Sequence[Any]) -> tuple[Any, ...]:
-        """Return one (height, width, 3) picture per state, (n, state_size)."""
+        """Return a picture (height, width, 3) of each state.
+
+        Args:
+            states: (n, state_size).
+            params: of each state, or [] if all have the task's.
+        """
         model, data, viewer = self._open()
         frames = []
         for i, state in enumerate(states):
-            for place in self._dynamics.varied_fields.fields if params else ():
-                write(model, place.name, getattr(params[i], place.name))
+            for field in self._dynamics.varied_fields.fields if params else ():
+                write_field(model, field.name, getattr(params[i], field.name))
             mujoco.mj_setState(model, data, state, INTEGRATION)
             mujoco.mj_forward(model, data)
             frames.append(viewer.render(self._mode))
         return tuple(frames)
 
     def _open(self) -> Any:
-        """Return model, data and renderer, made at the first picture."""
+        """Return model, data and Gymnasium's renderer, which are made for the first picture."""
         if self._env is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
@@ -63,9 +68,9 @@ class MuJoCoRenderer(Renderer):
                 max(screen.offheight, SIZE),
             )
             data, camera = mujoco.MjData(model), _following_camera(model)
-            seen_from = None if camera is not None else _camera_of(self._dynamics.id)
-            drawn = MujocoRenderer(model, data, seen_from, SIZE, SIZE, camera_id=camera)
-            self._env = model, data, drawn
+            camera_config = None if camera is not None else _camera_of(self._dynamics.id)
+            renderer = MujocoRenderer(model, data, camera_config, SIZE, SIZE, camera_id=camera)
+            self._env = model, data, renderer
         return self._env
 
     def close(self) -> None:
@@ -76,16 +81,16 @@ class MuJoCoRenderer(Renderer):
 
 
 def _following_camera(model: mujoco.MjModel) -> int | None:
-    """Return the model's first camera that goes along with a body."""
+    """Return the number of the model's first camera that follows a body; None if there is none."""
     follow = (mujoco.mjtCamLight.mjCAMLIGHT_TRACK, mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM)
     cameras = np.flatnonzero(np.isin(model.cam_mode, [int(mode) for mode in follow]))
     return int(cameras[0]) if cameras.size else None
 
 
 def _camera_of(id: str) -> Any:
-    """Return the camera that Gymnasium gives the task of an id, if it has one."""
+    """Return the configuration of the camera that Gymnasium gives a task, or None."""
     if id not in IDS:
         return None
     entry: Any = gymnasium.spec(id).entry_point
-    kind: Any = gymnasium.envs.registration.load_env_creator(entry)
-    return inspect.signature(kind.__init__).parameters["default_camera_config"].default
+    env_class: Any = gymnasium.envs.registration.load_env_creator(entry)
+    return inspect.signature(env_class.__init__).parameters["default_camera_config"].default

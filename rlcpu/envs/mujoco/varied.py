@@ -1,8 +1,11 @@
 """Fields of mjModel that differ from simulation to simulation, or are drawn anew at each reset.
 
-MuJoCo's threads have a model each once one of its fields is expanded. Before anything is done with
-a simulation, its own numbers are copied from its row of `physics` into the thread's model: those of
-the fields that vary, and of all that `mj_setConst` derives from them.
+MuJoCo's threads share one model, unless one of its fields is "expanded": then each thread has a
+model of its own. Each simulation has a row of numbers: those of the fields that vary, and of all
+fields that `mj_setConst` derives from them. Before anything is done with a simulation, its row is
+copied into the thread's model.
+
+Functions of kernels take addresses as integers: `m` is that of a mjModel.
 """
 
 from __future__ import annotations
@@ -24,23 +27,24 @@ from rlcpu.kernels.memory import array_at
 
 #: Fields that decide which computations MuJoCo does, and the clock, which is a constant of kernels.
 _REFUSED = ("body_gravcomp", "geom_surfacevel", "geom_adhesion", "pair_adhesion", "timestep")
-#: Fields with which MuJoCo computes nonsense where they are negative, and says so of what follows.
+#: Fields with which MuJoCo computes nonsense if they are negative, without an error that names
+#: them.
 _NOT_NEGATIVE = ("body_mass", "body_inertia", "dof_armature")
 
 
 class ModelField(NamedTuple):
-    """Place of a field in mjModel.
+    """Where the numbers of a field of mjModel are in memory.
 
     Attributes:
         name: as in mjModel or mjOption.
-        offset: bytes from the start of mjModel to the numbers, or to their address.
-        is_address: which of the two.
-        shape: of the field; a number has shape (1,).
+        offset: bytes from the start of mjModel to the numbers, or to a pointer to them.
+        is_pointer: whether it is the offset of a pointer.
+        shape: of the field; a lone number has shape (1,).
     """
 
     name: str
     offset: int
-    is_address: bool
+    is_pointer: bool
     shape: tuple[int, ...]
 
     @property
@@ -49,13 +53,13 @@ class ModelField(NamedTuple):
         return int(np.prod(self.shape))
 
 
-class Varied(NamedTuple):
-    """The numbers of a row of `physics`, in this order.
+class VariedFields(NamedTuple):
+    """The fields whose numbers are in a simulation's row, in this order.
 
     Attributes:
-        fields: those that are given or drawn.
-        derived: what `mj_setConst` makes of them.
-        drawn: names of those that `randomize` writes.
+        fields: those that users set or `randomize` draws.
+        derived: those that `mj_setConst` computes from these.
+        drawn: names of the fields that `randomize` draws.
     """
 
     fields: tuple[ModelField, ...] = ()
@@ -65,25 +69,27 @@ class Varied(NamedTuple):
     @property
     def size(self) -> int:
         """Return how many numbers a row has."""
-        return sum(place.size for place in (*self.fields, *self.derived))
+        return sum(field.size for field in (*self.fields, *self.derived))
 
     @property
     def expanded(self) -> str | None:
-        """Return a field as `mjb_expand` knows it, if anything varies; else None."""
+        """Return the name of a field for `mjb_expand`, or None if nothing varies."""
         if not self.fields:
             return None
         first = self.fields[0]
-        return first.name if first.is_address else f"opt.{first.name}"
+        return first.name if first.is_pointer else f"opt.{first.name}"
 
 
 # ---------------------------------------------------------------- fields of a model
 
 
-def numbers_of(model: mujoco.MjModel, name: str) -> npt.NDArray[np.float64]:
-    """Return the numbers of a field of mjModel, else of mjOption: a view, or a copy of one.
+def field_numbers(model: mujoco.MjModel, name: str) -> npt.NDArray[np.float64]:
+    """Return the numbers of a field of mjModel or, if there is none, of mjOption.
+
+    They are a view of the model's memory; of a lone number of mjOption, a copy (1,).
 
     Raises:
-        ValueError: there is no such field of float64, or it cannot vary.
+        ValueError: neither has such a field of float64, or the field cannot vary.
     """
     field = getattr(model, name, None)
     if not isinstance(field, np.ndarray):
@@ -96,21 +102,23 @@ def numbers_of(model: mujoco.MjModel, name: str) -> npt.NDArray[np.float64]:
     return field
 
 
-def write(model: mujoco.MjModel, name: str, values: Any) -> None:
-    """Set the numbers of a field."""
-    target = numbers_of(model, name)
+def write_field(model: mujoco.MjModel, name: str, values: Any) -> None:
+    """Overwrite the numbers of a model's field."""
+    target = field_numbers(model, name)
     target[...] = values
     if isinstance(getattr(model.opt, name, None), float):
         setattr(model.opt, name, float(target[0]))
 
 
 def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[np.float64]:
-    """Return a field's values, of its shape, or (num_envs, *shape) for one of each simulation.
+    """Return values of a field as float64, (*shape,) or (num_envs, *shape).
+
+    A lone number, of shape (1,), may also be a float or (num_envs,).
 
     Raises:
         TypeError, ValueError: naming the field and what was expected.
     """
-    shape = numbers_of(model, name).shape
+    shape = field_numbers(model, name).shape
     array = np.asarray(as_numbers(name, values), np.float64)
     if shape == (1,) and array.ndim < 2 and getattr(model, name, None) is None:
         array = array.reshape(-1, 1) if array.ndim == 1 else array.reshape(1)
@@ -125,7 +133,7 @@ def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[n
 
 
 def describe_fault(name: str, values: npt.NDArray[np.float64]) -> str:
-    """Describe a number that the field cannot hold and what is expected; "" if all are well."""
+    """Return why values cannot be those of a field and what is expected; "" if they can."""
     if not np.isfinite(values).all():
         return "NaN or infinity: expected finite numbers"
     if name in _NOT_NEGATIVE and (values < 0.0).any():
@@ -133,12 +141,13 @@ def describe_fault(name: str, values: npt.NDArray[np.float64]) -> str:
     return ""
 
 
-def _place(model: mujoco.MjModel, name: str) -> ModelField:
-    """Return where a field lies: an array of the model, an array or a number of its options.
+def _locate(model: mujoco.MjModel, name: str) -> ModelField:
+    """Return where the numbers of a field are: in an array of mjModel, or in or behind its options.
 
-    MuJoCo does not tell the address of a number: a copy gets a mark there, which is searched for.
+    MuJoCo does not tell the address of a lone number: a copy of the model gets a mark there, for
+    which its memory is searched.
     """
-    values = numbers_of(model, name)
+    values = field_numbers(model, name)
     if isinstance(getattr(model, name, None), np.ndarray):
         return ModelField(name, find_offset(model, name), True, values.shape)
     if isinstance(getattr(model.opt, name), np.ndarray):
@@ -150,77 +159,101 @@ def _place(model: mujoco.MjModel, name: str) -> ModelField:
     return ModelField(name, offset, False, (1,))
 
 
-def _arrays(model: mujoco.MjModel) -> dict[str, Any]:
+def _copy_arrays(model: mujoco.MjModel) -> dict[str, Any]:
+    """Return copies of all arrays of a model, by name."""
     names = [name for name in dir(model) if not name.startswith("_")]
     values = {name: getattr(model, name, None) for name in names}
     return {name: v.copy() for name, v in values.items() if isinstance(v, np.ndarray)}
 
 
-def find_varied(model: mujoco.MjModel, given: Mapping[str, Any], drawn: tuple[str, ...]) -> Varied:
-    """Return the fields that vary, and those that depend on them, which are tried.
+def find_varied(
+    model: mujoco.MjModel, values: Mapping[str, Any], drawn: tuple[str, ...]
+) -> VariedFields:
+    """Return the fields that vary, and those that `mj_setConst` derives from them.
+
+    The latter are found by a trial: each field is changed, and fields that `mj_setConst` then
+    changes are derived.
+
+    Args:
+        model: of the task.
+        values: values of the fields that users set, by name.
+        drawn: names of the fields that `randomize` draws.
 
     Raises:
-        ValueError: a field is unknown, or decides more than numbers.
+        ValueError: a field is unknown, or other things than numbers depend on it.
     """
-    names, derived = tuple(dict.fromkeys((*given, *drawn))), dict[str, None]()
-    fields = tuple(_place(model, name) for name in names)
+    names, derived = tuple(dict.fromkeys((*values, *drawn))), dict[str, None]()
+    fields = tuple(_locate(model, name) for name in names)
     rng = np.random.default_rng(0)
     for name in names:
-        other = copy.copy(model)
-        values = numbers_of(other, name)
-        write(other, name, values * rng.uniform(0.9, 1.1, values.shape))
-        before = _arrays(other)
-        mujoco.mj_setConst(other, mujoco.MjData(other))
-        for changed, now in _arrays(other).items():
-            if np.array_equal(now, before[changed], equal_nan=now.dtype.kind == "f"):
+        trial = copy.copy(model)
+        numbers = field_numbers(trial, name)
+        write_field(trial, name, numbers * rng.uniform(0.9, 1.1, numbers.shape))
+        before = _copy_arrays(trial)
+        mujoco.mj_setConst(trial, mujoco.MjData(trial))
+        for other_name, after in _copy_arrays(trial).items():
+            if np.array_equal(after, before[other_name], equal_nan=after.dtype.kind == "f"):
                 continue
-            if now.dtype != np.float64:
+            if after.dtype != np.float64:
                 raise ValueError(
-                    f"{name} decides {changed}, which holds no float64: it cannot vary between "
+                    f"{name} decides {other_name}, which holds no float64: it cannot vary between "
                     "simulations of one model"
                 )
-            derived[changed] = None
-    others = tuple(_place(model, name) for name in derived if name not in names)
-    return Varied(fields, others, tuple(drawn))
+            derived[other_name] = None
+    derived_fields = tuple(_locate(model, name) for name in derived if name not in names)
+    return VariedFields(fields, derived_fields, tuple(drawn))
 
 
-def rows_of(
-    model: mujoco.MjModel, varied: Varied, given: Mapping[str, Any], num_envs: int
+def make_rows(
+    model: mujoco.MjModel, varied: VariedFields, values: Mapping[str, Any], num_envs: int
 ) -> npt.NDArray[np.float64]:
-    """Return the row of each simulation, (num_envs, size), with what `given` has for it."""
+    """Return the rows of all simulations, (num_envs, varied.size).
+
+    Args:
+        model: of the task, which has the numbers of fields without `values`.
+        varied: the fields of a row.
+        values: (num_envs, *shape) by name, of fields that users set for each simulation.
+        num_envs: how many simulations.
+    """
     rows, data = np.empty((num_envs, varied.size)), None
     if not varied.fields:
         return rows
-    for i in range(num_envs if given else 1):
+    for i in range(num_envs if values else 1):
         copied = copy.copy(model)
-        for name, values in given.items():
-            write(copied, name, values[i])
+        for name, of_each in values.items():
+            write_field(copied, name, of_each[i])
         if varied.derived:
             data = data or mujoco.MjData(copied)
             mujoco.mj_setConst(copied, data)
-        places = (*varied.fields, *varied.derived)
-        rows[i] = np.concatenate([numbers_of(copied, p.name).ravel() for p in places])
-    if not given:
+        fields = (*varied.fields, *varied.derived)
+        rows[i] = np.concatenate([field_numbers(copied, field.name).ravel() for field in fields])
+    if not values:
         rows[1:] = rows[0]
     return rows
 
 
-def split(varied: Varied, rows: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the fields of `rows`, (num_envs, size), by name: views (num_envs, *shape).
+def split_rows(
+    varied: VariedFields, rows: npt.NDArray[np.float64]
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the numbers of each field in rows (num_envs, size): views (num_envs, *shape), by name.
 
-    Of a number of mjOption it is (num_envs,).
+    The view of a lone number of mjOption is (num_envs,).
     """
-    fields, begin = {}, 0
-    for place in varied.fields:
-        shape = place.shape if place.is_address or place.shape != (1,) else ()
-        fields[place.name] = rows[:, begin : begin + place.size].reshape(-1, *shape)
-        begin += place.size
-    return fields
+    by_name, begin = {}, 0
+    for field in varied.fields:
+        shape = field.shape if field.is_pointer or field.shape != (1,) else ()
+        by_name[field.name] = rows[:, begin : begin + field.size].reshape(-1, *shape)
+        begin += field.size
+    return by_name
 
 
-def find_bad_draw(varied: Varied, rows: npt.NDArray[np.float64]) -> tuple[int, str] | None:
-    """Return the first simulation whose drawn numbers its model cannot hold, and a description."""
-    drawn = split(varied, rows)
+def find_bad_draw(varied: VariedFields, rows: npt.NDArray[np.float64]) -> tuple[int, str] | None:
+    """Return the first simulation into whose row `randomize` drew bad numbers, or None.
+
+    Returns:
+        Its number, and a description of the numbers.
+    """
+    drawn = split_rows(varied, rows)
     if all(not describe_fault(name, drawn[name]) for name in varied.drawn):
         return None
     for i in range(len(rows)):
@@ -230,58 +263,62 @@ def find_bad_draw(varied: Varied, rows: npt.NDArray[np.float64]) -> tuple[int, s
     return None
 
 
-def look_at(model: mujoco.MjModel, varied: Varied) -> Any:
-    """Return the fields that `randomize` writes, by name, in plain Python."""
-    return _kind(varied)(*(numbers_of(model, name) for name in varied.drawn))
+def drawn_fields(model: mujoco.MjModel, varied: VariedFields) -> Any:
+    """Return a NamedTuple of a model's fields that `randomize` draws, for plain Python."""
+    return _model_class(varied)(*(field_numbers(model, name) for name in varied.drawn))
 
 
-def _kind(varied: Varied) -> Any:
+def _model_class(varied: VariedFields) -> Any:
+    """Return the NamedTuple that `randomize` gets as its model."""
     return NamedTuple("Model", [(name, Any) for name in varied.drawn])
 
 
 # ---------------------------------------------------------------- in kernels
 
 
-def _array(place: ModelField, shape: tuple[int, ...]) -> str:
-    """Return the source of the array of a field of the model at address `m`."""
-    start = f"m + {place.offset}"
-    start = f"array_at({start}, (1,), i64)[0]" if place.is_address else start
+def _source_of_array(field: ModelField, shape: tuple[int, ...]) -> str:
+    """Return the source of an array over a field of the model at address `m`, in a shape."""
+    start = f"m + {field.offset}"
+    start = f"array_at({start}, (1,), i64)[0]" if field.is_pointer else start
     return f"array_at({start}, {shape}, f64)"
 
 
-def make_copies(varied: Varied) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make functions (address of mjModel, row) that set the model by the row, and back."""
-    space: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
-    made = []
-    for line in ("a[k] = row[{begin} + k]", "row[{begin} + k] = a[k]"):
+def make_row_copiers(varied: VariedFields) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Make inlinable functions (m, row): one sets the model by the row, one the row by the model.
+
+    Their source has a loop over the numbers of each field.
+    """
+    names: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
+    copiers = []
+    for assignment in ("array[k] = row[{begin} + k]", "row[{begin} + k] = array[k]"):
         lines, begin = ["def copy(m, row):", "    pass"], 0
-        for place in (*varied.fields, *varied.derived):
+        for field in (*varied.fields, *varied.derived):
             lines += [
-                f"    a = {_array(place, (place.size,))}",
-                f"    for k in range({place.size}):",
+                f"    array = {_source_of_array(field, (field.size,))}",
+                f"    for k in range({field.size}):",
+                "        " + assignment.format(begin=begin),
             ]
-            lines += ["        " + line.format(begin=begin)]
-            begin += place.size
-        made.append(inline(define("\n".join(lines), **space), exact=True))
-    return made[0], made[1]
+            begin += field.size
+        copiers.append(inline(define("\n".join(lines), **names), exact=True))
+    return copiers[0], copiers[1]
 
 
-def make_is_bad(varied: Varied) -> Callable[..., Any]:
-    """Make an inlinable function (row) -> whether `find_bad_draw` finds one in it."""
+def make_is_bad(varied: VariedFields) -> Callable[..., Any]:
+    """Make an inlinable function (row,) -> whether `randomize` drew bad numbers into the row."""
     lines, begin = ["def is_bad(row):", "    bad = False"], 0
-    for place in varied.fields:
-        bad = " or row[k] < 0.0" if place.name in _NOT_NEGATIVE else ""
-        if place.name in varied.drawn:
-            lines += [f"    for k in range({begin}, {begin + place.size}):"]
-            lines += [f"        bad = bad or not isfinite(row[k]){bad}"]
-        begin += place.size
+    for field in varied.fields:
+        or_negative = " or row[k] < 0.0" if field.name in _NOT_NEGATIVE else ""
+        if field.name in varied.drawn:
+            lines += [f"    for k in range({begin}, {begin + field.size}):"]
+            lines += [f"        bad = bad or not isfinite(row[k]){or_negative}"]
+        begin += field.size
     return inline(define("\n".join([*lines, "    return bad"]), isfinite=math.isfinite), exact=True)
 
 
-def make_look(varied: Varied) -> Callable[..., Any]:
-    """Make an inlinable function (address of mjModel) -> the fields that `randomize` writes."""
-    places = [place for place in varied.fields if place.name in varied.drawn]
-    places.sort(key=lambda place: varied.drawn.index(place.name))
-    space = {"array_at": array_at, "f64": f64, "i64": i64, "Model": _kind(varied)}
-    items = "".join(f"{_array(place, place.shape)}, " for place in places)
-    return inline(define(f"def look(m): return Model({items})", **space), exact=True)
+def make_drawn_view(varied: VariedFields) -> Callable[..., Any]:
+    """Make an inlinable function (m,) -> arrays of the fields that `randomize` draws, by name."""
+    fields = [field for field in varied.fields if field.name in varied.drawn]
+    fields.sort(key=lambda field: varied.drawn.index(field.name))
+    names = {"array_at": array_at, "f64": f64, "i64": i64, "Model": _model_class(varied)}
+    arrays = "".join(f"{_source_of_array(field, field.shape)}, " for field in fields)
+    return inline(define(f"def drawn_view(m): return Model({arrays})", **names), exact=True)

@@ -1,4 +1,11 @@
-"""What all transforms share: functions of one form, and a state with another field."""
+"""Functions that all transforms share: steps of one form, and states with further fields.
+
+A transform makes a new `Dynamics` of the functions of another, the "inner" one. These take random
+numbers under different names (`rng`, `uniforms`, or not at all), write into a state or return one,
+and truncate episodes or not: `step_of` and `with_signature` translate to and from one form. In it a
+step is (state, action, params, draws) -> (new state, reward, terminated, truncated); where states
+have arrays, which it writes, it returns (reward, terminated, truncated).
+"""
 
 from __future__ import annotations
 
@@ -14,11 +21,11 @@ from rlcpu.kernels.compile import define
 from rlcpu.kernels.source import check_source
 
 
-def find_own(environment: str | Dynamics) -> Dynamics:
-    """Return an environment of our own kernels.
+def find_transformable(environment: str | Dynamics) -> Dynamics:
+    """Return the `Dynamics` of an id, or the one that is given.
 
     Raises:
-        TypeError, ValueError: there is none.
+        TypeError, ValueError: there is none, or another engine steps it.
     """
     dynamics = find(environment)
     if not dynamics.runs_in_kernels:
@@ -30,10 +37,9 @@ def find_own(environment: str | Dynamics) -> Dynamics:
 
 
 def check_plain(name: str, function: Any) -> Any:
-    """Return a function that kernels can take.
+    """Return a function; raise TypeError unless it is plain Python that kernels can compile.
 
-    Raises:
-        TypeError: it is none.
+    `name` is that of the argument, for errors.
     """
     if not isinstance(function, FunctionType):
         raise TypeError(f"{name}={function!r}: expected a plain Python function")
@@ -44,14 +50,20 @@ def check_plain(name: str, function: Any) -> Any:
     return function
 
 
-def renamed(dynamics: Dynamics, suffix: str, again: Any) -> dict[str, Any]:
-    """Return the fields that every transform changes: the id, and the call that makes it again."""
+def renamed(dynamics: Dynamics, suffix: str, transform: Any) -> dict[str, Any]:
+    """Return the fields of `Dynamics` that every transform changes, by name.
+
+    Args:
+        dynamics: the inner environment.
+        suffix: to append to the name in its id.
+        transform: a call without arguments that transforms it again, for pickle.
+    """
     name, _, version = dynamics.id.rpartition("-v")
-    return {"id": f"{name}{suffix}-v{version}", "transform": again}
+    return {"id": f"{name}{suffix}-v{version}", "transform": transform}
 
 
 def _check_new(dynamics: Dynamics, *names: str) -> None:
-    """Raise ValueError if the state has a field that a transform is to add."""
+    """Raise ValueError if the state already has one of the fields that a transform is to add."""
     known = [field.name for field in dynamics.state.fields]
     for name in names:
         if name in known:
@@ -59,33 +71,33 @@ def _check_new(dynamics: Dynamics, *names: str) -> None:
 
 
 def step_of(dynamics: Dynamics) -> Callable[..., Any]:
-    """Return a step (state, action, params, draws) -> ([state,] reward, terminated, truncated)."""
-    step, draws, cuts = dynamics.step, _takes_draws(dynamics), dynamics.truncates
+    """Return the step of an environment in the one form that transforms work with."""
+    step, truncates = dynamics.step, dynamics.truncates
+    takes_draws = dynamics.takes_rng("step") or dynamics.step_draws > 0
     if dynamics.has_arrays:
 
-        def finish(result: Any) -> Any:
-            return result if cuts else (result[0], result[1], False)
+        def with_truncated(result: Any) -> Any:
+            return result if truncates else (result[0], result[1], False)
 
     else:
 
-        def finish(result: Any) -> Any:
-            return result if cuts else (result[0], result[1], result[2], False)
+        def with_truncated(result: Any) -> Any:
+            return result if truncates else (result[0], result[1], result[2], False)
 
-    def with_draws(state: Any, action: Any, params: Any, draws: Any) -> Any:
-        return finish(step(state, action, params, draws))
+    def random_step(state: Any, action: Any, params: Any, draws: Any) -> Any:
+        return with_truncated(step(state, action, params, draws))
 
-    def without(state: Any, action: Any, params: Any, draws: Any) -> Any:
-        return finish(step(state, action, params))
+    def deterministic_step(state: Any, action: Any, params: Any, draws: Any) -> Any:
+        return with_truncated(step(state, action, params))
 
-    return with_draws if draws else without
-
-
-def _takes_draws(dynamics: Dynamics) -> bool:
-    return dynamics.takes_rng("step") or dynamics.step_draws > 0
+    return random_step if takes_draws else deterministic_step
 
 
 def with_signature(dynamics: Dynamics, step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a step whose last argument is named as that of an environment's own is."""
+    """Return a step of the one form with the arguments that the inner environment's step has.
+
+    Kernels read the names of arguments: `rng`, `uniforms`, or no random numbers.
+    """
 
     def with_rng(state: Any, action: Any, params: Any, rng: Any) -> Any:
         return step(state, action, params, rng)
@@ -102,7 +114,10 @@ def with_signature(dynamics: Dynamics, step: Callable[..., Any]) -> Callable[...
 
 
 def _reset_with_signature(dynamics: Dynamics, reset: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a reset ([state,] draws, params) whose draws are named as an environment's own are."""
+    """Return a reset, of ([state,] draws, params), with the arguments of the inner environment's.
+
+    `state` is an argument where states have arrays.
+    """
 
     def of_array(state: Any, rng: Any, params: Any) -> Any:
         return reset(state, rng, params)
@@ -122,93 +137,98 @@ def _reset_with_signature(dynamics: Dynamics, reset: Callable[..., Any]) -> Call
 
 
 def tuple_of(kind: type, count: int) -> Any:
-    """Return the type hint of a tuple of `count` values."""
+    """Return the type hint of a tuple of `count` values of a type."""
     return tuple[(kind,) * count]  # type: ignore[misc]
 
 
 def extend_tuple(
     dynamics: Dynamics,
     field: tuple[str, Any],
-    begin: Callable[..., Any],
-    go_on: Callable[..., Any],
+    at_reset: Callable[..., Any],
+    after_step: Callable[..., Any],
     observe: Callable[..., Any],
     changes: dict[str, Any],
 ) -> Dynamics:
-    """Return an environment with one more field in its state, a NamedTuple.
+    """Return an environment with one more field in its state, which becomes a NamedTuple.
+
+    The state of the inner environment is made of the other fields for each call of its functions.
 
     Args:
-        dynamics: the environment, whose state has no arrays.
-        field: its name and type hint.
-        begin: (own state, params) -> the field's value at a reset.
-        go_on: (old state, own new state, action, reward, params) -> its value after a step.
-        observe: (state, own state, params) -> observation.
-        changes: other fields that change.
+        dynamics: the inner environment, whose state has no arrays.
+        field: name and type hint of the new field.
+        at_reset: (inner state, params) -> the field's value.
+        after_step: (old state, new inner state, action, reward, params) -> the field's value.
+        observe: (state, inner state, params) -> observation.
+        changes: other fields of `Dynamics` that change, by name.
     """
     inner_class, step = dynamics.state.value_class, step_of(dynamics)
     reset, mask, picture = dynamics.reset, dynamics.action_mask, dynamics.picture
     _check_new(dynamics, field[0])
     name = changes["id"].rpartition("/")[2].rpartition("-")[0]
+    # A plain tuple is one field, `inner`; the fields of a NamedTuple stay fields.
     if inner_class is None:
         inner_fields = {"inner": tuple_of(float, dynamics.state.fields[0].size)}
-        parts, inner_of = "inner", "state.inner"
+        values_of_inner, inner_of_state = "inner", "state.inner"
     else:
         inner_fields = typing.get_type_hints(inner_class)
-        parts = ", ".join(f"inner.{each}" for each in inner_class._fields)
-        inner_of = f"own({parts.replace('inner.', 'state.')})"
+        values_of_inner = ", ".join(f"inner.{each}" for each in inner_class._fields)
+        inner_of_state = f"Inner({values_of_inner.replace('inner.', 'state.')})"
     state_class: Any = NamedTuple(name, [*inner_fields.items(), field])  # type: ignore[misc]
-    join = define(f"def join(inner, value): return made({parts}, value)", made=state_class)
-    split = define(f"def split(state): return {inner_of}", own=inner_class)
+    join = define(
+        f"def join(inner, value): return State({values_of_inner}, value)", State=state_class
+    )
+    inner_of = define(f"def inner_of(state): return {inner_of_state}", Inner=inner_class)
 
     def new_reset(draws: Any, params: Any) -> Any:
         inner = reset(draws, params)
-        return join(inner, begin(inner, params))
+        return join(inner, at_reset(inner, params))
 
     def new_step(state: Any, action: Any, params: Any, draws: Any) -> Any:
-        inner, reward, terminated, truncated = step(split(state), action, params, draws)
-        value = go_on(state, inner, action, reward, params)
+        inner, reward, terminated, truncated = step(inner_of(state), action, params, draws)
+        value = after_step(state, inner, action, reward, params)
         return join(inner, value), reward, terminated, truncated
 
     changes |= {
         "reset": _reset_with_signature(dynamics, new_reset),
         "step": with_signature(dynamics, new_step),
-        "observe": lambda state, params: observe(state, split(state), params),
+        "observe": lambda state, params: observe(state, inner_of(state), params),
         "state": None,
     }
     if mask is not None:
-        changes["action_mask"] = lambda state, params: mask(split(state), params)
+        changes["action_mask"] = lambda state, params: mask(inner_of(state), params)
     if picture is not None:
-        changes["picture"] = lambda state, params: picture(split(state), params)
+        changes["picture"] = lambda state, params: picture(inner_of(state), params)
     return dataclasses.replace(dynamics, **changes)
 
 
 def extend_arrays(
     dynamics: Dynamics,
     fields: dict[str, Any],
-    begin: Callable[..., None],
-    go_on: Callable[..., None],
+    at_reset: Callable[..., None],
+    after_step: Callable[..., None],
     observe: Callable[..., None],
     changes: dict[str, Any],
 ) -> Dynamics:
-    """Return an environment with more fields in its state, which holds arrays.
+    """Return an environment with more fields in its state, which has arrays.
 
     Args:
-        dynamics: the environment.
-        fields: type hints by name.
-        begin: (state, params) writes their values at a reset.
-        go_on: (state, action, reward, params) writes them after a step.
+        dynamics: the inner environment.
+        fields: type hints of the new fields, by name.
+        at_reset: (state, params) writes their values.
+        after_step: (state, action, reward, params) writes their values.
         observe: (state, params, out) writes an observation.
-        changes: other fields that change.
+        changes: other fields of `Dynamics` that change, by name.
     """
     inner_class, reset, step = dynamics.state.value_class, dynamics.reset, step_of(dynamics)
     _check_new(dynamics, *fields)
 
     def new_reset(state: Any, draws: Any, params: Any) -> None:
         reset(state, draws, params)
-        begin(state, params)
+        at_reset(state, params)
 
     def new_step(state: Any, action: Any, params: Any, draws: Any) -> Any:
         reward, terminated, truncated = step(state, action, params, draws)
-        go_on(state, action, reward, params)
+        after_step(state, action, reward, params)
         return reward, terminated, truncated
 
     changes |= {

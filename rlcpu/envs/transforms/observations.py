@@ -1,4 +1,9 @@
-"""Transforms of observations: several of them, or more numbers in each."""
+"""Transforms of observations: several of them, or more numbers in each.
+
+Each one adds a field to the state, by `extend_tuple` or, where states have arrays, `extend_arrays`;
+their functions `at_reset`, `after_step` and `observe` are explained there. "Inner" is the
+environment without the transform.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.arrays import Array
-from rlcpu.envs.transforms.forms import extend_arrays, extend_tuple, find_own, renamed, tuple_of
+from rlcpu.envs.transforms.forms import (
+    extend_arrays,
+    extend_tuple,
+    find_transformable,
+    renamed,
+    tuple_of,
+)
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define, source_of_tuple
@@ -39,87 +50,104 @@ def stack_observations(environment: str | Dynamics, n: int, padding: str = "rese
         >>> stack_observations("CartPole-v1", 4).observation_space.shape
         (16,)
     """
-    dynamics, n = find_own(environment), check_count("n", n)
+    dynamics, n = find_transformable(environment), check_count("n", n)
     if padding not in ("reset", "zero"):
         raise ValueError(f'padding={padding!r}: expected "reset" or "zero"')
-    made = _stack_arrays if dynamics.has_arrays else _stack_tuples
-    again = functools.partial(stack_observations, dynamics, n, padding)
-    return made(dynamics, n, padding == "zero", renamed(dynamics, f"Stack{n}", again))
+    stack = _stack_arrays if dynamics.has_arrays else _stack_tuples
+    transform = functools.partial(stack_observations, dynamics, n, padding)
+    return stack(dynamics, n, padding == "zero", renamed(dynamics, f"Stack{n}", transform))
 
 
 def _stack_tuples(dynamics: Dynamics, n: int, is_zero: bool, changes: dict[str, Any]) -> Dynamics:
-    """`stack_observations` where a state has no arrays."""
+    """Return the environment of `stack_observations` where states have no arrays.
+
+    The field `frames` is a tuple of the numbers or boards of the last n observations.
+
+    Args:
+        dynamics: the inner environment.
+        n: how many observations.
+        is_zero: whether missing ones are zeros.
+        changes: other fields of `Dynamics` that change, by name.
+    """
     space: Any = dynamics.observation_space
-    blank: Any
+    zero: Any
     if isinstance(space, MultiBinary):
-        show: Any = dynamics.observe
+        observe_inner: Any = dynamics.observe
         planes, *cells = space.shape
         stacked: Any = MultiBinary((n * planes, *cells))
-        size, hint, blank = planes, tuple_of(Board, n * planes), Board()
+        size, hint, zero = planes, tuple_of(Board, n * planes), Board()
     else:
-        show, space = _observe_numbers(dynamics)
-        size, blank = space.shape[0], 0.0
-        stacked, hint = _stacked(space, n, is_zero), tuple_of(float, n * size)
-    padding = (blank,) * size
+        observe_inner, space = _observe_numbers(dynamics)
+        size, zero = space.shape[0], 0.0
+        stacked, hint = _stacked_space(space, n, is_zero), tuple_of(float, n * size)
+    first_frames = _make_first_frames(n, (zero,) * size if is_zero else None)
 
     def observe(state: Any, inner: Any, params: Any) -> Any:
         return state.frames
 
-    def go_on(old: Any, inner: Any, action: Any, reward: Any, params: Any) -> Any:
-        return old.frames[size:] + show(inner, params)
+    def after_step(old: Any, inner: Any, action: Any, reward: Any, params: Any) -> Any:
+        return old.frames[size:] + observe_inner(inner, params)
 
-    def begin(inner: Any, params: Any) -> Any:
-        return before(show(inner, params))
+    def at_reset(inner: Any, params: Any) -> Any:
+        return first_frames(observe_inner(inner, params))
 
-    before = _make_before(n, padding if is_zero else None)
     changes["observation_space"] = stacked
-    return extend_tuple(dynamics, ("frames", hint), begin, go_on, observe, changes)
+    return extend_tuple(dynamics, ("frames", hint), at_reset, after_step, observe, changes)
 
 
-def _make_before(n: int, padding: Any) -> Callable[[Any], Any]:
-    """Return a function of an observation: n of them, the first ones `padding` if there is any."""
-    others = ["padding" if padding is not None else "seen"] * (n - 1)
-    return define(f"def before(seen): return {' + '.join([*others, 'seen'])}", padding=padding)
+def _make_first_frames(n: int, padding: Any) -> Callable[[Any], Any]:
+    """Make a function: the first observation of an episode, a tuple -> n of them, one tuple.
+
+    All but the last are `padding`, a tuple, or, if it is None, the observation itself. The source
+    is `first + first + ...` or `padding + padding + ... + first`.
+    """
+    missing = ["first" if padding is None else "padding"] * (n - 1)
+    source = f"def first_frames(first): return {' + '.join([*missing, 'first'])}"
+    return define(source, padding=padding)
 
 
-def _stacked(space: Box, n: int, is_zero: bool) -> Box:
-    """Return the space of n observations, of which those that are missing may be zeros."""
+def _stacked_space(space: Box, n: int, is_zero: bool) -> Box:
+    """Return the space of n observations; with `is_zero` missing ones are zeros."""
     low, high = (np.concatenate([bound] * n) for bound in (space.low, space.high))
     return Box(np.minimum(low, 0.0), np.maximum(high, 0.0)) if is_zero else Box(low, high)
 
 
 def _stack_arrays(dynamics: Dynamics, n: int, is_zero: bool, changes: dict[str, Any]) -> Dynamics:
-    """`stack_observations` where a state holds arrays: a ring of observations."""
-    show, space = _observe_numbers(dynamics)
+    """Return the environment of `stack_observations` where states have arrays.
+
+    The field `frames` is a ring of the last n observations, (n, size), in which `newest` is the
+    index of the last one. The arguments are those of `_stack_tuples`.
+    """
+    observe_inner, space = _observe_numbers(dynamics)
     shape, size = space.shape, dynamics.observation_size
 
-    def write(state: Any, params: Any) -> None:
+    def write_newest(state: Any, params: Any) -> None:
         frame = state.frames[state.newest]
         for k in range(size):
             frame[k] = 0.0
-        show(state, params, frame.reshape(shape))
+        observe_inner(state, params, frame.reshape(shape))
 
-    def begin(state: Any, params: Any) -> None:
-        write(state, params)
+    def at_reset(state: Any, params: Any) -> None:
+        write_newest(state, params)
         if not is_zero:
-            for place in range(1, n):
+            for index in range(1, n):
                 for k in range(size):
-                    state.frames[place, k] = state.frames[0, k]
+                    state.frames[index, k] = state.frames[0, k]
 
-    def go_on(state: Any, action: Any, reward: Any, params: Any) -> None:
+    def after_step(state: Any, action: Any, reward: Any, params: Any) -> None:
         state.newest = (state.newest + 1) % n
-        write(state, params)
+        write_newest(state, params)
 
     def observe(state: Any, params: Any, out: Any) -> None:
-        shown = out.reshape(n * size)
-        for age in range(n):
-            place = (state.newest + 1 + age) % n
+        flat = out.reshape(n * size)
+        for age in range(n):  # the oldest first
+            index = (state.newest + 1 + age) % n
             for k in range(size):
-                shown[age * size + k] = state.frames[place, k]
+                flat[age * size + k] = state.frames[index, k]
 
-    changes["observation_space"] = _stacked(space, n, is_zero)
+    changes["observation_space"] = _stacked_space(space, n, is_zero)
     fields = {"frames": Array[float, n, size], "newest": int}
-    return extend_arrays(dynamics, fields, begin, go_on, observe, changes)
+    return extend_arrays(dynamics, fields, at_reset, after_step, observe, changes)
 
 
 def add_previous_action(environment: str | Dynamics) -> Dynamics:
@@ -143,32 +171,35 @@ def add_previous_action(environment: str | Dynamics) -> Dynamics:
         >>> add_previous_action("CartPole-v1").observation_space.shape
         (6,)
     """
-    dynamics = find_own(environment)
+    dynamics = find_transformable(environment)
     space: Any = dynamics.action_space
-    size = dynamics.action_size
+    action_size = dynamics.action_size
     hint: Any
-    start: Any
+    first_value: Any
     if isinstance(space, Box):
-        hint, start = tuple_of(float, size), (0.0,) * size
+        hint, first_value = tuple_of(float, action_size), (0.0,) * action_size
         low, high = space.low.tolist(), space.high.tolist()
-        show: Any = _previous_action
+        numbers_of: Any = _previous_action
     else:
         choices = dynamics.choices or (dynamics.num_actions,)
-        hint, start = (tuple_of(int, size), (-1,) * size) if size else (int, -1)
+        hint, first_value = (
+            (tuple_of(int, action_size), (-1,) * action_size) if action_size else (int, -1)
+        )
         low, high = [0.0] * sum(choices), [1.0] * sum(choices)
-        ones = _one_hot(choices, bool(size))
+        one_hot = _one_hot(choices, bool(action_size))
 
-        def show(state: Any) -> Any:
-            return ones(state.previous_action)
+        def numbers_of(state: Any) -> Any:
+            return one_hot(state.previous_action)
 
-    def after(state: Any, action: Any, reward: Any) -> Any:
+    def value_after(state: Any, action: Any, reward: Any) -> Any:
         return action
 
-    field = _Field("previous_action", hint, start, after, show)
+    field = _Field("previous_action", hint, first_value, value_after, numbers_of)
     return _append(add_previous_action, dynamics, "PreviousAction", field, low, high)
 
 
 def _previous_action(state: Any) -> Any:
+    """Return the numbers of the field `previous_action`."""
     return state.previous_action
 
 
@@ -184,15 +215,15 @@ def add_previous_reward(environment: str | Dynamics) -> Dynamics:
     Raises:
         TypeError, ValueError: an environment that cannot be transformed.
     """
-    dynamics = find_own(environment)
+    dynamics = find_transformable(environment)
 
-    def after(state: Any, action: Any, reward: Any) -> Any:
+    def value_after(state: Any, action: Any, reward: Any) -> Any:
         return reward
 
-    def show(state: Any) -> Any:
+    def numbers_of(state: Any) -> Any:
         return (state.previous_reward,)
 
-    field = _Field("previous_reward", float, 0.0, after, show)
+    field = _Field("previous_reward", float, 0.0, value_after, numbers_of)
     return _append(add_previous_reward, dynamics, "PreviousReward", field, [-np.inf], [np.inf])
 
 
@@ -208,15 +239,15 @@ def add_first_step(environment: str | Dynamics) -> Dynamics:
     Raises:
         TypeError, ValueError: an environment that cannot be transformed.
     """
-    dynamics = find_own(environment)
+    dynamics = find_transformable(environment)
 
-    def after(state: Any, action: Any, reward: Any) -> Any:
+    def value_after(state: Any, action: Any, reward: Any) -> Any:
         return True
 
-    def show(state: Any) -> Any:
+    def numbers_of(state: Any) -> Any:
         return (0.0 if state.has_begun else 1.0,)
 
-    field = _Field("has_begun", bool, False, after, show)
+    field = _Field("has_begun", bool, False, value_after, numbers_of)
     return _append(add_first_step, dynamics, "FirstStep", field, [0.0], [1.0])
 
 
@@ -237,7 +268,7 @@ def add_time_left(environment: str | Dynamics) -> Dynamics:
     Raises:
         TypeError, ValueError: an environment that cannot be transformed, as one without a limit.
     """
-    dynamics = find_own(environment)
+    dynamics = find_transformable(environment)
     if dynamics.max_episode_steps is None:
         raise ValueError(
             f"{dynamics.id} has max_episode_steps=None: expected a limit, by "
@@ -245,31 +276,31 @@ def add_time_left(environment: str | Dynamics) -> Dynamics:
         )
     limit = float(dynamics.max_episode_steps)
 
-    def count(state: Any, action: Any, reward: Any) -> Any:
+    def value_after(state: Any, action: Any, reward: Any) -> Any:
         return state.steps_taken + 1
 
-    def show(state: Any) -> Any:
+    def numbers_of(state: Any) -> Any:
         return (max(1.0 - float(state.steps_taken) / limit, 0.0),)
 
-    field = _Field("steps_taken", int, 0, count, show)
+    field = _Field("steps_taken", int, 0, value_after, numbers_of)
     return _append(add_time_left, dynamics, "TimeLeft", field, [0.0], [1.0])
 
 
 class _Field(NamedTuple):
-    """A number, or several, that a transform keeps in the state and appends to observations.
+    """A field of the state whose numbers a transform appends to observations.
 
     Attributes:
-        name, hint: of the field.
-        start: its value at a reset.
-        after: (old state, action, reward) -> its value after a step.
-        show: (state) -> the numbers to append.
+        name, hint: name and type hint.
+        first_value: at a reset.
+        value_after: (old state, action, reward) -> the value after a step.
+        numbers_of: (state,) -> the numbers to append, a tuple.
     """
 
     name: str
     hint: Any
-    start: Any
-    after: Callable[..., Any]
-    show: Callable[..., Any]
+    first_value: Any
+    value_after: Callable[..., Any]
+    numbers_of: Callable[..., Any]
 
 
 def _append(
@@ -280,18 +311,18 @@ def _append(
     low: list[float],
     high: list[float],
 ) -> Dynamics:
-    """Return an environment that appends a field to its observations.
+    """Return an environment that appends the numbers of a field to its observations.
 
     Args:
-        transform: the public function, which makes it again of `dynamics`.
-        dynamics: the environment without the field.
+        transform: the public function, which transforms `dynamics` so.
+        dynamics: the inner environment.
         suffix: of the id.
-        field: what is appended.
-        low: bounds of the numbers that it shows.
-        high: likewise.
+        field: the field.
+        low: lowest values of its numbers.
+        high: highest values of its numbers.
     """
     changes = renamed(dynamics, suffix, functools.partial(transform, dynamics))
-    observed, space = _observe_numbers(dynamics)
+    observe_inner, space = _observe_numbers(dynamics)
     if len(space.shape) != 1:
         raise TypeError(
             f"{dynamics.id}: observation_space={space} has several axes: numbers are appended to "
@@ -301,51 +332,61 @@ def _append(
     lowest, highest = (np.array(bound, np.float32) for bound in bounds)
     changes["observation_space"] = Box(lowest, highest)
     if dynamics.has_arrays:
-        return _append_to_arrays(dynamics, field, observed, changes)
-    start, after, show = field.start, field.after, field.show
+        return _append_to_arrays(dynamics, field, observe_inner, changes)
+    first_value, value_after, numbers_of = field.first_value, field.value_after, field.numbers_of
 
-    def begin(inner: Any, params: Any) -> Any:
-        return start
+    def at_reset(inner: Any, params: Any) -> Any:
+        return first_value
 
-    def go_on(old: Any, inner: Any, action: Any, reward: Any, params: Any) -> Any:
-        return after(old, action, reward)
+    def after_step(old: Any, inner: Any, action: Any, reward: Any, params: Any) -> Any:
+        return value_after(old, action, reward)
 
     def observe(state: Any, inner: Any, params: Any) -> Any:
-        return observed(inner, params) + show(state)
+        return observe_inner(inner, params) + numbers_of(state)
 
-    return extend_tuple(dynamics, (field.name, field.hint), begin, go_on, observe, changes)
+    return extend_tuple(dynamics, (field.name, field.hint), at_reset, after_step, observe, changes)
 
 
 def _append_to_arrays(
-    dynamics: Dynamics, field: _Field, observed: Callable[..., None], changes: dict[str, Any]
+    dynamics: Dynamics, field: _Field, observe_inner: Callable[..., None], changes: dict[str, Any]
 ) -> Dynamics:
-    """`_append` where a state holds arrays."""
-    name, hint, start, after, show = field
-    size, more = dynamics.observation_size, len(changes["observation_space"].low)
-    count, items = more - size, getattr(hint, "__args__", ())  # of a tuple
-    target = f"for k in range({len(items)}): state.{name}[k] = value[k]"
-    put = define(f"def put(state, value):\n    {target if items else f'state.{name} = value'}")
+    """Return the environment of `_append` where states have arrays.
 
-    def begin(state: Any, params: Any) -> None:
-        put(state, start)
+    Args:
+        dynamics: the inner environment.
+        field: the field.
+        observe_inner: (state, params, out) writes the inner observation.
+        changes: other fields of `Dynamics` that change, by name, the observation space among them.
+    """
+    name, hint, first_value, value_after, numbers_of = field
+    size = dynamics.observation_size
+    count = len(changes["observation_space"].low) - size  # of the numbers to append
+    items = getattr(hint, "__args__", ())  # type hints of the items, if the field is a tuple
+    copy_items = f"for k in range({len(items)}): state.{name}[k] = value[k]"
+    assignment = copy_items if items else f"state.{name} = value"
+    put = define(f"def put(state, value):\n    {assignment}")
 
-    def go_on(state: Any, action: Any, reward: Any, params: Any) -> None:
-        put(state, after(state, action, reward))
+    def at_reset(state: Any, params: Any) -> None:
+        put(state, first_value)
+
+    def after_step(state: Any, action: Any, reward: Any, params: Any) -> None:
+        put(state, value_after(state, action, reward))
 
     def observe(state: Any, params: Any, out: Any) -> None:
-        observed(state, params, out[0:size])
-        numbers = show(state)
+        observe_inner(state, params, out[0:size])
+        numbers = numbers_of(state)
         for k in range(count):
             out[size + k] = numbers[k]
 
     field_type: Any = Array[items[0], len(items)] if items else hint
-    return extend_arrays(dynamics, {name: field_type}, begin, go_on, observe, changes)
+    return extend_arrays(dynamics, {name: field_type}, at_reset, after_step, observe, changes)
 
 
 def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
-    """Return what shows a state as numbers, and the space of them.
+    """Return the function that observes a state as numbers, and the space of these.
 
-    It is (state, params) -> a tuple of floats, or (state, params, out) for a state with arrays.
+    It is (state, params) -> a tuple of floats; where states have arrays, (state, params, out), and
+    writes into zeros. A choice is a number of 0 or 1 for each value.
 
     Raises:
         TypeError: an observation is boards, or has several parts.
@@ -377,19 +418,24 @@ def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
         out[observe(state, params) - lowest] = 1.0
 
     def write_numbers(state: Any, params: Any, out: Any) -> None:
-        shown = observe(state, params)
+        observation = observe(state, params)
         for k in range(size):
-            out[k] = shown[k]
+            out[k] = observation[k]
 
     return write_choice if is_choice else write_numbers, numbers
 
 
 def _one_hot(choices: tuple[int, ...], several: bool) -> Callable[[Any], Any]:
-    """Return a function of a choice, or of a tuple of them: a number of 0 or 1 for each value."""
-    places = [
-        (f"chosen[{k}]" if several else "chosen", value)
+    """Make a function: a choice, or a tuple of `several` -> a number of 0 or 1 for each value.
+
+    Args:
+        choices: how many values each choice has.
+        several: whether it takes a tuple.
+    """
+    comparisons = [
+        f"choice[{k}] == {value}" if several else f"choice == {value}"
         for k, count in enumerate(choices)
         for value in range(count)
     ]
-    items = source_of_tuple(f"(1.0 if {name} == {value} else 0.0)" for name, value in places)
-    return define(f"def one_hot(chosen): return {items}")
+    items = source_of_tuple(f"(1.0 if {comparison} else 0.0)" for comparison in comparisons)
+    return define(f"def one_hot(choice): return {items}")

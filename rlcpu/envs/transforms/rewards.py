@@ -1,4 +1,8 @@
-"""Transforms of actions and rewards."""
+"""Transforms of actions and rewards.
+
+Steps are here of the one form that `rlcpu.envs.transforms.forms` explains; "inner" is the
+environment without the transform.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,13 @@ from typing import Any
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.layout import Layout
-from rlcpu.envs.transforms.forms import check_plain, find_own, renamed, step_of, with_signature
+from rlcpu.envs.transforms.forms import (
+    check_plain,
+    find_transformable,
+    renamed,
+    step_of,
+    with_signature,
+)
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define, source_of_tuple
 from rlcpu.kernels.random import PARTS
@@ -35,22 +45,22 @@ def repeat_action(environment: str | Dynamics, n: int) -> Dynamics:
         >>> repeat_action("CartPole-v1", 4).max_episode_steps
         125
     """
-    dynamics, n = find_own(environment), check_count("n", n, limit=PARTS + 1)
-    inner, parts = step_of(dynamics), [_part_of(dynamics, k) for k in range(n)]
+    dynamics, n = find_transformable(environment), check_count("n", n, limit=PARTS + 1)
+    inner_step, draws_of_each = step_of(dynamics), [_draws_of(dynamics, k) for k in range(n)]
     if dynamics.has_arrays:
-        step = _repeat_arrays(inner, parts)
+        step = _repeat_arrays(inner_step, draws_of_each)
     else:
-        step = _repeat_tuples(inner, parts, _make_choose(dynamics.state))
-    again = functools.partial(repeat_action, dynamics, n)
-    changes = renamed(dynamics, f"Repeat{n}", again)
+        step = _repeat_tuples(inner_step, draws_of_each, _make_choose(dynamics.state))
+    transform = functools.partial(repeat_action, dynamics, n)
+    changes = renamed(dynamics, f"Repeat{n}", transform)
     limit = dynamics.max_episode_steps
     changes["max_episode_steps"] = None if limit is None else -(-limit // n)
     changes["step_draws"] = n * dynamics.step_draws
     return dataclasses.replace(dynamics, step=with_signature(dynamics, step), **changes)
 
 
-def _part_of(dynamics: Dynamics, k: int) -> Callable[[Any], Any]:
-    """Return a function of the draws of n repetitions, which returns those of repetition k."""
+def _draws_of(dynamics: Dynamics, k: int) -> Callable[[Any], Any]:
+    """Make a function: random numbers of all repetitions -> those of repetition k."""
     first, last = k * dynamics.step_draws, (k + 1) * dynamics.step_draws
     if dynamics.takes_rng("step"):
         return lambda rng: rng.part(k)
@@ -58,67 +68,79 @@ def _part_of(dynamics: Dynamics, k: int) -> Callable[[Any], Any]:
 
 
 def _make_choose(layout: Layout) -> Callable[..., Any]:
-    """Return a function (condition, x, y) -> the state x where the condition holds, else y."""
+    """Make a function (condition, x, y) -> the state x if the condition holds, else y.
 
-    def choose(place: str, size: int) -> str:
+    Its source chooses each number by a ternary, which vectorises.
+    """
+
+    def source_of(part: str, size: int) -> str:
+        """Return the source of a part such as ".speed", a tuple of `size` numbers or one (0)."""
         if size == 0:
-            return f"(x{place} if condition else y{place})"
-        return source_of_tuple(choose(f"{place}[{k}]", 0) for k in range(size))
+            return f"(x{part} if condition else y{part})"
+        return source_of_tuple(source_of(f"{part}[{k}]", 0) for k in range(size))
 
     if layout.value_class is None:
-        source = choose("", layout.fields[0].size)
+        source = source_of("", layout.fields[0].size)
     else:
-        fields = (f"({choose(f'.{field.name}', field.size)})" for field in layout.fields)
-        source = f"made({', '.join(fields)})"
-    return define(f"def choose(condition, x, y): return {source}", made=layout.value_class)
+        fields = (f"({source_of(f'.{field.name}', field.size)})" for field in layout.fields)
+        source = f"State({', '.join(fields)})"
+    return define(f"def choose(condition, x, y): return {source}", State=layout.value_class)
 
 
 def _repeat_tuples(
-    step: Callable[..., Any], parts: list[Any], choose: Callable[..., Any]
+    step: Callable[..., Any], draws_of_each: list[Any], choose: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Return a step that takes `step` once for each of the parts of its draws.
+    """Return a step that takes `step` until the episode ends, but once for each of the draws.
 
-    Each repetition is a function of its own: a loop around a long one would run lane by lane.
+    Its reward is the sum. Each repetition is a function of its own, around the one for those
+    before: a loop around a long step would run lane by lane. All repetitions are computed, and
+    those after the end not chosen.
+
+    Args:
+        step: of an environment whose states have no arrays.
+        draws_of_each: for each repetition, (draws of all) -> its draws.
+        choose: (condition, x, y) -> state x or y.
     """
-    part = parts[-1]
+    draws_of_last = draws_of_each[-1]
 
     def once(state: Any, action: Any, params: Any, draws: Any) -> Any:
-        return step(state, action, params, part(draws))
+        return step(state, action, params, draws_of_last(draws))
 
-    if len(parts) == 1:
+    if len(draws_of_each) == 1:
         return once
-    before = _repeat_tuples(step, parts[:-1], choose)
+    repeat_before = _repeat_tuples(step, draws_of_each[:-1], choose)
 
-    def again(state: Any, action: Any, params: Any, draws: Any) -> Any:
-        old, total, failed, cut = before(state, action, params, draws)
-        new, reward, terminated, truncated = step(old, action, params, part(draws))
-        over = failed | cut
+    def once_more(state: Any, action: Any, params: Any, draws: Any) -> Any:
+        old, total, was_terminated, was_truncated = repeat_before(state, action, params, draws)
+        new, reward, terminated, truncated = step(old, action, params, draws_of_last(draws))
+        over = was_terminated | was_truncated
         total = total if over else total + reward
-        failed, cut = (failed if over else terminated), (cut if over else truncated)
-        return choose(over, old, new), total, failed, cut
+        terminated = was_terminated if over else terminated
+        truncated = was_truncated if over else truncated
+        return choose(over, old, new), total, terminated, truncated
 
-    return again
+    return once_more
 
 
-def _repeat_arrays(step: Callable[..., Any], parts: list[Any]) -> Callable[..., Any]:
-    """`_repeat_tuples` where a state holds arrays, which a repetition changes in place."""
-    part = parts[-1]
+def _repeat_arrays(step: Callable[..., Any], draws_of_each: list[Any]) -> Callable[..., Any]:
+    """Return the step of `_repeat_tuples` where states have arrays, which are changed in place."""
+    draws_of_last = draws_of_each[-1]
 
     def once(state: Any, action: Any, params: Any, draws: Any) -> Any:
-        return step(state, action, params, part(draws))
+        return step(state, action, params, draws_of_last(draws))
 
-    if len(parts) == 1:
+    if len(draws_of_each) == 1:
         return once
-    before = _repeat_arrays(step, parts[:-1])
+    repeat_before = _repeat_arrays(step, draws_of_each[:-1])
 
-    def again(state: Any, action: Any, params: Any, draws: Any) -> Any:
-        total, terminated, truncated = before(state, action, params, draws)
+    def once_more(state: Any, action: Any, params: Any, draws: Any) -> Any:
+        total, terminated, truncated = repeat_before(state, action, params, draws)
         if terminated or truncated:
             return total, terminated, truncated
-        reward, terminated, truncated = step(state, action, params, part(draws))
+        reward, terminated, truncated = step(state, action, params, draws_of_last(draws))
         return total + reward, terminated, truncated
 
-    return again
+    return once_more
 
 
 def transform_reward(environment: str | Dynamics, function: Callable[[Any], Any]) -> Dynamics:
@@ -134,13 +156,13 @@ def transform_reward(environment: str | Dynamics, function: Callable[[Any], Any]
     Raises:
         TypeError, ValueError: a bad argument, or an environment that cannot be transformed.
     """
-    dynamics, function = find_own(environment), check_plain("function", function)
-    again = functools.partial(transform_reward, dynamics, function)
+    dynamics, function = find_transformable(environment), check_plain("function", function)
+    transform = functools.partial(transform_reward, dynamics, function)
 
-    def reward(before: Any, after: Any, reward: Any, terminated: Any, params: Any) -> Any:
+    def new_reward(before: Any, after: Any, reward: Any, terminated: Any) -> Any:
         return function(reward)
 
-    return _rewarded(dynamics, None, reward, renamed(dynamics, "Reward", again))
+    return _with_rewards(dynamics, None, new_reward, renamed(dynamics, "Reward", transform))
 
 
 def shape_reward(
@@ -163,45 +185,44 @@ def shape_reward(
     Raises:
         TypeError, ValueError: a bad argument, or an environment that cannot be transformed.
     """
-    dynamics, potential = find_own(environment), check_plain("potential", potential)
+    dynamics, potential = find_transformable(environment), check_plain("potential", potential)
     if isinstance(discount, bool) or not isinstance(discount, int | float):
         raise TypeError(f"discount={discount!r}: expected a number from 0 to 1")
     if not 0.0 <= discount <= 1.0:
         raise ValueError(f"discount={discount!r}: expected a number from 0 to 1")
     factor = float(discount)
-    again = functools.partial(shape_reward, dynamics, potential, factor)
+    transform = functools.partial(shape_reward, dynamics, potential, factor)
 
-    def reward(before: Any, after: Any, reward: Any, terminated: Any, params: Any) -> Any:
+    def new_reward(before: Any, after: Any, reward: Any, terminated: Any) -> Any:
         return reward + (factor * (0.0 if terminated else after) - before)
 
-    return _rewarded(dynamics, potential, reward, renamed(dynamics, "Shaped", again))
+    return _with_rewards(dynamics, potential, new_reward, renamed(dynamics, "Shaped", transform))
 
 
-def _rewarded(
-    dynamics: Dynamics, potential: Any, reward_of: Callable[..., Any], changes: dict[str, Any]
+def _with_rewards(
+    dynamics: Dynamics, potential: Any, new_reward: Callable[..., Any], changes: dict[str, Any]
 ) -> Dynamics:
-    """Return an environment of other rewards.
+    """Return an environment with other rewards.
 
     Args:
-        dynamics: the environment.
-        potential: (state, params) -> a number of a state, or None.
-        reward_of: (number before, number after, reward, terminated, params) -> reward; both numbers
-            are 0 without a potential.
-        changes: other fields that change.
+        dynamics: the inner environment.
+        potential: (state, params) -> a number, or None, which stands for 0.
+        new_reward: (potential before the step, potential after it, reward, terminated) -> reward.
+        changes: other fields of `Dynamics` that change, by name.
     """
     step = step_of(dynamics)
-    measure: Any = potential or (lambda state, params: 0.0)
+    potential_of: Any = potential or (lambda state, params: 0.0)
 
-    def of_tuple(state: Any, action: Any, params: Any, draws: Any) -> Any:
+    def step_tuple(state: Any, action: Any, params: Any, draws: Any) -> Any:
         new, reward, terminated, truncated = step(state, action, params, draws)
-        before, after = measure(state, params), measure(new, params)
-        return new, reward_of(before, after, reward, terminated, params), terminated, truncated
+        before, after = potential_of(state, params), potential_of(new, params)
+        return new, new_reward(before, after, reward, terminated), terminated, truncated
 
-    def of_array(state: Any, action: Any, params: Any, draws: Any) -> Any:
-        before = measure(state, params)
+    def step_arrays(state: Any, action: Any, params: Any, draws: Any) -> Any:
+        before = potential_of(state, params)
         reward, terminated, truncated = step(state, action, params, draws)
-        after = measure(state, params)
-        return reward_of(before, after, reward, terminated, params), terminated, truncated
+        after = potential_of(state, params)
+        return new_reward(before, after, reward, terminated), terminated, truncated
 
-    made = with_signature(dynamics, of_array if dynamics.has_arrays else of_tuple)
-    return dataclasses.replace(dynamics, step=made, reward_threshold=None, **changes)
+    new_step = with_signature(dynamics, step_arrays if dynamics.has_arrays else step_tuple)
+    return dataclasses.replace(dynamics, step=new_step, reward_threshold=None, **changes)

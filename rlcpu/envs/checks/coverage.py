@@ -1,7 +1,7 @@
-"""Lines and parts of lines of an environment's plain functions that a run never came to.
+"""Coverage of an environment's plain functions: lines, and parts of lines, that never ran.
 
-A tracer of Python's is told of lines, and of the instructions of lines that have some left. A part
-is what an instruction computes, such as one side of a ternary.
+A part of a line is the source of one bytecode instruction, such as one side of a ternary. Python's
+tracer reports each line that runs, and, for lines that have parts left, each instruction.
 """
 
 from __future__ import annotations
@@ -14,36 +14,42 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from rlcpu.envs.checks.vectorised import reached_functions
+from rlcpu.envs.checks.vectorised import called_functions
 from rlcpu.envs.dynamics import Dynamics
 
-#: Packages of ours that users' functions call, and do not write.
+#: Packages whose functions are not the author's.
 _OURS = ("rlcpu.envs.engine", "rlcpu.envs.transforms")
-#: Instructions that compute nothing.
-_SILENT = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "NOP", "CACHE", "PRECALL", "JUMP")
+#: Names of instructions that compute nothing.
+_NO_OPERATIONS = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "NOP", "CACHE", "PRECALL", "JUMP")
 
 
-class Reached:
-    """Parts of the functions of an environment that did not run so far."""
+class Coverage:
+    """Records which parts of an environment's functions run.
+
+    Attributes:
+        _parts: by code object: source positions of its instructions, by their offsets.
+        _left: by code object: positions that did not run yet, by line.
+        _ran: by code object: the lines that ran.
+    """
 
     def __init__(self, dynamics: Dynamics) -> None:
-        self._parts: dict[types.CodeType, dict[int, Any]] = {}  # by the instruction
-        self._left: dict[types.CodeType, dict[int, set[Any]]] = {}  # by the line
+        self._parts: dict[types.CodeType, dict[int, Any]] = {}
+        self._left: dict[types.CodeType, dict[int, set[Any]]] = {}
         self._ran: dict[types.CodeType, set[int]] = {}
         for name in dynamics.functions:
-            for function in reached_functions(getattr(dynamics, name)):
+            for function in called_functions(getattr(dynamics, name)):
                 if not function.__module__.startswith(_OURS):
                     self._add(function.__code__)
 
     def _add(self, code: types.CodeType) -> None:
-        """Add the instructions of a function whose source there is."""
+        """Add the instructions of a function, unless its source cannot be read."""
         if not linecache.getline(code.co_filename, code.co_firstlineno):
             return
         parts = self._parts[code] = {
-            each.offset: each.positions
-            for each in dis.get_instructions(code)
-            if each.positions and each.positions.lineno and each.positions.col_offset is not None
-            if not any(word in each.opname for word in _SILENT)
+            i.offset: i.positions
+            for i in dis.get_instructions(code)
+            if i.positions and i.positions.lineno and i.positions.col_offset is not None
+            if not any(word in i.opname for word in _NO_OPERATIONS)
         }
         lines = self._left[code] = {}
         for part in parts.values():
@@ -52,7 +58,7 @@ class Reached:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Take note of what runs in a block; of nothing under a debugger."""
+        """Record what runs in a `with` block; nothing under a debugger, which has the tracer."""
         if sys.gettrace() is not None:
             self._left.clear()
         if not self._left:
@@ -65,6 +71,7 @@ class Reached:
             sys.settrace(None)
 
     def _trace(self, frame: types.FrameType, event: str, argument: Any) -> Any:
+        """Record a line or an instruction: the function for `sys.settrace`, see there."""
         code = frame.f_code
         left = self._left.get(code)
         if left is None:
@@ -77,11 +84,11 @@ class Reached:
         return self._trace
 
     def describe(self) -> Iterator[str]:
-        """Yield the places that never ran, with their source.
+        """Yield each place that never ran, as "file:line: `source`".
 
         Lines that never ran and follow each other are one place. A line that ran in part has a
-        place for each part that did not, such as a side of a ternary; where no part at all has
-        been seen, Python does not tell of that line's parts, and nothing is said.
+        place for each part that did not, such as a side of a ternary. Where no part at all was
+        recorded, Python does not report that line's instructions, and nothing is yielded.
         """
         for code, left in self._left.items():
             path, ran = code.co_filename, self._ran[code]
@@ -99,28 +106,27 @@ class Reached:
                     span = []
                 all_parts = {part for part in self._parts[code].values() if part.lineno == line}
                 if line in ran and left[line] != all_parts:
-                    for text in _texts(path, left[line]):
+                    for text in _outermost_sources(path, left[line]):
                         yield f"`{text}` in {_quote(path, line)}"
 
 
 def _quote(path: str, line: int) -> str:
+    """Return a line as "file:line: `source`"."""
     return f"{path}:{line}: `{linecache.getline(path, line).strip()}`"
 
 
-def _texts(path: str, parts: set[Any]) -> Iterator[str]:
-    """Yield the source of the outermost of parts of a line."""
+def _outermost_sources(path: str, parts: set[Any]) -> Iterator[str]:
+    """Yield the source of each part of a line that lies in no other of the parts."""
     spans = {
-        (p.lineno, p.col_offset, p.end_lineno, p.end_col_offset)
+        ((p.lineno, p.col_offset), (p.end_lineno, p.end_col_offset))
         for p in parts
         if p.end_lineno is not None and p.end_col_offset is not None
     }
-    for first, begin, last, end in sorted(spans):
-        if any(
-            (a, b) <= (first, begin) and (last, end) <= (c, d) and (a, b, c, d) != each
-            for a, b, c, d in spans
-            for each in [(first, begin, last, end)]
-        ):
+    for span in sorted(spans):
+        begin, end = span
+        if any(outer[0] <= begin and end <= outer[1] for outer in spans - {span}):
             continue
-        text = linecache.getline(path, first).encode()
-        text = text[begin : end if last == first else None]
-        yield text.decode().strip() + ("" if last == first else " ...")
+        (first_line, first_column), (last_line, last_column) = span
+        text = linecache.getline(path, first_line).encode()  # columns count bytes
+        text = text[first_column : last_column if last_line == first_line else None]
+        yield text.decode().strip() + ("" if last_line == first_line else " ...")
