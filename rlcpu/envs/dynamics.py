@@ -249,7 +249,7 @@ class Dynamics:
     def constants(self) -> dict[str, float]:
         """Return the constants of the module of `step`, by name in lower case: {"gravity": 9.8}.
 
-        A renderer reads from them how large things are.
+        An environment has them as attributes beside its parameters, as Gymnasium's have.
         """
         names = self.origin.step.__globals__.items()
         return {k.lower(): v for k, v in names if k.isupper() and type(v) in (int, float)}

@@ -15,11 +15,13 @@ IDS = (
 
 
 def _limits(id: str) -> Limits:
+    """Return steps and threshold of Gymnasium's environment of an id."""
     spec = gymnasium.spec(id)
     return Limits(spec.max_episode_steps, spec.reward_threshold)
 
 
 def _make(id: str) -> Any:
+    """Return the dynamics of an id."""
     from rlcpu.envs.mujoco import tasks
 
     return tasks.TASKS[id]()

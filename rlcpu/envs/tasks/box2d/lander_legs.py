@@ -9,6 +9,19 @@ from those of the step before, where Box2D takes 180 iterations over hinges and 
 Agents learn by what Box2D's iterations leave undone, so that it is imitated: a motor reaches its
 speed only slowly (`motor_hinge`), a leg that hits the ground moves on as if it hung on nothing
 (`impact_turn`), and a corner that sank in is lifted out over several steps (`LIFT`).
+
+Terms and letters:
+
+- **pin**: the point at which hull and legs are hinged together. A body's position is that of its
+  centre of mass from the pin, and its moment of inertia is about the pin.
+- **spin**: an angular velocity (rad/s), to the left if positive. **opening**: the angle of a leg
+  from its inner stop (rad). **side**: 1 for the right leg, -1 for the left one.
+- **gap**: the distance of a point from the ground (m), negative within it.
+- **row**: one scalar constraint, as in a row of the constraint matrix: the directions in which an
+  impulse acts. A leg has three: along the ground's *normal* and *tangent* at its lowest corner, and
+  about its *hinge*. Variables n, t and h stand for them: `nt` is the speed along the tangent by a
+  unit impulse along the normal, and by symmetry the other way round.
+- A name that ends in _r belongs to the right leg, one in _l to the left one.
 """
 
 import math
@@ -55,7 +68,10 @@ class TerrainNode(NamedTuple):
 
 
 def node_height(nodes: Nodes, k: float) -> float:
-    """Return the height of the node k, or of the first or last one beyond these."""
+    """Return the height (m) of terrain node k, a whole number from 0 to 10 from left to right.
+
+    Nodes 4, 5 and 6 are the pad; beyond the ends the first and the last height go on.
+    """
     y = nodes[1] if k > 0.5 else nodes[0]
     y = nodes[2] if k > 1.5 else y
     y = nodes[3] if k > 2.5 else y
@@ -67,52 +83,70 @@ def node_height(nodes: Nodes, k: float) -> float:
 
 
 def find_ground(nodes: Nodes, x: float) -> TerrainNode:
-    """Return the node of the ground next to a pin at x, and its slopes."""
+    """Return the terrain node nearest to a pin at x (m), and the slopes on both of its sides."""
     k = min(max(math.floor(x / SPACING + 5.5), 0.0), 10.0)
     y, left, right = node_height(nodes, k), node_height(nodes, k - 1.0), node_height(nodes, k + 1.0)
     return TerrainNode((k - 5.0) * SPACING, y, (y - left) / SPACING, (right - y) / SPACING)
 
 
 def slope_at(ground: TerrainNode, x: float) -> float:
-    """Return the slope of the ground at x."""
+    """Return the slope of the ground at x, before or after its node."""
     return ground.before if x < ground.x else ground.after
 
 
 def gap_at(ground: TerrainNode, x: float, y: float) -> float:
-    """Return the distance of a point from the ground (m)."""
+    """Return the distance of a point from the ground (m), negative if it is below."""
     slope = slope_at(ground, x)
     return (y - ground.y - slope * (x - ground.x)) / math.sqrt(1.0 + slope * slope)
 
 
 def hull_pair(
-    x: float, y: float, ground: TerrainNode, hull: tuple[float, float], u: float, v: float
+    x: float,
+    y: float,
+    ground: TerrainNode,
+    hull: tuple[float, float],
+    aside: float,
+    up: float,
 ) -> float:
-    """Return the gap of the lower of two points of the hull, -u and u pixels aside and v up."""
+    """Return the gap of the lower one of two mirrored corners of the hull (m).
+
+    Args:
+        x: position of the pin (m).
+        y: its height.
+        ground: terrain node near it.
+        hull: sine and cosine of the hull's angle.
+        aside: distance of both corners from the hull's axis, in `UNIT`.
+        up: distance of both from the pin along the axis, in `UNIT`.
+    """
     sine, cosine = UNIT * hull[0], UNIT * hull[1]
-    x, y, ax, ay = x - v * sine, y + v * cosine, u * cosine, u * sine
+    x, y, ax, ay = x - up * sine, y + up * cosine, aside * cosine, aside * sine
     return min(gap_at(ground, x - ax, y - ay), gap_at(ground, x + ax, y + ay))
 
 
 def hull_gap(x: float, y: float, angle: float, ground: TerrainNode) -> float:
-    """Return the distance of the hull from the ground, or from a peak below it (m)."""
+    """Return the distance of the hull from the ground (m), its pin at (x, y).
+
+    The smallest of the gaps of its six corners, and of the distance from the terrain node, which
+    may be a peak between two corners, to the hull's bounding box.
+    """
     sine, cosine = math.sin(angle), math.cos(angle)
     foot = hull_pair(x, y, ground, (sine, cosine), 17.0, -10.0)
     side = hull_pair(x, y, ground, (sine, cosine), 17.0, 0.0)
     top = hull_pair(x, y, ground, (sine, cosine), 14.0, 17.0)
     dx, dy = ground.x - x, ground.y - y
-    u, v = abs(dx * cosine + dy * sine), dy * cosine - dx * sine
-    peak = max(u - 17.0 * UNIT, max(-10.0 * UNIT - v, v - 17.0 * UNIT))
-    return min(min(foot, side), min(top, peak))
+    node_aside, node_up = abs(dx * cosine + dy * sine), dy * cosine - dx * sine
+    node = max(node_aside - 17.0 * UNIT, max(-10.0 * UNIT - node_up, node_up - 17.0 * UNIT))
+    return min(min(foot, side), min(top, node))
 
 
 class PinnedBody(NamedTuple):
-    """A body: centre of mass from the pin, sine and cosine of the angle, mass / inertia there."""
+    """The hull or a leg, hinged at the pin, at one angle."""
 
-    x: float
+    x: float  # m, from the pin to the centre of mass
     y: float
-    sine: float
+    sine: float  # of its angle
     cosine: float
-    ratio: float
+    ratio: float  # 1/m^2, mass / moment of inertia about the pin
 
 
 def hull_body(angle: float) -> PinnedBody:
@@ -131,12 +165,15 @@ def leg_body(angle: float, side: float) -> PinnedBody:
 
 
 def spin_from_pin(body: PinnedBody, vx: float, vy: float) -> float:
-    """Return the spin that a body gains when its pin gains a velocity."""
+    """Return the spin that a body gains (rad/s) when its pin gains a velocity (m/s).
+
+    The pin pulls the centre of mass along, which lags behind by its inertia.
+    """
     return body.ratio * (body.y * vx - body.x * vy)
 
 
 class Mass(NamedTuple):
-    """Inverse mass of the pin, with all that hangs on it (1/kg)."""
+    """The symmetric matrix by which an impulse on the pin gives it a velocity (1/kg)."""
 
     xx: float
     xy: float
@@ -144,13 +181,17 @@ class Mass(NamedTuple):
 
 
 def pin_mass(hull: PinnedBody, right: PinnedBody, left: PinnedBody) -> Mass:
-    """Return the inverse mass of the pin, to which all three bodies are free to turn."""
+    """Return the inverse mass that an impulse on the pin meets (1/kg).
+
+    It is a symmetric matrix, since bodies that turn give way more easily across their arms. The
+    inverse of total mass less what each body saves by turning.
+    """
     hull_share, leg_share = HULL_MASS * hull.ratio, LEG_MASS * right.ratio
     xx = MASS - hull_share * hull.y * hull.y - leg_share * (right.y * right.y + left.y * left.y)
     xy = hull_share * hull.x * hull.y + leg_share * (right.x * right.y + left.x * left.y)
     yy = MASS - hull_share * hull.x * hull.x - leg_share * (right.x * right.x + left.x * left.x)
-    area = xx * yy - xy * xy
-    return Mass(yy / area, -xy / area, xx / area)
+    determinant = xx * yy - xy * xy
+    return Mass(yy / determinant, -xy / determinant, xx / determinant)
 
 
 class Motion(NamedTuple):
@@ -164,7 +205,7 @@ class Motion(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An impulse of 1 N s at a corner, or of 1 N m s at a hinge.
+    """What a unit impulse along a row does: 1 N s at a corner, or 1 N m s at a hinge.
 
     Attributes:
         gx, gy: part of the impulse that acts on the pin; by symmetry also the velocity along the
@@ -181,19 +222,26 @@ class Row(NamedTuple):
 
 
 def make_row(mass: Mass, gx: float, gy: float, turn: float) -> Row:
-    """Return the row of an impulse of which (gx, gy) acts on the pin."""
+    """Return the row of an impulse.
+
+    Args:
+        mass: inverse mass of the pin.
+        gx: part of the impulse that acts on the pin (N s).
+        gy: the same, upwards.
+        turn: angular impulse on the leg about the pin (N m s).
+    """
     return Row(gx, gy, mass.xx * gx + mass.xy * gy, mass.xy * gx + mass.yy * gy, turn)
 
 
 def corner_row(mass: Mass, leg: PinnedBody, dx: float, dy: float, x: float, y: float) -> Row:
-    """Return the row of an impulse (dx, dy) on a leg, at (x, y) from the pin."""
+    """Return the row of a unit impulse in direction (dx, dy) on a leg, at (x, y) from the pin."""
     turn = x * dy - y * dx
     return make_row(mass, dx + leg.ratio * leg.y * turn, dy - leg.ratio * leg.x * turn, turn)
 
 
-def response(a: Row, b: Row) -> float:
-    """Return the speed along row `a` by a unit impulse along row `b` of the same leg."""
-    return a.gx * b.vx + a.gy * b.vy + a.turn * b.turn / LEG_MOMENT
+def response(row: Row, impulse: Row) -> float:
+    """Return the speed along a row by a unit impulse along another row of the same leg."""
+    return row.gx * impulse.vx + row.gy * impulse.vy + row.turn * impulse.turn / LEG_MOMENT
 
 
 class LegVector(NamedTuple):
@@ -205,13 +253,16 @@ class LegVector(NamedTuple):
 
 
 class Responses(NamedTuple):
-    """Speed along one row of a leg by a unit impulse along another: normal, tangent, hinge."""
+    """Speeds along rows of a leg by unit impulses: `nt` along the tangent by one on the normal.
+
+    A symmetric matrix; n, t and h stand for normal, tangent and hinge.
+    """
 
     nn: float
-    nr: float
-    rr: float
+    nt: float
+    tt: float
     nh: float
-    rh: float
+    th: float
     hh: float
 
 
@@ -221,14 +272,14 @@ class Corner(NamedTuple):
     Attributes:
         x: where it is (m).
         gap: its distance from the ground (m).
-        arm_n, arm_r: lever arms of normal and tangent about the leg's centre of mass (m).
+        arm_n, arm_t: lever arms of normal and tangent about the leg's centre of mass (m).
         flush: sine of the angle between the leg's foot and the ground.
     """
 
     x: float
     gap: float
     arm_n: float
-    arm_r: float
+    arm_t: float
     flush: float
 
 
@@ -253,21 +304,35 @@ def make_leg(
     leg: PinnedBody,
     side: float,
 ) -> LegRows:
-    """Return the leg on a side (1 right, -1 left) of a pin at (x, y); `motion` lacks impulses."""
+    """Return the rows of a leg, and its speeds along them.
+
+    Args:
+        x: position of the pin (m).
+        y: its height.
+        ground: terrain node near it.
+        mass: inverse mass of the pin.
+        motion: velocities as they would be without impulses of the ground and of hinges.
+        hull: the hull at its angle.
+        leg: the leg at its angle.
+        side: 1 for the right leg, -1 for the left one.
+    """
+    # The lowest corner: (ax, ay) from the leg's centre, (cx, cy) from the pin.
     slope = slope_at(ground, x + leg.x)
-    u = -HALF_WIDTH if leg.sine > slope * leg.cosine else HALF_WIDTH
-    v = -HALF_LENGTH if leg.cosine + slope * leg.sine > 0.0 else HALF_LENGTH
-    ax, ay = u * leg.cosine - v * leg.sine, u * leg.sine + v * leg.cosine
+    across = -HALF_WIDTH if leg.sine > slope * leg.cosine else HALF_WIDTH
+    along = -HALF_LENGTH if leg.cosine + slope * leg.sine > 0.0 else HALF_LENGTH
+    ax, ay = across * leg.cosine - along * leg.sine, across * leg.sine + along * leg.cosine
     cx, cy = leg.x + ax, leg.y + ay
+    # The normal (nx, ny) of the ground there, and the tangent (ny, -nx).
     slope = slope_at(ground, x + cx)
     ny = 1.0 / math.sqrt(1.0 + slope * slope)
     nx = -slope * ny
     normal, tangent = corner_row(mass, leg, nx, ny, cx, cy), corner_row(mass, leg, ny, -nx, cx, cy)
+    # The hinge turns the leg outwards and the hull the other way.
     hx, hy = leg.ratio * leg.x - hull.ratio * hull.x, leg.ratio * leg.y - hull.ratio * hull.y
     hinge = make_row(mass, side * hy, -side * hx, side)
-    nn, nr, rr = response(normal, normal), response(normal, tangent), response(tangent, tangent)
-    nh, rh = response(normal, hinge), response(tangent, hinge)
-    responses = Responses(nn, nr, rr, nh, rh, response(hinge, hinge) + 1.0 / HULL_MOMENT)
+    nn, nt, tt = response(normal, normal), response(normal, tangent), response(tangent, tangent)
+    nh, th = response(normal, hinge), response(tangent, hinge)
+    responses = Responses(nn, nt, tt, nh, th, response(hinge, hinge) + 1.0 / HULL_MOMENT)
     spin = motion.right if side > 0.0 else motion.left
     speed = LegVector(
         nx * motion.vx + ny * motion.vy + normal.turn * spin,
@@ -284,25 +349,30 @@ def make_leg(
 
 
 class HingeLimit(NamedTuple):
-    """A motor or stop in one step: it wants the speed `target`, by an impulse in [low, high].
+    """What a leg's motor, or the stop at either end of its way, does in one step.
 
-    It starts from `start` and goes `gain` of the way to what is needed, but not above `creep`;
-    where `high` is FAR a stop gives what is needed.
+    `leg_impulses` computes its impulse from this. Positive ones open the leg.
     """
 
-    target: float
-    start: float
-    gain: float
-    low: float
+    target: float  # rad/s, speed of opening that it wants
+    start: float  # N m s, impulse from which it starts
+    gain: float  # share of the way from `start` to the impulse that gives `target`
+    low: float  # N m s, bounds of the impulse; FAR: none, it gives what `target` needs
     high: float
-    creep: float
+    creep: float  # N m s, another upper bound, where the motor pushes against the inner stop
 
 
 def motor_hinge(responses: Responses, on: bool, opening: float, impulse: float) -> HingeLimit:
-    """Return the hinge of a leg: its motor, or a stop at either end of its way.
+    """Return what a leg's hinge does: its motor, or the stop that it has reached.
 
     Box2D's iterations come the nearer to a motor's speed the lighter the leg turns: a leg in the
-    air reaches it, one that carries the lander (`on` the ground) goes a third of the way.
+    air reaches it, one that carries the lander goes a third of the way.
+
+    Args:
+        responses: of the leg.
+        on: whether the leg is on the ground.
+        opening: angle of the leg (rad); its stops are at 0 and `OPENING`.
+        impulse: of its motor, from which it starts (N m s).
     """
     inner, outer = opening <= 0.0, opening >= OPENING
     stiffness = responses.hh - (responses.nh * responses.nh / responses.nn if on else 0.0)
@@ -316,9 +386,14 @@ def motor_hinge(responses: Responses, on: bool, opening: float, impulse: float) 
 def next_motor_impulse(
     turn: float, opening: float, impulse: float, hits: bool, opens: float
 ) -> float:
-    """Return the impulse from which a motor starts in the next step.
+    """Return the impulse from which a motor starts in the next step (N m s).
 
-    It lacks what the stop holds, and is 0 where a leg hits the ground and opens.
+    Args:
+        turn: impulse of the hinge in this step, that of a stop included, which is taken off.
+        opening: angle of the leg before this step (rad).
+        impulse: of the motor before this step.
+        hits: whether the leg hit the ground in this step.
+        opens: angle of the leg after this step; if it hits and is open, the motor starts from 0.
     """
     creep = min(turn, impulse + MOTOR_REACH * MOTOR_SPEED)
     bounded = max(creep if opening <= 0.0 else turn, -MOTOR_IMPULSE)
@@ -328,10 +403,11 @@ def next_motor_impulse(
 def coulomb(
     nn: float, nt: float, tt: float, vn: float, vt: float, friction: float
 ) -> tuple[float, float]:
-    """Return the impulses that stop a point, or let it slide where friction does not hold it.
+    """Return the impulses (normal, tangent) that stop a point, or let it slide.
 
-    A leg may be jammed, so that friction alone presses it down: what the normal impulse has to
-    bear by it is bounded, or sweeps diverge.
+    It slides where the tangent impulse that stops it is greater than friction allows. A leg may be
+    jammed, so that friction alone presses it down: what the normal impulse has to bear by it is
+    bounded (0.2), or sweeps diverge.
 
     Args:
         nn: speed along the normal by a unit impulse along it.
@@ -341,8 +417,8 @@ def coulomb(
         vt: speed along the tangent without them.
         friction: coefficient.
     """
-    area = nn * tt - nt * nt
-    normal, tangent = (nt * vt - tt * vn) / area, (nt * vn - nn * vt) / area
+    determinant = nn * tt - nt * nt
+    normal, tangent = (nt * vt - tt * vn) / determinant, (nt * vn - nn * vt) / determinant
     drag = friction if tangent > 0.0 else -friction
     sliding = max(-vn / max(nn + drag * nt, 0.2 * nn), 0.0)
     slides = abs(tangent) > friction * normal
@@ -350,41 +426,61 @@ def coulomb(
 
 
 def leg_impulses(
-    a: Responses, on: bool, speed: LegVector, hinge: HingeLimit, friction: float
+    responses: Responses, on: bool, speed: LegVector, hinge: HingeLimit, friction: float
 ) -> LegVector:
-    """Return the impulses on one leg, which moves at `speed` without them.
+    """Return the impulses on one leg.
 
     The contact is solved twice: with a hinge that reaches its target, which says what impulse the
     hinge needs, and with the impulse that the hinge can give.
+
+    Args:
+        responses: of the leg, an impulse's speeds.
+        on: whether the leg is on the ground; without, only its hinge has an impulse.
+        speed: along the leg's rows without these impulses.
+        hinge: what its motor or stop does.
+        friction: coefficient of the ground.
     """
-    hold, an, ar = (hinge.target - speed.hinge) / a.hh, a.nh / a.hh, a.rh / a.hh
-    vn, vr = speed.normal + a.nh * hold, speed.tangent + a.rh * hold
-    nn, nr, rr = a.nn - an * a.nh, a.nr - an * a.rh, a.rr - ar * a.rh
-    normal, tangent = coulomb(nn, nr, rr, vn, vr, friction)
-    needed = hold - (an * normal + ar * tangent if on else 0.0)
+    # With the hinge at its target: `stop` is its impulse without contact, and the contact sees
+    # responses nn, nt and tt that are less by what the hinge then takes up.
+    n_share, t_share = responses.nh / responses.hh, responses.th / responses.hh
+    stop = (hinge.target - speed.hinge) / responses.hh
+    vn, vt = speed.normal + responses.nh * stop, speed.tangent + responses.th * stop
+    nn, nt = responses.nn - n_share * responses.nh, responses.nt - n_share * responses.th
+    tt = responses.tt - t_share * responses.th
+    normal, tangent = coulomb(nn, nt, tt, vn, vt, friction)
+    needed = stop - (n_share * normal + t_share * tangent if on else 0.0)
+    # With the impulse that the hinge can give.
     turn = min(hinge.start + hinge.gain * (needed - hinge.start), hinge.creep)
     turn = max(turn, hinge.low)
     turn = max(needed, turn) if hinge.high == FAR else min(turn, hinge.high)
-    vn, vr = speed.normal + a.nh * turn, speed.tangent + a.rh * turn
-    normal, tangent = coulomb(a.nn, a.nr, a.rr, vn, vr, friction)
+    vn, vt = speed.normal + responses.nh * turn, speed.tangent + responses.th * turn
+    normal, tangent = coulomb(responses.nn, responses.nt, responses.tt, vn, vt, friction)
     return LegVector(normal if on else 0.0, tangent if on else 0.0, turn)
 
 
-def pin_speed(leg: LegRows, p: LegVector) -> tuple[float, float]:
-    """Return the velocity that impulses on a leg give the pin."""
+def pin_speed(leg: LegRows, impulses: LegVector) -> tuple[float, float]:
+    """Return the velocity that impulses on a leg give the pin (m/s)."""
+    n, t, h = impulses
     return (
-        leg.normal.vx * p.normal + leg.tangent.vx * p.tangent + leg.hinge.vx * p.hinge,
-        leg.normal.vy * p.normal + leg.tangent.vy * p.tangent + leg.hinge.vy * p.hinge,
+        leg.normal.vx * n + leg.tangent.vx * t + leg.hinge.vx * h,
+        leg.normal.vy * n + leg.tangent.vy * t + leg.hinge.vy * h,
     )
 
 
-def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, p: LegVector) -> LegVector:
-    """Return the speeds along the rows of a leg, at `speed` before impulses on the other leg."""
-    vx, vy = pin_speed(other, p)
+def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, impulses: LegVector) -> LegVector:
+    """Return the speeds along the rows of a leg after impulses on the other leg.
+
+    Args:
+        leg: the leg.
+        speed: along its rows before these impulses.
+        other: the other leg.
+        impulses: along the rows of the other leg; they move `leg` by the pin and by the hull.
+    """
+    vx, vy = pin_speed(other, impulses)
     return LegVector(
         speed.normal + leg.normal.gx * vx + leg.normal.gy * vy,
         speed.tangent + leg.tangent.gx * vx + leg.tangent.gy * vy,
-        speed.hinge + leg.hinge.gx * vx + leg.hinge.gy * vy - p.hinge / HULL_MOMENT,
+        speed.hinge + leg.hinge.gx * vx + leg.hinge.gy * vy - impulses.hinge / HULL_MOMENT,
     )
 
 
@@ -404,23 +500,32 @@ def sweep(
     speed_r: LegVector,
     speed_l: LegVector,
     constraints: Constraints,
-    b: LegVector,
+    impulses_l: LegVector,
 ) -> tuple[LegVector, LegVector]:
-    """Return impulses on the right leg, by those `b` on the left one, and then on the left leg."""
-    speed = coupled_speed(right, speed_r, left, b)
-    a = leg_impulses(
+    """Return the impulses on the right leg and those on the left one, after one sweep.
+
+    Args:
+        right: rows of the right leg.
+        left: rows of the left leg.
+        speed_r: speeds along the right leg's rows without impulses.
+        speed_l: speeds along the left leg's rows without impulses.
+        constraints: contacts and hinges of both.
+        impulses_l: impulses on the left leg before the sweep, by which the right leg's are found.
+    """
+    speed = coupled_speed(right, speed_r, left, impulses_l)
+    impulses_r = leg_impulses(
         right.responses, constraints.on_right, speed, constraints.right, constraints.friction
     )
-    speed = coupled_speed(left, speed_l, right, a)
-    return a, leg_impulses(
+    speed = coupled_speed(left, speed_l, right, impulses_r)
+    return impulses_r, leg_impulses(
         left.responses, constraints.on_left, speed, constraints.left, constraints.friction
     )
 
 
-def leg_spin(leg: LegRows, p: LegVector) -> float:
-    """Return the spin that impulses on a leg give it while the pin rests."""
-    turn = leg.normal.turn * p.normal + leg.tangent.turn * p.tangent + leg.hinge.turn * p.hinge
-    return turn / LEG_MOMENT
+def leg_spin(leg: LegRows, impulses: LegVector) -> float:
+    """Return the spin that impulses on a leg give it while the pin rests (rad/s)."""
+    n, t, h = impulses
+    return (leg.normal.turn * n + leg.tangent.turn * t + leg.hinge.turn * h) / LEG_MOMENT
 
 
 # ---------------------------------------------------------------- the end of a step
@@ -435,24 +540,43 @@ class LegEnd(NamedTuple):
 
 
 def impact_turn(corner: Corner, gap: float, tangent: float, turn: float) -> float:
-    """Return the angle by which a leg turns when its corner hits the ground within a step.
+    """Return the angle by which a leg turns when its corner hits the ground within a step (rad).
 
-    At most it lifts the corner, which a turn of the leg moves `turn` m/rad, back to the ground.
+    The leg alone, as if it hung on nothing, takes the impulses that stop its corner, and turns by
+    them for what is left of the step: until its foot is flush with the ground at most.
+
+    Args:
+        corner: the leg's lowest corner before the step.
+        gap: its distance from the ground after the step, had there been none (m).
+        tangent: its speed along the ground (m/s).
+        turn: m/rad, by which the corner rises when the leg turns; it rises to the ground at most.
     """
-    n, r = corner.arm_n, corner.arm_r
-    nn, rr = 1.0 / LEG_MASS + n * n / LEG_INERTIA, 1.0 / LEG_MASS + r * r / LEG_INERTIA
-    a, b = coulomb(nn, n * r / LEG_INERTIA, rr, (gap - corner.gap) / DT, tangent, FRICTION)
+    arm_n, arm_t = corner.arm_n, corner.arm_t
+    nn = 1.0 / LEG_MASS + arm_n * arm_n / LEG_INERTIA
+    tt = 1.0 / LEG_MASS + arm_t * arm_t / LEG_INERTIA
+    fall = (gap - corner.gap) / DT
+    impulse_n, impulse_t = coulomb(nn, arm_n * arm_t / LEG_INERTIA, tt, fall, tangent, FRICTION)
     time = DT * (REST - gap) / max(corner.gap - gap, 0.001)
-    angle = (n * a + r * b) / LEG_INERTIA * time
+    angle = (arm_n * impulse_n + arm_t * impulse_t) / LEG_INERTIA * time
     angle = min(max(angle, -corner.flush), corner.flush)
     return (REST - gap) / turn if angle * turn > REST - gap else angle
 
 
-def end_leg(leg: LegRows, speed: LegVector, p: LegVector, opening: float, spin: float) -> LegEnd:
-    """Return a leg after a step: `speed` lacks impulses `p`, and it spins against the hull."""
-    a = leg.responses
-    normal = speed.normal + a.nn * p.normal + a.nr * p.tangent + a.nh * p.hinge
-    tangent = speed.tangent + a.nr * p.normal + a.rr * p.tangent + a.rh * p.hinge
+def end_leg(
+    leg: LegRows, speed: LegVector, impulses: LegVector, opening: float, spin: float
+) -> LegEnd:
+    """Return a leg after a step, before corners are lifted out of the ground.
+
+    Args:
+        leg: its rows before the step.
+        speed: along its rows without its own impulses.
+        impulses: along its rows.
+        opening: its angle before the step (rad).
+        spin: its spin against the hull's (rad/s).
+    """
+    responses, (n, t, h) = leg.responses, impulses
+    normal = speed.normal + responses.nn * n + responses.nt * t + responses.nh * h
+    tangent = speed.tangent + responses.nt * n + responses.tt * t + responses.th * h
     gap = leg.corner.gap + DT * normal
     hits = (leg.corner.gap >= SKIN) & (gap < REST)
     angle = DT * spin + (impact_turn(leg.corner, gap, tangent, leg.normal.turn) if hits else 0.0)
@@ -460,7 +584,11 @@ def end_leg(leg: LegRows, speed: LegVector, p: LegVector, opening: float, spin: 
 
 
 def stop_hinge(end: LegEnd) -> HingeLimit:
-    """Return the hinge that brings a leg back to the nearer stop, unless it just hit."""
+    """Return the hinge that moves a leg which went beyond a stop back to it.
+
+    It is solved for positions: in place of a speed and an impulse stand angles (rad), and what
+    moves them. A leg that just hit the ground is left alone.
+    """
     inner = end.opening < 0.5 * OPENING
     target = -SLOP if inner else OPENING + SLOP
     low = 0.0 if inner | end.hits else -FAR
@@ -473,16 +601,26 @@ def velocity_change(
     right: PinnedBody,
     left: PinnedBody,
     legs: tuple[LegRows, LegRows],
-    a: LegVector,
-    b: LegVector,
+    impulses_r: LegVector,
+    impulses_l: LegVector,
 ) -> Motion:
-    """Return the change of motion by impulses `a` on the right leg and `b` on the left one."""
-    (ax, ay), (bx, by) = pin_speed(legs[0], a), pin_speed(legs[1], b)
-    vx, vy = ax + bx, ay + by
+    """Return the change of motion by the impulses on both legs.
+
+    Args:
+        hull: the hull.
+        right: the right leg, as a body.
+        left: the left leg.
+        legs: rows of the right and of the left leg.
+        impulses_r: along the rows of the right leg.
+        impulses_l: along those of the left leg.
+    """
+    vx_r, vy_r = pin_speed(legs[0], impulses_r)
+    vx_l, vy_l = pin_speed(legs[1], impulses_l)
+    vx, vy = vx_r + vx_l, vy_r + vy_l
     return Motion(
         vx,
         vy,
-        (b.hinge - a.hinge) / HULL_MOMENT + spin_from_pin(hull, vx, vy),
-        leg_spin(legs[0], a) + spin_from_pin(right, vx, vy),
-        leg_spin(legs[1], b) + spin_from_pin(left, vx, vy),
+        (impulses_l.hinge - impulses_r.hinge) / HULL_MOMENT + spin_from_pin(hull, vx, vy),
+        leg_spin(legs[0], impulses_r) + spin_from_pin(right, vx, vy),
+        leg_spin(legs[1], impulses_l) + spin_from_pin(left, vx, vy),
     )

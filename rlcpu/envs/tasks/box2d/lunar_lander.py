@@ -93,45 +93,67 @@ class State(NamedTuple):
 
 
 def wave(index: float) -> float:
-    """Return the wind at an index that counts steps, from -1 to 1."""
+    """Return the strength of the wind at an index that counts steps, from -1 to 1."""
     return math.tanh(math.sin(0.02 * index) + math.sin(math.pi * 0.01 * index))
 
 
-def engines(angle: float, main: float, side: float, noise: Pair) -> tuple[float, float, float]:
-    """Return the impulse of the engines on the hull (N s), and its moment about the pin (N m s).
+def engine_impulse(
+    angle: float, main: float, side: float, noise: Pair
+) -> tuple[float, float, float]:
+    """Return the impulse of the engines on the hull: x and y (N s), moment about the pin (N m s).
 
-    The exhausts are spread at random. The side engines turn with the angle of the lander, since
-    Gymnasium has them at two heights.
+    The side engines push at another height the more the lander is turned: so does Gymnasium, which
+    computes the place of their exhausts otherwise than that where it applies the impulse.
+
+    Args:
+        angle: of the hull (rad).
+        main: throttle of the main engine, 0 to 1.
+        side: throttle of the side engines, -1 (the left one fires) to 1.
+        noise: two random numbers in [0, 1), by which exhausts are spread along and across the hull.
     """
     sine, cosine = math.sin(angle), math.cos(angle)
-    d0, d1 = UNIT * (2.0 * noise[0] - 1.0), UNIT * (2.0 * noise[1] - 1.0)
-    down, away = 4.0 * UNIT + 2.0 * d0, 3.0 * d1 + (12.0 * UNIT if side > 0.0 else -12.0 * UNIT)
-    power, aside = 13.0 * main, 0.6 * abs(side)
-    x, y = sine * d0 - cosine * away, -cosine * d0 - sine * away
+    along, across = UNIT * (2.0 * noise[0] - 1.0), UNIT * (2.0 * noise[1] - 1.0)
+    down = 4.0 * UNIT + 2.0 * along  # of the main engine's exhaust
+    away = 3.0 * across + (12.0 * UNIT if side > 0.0 else -12.0 * UNIT)  # of the side engine's
+    power, side_power = 13.0 * main, 0.6 * abs(side)
+    x, y = sine * along - cosine * away, -cosine * along - sine * away
     return (
-        -power * (sine * down - cosine * d1) - aside * x,
-        power * (cosine * down + sine * d1) - aside * y,
-        aside * ((y + cosine * 14.0 * UNIT) * x - (x - sine * 17.0 * UNIT) * y),
+        -power * (sine * down - cosine * across) - side_power * x,
+        power * (cosine * down + sine * across) - side_power * y,
+        side_power * ((y + cosine * 14.0 * UNIT) * x - (x - sine * 17.0 * UNIT) * y),
     )
 
 
 def free_motion(
-    s: State, params: Params, mass: legs.Mass, bodies: Bodies, jet: tuple[float, float, float]
+    s: State, params: Params, mass: legs.Mass, bodies: Bodies, engines: tuple[float, float, float]
 ) -> Motion:
-    """Return the motion without contacts: by engines, wind, gravity and centrifugal forces."""
+    """Return the velocities after a step without contacts and hinges' impulses.
+
+    Engines, wind and gravity act, and the centrifugal forces by which turning bodies pull the pin.
+
+    Args:
+        s: see `State`.
+        params: see `Params`.
+        mass: inverse mass of the pin.
+        bodies: hull, right and left leg at their angles.
+        engines: impulse x and y, and moment, of `engine_impulse`.
+    """
     hull, right, left = bodies
-    ix, iy, moment = jet
+    ix, iy, moment = engines  # impulse on the pin, and moment on the hull
     if params.enable_wind:
         in_air = (s.right_touches != 1.0) & (s.left_touches != 1.0)
         power = DT * params.wind_power * wave(s.wind)
         twist = DT * params.turbulence_power * wave(s.turbulence)
         ix += power if in_air else 0.0
         moment += twist - hull.y * power if in_air else 0.0
-    a = DT * legs.HULL_MASS * s.spin * s.spin
-    b = DT * legs.LEG_MASS * s.right_spin * s.right_spin
-    c = DT * legs.LEG_MASS * s.left_spin * s.left_spin
-    ix += a * hull.x + b * right.x + c * left.x + hull.ratio * hull.y * moment
-    iy += a * hull.y + b * right.y + c * left.y - hull.ratio * hull.x * moment
+    hull_pull = DT * legs.HULL_MASS * s.spin * s.spin
+    right_pull = DT * legs.LEG_MASS * s.right_spin * s.right_spin
+    left_pull = DT * legs.LEG_MASS * s.left_spin * s.left_spin
+    pull_x = hull_pull * hull.x + right_pull * right.x + left_pull * left.x
+    pull_y = hull_pull * hull.y + right_pull * right.y + left_pull * left.y
+    ix += pull_x + hull.ratio * hull.y * moment
+    iy += pull_y - hull.ratio * hull.x * moment
+    # The state has the velocity of the hull's centre of mass: `back` leads from it to the pin's.
     gain, back = legs.make_row(mass, ix, iy, 0.0), DT * s.spin * s.spin
     return Motion(
         s.vx + s.spin * hull.y - back * hull.x + gain.vx,
@@ -143,14 +165,22 @@ def free_motion(
 
 
 def touches_after(before: float, touches: bool, x: float, vx: float, node: float) -> float:
-    """Return whether a leg touches (see `State`), whose corner is at x and slides at vx."""
+    """Return `right_touches` or `left_touches` of the new state: 0, 1 or 2 (see `State`).
+
+    Args:
+        before: the same number of the old state.
+        touches: whether the leg is on the ground.
+        x: of its corner before the step (m).
+        vx: velocity by which it slides (m/s).
+        node: x of the terrain node near the pin; once it slid over that, it stays at 2.
+    """
     crosses = (x < node) != (x + DT * vx < node)
     lost = (before == 2.0) | ((before == 1.0) & crosses)
     return (2.0 if lost else 1.0) if touches else 0.0
 
 
 def view(s: State) -> View:
-    """Return the observation."""
+    """Return the observation, of which `observe` says the parts."""
     right, left = 1.0 if s.right_touches == 1.0 else 0.0, 1.0 if s.left_touches == 1.0 else 0.0
     x, y, vx, vy = s.x / WIDTH, (s.y - legs.LEG_Y) / HEIGHT, s.vx * WIDTH * DT, s.vy * HEIGHT * DT
     return (x, y, vx, vy, s.angle, 20.0 * DT * s.spin, right, left)
@@ -166,57 +196,72 @@ def shaping(observation: View) -> float:
 def fly(
     s: State, main: float, side: float, params: Params, noise: Pair
 ) -> tuple[State, float, bool]:
-    """Make one step at the throttles of both engines."""
+    """Return the state after a step, its reward, and whether the episode ends.
+
+    Args:
+        s: see `State`.
+        main: throttle of the main engine, 0 to 1.
+        side: throttle of the side engines, -1 to 1.
+        params: see `Params`.
+        noise: two random numbers in [0, 1) that spread the exhausts.
+    """
     ground = legs.find_ground(s.nodes, s.x)
     hull = legs.hull_body(s.angle)
     body_r = legs.leg_body(s.angle + legs.CLOSED + s.right, 1.0)
     body_l = legs.leg_body(s.angle - legs.CLOSED - s.left, -1.0)
     mass = legs.pin_mass(hull, body_r, body_l)
-    jet = engines(s.angle, main, side, noise)
-    free = free_motion(s, params, mass, (hull, body_r, body_l), jet)
+    engines = engine_impulse(s.angle, main, side, noise)
+    free = free_motion(s, params, mass, (hull, body_r, body_l), engines)
     right = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_r, 1.0)
     left = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_l, -1.0)
-    # Impulses of the ground and of the hinges.
+    # Velocities after the impulses of the ground and of the hinges.
     on_r, on_l = right.corner.gap < SKIN, left.corner.gap < SKIN
     motor_r = legs.motor_hinge(right.responses, on_r, s.right, s.right_motor)
     motor_l = legs.motor_hinge(left.responses, on_l, s.left, s.left_motor)
     constraints = Constraints(on_r, on_l, motor_r, motor_l, legs.FRICTION)
-    b = LegVector(s.left_normal if on_l else 0.0, s.left_tangent if on_l else 0.0, s.left_hinge)
-    _, b = legs.sweep(right, left, right.speed, left.speed, constraints, b)
-    _, b = legs.sweep(right, left, right.speed, left.speed, constraints, b)
-    a, b = legs.sweep(right, left, right.speed, left.speed, constraints, b)
-    d = legs.velocity_change(hull, body_r, body_l, (right, left), a, b)
-    vx, vy, spin = free.vx + d.vx, free.vy + d.vy, free.hull + d.hull
-    spin_r, spin_l = free.right + d.right, free.left + d.left
-    # Places after the step; then corners are lifted out of the ground and legs back to their stops.
-    end_r = legs.end_leg(
-        right, legs.coupled_speed(right, right.speed, left, b), a, s.right, spin_r - spin
+    normal_l, tangent_l = s.left_normal if on_l else 0.0, s.left_tangent if on_l else 0.0
+    impulses_l = LegVector(normal_l, tangent_l, s.left_hinge)
+    _, impulses_l = legs.sweep(right, left, right.speed, left.speed, constraints, impulses_l)
+    _, impulses_l = legs.sweep(right, left, right.speed, left.speed, constraints, impulses_l)
+    impulses_r, impulses_l = legs.sweep(
+        right, left, right.speed, left.speed, constraints, impulses_l
     )
-    end_l = legs.end_leg(
-        left, legs.coupled_speed(left, left.speed, right, a), b, s.left, spin_l - spin
-    )
+    change = legs.velocity_change(hull, body_r, body_l, (right, left), impulses_r, impulses_l)
+    vx, vy, spin = free.vx + change.vx, free.vy + change.vy, free.hull + change.hull
+    spin_r, spin_l = free.right + change.right, free.left + change.left
+    # Gaps and openings of the legs after the step, at these velocities.
+    speed_r = legs.coupled_speed(right, right.speed, left, impulses_l)
+    speed_l = legs.coupled_speed(left, left.speed, right, impulses_r)
+    end_r = legs.end_leg(right, speed_r, impulses_r, s.right, spin_r - spin)
+    end_l = legs.end_leg(left, speed_l, impulses_l, s.left, spin_l - spin)
+    # Corners are lifted out of the ground and legs moved back to their stops: solved as speeds are,
+    # but the result changes places, not velocities.
     lift_r = LegVector(legs.LIFT * (end_r.gap - REST), 0.0, end_r.opening)
     lift_l = LegVector(legs.LIFT * (end_l.gap - REST), 0.0, end_l.opening)
     constraints = Constraints(on_r, on_l, legs.stop_hinge(end_r), legs.stop_hinge(end_l), 0.0)
-    p, q = legs.sweep(right, left, lift_r, lift_l, constraints, LegVector(0.0, 0.0, 0.0))
-    m = legs.velocity_change(hull, body_r, body_l, (right, left), p, q)
-    open_r, open_l = end_r.opening + m.right - m.hull, end_l.opening - m.left + m.hull
+    nothing = LegVector(0.0, 0.0, 0.0)
+    move_r, move_l = legs.sweep(right, left, lift_r, lift_l, constraints, nothing)
+    move = legs.velocity_change(hull, body_r, body_l, (right, left), move_r, move_l)
+    open_r = end_r.opening + move.right - move.hull
+    open_l = end_l.opening - move.left + move.hull
     bend = 0.5 * DT * DT * spin * spin  # the pin goes round the centre of mass
-    x, y = s.x + DT * vx + bend * hull.x + m.vx, s.y + DT * vy + bend * hull.y + m.vy
-    angle = s.angle + DT * spin + m.hull
-    cx, cy = vx - spin * hull.y, vy + spin * hull.x
+    x = s.x + DT * vx + bend * hull.x + move.vx
+    y = s.y + DT * vy + bend * hull.y + move.vy
+    angle = s.angle + DT * spin + move.hull
+    cx, cy = vx - spin * hull.y, vy + spin * hull.x  # velocity of the hull's centre of mass
+    # What the next step starts from.
     slow = (cx * cx + cy * cy < 1.0e-4) & (abs(spin) < SLOP)
     slow = slow & (abs(spin_r) < SLOP) & (abs(spin_l) < SLOP)
     rest = s.rest + 1.0 if slow else 0.0
     touch_r = touches_after(s.right_touches, on_r | end_r.hits, right.corner.x, cx, ground.x)
     touch_l = touches_after(s.left_touches, on_l | end_l.hits, left.corner.x, cx, ground.x)
-    motor_impulse_r = legs.next_motor_impulse(a.hinge, s.right, s.right_motor, end_r.hits, open_r)
-    motor_impulse_l = legs.next_motor_impulse(b.hinge, s.left, s.left_motor, end_l.hits, open_l)
+    hinge_r, hinge_l = impulses_r.hinge, impulses_l.hinge
+    motor_r_next = legs.next_motor_impulse(hinge_r, s.right, s.right_motor, end_r.hits, open_r)
+    motor_l_next = legs.next_motor_impulse(hinge_l, s.left, s.left_motor, end_l.hits, open_l)
     pose = (x, y, angle, cx, cy, spin, open_r, open_l, spin_r, spin_l, touch_r, touch_l)
     passes = 1.0 if (s.right_touches != 1.0) & (s.left_touches != 1.0) else 0.0
-    motors = motor_impulse_r, motor_impulse_l
-    memory = (*motors, b.normal, b.tangent, b.hinge, rest, s.wind + passes, s.turbulence + passes)
-    new = State(*pose, *memory, s.nodes)
+    memory = (motor_r_next, motor_l_next, impulses_l.normal, impulses_l.tangent, hinge_l)
+    new = State(*pose, *memory, rest, s.wind + passes, s.turbulence + passes, s.nodes)
     crashed = (legs.hull_gap(x, y, angle, ground) < REST) | (abs(x) >= WIDTH)
     landed = rest >= STEPS_AT_REST
     reward = shaping(view(new)) - shaping(view(s)) - 0.3 * main - 0.03 * abs(side)
@@ -239,33 +284,49 @@ def step(state: State, action: int, params: Params, uniforms: Pair) -> tuple[Sta
 def step_continuous(
     state: State, action: Pair, params: Params, uniforms: Pair
 ) -> tuple[State, float, bool]:
-    """Take a step; throttle 0 to 1 is the main engine's half to full, sides fire beyond +-0.5."""
+    """Make one step.
+
+    Args:
+        state: see `State`.
+        action: throttles; above 0 the main engine runs, from half to full at 1, and beyond -0.5 and
+            0.5 a side engine does.
+        params: see `Params`.
+        uniforms: two random numbers in [0, 1) that spread the exhausts.
+    """
     main, side = min(action[0], 1.0), min(max(action[1], -1.0), 1.0)
     main, side = 0.5 + 0.5 * main if main > 0.0 else 0.0, side if abs(side) > 0.5 else 0.0
     return fly(state, main, side, params, uniforms)
 
 
 def observe(state: State, params: Params) -> View:
-    """Place from the pad, velocity, angle, spin, and whether the right and left leg touch."""
+    """Return place from the pad, velocity, angle, spin, and whether right and left leg touch."""
     return view(state)
 
 
-def mean(left: float, here: float, right: float) -> float:
-    """Return the height of a node above the pad, made smooth by its neighbours."""
+def smoothed_height(left: float, here: float, right: float) -> float:
+    """Return the height of a node above the pad (m), smoothed over its neighbours."""
     return 0.33 * (left + here + right) - 0.5 * HEIGHT
 
 
 def reset(uniforms: tuple[float, ...], params: Params) -> State:
     """Return a lander above random ground, after a first step in which a random force pushed it.
 
-    The legs, still closed beyond their stops, jumped open in that step. Its numbers are Box2D's:
-    velocities by kN of force, and by N m of turbulence.
+    The legs, still closed beyond their stops, jumped open in that step. Its constants are measured
+    in Box2D: changes by a force in kN, and by a moment in N m.
+
+    Args:
+        uniforms: 11 random numbers in [0, 1): heights of seven nodes, force in x
+            and y, start of the wind and of the turbulence.
+        params: see `Params`.
     """
-    u, pad = uniforms, 0.5 * HEIGHT
-    a, b, c, d = HEIGHT * u[0], HEIGHT * u[1], HEIGHT * u[2], HEIGHT * u[3]
-    e, f, g = HEIGHT * u[4], HEIGHT * u[5], HEIGHT * u[6]
-    x, y, twist, vy = 2.0 * u[7] - 1.0, 2.0 * u[8] - 1.0, 0.0, DT * params.gravity
-    wind, turbulence = math.floor(19998.0 * u[9]) - 9999.0, math.floor(19998.0 * u[10]) - 9999.0
+    pad, draws = 0.5 * HEIGHT, uniforms
+    # Heights before smoothing, from left to right: a, b, c, the pad three times, d, e, f, g.
+    a, b, c, d = HEIGHT * draws[0], HEIGHT * draws[1], HEIGHT * draws[2], HEIGHT * draws[3]
+    e, f, g = HEIGHT * draws[4], HEIGHT * draws[5], HEIGHT * draws[6]
+    x, y = 2.0 * draws[7] - 1.0, 2.0 * draws[8] - 1.0  # kN
+    twist, vy = 0.0, DT * params.gravity
+    wind = math.floor(19998.0 * draws[9]) - 9999.0
+    turbulence = math.floor(19998.0 * draws[10]) - 9999.0
     if params.enable_wind:
         x += 0.001 * params.wind_power * wave(wind)
         twist = params.turbulence_power * wave(turbulence)
@@ -274,8 +335,18 @@ def reset(uniforms: tuple[float, ...], params: Params) -> State:
     motion = (4.042799 * x - 0.000458 * twist, 4.033161 * y + vy, spin)
     opening = (0.141878 - 0.002746 * x, 0.142152 + 0.00275 * x, spin, spin, 0.0, 0.0)
     memory = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, wind + 1.0, turbulence + 1.0)
-    left = (mean(g, a, b), mean(a, b, c), mean(b, c, pad), mean(c, pad, pad))
-    right = (mean(pad, pad, d), mean(pad, d, e), mean(d, e, f), mean(e, f, g))
+    left = (
+        smoothed_height(g, a, b),
+        smoothed_height(a, b, c),
+        smoothed_height(b, c, pad),
+        smoothed_height(c, pad, pad),
+    )
+    right = (
+        smoothed_height(pad, pad, d),
+        smoothed_height(pad, d, e),
+        smoothed_height(d, e, f),
+        smoothed_height(e, f, g),
+    )
     return State(*place, *motion, *opening, *memory, (*left, *right))
 
 

@@ -3,6 +3,10 @@
 Each of 22 achievements gives 1 when it is first reached, each point of health 0.1, or costs it.
 An episode ends in lava or without health, and is cut after 10,000 steps.
 Source: see `rlcpu.envs.tasks.craftax`.
+
+In all modules of this folder `s` is the `World`, which functions change in place, and `rng` has the
+random numbers of a step (or of a reset), asked for by their numbers: `rng.uniform(3)` is the same
+at every call of one step, so that each use has a number of its own.
 """
 
 from typing import Any
@@ -28,7 +32,7 @@ from rlcpu.envs.tasks.craftax.world import light_at, reset
 from rlcpu.kernels.random import Rng
 
 
-def count(s: Any) -> int:
+def count_achievements(s: Any) -> int:
     """Return how many achievements were reached."""
     reached = 0
     for k in range(len(s.achievements)):
@@ -37,7 +41,7 @@ def count(s: Any) -> int:
 
 
 def act(s: Any, action: int, rng: Rng) -> None:
-    """Do what the player wants."""
+    """Let the player do an action: use what is in front, walk, place a block or craft a tool."""
     if action == Action.DO:
         interact(s, rng)
     elif Action.LEFT <= action <= Action.DOWN:
@@ -49,11 +53,17 @@ def act(s: Any, action: int, rng: Rng) -> None:
 
 
 def step(s: Any, action: int, params: Params, rng: Rng) -> tuple[float, bool]:
-    """Do nothing, left, right, up, down, do, sleep, place stone, table, furnace or plant, or make.
+    """Make one step of the world, and return its reward and whether the episode ends.
 
-    Tools are made of wood, stone and iron: three pickaxes, then three swords.
+    The player acts, then mobs move and appear, plants grow, and time takes its toll.
+
+    Args:
+        s: the world, which is changed.
+        action: number of an `Action`; a sleeping player does nothing.
+        params: see `Params`.
+        rng: random numbers of the step, which `mobs` and `player` number.
     """
-    before, health = count(s), s.health
+    achievements, health = count_achievements(s), s.health
     wanted = Action.NOOP if s.is_sleeping else action
     act(s, wanted, rng)
     move_all(s, rng, params)
@@ -67,7 +77,7 @@ def step(s: Any, action: int, params: Params, rng: Rng) -> tuple[float, bool]:
     s.health = 0 if in_lava else max(s.health, 0)
     s.timestep += 1
     s.light = light_at(s.timestep, params)
-    reward = float(count(s) - before) + 0.1 * float(s.health - health)
+    reward = float(count_achievements(s) - achievements) + 0.1 * float(s.health - health)
     return reward, s.health == 0
 
 

@@ -2,6 +2,10 @@
 
 Mobs that are not alive walk as the others do, but nothing meets them: the package moves all, and a
 `DO` of the player brings those back that vanished with some health left, where they are then.
+
+A `mob` here is a row of `s.zombies`, `s.cows` or `s.skeletons`, five numbers by `ROW`, `COLUMN`,
+`ALIVE`, `HEALTH` and `COOLDOWN`; an `arrow` is one of `s.arrows`. `k` is the number of its first
+random number in this step. `way` is a direction, a row of `MOVES`.
 """
 
 from typing import Any, NamedTuple
@@ -34,35 +38,42 @@ ZOMBIES, COWS, SKELETONS = 1, 10, 13
 MOVE, AXIS, MOOD = range(3)
 
 
-def towards(s: Any, mob: Any, rng: Rng, k: int) -> tuple[int, int]:
-    """Return a move to the player along the axis on which it is farther away, or one of both."""
+def move_to_player(s: Any, mob: Any, rng: Rng, k: int) -> tuple[int, int]:
+    """Return a mob's step to the player, (rows down, columns to the right).
+
+    It goes along the axis on which the player is farther away; if both are equal, random number
+    `k` chooses.
+    """
     down, right = s.row - mob[ROW], s.column - mob[COLUMN]
     if abs(down) > abs(right) or (abs(down) == abs(right) and rng.uniform(k) >= 0.5):
         return min(max(down, -1), 1), 0
     return 0, min(max(right, -1), 1)
 
 
-def go(s: Any, mob: Any, row: int, column: int, params: Params) -> None:
-    """Move a mob to a cell if it is free; it vanishes where it is far from the player."""
+def go_to(s: Any, mob: Any, row: int, column: int, params: Params) -> None:
+    """Move a mob to a cell if that is free; let it vanish if it was far from the player."""
     is_near = distance(s, mob[ROW], mob[COLUMN]) < int(params.mob_despawn_distance)
-    goes, lives = is_free(s, row, column), mob[ALIVE] == 1
-    if lives:
+    can_go, is_alive = is_free(s, row, column), mob[ALIVE] == 1
+    if is_alive:
         s.mob_map[mob[ROW], mob[COLUMN]] = False
-    if goes:
+    if can_go:
         mob[ROW], mob[COLUMN] = row, column
-    if lives and is_near:
+    if is_alive and is_near:
         s.mob_map[mob[ROW], mob[COLUMN]] = True
     else:
         mob[ALIVE] = 0
 
 
 def move_zombie(s: Any, mob: Any, rng: Rng, k: int, params: Params) -> None:
-    """Attack from beside the player, else come nearer, or go anywhere."""
+    """Let a zombie attack from beside the player, else come nearer, or go anywhere.
+
+    An attack takes more health from a sleeping player, and wakes it.
+    """
     away = distance(s, mob[ROW], mob[COLUMN])
     way = 1 + rng.integers(k + MOVE, 4)
     down, right = MOVES[way, 0], MOVES[way, 1]
     if away < 10 and rng.uniform(k + MOOD) < 0.75:
-        down, right = towards(s, mob, rng, k + AXIS)
+        down, right = move_to_player(s, mob, rng, k + AXIS)
     if away == 1 and mob[COOLDOWN] <= 0 and mob[ALIVE] == 1:
         down, right = 0, 0
         mob[COOLDOWN] = 5
@@ -72,22 +83,26 @@ def move_zombie(s: Any, mob: Any, rng: Rng, k: int, params: Params) -> None:
             s.achievements[Achievement.WAKE_UP] = True
     else:
         mob[COOLDOWN] -= 1
-    go(s, mob, mob[ROW] + down, mob[COLUMN] + right, params)
+    go_to(s, mob, mob[ROW] + down, mob[COLUMN] + right, params)
 
 
 def move_cow(s: Any, mob: Any, rng: Rng, k: int, params: Params) -> None:
-    """Go anywhere, or in half of the steps nowhere."""
+    """Let a cow go anywhere, or in half of the steps nowhere."""
     way = 1 + rng.integers(k, 8)
     way = way if way <= 4 else 0
-    go(s, mob, mob[ROW] + MOVES[way, 0], mob[COLUMN] + MOVES[way, 1], params)
+    go_to(s, mob, mob[ROW] + MOVES[way, 0], mob[COLUMN] + MOVES[way, 1], params)
 
 
 def move_skeleton(s: Any, mob: Any, rng: Rng, k: int, params: Params) -> None:
-    """Shoot from 4 or 5 cells away, or where there is no way back; seldom come or go back."""
+    """Let a skeleton shoot or walk.
+
+    It shoots from 4 or 5 cells away, or from nearer where it cannot step; in 15 % of the steps it
+    comes nearer from afar or goes back from nearby, in the others it goes anywhere.
+    """
     away = distance(s, mob[ROW], mob[COLUMN])
     way = 1 + rng.integers(k + MOVE, 4)
     down, right = MOVES[way, 0], MOVES[way, 1]
-    nearer_down, nearer_right = towards(s, mob, rng, k + AXIS)
+    nearer_down, nearer_right = move_to_player(s, mob, rng, k + AXIS)
     if rng.uniform(k + MOOD) > 0.85:
         if away >= 10:
             down, right = nearer_down, nearer_right
@@ -101,11 +116,19 @@ def move_skeleton(s: Any, mob: Any, rng: Rng, k: int, params: Params) -> None:
         mob[COOLDOWN] = 4
     else:
         mob[COOLDOWN] -= 1
-    go(s, mob, mob[ROW] + down, mob[COLUMN] + right, params)
+    go_to(s, mob, mob[ROW] + down, mob[COLUMN] + right, params)
 
 
 def shoot(s: Any, row: int, column: int, down: int, right: int) -> None:
-    """Let an arrow fly from a cell, if there is one left."""
+    """Let an arrow fly from a cell, if one of the three is free.
+
+    Args:
+        s: the world.
+        row: of the cell.
+        column: of the cell.
+        down: rows that the arrow moves in a step.
+        right: columns that it moves to the right.
+    """
     for k in range(len(s.arrows)):
         if s.arrows[k, ALIVE] == 0:
             s.arrows[k, ROW], s.arrows[k, COLUMN], s.arrows[k, ALIVE] = row, column, 1
@@ -114,7 +137,10 @@ def shoot(s: Any, row: int, column: int, down: int, right: int) -> None:
 
 
 def move_arrow(s: Any, arrow: Any) -> None:
-    """Fly on over what is no obstacle; hit the player, or break a table or furnace."""
+    """Move an arrow one cell on: it may hit the player, or break a table or furnace.
+
+    It is gone when it meets an obstacle, a mob or the player; over water it flies on.
+    """
     row, column = arrow[ROW] + arrow[DOWNWARDS], arrow[COLUMN] + arrow[RIGHTWARDS]
     arrow[ROW], arrow[COLUMN] = row, column
     if arrow[ALIVE] == 0:
@@ -165,16 +191,21 @@ SKELETON = MobKind(10, False, True, 23)
 
 
 def can_appear(s: Any, kind: MobKind, row: int, column: int) -> bool:
-    """Return whether a mob of a kind may appear in a cell that is not too far away."""
+    """Return whether a mob of a kind may appear in a cell: its block fits, and nothing is near."""
     block = s.map[row, column]
     fits = (block == Block.GRASS and kind.on_grass) or (block == Block.PATH and kind.on_path)
     return fits and not s.mob_map[row, column] and distance(s, row, column) >= kind.nearest
 
 
 def find_place(s: Any, kind: MobKind, reach: int, number: int) -> tuple[int, int, int]:
-    """Return cell `number` of those in which a mob may appear, and how many there are before it.
+    """Return (row, column, count): cell `number` of those where a mob may appear.
 
-    Where there are fewer, the cell is (-1, -1).
+    Args:
+        s: the world.
+        kind: of the mob.
+        reach: steps from the player, at most.
+        number: from 0, by rows; where there are no more than that, the cell is (-1, -1) and
+            `count` is their number.
     """
     count = 0
     for row in range(max(s.row - reach, 0), min(s.row + reach + 1, SIZE)):
@@ -190,7 +221,17 @@ def find_place(s: Any, kind: MobKind, reach: int, number: int) -> tuple[int, int
 def appear(
     s: Any, mobs: Any, kind: MobKind, health: int, chance: float, reach: int, rng: Rng
 ) -> None:
-    """Let a mob appear with some chance, if one of its kind is not alive and there is a place."""
+    """Let a new mob of one kind appear with some chance, if there is a place for it.
+
+    Args:
+        s: the world.
+        mobs: rows of all mobs of the kind; none appears if all are alive.
+        kind: where it may appear.
+        health: of the new mob.
+        chance: of a new mob.
+        reach: steps from the player, at most.
+        rng: random numbers of the step.
+    """
     free = -1
     for k in range(len(mobs) - 1, -1, -1):
         free = k if mobs[k, ALIVE] == 0 else free
@@ -208,7 +249,7 @@ def appear(
 
 
 def appear_all(s: Any, rng: Rng, params: Params) -> None:
-    """Let one of each kind appear, perhaps; more zombies in the dark."""
+    """Let cows, zombies (more in the dark) and skeletons appear, at most one of each."""
     reach, dark = int(params.mob_despawn_distance) - 1, 1.0 - s.light
     zombies = params.spawn_zombie_base_chance + params.spawn_zombie_night_chance * dark * dark
     appear(s, s.cows, COW, int(params.cow_health), params.spawn_cow_chance, reach, rng)

@@ -1,4 +1,7 @@
-"""What the player of Craftax-Classic does: craft, gather, fight, place, walk; and what it needs."""
+"""What the player of Craftax-Classic does: craft, gather, fight, place, walk; and what it needs.
+
+`s` is the `World`, which all functions change in place.
+"""
 
 from typing import Any
 
@@ -46,8 +49,8 @@ RECIPES = np.array(
 # ---------------------------------------------------------------- crafting
 
 
-def is_near(s: Any, block: int) -> bool:
-    """Return whether one of the eight cells around the player is such a block."""
+def is_beside(s: Any, block: int) -> bool:
+    """Return whether one of the eight cells around the player is of a block."""
     for row in range(max(s.row - 1, 0), min(s.row + 2, SIZE)):
         for column in range(max(s.column - 1, 0), min(s.column + 2, SIZE)):
             if s.map[row, column] == block and not (row == s.row and column == s.column):
@@ -56,12 +59,15 @@ def is_near(s: Any, block: int) -> bool:
 
 
 def craft(s: Any, action: int) -> None:
-    """Make the tool of an action beside a table; one of iron beside a furnace, too."""
+    """Make the tool of an action, if the player has what its recipe takes.
+
+    It has to be beside a table, and for a tool of iron beside a furnace, too.
+    """
     k = action - Action.WOOD_PICKAXE
     item, achievement, stone, iron = RECIPES[k, 0], RECIPES[k, 1], RECIPES[k, 2], RECIPES[k, 3]
     has_all = s.inventory[Item.WOOD] >= 1 and s.inventory[Item.STONE] >= stone
     has_all = has_all and s.inventory[Item.IRON] >= iron and s.inventory[Item.COAL] >= iron
-    if has_all and is_near(s, Block.TABLE) and (iron == 0 or is_near(s, Block.FURNACE)):
+    if has_all and is_beside(s, Block.TABLE) and (iron == 0 or is_beside(s, Block.FURNACE)):
         s.inventory[Item.WOOD] -= 1
         s.inventory[Item.STONE] -= stone
         s.inventory[Item.IRON] -= iron
@@ -77,7 +83,7 @@ def strike(mobs: Any, row: int, column: int, damage: int) -> int:
     """Hit the first living mob in a cell, and return MISSED, HIT or DEFEATED.
 
     As in the package, every mob whose health is left lives after any `DO`: one that had vanished in
-    the distance, too, until `mobs.go` sees how far away it is.
+    the distance, too, until `mobs.go_to` sees how far away it is.
     """
     outcome = MISSED
     for k in range(len(mobs)):
@@ -109,13 +115,13 @@ def fight(s: Any, row: int, column: int) -> bool:
 
 
 def collect(s: Any, item: int, achievement: int) -> None:
-    """Add one to an item."""
+    """Add one to an item of the inventory, and mark an achievement as reached."""
     s.inventory[item] += 1
     s.achievements[achievement] = True
 
 
 def plant_at(s: Any, row: int, column: int) -> int:
-    """Return the number of the plant of a cell; the first one where none is."""
+    """Return the number of the plant in a cell, in `s.plants`; 0 if there is none."""
     for k in range(len(s.plants)):
         if s.plants[k, ROW] == row and s.plants[k, COLUMN] == column:
             return k
@@ -123,7 +129,7 @@ def plant_at(s: Any, row: int, column: int) -> int:
 
 
 def interact(s: Any, rng: Rng) -> None:
-    """Fight, gather, drink or eat what is in front of the player."""
+    """Let the player fight, gather, drink or eat what is in front of it, if it has the tool."""
     row, column = s.row + MOVES[s.direction, 0], s.column + MOVES[s.direction, 1]
     if fight(s, row, column) or not is_inside(row, column):
         return
@@ -165,7 +171,7 @@ def sow(s: Any, row: int, column: int) -> None:
 
 
 def place(s: Any, action: int) -> None:
-    """Put a block of an action in front of the player."""
+    """Put the block of an action in front of the player, if it has what that takes."""
     row, column = s.row + MOVES[s.direction, 0], s.column + MOVES[s.direction, 1]
     if not is_inside(row, column) or is_taken(s, row, column):
         return
@@ -192,7 +198,7 @@ def place(s: Any, action: int) -> None:
 
 
 def walk(s: Any, action: int) -> None:
-    """Turn to a direction, and go there if nothing is in the way; lava is not."""
+    """Turn the player to a direction, and let it go there if the cell is free, or lava."""
     row, column = s.row + MOVES[action, 0], s.column + MOVES[action, 1]
     if is_free(s, row, column) or block_at(s, row, column) == Block.LAVA:
         s.row, s.column = row, column
@@ -203,7 +209,7 @@ def walk(s: Any, action: int) -> None:
 
 
 def grow(s: Any) -> None:
-    """Let plants ripen."""
+    """Let all plants grow older by a step, and ripen at `RIPE`."""
     for k in range(len(s.plants)):
         if s.plants[k, PLANTED] == 1:
             s.plants[k, AGE] += 1
@@ -212,7 +218,7 @@ def grow(s: Any) -> None:
 
 
 def fall_asleep_or_wake(s: Any, action: int) -> None:
-    """Sleep if the player wants to and is tired, until it is not."""
+    """Let the player fall asleep by its action if it is tired, or wake up if it is not."""
     s.is_sleeping = s.is_sleeping or (action == Action.SLEEP and s.energy < MOST)
     if s.is_sleeping and s.energy >= MOST:
         s.is_sleeping = False
@@ -220,7 +226,10 @@ def fall_asleep_or_wake(s: Any, action: int) -> None:
 
 
 def live(s: Any) -> None:
-    """Let hunger, thirst and fatigue grow, and health follow them."""
+    """Let hunger, thirst and fatigue grow, which take food, drink and energy, and change health.
+
+    Health grows slowly while all three are above 0, and falls otherwise.
+    """
     pace = 0.5 if s.is_sleeping else 1.0
     s.hunger += pace
     if s.hunger > 25.0:

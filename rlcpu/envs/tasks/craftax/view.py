@@ -15,10 +15,17 @@ TENTHS = (np.arange(10, dtype=np.float16) * np.float16(0.1)).astype(np.float64)
 
 
 def show_mobs(s: Any, mobs: Any, plane: int, out: Any) -> None:
-    """Write where mobs of one kind are.
+    """Write a plane of the observation: where mobs of one kind are.
 
-    A mob that is not there clears its cell: one beyond the upper or left edge, by less than the
-    view, that on the opposite side, as JAX counts.
+    A mob that is not alive or not in the view clears a cell, as in the package: JAX counts a
+    negative row or column from the other end, so that a mob beyond the upper or left edge clears a
+    cell on the opposite side.
+
+    Args:
+        s: the world.
+        mobs: (mobs, 5), of one kind.
+        plane: number of the kind among the `KINDS` of a cell.
+        out: the observation, (NUMBERS,).
     """
     for k in range(len(mobs)):
         row, column = mobs[k, ROW] - s.row + ROWS // 2, mobs[k, COLUMN] - s.column + COLUMNS // 2
@@ -29,9 +36,11 @@ def show_mobs(s: Any, mobs: Any, plane: int, out: Any) -> None:
 
 
 def observe(s: Any, params: Params, out: Any) -> None:
-    """Write cells as 21 numbers of 0 or 1 each, then items, health, food, drink, energy in tenths.
+    """Write the observation into `out`, (NUMBERS,).
 
-    The last are four of 0 or 1 for left, right, up and down, the light, and whether it sleeps.
+    The cells of the view come first, by rows, each as `KINDS` numbers of 0 or 1. Twelve items,
+    health, food, drink and energy follow in tenths, then four of 0 or 1 for left, right, up and
+    down, the light, and whether the player sleeps.
     """
     for i in range(ROWS):
         row = s.row + i - ROWS // 2

@@ -4,6 +4,10 @@ Perlin noise (1985, "An image synthesizer") has a slope of length 1 and random d
 corner of a lattice; a cell's number blends what the slopes at the four corners around it say. Four
 lattices of the map's 64 x 64 cells are taken, as the package takes them: water and mountains 4 x 4,
 tunnels 8 x 32, trees 16 x 16. Each is scaled to 0 to 1 over the map.
+
+One map is in `s.noise` at a time, not yet scaled: functions take `low`, its lowest number, and
+`scale`, so that `(s.noise[row, column] - low) * scale` is from 0 to 1. A *line* is one of the
+lattice, of which each has the slopes of a row of corners; rows and columns are those of the map.
 """
 
 import math
@@ -45,24 +49,36 @@ def fade(x: float) -> float:
 
 
 def draw_slopes(s: Any, rng: Rng, first: int, count: int) -> None:
-    """Draw the slopes of a lattice, from random number `first` on."""
+    """Draw the slopes of a lattice into `s.slopes`.
+
+    Args:
+        s: the world; `slopes` has slopes down in row 0, to the right in row 1.
+        rng: random numbers of the reset.
+        first: number of the first random number.
+        count: corners of the lattice.
+    """
     for k in range(count):
         angle = 2.0 * math.pi * rng.uniform(first + k)
         s.slopes[0, k] = math.cos(angle)
         s.slopes[1, k] = math.sin(angle)
 
 
-def blend(s: Any, line: int, columns: int) -> None:
-    """Blend the slopes of a line of the lattice to each column of the map.
+def blend_line(s: Any, line: int, columns: int) -> None:
+    """Blend the slopes of two neighbouring corners to each column of the map between them.
 
-    The last two `edges` get the slope down, and the height on the line itself; the first two those
-    of the line before.
+    Writes `s.edges`, (4, SIZE): slope down and height at this line into rows 2 and 3, after those
+    of the line before have moved to rows 0 and 1.
+
+    Args:
+        s: the world.
+        line: of the lattice.
+        columns: cells of the lattice from left to right.
     """
     width = SIZE // columns
-    for q in range(columns):
-        k = line * (columns + 1) + q
-        for b in range(width):
-            j, x = q * width + b, float(b) / float(width)
+    for cell in range(columns):
+        k = line * (columns + 1) + cell  # number of the corner on its left
+        for offset in range(width):
+            j, x = cell * width + offset, float(offset) / float(width)
             far = fade(x)
             near = 1.0 - far
             s.edges[0, j], s.edges[1, j] = s.edges[2, j], s.edges[3, j]
@@ -70,8 +86,14 @@ def blend(s: Any, line: int, columns: int) -> None:
             s.edges[3, j] = near * x * s.slopes[1, k] + far * (x - 1.0) * s.slopes[1, k + 1]
 
 
-def fill(s: Any, row: int, height: int) -> None:
-    """Write the noise of so many rows, between two lines of the lattice, which `edges` hold."""
+def write_noise(s: Any, row: int, height: int) -> None:
+    """Write the noise between two lines of the lattice into `s.noise`, by `s.edges`.
+
+    Args:
+        s: the world.
+        row: first row of the map, that of the upper line.
+        height: rows from one line to the next.
+    """
     for i in range(height):
         x = float(i) / float(height)
         far = fade(x)
@@ -83,14 +105,14 @@ def fill(s: Any, row: int, height: int) -> None:
 
 
 def make_noise(s: Any, rng: Rng, layer: int) -> tuple[float, float]:
-    """Write a map of noise, and return its lowest number and the scale to 0 to 1."""
+    """Write the noise of a layer (`WATERS` to `TREES`), and return `low` and `scale`."""
     rows, columns = LATTICES[layer, 1], LATTICES[layer, 2]
     height = SIZE // rows
     draw_slopes(s, rng, LATTICES[layer, 0], (rows + 1) * (columns + 1))
     for line in range(rows + 1):
-        blend(s, line, columns)
+        blend_line(s, line, columns)
         if line > 0:
-            fill(s, (line - 1) * height, height)
+            write_noise(s, (line - 1) * height, height)
     low, high = 2.0, -2.0
     for i in range(SIZE):
         for j in range(SIZE):
@@ -98,23 +120,26 @@ def make_noise(s: Any, rng: Rng, layer: int) -> tuple[float, float]:
     return low, 1.0 / (high - low)
 
 
-def lowered(row: int, column: int) -> float:
-    """Return what is added to water and mountains near the start of the player, in the middle."""
+def start_clearing(row: int, column: int) -> float:
+    """Return what is added to the noise of water and mountains: -1 at the start, 0 5 cells away.
+
+    So there is grass where the player starts.
+    """
     return min(float(abs(row - MIDDLE) + abs(column - MIDDLE)) / 5.0, 1.0) - 1.0
 
 
 def flood(s: Any, row: int, low: float, scale: float) -> None:
-    """Write water, the sand around it, or grass into a row."""
+    """Write water, the sand around it, or grass into a row of the map."""
     for column in range(SIZE):
-        wet = (s.noise[row, column] - low) * scale + lowered(row, column)
+        wet = (s.noise[row, column] - low) * scale + start_clearing(row, column)
         dry = SHORE if wet > 0.4 else Block.GRASS
         s.map[row, column] = Block.WATER if wet > 0.7 else Block.SAND if wet > 0.6 else dry
 
 
 def raise_stone(s: Any, row: int, low: float, scale: float) -> None:
-    """Write stone into a row, by its height."""
+    """Write stone into a row of the map where the noise of mountains is high."""
     for column in range(SIZE):
-        high = (s.noise[row, column] - low) * scale + 0.05 + lowered(row, column)
+        high = (s.noise[row, column] - low) * scale + 0.05 + start_clearing(row, column)
         if high > 0.85:
             s.map[row, column] = HEART if s.map[row, column] == Block.GRASS else CAVE
         elif high > 0.7:
@@ -139,7 +164,12 @@ def dig_tunnels(s: Any, row: int, low: float, scale: float) -> None:
 
 
 def ore_of(block: int, chance: float) -> int:
-    """Return what stone of some height is, given a random number."""
+    """Return what a cell of stone becomes: coal, iron, diamond, or still stone.
+
+    Args:
+        block: `Block.STONE`, `HIGH` or `HEART`; diamonds are in the last two.
+        chance: a random number in [0, 1).
+    """
     if chance < COAL_SHARE:
         return Block.COAL
     if chance < IRON_SHARE:
@@ -147,11 +177,15 @@ def ore_of(block: int, chance: float) -> int:
     return Block.DIAMOND if block != Block.STONE and chance < DIAMOND_SHARE else Block.STONE
 
 
-def finish(s: Any, row: int, low: float, scale: float, rng: Rng) -> None:
-    """Write the blocks of a row, given the noise of trees."""
+def write_blocks(s: Any, row: int, low: float, scale: float, rng: Rng) -> None:
+    """Turn the cells of a row into the blocks of the game: trees, lava, ores among them.
+
+    `s.noise` is that of trees, by which lava is placed, too; `SHORE` to `CAVE` end here.
+    """
     for column in range(SIZE):
         wood = (s.noise[row, column] - low) * scale
-        block, k = s.map[row, column], CELLS + SIZE * row + column
+        block = s.map[row, column]
+        k = CELLS + SIZE * row + column  # number of the cell's random number
         if block == Block.GRASS or block == SHORE:
             grows = wood > 0.5 and rng.uniform(k) > 0.8
             s.map[row, column] = Block.TREE if grows else Block.GRASS
@@ -164,7 +198,7 @@ def finish(s: Any, row: int, low: float, scale: float, rng: Rng) -> None:
 
 
 def paint(s: Any, rng: Rng, layer: int) -> None:
-    """Write what a map of noise decides about each cell."""
+    """Write what the noise of a layer decides about each cell of the map."""
     low, scale = make_noise(s, rng, layer)
     for row in range(SIZE):
         if layer == WATERS:
@@ -174,11 +208,11 @@ def paint(s: Any, rng: Rng, layer: int) -> None:
         elif layer == TUNNELS:
             dig_tunnels(s, row, low, scale)
         else:
-            finish(s, row, low, scale, rng)
+            write_blocks(s, row, low, scale, rng)
 
 
 def hide_diamond(s: Any, rng: Rng) -> None:
-    """Make a diamond of a stone."""
+    """Turn one stone of the map, drawn at random, into a diamond."""
     stones = 0
     for i in range(SIZE):
         for j in range(SIZE):
@@ -193,7 +227,7 @@ def hide_diamond(s: Any, rng: Rng) -> None:
 
 
 def light_at(timestep: int, params: Params) -> float:
-    """Return the light of a step of the day."""
+    """Return the light at a step of the episode: 1 by day, near 0 at night."""
     days = float(timestep) / params.day_length
     wave = abs(math.cos(math.pi * (days - math.floor(days) + 0.3)))
     return 1.0 - wave * wave * wave

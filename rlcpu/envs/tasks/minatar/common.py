@@ -40,16 +40,23 @@ def sticky(action: int, last_action: int, params: Params, rng: Rng) -> int:
 
 
 def moved(cells: Board, right: Board) -> Board:
-    """Return the cells one further: to the right those in `right`, the others to the left.
+    """Return things moved by one cell; those that leave the board are gone.
 
-    What leaves the board is gone.
+    Args:
+        cells: where they are.
+        right: cells from which they move to the right; from others they move to the left.
     """
     rightwards = (cells & right & ~(COLUMN << 9)) << 1
     return rightwards | ((cells & ~right & ~COLUMN) >> 1)
 
 
 def behind(cells: Board, right: Board) -> Board:
-    """Return the cells that others came from, as far as they are on the board: their trails."""
+    """Return the trails of things: the cells from which `moved` has brought them.
+
+    Args:
+        cells: where they are.
+        right: cells in which they move to the right.
+    """
     return moved(cells, ~right)
 
 

@@ -35,8 +35,11 @@ DIVER_INTERVAL, DIVER_PAUSE = 30, 5  # steps between two divers, steps that a di
 LAST_RAMP = 19
 CREW = 6
 
+#: Boards of what moves to the left, and of what moves to the right.
 Pair = tuple[Board, Board]
+#: Bits 1, 2, 4 and 8 of a number for each cell: the phases of the cells of submarines.
 Four = tuple[Board, Board, Board, Board]
+#: Enemies by the steps that they still wait until they move: 0 to 5.
 Six = tuple[Board, Board, Board, Board, Board, Board]
 
 
@@ -137,7 +140,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def send_diver(divers: Pair, rng: Rng) -> Pair:
-    """Return the divers, and one that enters a row from the left or the right."""
+    """Return the divers, and a new one at an end of a row; both are drawn at random."""
     row, to_right = ROW << 10 * (1 + rng.integers(5, 8)), rng.integers(4, 2) == 0
     return (
         divers[0] if to_right else divers[0] | (row & COLUMN << 9),
@@ -146,7 +149,12 @@ def send_diver(divers: Pair, rng: Rng) -> Pair:
 
 
 def fly(s: State, shot: Board) -> Pair:
-    """Return the player's bullets one cell further, after a shot to where the submarine faces."""
+    """Return the player's bullets one cell further, with a new one.
+
+    Args:
+        s: see `State`.
+        shot: cell from which the new one flies to where the submarine faces; empty for none.
+    """
     return (
         moved(s.bullets[0] if s.faces_right else s.bullets[0] | shot, NONE),
         moved(s.bullets[1] | shot if s.faces_right else s.bullets[1], ALL),
@@ -154,9 +162,15 @@ def fly(s: State, shot: Board) -> Pair:
 
 
 def send_enemy(s: State, pause: int, rng: Rng) -> tuple[Six, Six, Four, Board]:
-    """Return fish, submarines, phases and directions after an enemy may have entered.
+    """Return fish, submarines, phases and `right` of the state after an enemy may have entered.
 
-    It does not if others in its row move the other way.
+    It enters at an end of a random row when the timer is over, but not if others in that row move
+    the other way.
+
+    Args:
+        s: see `State`.
+        pause: steps that an enemy waits between two moves.
+        rng: random numbers of the step.
     """
     row = ROW << 10 * (1 + rng.integers(3, 8))
     to_right, is_sub = rng.integers(1, 2) == 0, rng.integers(2, 3) == 0
@@ -165,14 +179,14 @@ def send_enemy(s: State, pause: int, rng: Rng) -> tuple[Six, Six, Four, Board]:
     row = row if enters else NONE
     right = s.right | row if to_right else s.right & ~row
     entry = row & (COLUMN if to_right else COLUMN << 9)
-    fish = joined(s.fish, NONE if is_sub else entry, pause)
-    subs = joined(s.subs, entry if is_sub else NONE, pause)
-    phase = marked(s.phase, entry if is_sub else NONE, ENEMY_COOL_DOWN - pause)
+    fish = add_enemies(s.fish, NONE if is_sub else entry, pause)
+    subs = add_enemies(s.subs, entry if is_sub else NONE, pause)
+    phase = set_phase(s.phase, entry if is_sub else NONE, ENEMY_COOL_DOWN - pause)
     return fish, subs, phase, right
 
 
-def marked(phase: Four, cells: Board, number: int) -> Four:
-    """Return the phases, with one number in some cells."""
+def set_phase(phase: Four, cells: Board, number: int) -> Four:
+    """Return the phases, with that of some cells replaced by a number."""
     return (
         phase[0] & ~cells | (cells if number & 1 else NONE),
         phase[1] & ~cells | (cells if number & 2 else NONE),
@@ -181,8 +195,8 @@ def marked(phase: Four, cells: Board, number: int) -> Four:
     )
 
 
-def joined(enemies: Six, cells: Board, pause: int) -> Six:
-    """Return the enemies, and some that wait for `pause` steps: 2 to 5."""
+def add_enemies(enemies: Six, cells: Board, pause: int) -> Six:
+    """Return the enemies and new ones in some cells, which wait for `pause` steps: 2 to 5."""
     return (
         enemies[0],
         enemies[1],
@@ -199,7 +213,14 @@ def union(enemies: Six) -> Board:
 
 
 def shoot(enemies: Six, shots: Board) -> tuple[Six, Board]:
-    """Return the enemies without those that shots hit first, and the shots that are left."""
+    """Return the enemies that are left, and the shots that are left.
+
+    Each shot hits one enemy of its cell, the one that moves next.
+
+    Args:
+        enemies: by the steps until they move.
+        shots: cells of the player's bullets.
+    """
     after0 = shots & ~enemies[0]
     after1 = after0 & ~enemies[1]
     after2 = after1 & ~enemies[2]
@@ -217,9 +238,16 @@ def shoot(enemies: Six, shots: Board) -> tuple[Six, Board]:
 
 
 def rescue(divers: Pair, rescued: int, player: Board, x: int) -> tuple[Pair, int]:
-    """Return the divers left and the number on board, after those here were taken if there is room.
+    """Return the divers that are left and the number on board, after the player took some.
 
-    Of two for one place it takes the one that came later, and so is nearer to where it came from.
+    It takes those of its cell if there is room. Of two for one place it takes the one that came
+    later, and so is nearer to where it came from.
+
+    Args:
+        divers: that move to the left, and to the right.
+        rescued: number on board.
+        player: cell of the player.
+        x: column of the player.
     """
     left, right = bool(divers[0] & player), bool(divers[1] & player)
     one_place = left and right and rescued == CREW - 1
@@ -233,11 +261,22 @@ def rescue(divers: Pair, rescued: int, player: Board, x: int) -> tuple[Pair, int
 
 
 def cells_of_shots(subs: Six, phase: Four, pause: int, right: Board) -> tuple[Board, Four]:
-    """Return the cells where subs shoot after this step's moves, and the phases after them."""
-    shots = moved(subs[0] & having(phase, 0), right)
-    shots = shots | (subs[1] & having(phase, 10)) | (subs[2] & having(phase, 9))
-    shots = shots | (subs[3] & having(phase, 8)) | (subs[4] & having(phase, 7))
-    shots = shots | (subs[5] & having(phase, 6))
+    """Return the cells from which submarines shoot in this step, and the phases after it.
+
+    A submarine that waits for w steps until it moves shoots if w plus the phase of its cell is 0
+    modulo 11. One that moves in this step (w = 0) waits `pause` steps anew, so that its phase is
+    less by 1 + `pause` in the cell to which it goes.
+
+    Args:
+        subs: submarines by the steps until they move.
+        phase: of their cells.
+        pause: steps that an enemy waits between two moves.
+        right: cells in which they move to the right.
+    """
+    shots = moved(subs[0] & cells_of_phase(phase, 0), right)
+    shots = shots | (subs[1] & cells_of_phase(phase, 10)) | (subs[2] & cells_of_phase(phase, 9))
+    shots = shots | (subs[3] & cells_of_phase(phase, 8)) | (subs[4] & cells_of_phase(phase, 7))
+    shots = shots | (subs[5] & cells_of_phase(phase, 6))
     ones, twos, fours, eights = phase
     for i in range(6):  # 1 + pause steps nearer to the shot, modulo 11
         less = i <= pause
@@ -256,8 +295,8 @@ def cells_of_shots(subs: Six, phase: Four, pause: int, right: Board) -> tuple[Bo
     return shots, after
 
 
-def having(phase: Four, number: int) -> Board:
-    """Return the cells of one phase."""
+def cells_of_phase(phase: Four, number: int) -> Board:
+    """Return the cells whose phase is a number."""
     cells = phase[0] if number & 1 else ~phase[0]
     cells = cells & (phase[1] if number & 2 else ~phase[1])
     cells = cells & (phase[2] if number & 4 else ~phase[2])
@@ -267,17 +306,28 @@ def having(phase: Four, number: int) -> Board:
 def advance(
     enemies: Six, shots: Board, player: Board, pause: int, right: Board
 ) -> tuple[Six, Board, bool]:
-    """Return the enemies after a step, the shots that are left, and whether the player is hit."""
+    """Return the enemies after a step, the shots that are left, and whether the player is hit.
+
+    Those that wait for 0 steps move; a shot in the cell that one enters hits it.
+
+    Args:
+        enemies: by the steps until they move.
+        shots: cells of the player's bullets.
+        player: cell of the player.
+        pause: steps that an enemy waits after its move.
+        right: cells in which they move to the right.
+    """
     ahead = moved(enemies[0], right)
     hit = bool((union(enemies) | ahead) & player)
-    none_waits = (enemies[1], enemies[2], enemies[3], enemies[4], enemies[5], NONE)
-    return joined(none_waits, ahead & ~shots, pause), shots & ~ahead, hit
+    others = (enemies[1], enemies[2], enemies[3], enemies[4], enemies[5], NONE)
+    return add_enemies(others, ahead & ~shots, pause), shots & ~ahead, hit
 
 
 def observe(s: State, params: Params) -> tuple[Board, ...]:
-    """Return planes: submarine's front, back, bullets; trails; enemies' bullets and bodies; more.
+    """Return ten planes.
 
-    The last three are the gauges of oxygen and of divers on board, in row 9, and divers.
+    They are the submarine's front, its back and its bullets; trails of all that moves; enemies'
+    bullets, fish, submarines; gauges of oxygen and of divers on board, in row 9; divers.
     """
     fish, subs = union(s.fish), union(s.subs)
     trails = behind(fish | subs, s.right) | behind(s.divers[0], NONE) | behind(s.divers[1], ALL)

@@ -99,7 +99,7 @@ def lowest_near(aliens: Board, x: int) -> Board:
 
 
 def observe(s: State, params: Params) -> tuple[Board, ...]:
-    """Return planes: cannon, aliens, those moving left, those moving right, bullets, theirs."""
+    """Return planes: cannon, aliens, aliens moving left, moving right, bullets, aliens' bullets."""
     left = s.aliens if s.direction < 0 else NONE
     return cell(9, s.x), s.aliens, left, s.aliens & ~left, s.bullets, s.alien_bullets
 

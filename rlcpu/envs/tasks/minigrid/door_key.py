@@ -30,20 +30,27 @@ class State(NamedTuple):
 
 
 def place_all(rng: Rng, size: int) -> State:
-    """Return a new world: wall and door, agent and key in the room to the left of it."""
+    """Return a new world of `size` by `size` cells.
+
+    Agent and key are anywhere in the room to the left of the wall with the door.
+    """
     inner = size - 2
     split = 2 + rng.integers(0, size - 4)
-    cells = (split - 1) * inner  # free ones left of the wall, column by column
+    cells = (split - 1) * inner  # free ones left of the wall, numbered column by column
     start, door_y = rng.integers(1, cells), 1 + rng.integers(3, size - 3)
     key = rng.integers(4, cells - 1)
-    key = key + 1 if key >= start else key
+    key = key + 1 if key >= start else key  # not where the agent is
     x, y = 1 + start // inner, 1 + start % inner
     key_x, key_y = 1 + key // inner, 1 + key % inner
     return State(x, y, rng.integers(2, 4), split, door_y, LOCKED, key_x, key_y, 0)
 
 
 def act(s: State, action: int, size: int) -> tuple[State, bool]:
-    """Return the world after an action, and whether the agent has reached the goal."""
+    """Return the world after an action, and whether the agent has reached the goal.
+
+    Actions are 0 to turn left, 1 right, 2 to go ahead, 3 to take the key, 4 to drop it, and 5 to
+    open or close the door.
+    """
     dx, dy = view.heading(s.direction)
     x, y = s.x + dx, s.y + dy  # in front of the agent
     at_door = x == s.split and y == s.door_y
@@ -69,15 +76,19 @@ def act(s: State, action: int, size: int) -> tuple[State, bool]:
     return after, goes and at_goal
 
 
-def look(s: State, size: int) -> tuple[Board, ...]:
-    """Return the planes empty, wall, goal, key; open, closed and locked door."""
+def planes_of(s: State, size: int) -> tuple[Board, ...]:
+    """Return the planes empty, wall, goal, key; open, closed and locked door.
+
+    Names but `way` and `dx` are cell sets (see `view`). A key that the agent carries is shown in
+    the agent's cell.
+    """
     way, dx = s.direction, s.split - s.x
     door = view.point(dx, s.door_y - s.y, way)
     walls = view.column(dx, way) & ~door | view.outside(s.x, s.y, size, way)
     visible = view.visible(walls if s.door == OPEN else walls | door)
     door = door & visible & ~view.AGENT
-    lies = view.point(s.key_x - s.x, s.key_y - s.y, way) & visible
-    key = view.AGENT if s.key_x == 0 else lies
+    key_on_floor = view.point(s.key_x - s.x, s.key_y - s.y, way) & visible
+    key = view.AGENT if s.key_x == 0 else key_on_floor
     goal = view.point(size - 2 - s.x, size - 2 - s.y, way) & visible & ~view.AGENT
     return (
         Board(visible & ~walls & ~door & ~key & ~goal),
@@ -91,7 +102,10 @@ def look(s: State, size: int) -> tuple[Board, ...]:
 
 
 def door_key(size: int = 8, **fields: Any) -> Dynamics:
-    """Make a room of `size` by `size` cells, with walls; `fields` are of `Dynamics`."""
+    """Return the environment of a world of `size` by `size` cells, outer walls included.
+
+    Its functions know `size` from here; `fields` are other fields of `Dynamics`.
+    """
     limit = 10.0 * size * size
 
     def reset(rng: Rng, params: NoParams) -> State:
@@ -102,7 +116,7 @@ def door_key(size: int = 8, **fields: Any) -> Dynamics:
         return after, view.reward(reaches_goal, after.steps, limit), reaches_goal
 
     def observe(s: State, params: NoParams) -> tuple[Board, ...]:
-        return look(s, size)
+        return planes_of(s, size)
 
     def picture(s: State, params: NoParams) -> Picture:
         grid = view.room(size)

@@ -32,18 +32,26 @@ class State(NamedTuple):
 
 
 def reset(rng: Rng, params: NoParams) -> State:
-    """Place gaps, agent and goal anywhere, by the random numbers 0 to 6."""
+    """Return a world with gaps, agent and goal anywhere, by the random numbers 0 to 6."""
     top, left = 1 + rng.integers(0, 8), 1 + rng.integers(1, 8)
     right, bottom = 10 + rng.integers(2, 8), 10 + rng.integers(3, 8)
     start, other = rng.integers(4, 260), rng.integers(6, 259)
     other = other + 1 if other >= start else other
-    x, y = place(start, top, left, right, bottom)
-    goal_x, goal_y = place(other, top, left, right, bottom)
+    x, y = free_cell(start, top, left, right, bottom)
+    goal_x, goal_y = free_cell(other, top, left, right, bottom)
     return State(x, y, rng.integers(5, 4), goal_x, goal_y, top, left, right, bottom, 0)
 
 
-def place(k: int, top: int, left: int, right: int, bottom: int) -> tuple[int, int]:
-    """Free cell k: 256 in the rooms, then the gaps."""
+def free_cell(k: int, top: int, left: int, right: int, bottom: int) -> tuple[int, int]:
+    """Return (x, y) of free cell k: 0 to 255 are in the rooms, 256 to 259 are the gaps.
+
+    Args:
+        k: number of the cell.
+        top: row of the gap between the upper rooms; the others as in `State`.
+        left: column of the gap between the left rooms.
+        right: column of the gap between the right rooms.
+        bottom: row of the gap between the lower rooms.
+    """
     x, y = 1 + k % 16, 1 + k // 16
     x = x + 1 if x >= MIDDLE else x
     y = y + 1 if y >= MIDDLE else y
@@ -54,11 +62,11 @@ def place(k: int, top: int, left: int, right: int, bottom: int) -> tuple[int, in
 
 
 def is_free(s: State, x: int, y: int) -> bool:
-    """Tell whether a cell is no wall."""
-    room = 0 < x < SIZE - 1 and 0 < y < SIZE - 1 and x != MIDDLE and y != MIDDLE
-    upright = x == MIDDLE and (y == s.top or y == s.bottom)
-    level = y == MIDDLE and (x == s.left or x == s.right)
-    return room or upright or level
+    """Tell whether a cell is no wall: it is in a room, or a gap of a wall."""
+    in_room = 0 < x < SIZE - 1 and 0 < y < SIZE - 1 and x != MIDDLE and y != MIDDLE
+    in_upright_wall = x == MIDDLE and (y == s.top or y == s.bottom)
+    in_level_wall = y == MIDDLE and (x == s.left or x == s.right)
+    return in_room or in_upright_wall or in_level_wall
 
 
 def step(s: State, action: int, params: NoParams, rng: Rng) -> tuple[State, float, bool]:
@@ -74,7 +82,7 @@ def step(s: State, action: int, params: NoParams, rng: Rng) -> tuple[State, floa
 
 
 def observe(s: State, params: NoParams) -> tuple[Board, Board, Board]:
-    """Return the planes empty, wall, goal."""
+    """Return the planes empty, wall, goal; all names but the first three are cell sets."""
     way, dx, dy = s.direction, MIDDLE - s.x, MIDDLE - s.y
     gaps = view.point(dx, s.top - s.y, way) | view.point(dx, s.bottom - s.y, way)
     gaps = gaps | view.point(s.left - s.x, dy, way) | view.point(s.right - s.x, dy, way)

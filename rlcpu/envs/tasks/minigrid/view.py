@@ -1,8 +1,11 @@
 """What an agent of MiniGrid sees: seven by seven cells ahead, a plane for each kind of thing.
 
 A plane's row x and column y is cell (x, y) of MiniGrid's image: x from left to right, y from far to
-near; the agent is at (3, 6). `image` gives the image itself: three numbers for each cell. Sets of
-these 49 cells are whole numbers here, bit `7 * x + y` for each: they turn with the agent.
+near; the agent is at (3, 6). `image` gives the image itself: three numbers for each cell.
+
+`point`, `column`, `row` and `outside` return *cell sets*: whole numbers with bit `7 * x + y` set
+for each cell (x, y) of the view. Sets are joined by `|`, and `& ~` takes cells away. Directions are
+0 right, 1 down, 2 left and 3 up in the world, and (dx, dy) are cells from the agent there.
 Source: Chevalier-Boisvert et al. (2023), "Minigrid & Miniworld", arXiv:2306.13831.
 """
 
@@ -43,9 +46,12 @@ def room(size: int) -> npt.NDArray[np.int64]:
 
 
 def make_world(kinds: int, limit: float, **fields: Any) -> Dynamics:
-    """Make an environment that shows so many kinds of things, and is cut after so many steps.
+    """Return the environment of a world.
 
-    Other fields are those of `Dynamics`.
+    Args:
+        kinds: planes of an observation: the first so many of `KINDS`.
+        limit: steps after which an episode is cut.
+        **fields: other fields of `Dynamics`.
     """
     space = MultiBinary(np.array([kinds, 7, 7]))
     fields |= {"observation_space": space, "action_space": Discrete(7)}
@@ -58,17 +64,17 @@ def reward(reaches_goal: bool, steps: int, limit: float) -> float:
 
 
 def heading(direction: int) -> tuple[int, int]:
-    """Return a step ahead, (dx, dy), in direction 0 right, 1 down, 2 left or 3 up."""
+    """Return the step (dx, dy) of an agent that walks in a direction."""
     return (direction == 0) - (direction == 2), (direction == 1) - (direction == 3)
 
 
 def turned(direction: int, action: int) -> int:
-    """Return the direction after action 0, to the left, 1, to the right, or another."""
+    """Return the direction after an action: 0 turns to the left, 1 to the right, others do not."""
     return (direction + (action == 1) - (action == 0)) % 4
 
 
 def point(dx: int, dy: int, direction: int) -> int:
-    """Return the cell of a place (dx, dy) from the agent, if it is in the view."""
+    """Return the cell set of the world's cell (dx, dy) from the agent; 0 if it is out of view."""
     ax, ay = heading(direction)
     ahead, right = ax * dx + ay * dy, ax * dy - ay * dx
     is_inside = 0 <= ahead <= 6 and -3 <= right <= 3
@@ -76,29 +82,36 @@ def point(dx: int, dy: int, direction: int) -> int:
 
 
 def column(dx: int, direction: int) -> int:
-    """Return the cells of a column of the world, dx from the agent."""
+    """Return the cell set of the world's column dx from the agent."""
     ax, ay = heading(direction)
-    return across(ax * dx) if ay == 0 else along(-ay * dx)
+    return cells_ahead(ax * dx) if ay == 0 else cells_aside(-ay * dx)
 
 
 def row(dy: int, direction: int) -> int:
-    """Return the cells of a row of the world, dy from the agent."""
+    """Return the cell set of the world's row dy from the agent."""
     ax, ay = heading(direction)
-    return across(ay * dy) if ax == 0 else along(ax * dy)
+    return cells_ahead(ay * dy) if ax == 0 else cells_aside(ax * dy)
 
 
-def across(ahead: int) -> int:
-    """Return the cells at one distance ahead."""
+def cells_ahead(ahead: int) -> int:
+    """Return the cell set of the view's row that is `ahead` cells before the agent."""
     return NEAR >> min(ahead, 6) if 0 <= ahead <= 6 else 0
 
 
-def along(right: int) -> int:
-    """Return the cells at one distance to the right, or left if it is negative."""
+def cells_aside(right: int) -> int:
+    """Return the cell set of the view's column `right` of the agent, left if negative."""
     return 127 << 7 * (3 + right) if -3 <= right <= 3 else 0
 
 
 def outside(x: int, y: int, size: int, direction: int) -> int:
-    """Return the walls around a world of `size` by `size` cells, and what is behind them."""
+    """Return the cell set of the walls around a world, and of what is behind them.
+
+    Args:
+        x: column of the agent.
+        y: row of the agent.
+        size: rows and columns of the world.
+        direction: of the agent.
+    """
     ahead = distance(x, y, size, direction)
     right = distance(x, y, size, (direction + 1) % 4)
     left = distance(x, y, size, (direction + 3) % 4)
@@ -107,17 +120,24 @@ def outside(x: int, y: int, size: int, direction: int) -> int:
 
 
 def distance(x: int, y: int, size: int, direction: int) -> int:
-    """Return the steps from the agent to the wall around the world."""
+    """Return the steps from an agent at (x, y) to the outer wall in a direction."""
     level = size - 1 - x if direction == 0 else x
     upright = size - 1 - y if direction == 1 else y
     return level if direction % 2 == 0 else upright
 
 
 def visible(opaque: int) -> int:
-    """Return the cells that the agent sees: light goes ahead and aside, not through walls."""
+    """Return the cell set that the agent sees: light goes ahead and aside, not through walls.
+
+    From the agent's row on, light spreads along each row from cell to cell, and from there into the
+    row before it, straight and diagonally: MiniGrid's `process_vis`.
+
+    Args:
+        opaque: cell set of walls and closed doors, which are seen, but not what is behind them.
+    """
     cells = AGENT
     for k in range(7):
-        near = NEAR >> k
+        near = NEAR >> k  # the row of the view k cells ahead
         for _ in range(6):
             lit = cells & near & ~opaque
             cells = cells | ((lit << 7 | lit >> 7) & ALL)

@@ -28,7 +28,14 @@ class Fleet(State):
 
 
 def fits(ships: Any, place: int, cells: int) -> bool:
-    """Return whether a ship has room at place `2 * (row * n + column)`, 1 more if it lies down."""
+    """Return whether a ship has room on the board.
+
+    Args:
+        ships: (n, n), 1 in cells with ships.
+        place: `2 * (row * n + column)` of its first cell, and 1 more if it goes down from there,
+            not to the right.
+        cells: length of the ship.
+    """
     n = len(ships)
     row, column, down = place // 2 // n, place // 2 % n, place % 2
     if (row if down else column) + cells > n:
@@ -40,7 +47,7 @@ def fits(ships: Any, place: int, cells: int) -> bool:
 
 
 def reset(s: Any, rng: Rng, params: NoParams) -> None:
-    """Place the ships, one after the other."""
+    """Place the ships, one after the other, each at random places until it fits."""
     n = len(s.ships)
     for cells in SHIPS:
         place, tries = rng.integers(2 * n * n), 1

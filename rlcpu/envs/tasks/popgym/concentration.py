@@ -24,7 +24,11 @@ class CardTable(State):
 
 
 def concentration(id: str, cards: int, kinds: int) -> Dynamics:
-    """Make a game of so many cards of so many kinds: 2 colours or 13 ranks."""
+    """Return the game with so many cards of so many kinds: 2 colours or 13 ranks.
+
+    Its functions know from here the numbers of cards and kinds, and the rewards: `success` for a
+    pair that is found, `failure` for each card that was turned over in vain.
+    """
     # The number of steps is about that of a player who forgets nothing.
     limit = math.ceil(2 * cards - cards / (2 * cards - 1))
     success, failure = 1.0 / (cards // 2), -1.0 / limit
@@ -37,7 +41,7 @@ def concentration(id: str, cards: int, kinds: int) -> Dynamics:
         s.waiting, s.first, s.second = -1, -1, -1
 
     def step(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
-        """Turn a card over."""
+        """Turn a card over, the first or second of a pair, and return (reward, terminated)."""
         is_second = s.waiting >= 0
         s.first = s.waiting if is_second else action
         s.second = action if is_second else -1
@@ -55,7 +59,7 @@ def concentration(id: str, cards: int, kinds: int) -> Dynamics:
         return success, s.paired == cards
 
     def observe(s: Any, params: NoParams, out: Any) -> None:
-        """Write the kinds of the cards that are face up; another kind for each that is not."""
+        """Write the kind of each card in sight, one-hot; the last kind for those face down."""
         for i in range(cards):
             out[i * (kinds + 1) + (s.deck[i] if s.face_up[i] == 1 else kinds)] = 1.0
         for card in (s.first, s.second):

@@ -24,7 +24,7 @@ class Questions(State):
 
 
 def count_recall(id: str, cards: int, kinds: int) -> Dynamics:
-    """Make a task of decks of so many cards of so many kinds."""
+    """Return the task with decks of so many cards of so many kinds, which its functions know."""
     suits_of_rank, scale = (4 if kinds == 13 else 1), 1.0 / (cards - 1)
 
     def reset(s: Any, rng: Rng, params: NoParams) -> None:

@@ -39,18 +39,25 @@ def is_dug(grid: Any, row: int, column: int) -> bool:
 
 
 def walk(grid: Any, row: int, column: int, rng: Rng) -> None:
-    """Dig from a cell to random neighbours, two cells away, until all of them have been dug."""
+    """Dig from a cell to random neighbours, two cells away, until all of them have been dug.
+
+    Args:
+        grid: (rows, columns) of the maze, in which dug cells become `FREE`.
+        row: of the first cell.
+        column: of the first cell.
+        rng: draws the neighbours.
+    """
     for _ in range(len(grid) * len(grid)):
         count = 0
         for k in range(4):
             count += not is_dug(grid, row + 2 * MOVES[k, 0], column + 2 * MOVES[k, 1])
         if count == 0:
             return
-        left, chosen = rng.integers(count), 0
+        skipped, chosen = rng.integers(count), 0  # ways to pass over before the chosen one
         for k in range(4):
             if not is_dug(grid, row + 2 * MOVES[k, 0], column + 2 * MOVES[k, 1]):
-                chosen = k if left == 0 else chosen
-                left -= 1
+                chosen = k if skipped == 0 else chosen
+                skipped -= 1
         for _ in range(2):
             row += MOVES[chosen, 0]
             column += MOVES[chosen, 1]
@@ -58,7 +65,7 @@ def walk(grid: Any, row: int, column: int, rng: Rng) -> None:
 
 
 def dig(s: Any, rng: Rng, has_goal: bool) -> None:
-    """Make a maze with a start in one outer wall, and a goal in the opposite one."""
+    """Write a new maze into `s`: a start in one outer wall, perhaps a goal in the opposite one."""
     size = len(s.grid)
     half = size // 2
     s.grid[:, :] = WALL
@@ -68,6 +75,7 @@ def dig(s: Any, rng: Rng, has_goal: bool) -> None:
         if s.grid[row, column] == FREE:
             walk(s.grid, row, column, rng)
         row, column = 1 + 2 * rng.integers(half), 1 + 2 * rng.integers(half)
+    # Sides are 0 the upper, 1 the lower, 2 the left and 3 the right one.
     side, start, end = rng.integers(4), 1 + 2 * rng.integers(half), 1 + 2 * rng.integers(half)
     near, far = (0, size - 1) if side % 2 == 0 else (size - 1, 0)
     s.row, s.column = (near, start) if side < 2 else (start, near)
@@ -83,7 +91,7 @@ def dig(s: Any, rng: Rng, has_goal: bool) -> None:
 
 
 def move(s: Any, action: int) -> bool:
-    """Make a move unless a wall is there, and return whether the agent has not been there yet."""
+    """Move the agent unless a wall is there; return whether its cell is new to it."""
     row = min(max(s.row + MOVES[action, 0], 0), len(s.grid) - 1)
     column = min(max(s.column + MOVES[action, 1], 0), len(s.grid) - 1)
     if s.grid[row, column] != WALL:
@@ -119,9 +127,10 @@ def step_explore(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
 
 
 def observe(s: Any, params: NoParams, out: Any) -> None:
-    """Write nine cells around the agent, and the action before: (9 * 5 + 5,).
+    """Write nine cells around the agent, and the action before, one-hot, into `out`, (9 * 5 + 5,).
 
-    At the upper and left edge the window is moved into the maze, and walls fill its end.
+    At the upper and left edge the window of three by three cells begins with the edge, not with a
+    row or column beyond it, and ends with walls.
     """
     size = len(s.grid)
     top, left = max(s.row - 1, 0), max(s.column - 1, 0)

@@ -33,20 +33,24 @@ def count_mines(cells: Any, row: int, column: int) -> int:
 
 
 def mine_sweeper(id: str, size: int, mines: int) -> Dynamics:
-    """Make a field of `size` by `size` cells."""
+    """Return the game on `size` by `size` cells with so many mines.
+
+    Its functions know from here `limit`, the clear cells and the steps to view them in, and the
+    rewards `success`, for a clear cell, and `repeated`, for one that was viewed before.
+    """
     limit = size * size - mines
     success, repeated = 1.0 / limit, -0.5 / (limit - 2)
 
     def reset(s: Any, rng: Rng, params: NoParams) -> None:
-        left = mines
+        remaining = mines
         for cell in range(size * size):  # each of the cells to come is as likely to have one
-            if rng.integers(size * size - cell) < left:
+            if rng.integers(size * size - cell) < remaining:
                 s.cells[cell // size, cell % size] = MINE
-                left -= 1
+                remaining -= 1
         s.clear = limit
 
     def step(s: Any, action: tuple[int, int], params: NoParams) -> tuple[float, bool, bool]:
-        """View a row and a column."""
+        """View the cell of a row and a column; return (reward, terminated, truncated)."""
         row, column = action
         content = s.cells[row, column]
         s.around = count_mines(s.cells, row, column)

@@ -24,7 +24,10 @@ class ShownDeck(State):
 
 
 def repeat(id: str, decks: int, k: int | None) -> Dynamics:
-    """Make a task that asks for the suit of k cards ago, or of the first card for None."""
+    """Return the task that asks for the suit of k cards ago, or of the first card for None.
+
+    Its functions know from here `asks_first` and `back`, which is k.
+    """
     asks_first, back = k is None, k or 0
 
     def reset(s: Any, rng: Rng, params: NoParams) -> None:

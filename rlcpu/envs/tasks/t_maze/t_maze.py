@@ -30,7 +30,7 @@ class Params(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """Begin at the beginning, with either way as likely."""
+    """Return the beginning of the corridor, and draw which way is right."""
     return State(0.0, 1.0 if rng.uniform(0) < 0.5 else 0.0)
 
 
