@@ -40,9 +40,9 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
     """Return `(state, elapsed, total, action, bits, params, limit) -> LaneStep`: one step.
 
     It resets the environment where the autoreset mode says so: in the step that ends an episode
-    with `same_step`, else in the next one. As `rlcpu.envs.engine.lane.make_step_lane`, with state, steps
-    so far and return so far in registers, and a branch where an episode ends: a warp without ends
-    draws no new state. `bits` are two random words.
+    with `same_step`, else in the next one. As `rlcpu.envs.engine.lane.make_step_lane`, with state,
+    steps so far and return so far in registers, and a branch where an episode ends: a warp without
+    ends draws no new state. `bits` are two random words.
     """
     lane = compile_lane(env, dtype)
     advance, reset = lane.step, lane.reset
