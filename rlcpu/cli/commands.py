@@ -234,13 +234,13 @@ def explain(env_id: str) -> int:
     """Print how an environment runs, and why."""
     from numba import errors
 
-    from rlcpu.envs.checks.checker import how_it_runs
+    from rlcpu.envs.checks.checker import vectorisation_findings
 
     dynamics = rlcpu.envs.find(env_id)
     if not dynamics.runs_in_kernels:
         raise CommandError(f"--env: {env_id} is stepped by another engine, not by our kernels")
     try:
-        messages = [message for _, message in how_it_runs(dynamics)]
+        messages = [message for _, message in vectorisation_findings(dynamics)]
     except (TypeError, ValueError, errors.NumbaError) as error:  # the last line names the user's
         raise CommandError(f"--env: {str(error).strip().splitlines()[-1]}") from None
     for message in messages:

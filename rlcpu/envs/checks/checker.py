@@ -116,15 +116,15 @@ def check(
     compiled = [trial.compare(cases, dtype, seed) for dtype in TOLERANCES]
     if all(compiled):
         trial.split(seed)
-        for finding in how_it_runs(dynamics, ("step", "collect")):
+        for finding in vectorisation_findings(dynamics, ("step", "collect")):
             trial.note(*finding)
     return Report(dynamics.id, len(cases), trial.findings.sorted())
 
 
-def how_it_runs(
+def vectorisation_findings(
     dynamics: Dynamics, names: Sequence[str] = ("step", "simulate", "collect")
 ) -> Iterable[tuple[str, str]]:
-    """Yield level and message of findings on the machine code of kernels: whether it has vectors.
+    """Yield (level, message) of findings that say whether kernels run in vector instructions.
 
     Args:
         dynamics: the environment.

@@ -1,6 +1,8 @@
 """Pictures of Craftax-Classic: the cells that an agent sees, and below them what it carries.
 
-A cell is drawn as eight by eight points. A shape is eight lines of eight points, a byte each.
+A cell is drawn as eight by eight points. A *shape* is an integer of 64 bits, one for each point: a
+byte for each of eight lines, the upper one first. `shapes` are pairs (shape, colour), drawn one
+over the other. `cells` are (rows, columns, POINTS, POINTS, 3) uint8, a `cell` one of these.
 """
 
 from typing import Any
@@ -78,13 +80,13 @@ DARK, NIGHT = (24, 24, 30), np.array((0.0, 8.0, 32.0))
 
 
 def points_of(shape: int) -> npt.NDArray[np.bool_]:
-    """Return the points of a shape, (POINTS, POINTS)."""
+    """Return the points of a shape as bools, (POINTS, POINTS)."""
     lines = np.array([shape >> 8 * line & 255 for line in range(7, -1, -1)], np.uint8)
     return np.unpackbits(lines[:, None], axis=1).astype(np.bool_)
 
 
 def stamp(cell: Picture, shapes: Any, turns: int = 0) -> None:
-    """Draw shapes into a cell, turned to the left so often."""
+    """Draw shapes into a cell, turned to the left by `turns` right angles."""
     for shape, colour in shapes:
         cell[np.rot90(points_of(shape), turns)] = colour
 
@@ -102,7 +104,7 @@ def cells_of(points: Picture) -> Picture:
 
 
 def draw_map(s: Any, cells: Picture) -> None:
-    """Draw blocks, mobs and the player."""
+    """Draw the blocks, mobs and arrows in view, and the player, of world `s` into `cells`."""
     top, left = s.row - ROWS // 2, s.column - COLUMNS // 2
     for i in range(ROWS):
         for j in range(COLUMNS):
@@ -119,13 +121,13 @@ def draw_map(s: Any, cells: Picture) -> None:
 
 
 def draw_mob(cells: Picture, row: int, column: int, shapes: Any, turns: int = 0) -> None:
-    """Draw what is in a cell, if that is seen."""
+    """Draw a mob's shapes into cell (row, column) of the view, unless that is beyond the view."""
     if 0 <= row < ROWS and 0 <= column < COLUMNS:
         stamp(cells[row, column], shapes, turns)
 
 
 def icon_of(item: int) -> Any:
-    """Return the shapes of an item."""
+    """Return the shapes of an `Item`: a tool in the colour of its material, a block in small."""
     if item == Item.SAPLING:
         return DETAILS[Block.PLANT]
     if item >= Item.WOOD_PICKAXE:
