@@ -122,7 +122,7 @@ def assert_shows(dynamics: Any, env: Any, state: Any, expected: Any) -> None:
 def reset(dynamics: Any, rng: Rng) -> Any:
     if not dynamics.has_arrays:
         return dynamics.reset(rng, dynamics.params)
-    state = dynamics.state.made()
+    state = dynamics.state.value_class()
     dynamics.reset(state, rng, dynamics.params)
     return state
 
