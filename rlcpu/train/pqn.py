@@ -115,7 +115,7 @@ DEFAULTS: dict[str, PQNConfig] = {
     # Of the paper's authors (purejaxql's `pqn_minatar.yaml`), who learn for 10 million steps and
     # explore less and less for a tenth of them.
     "MinAtar/*": PQNConfig(
-        num_envs=128, num_steps=32, num_epochs=2, learning_rate=5e-4, exploration_steps=500_000,
+        num_envs=128, num_steps=32, num_epochs=2, learning_rate=5e-4, exploration_steps=1_000_000,
         network="conv", hidden=(128,),
     ),
 }

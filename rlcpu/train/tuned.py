@@ -41,7 +41,7 @@ STEPS: dict[str, dict[str, int]] = {
     "LunarLander-v3": {"ppo": 3_000_000},
     "LunarLanderContinuous-v3": {"ppo": 3_000_000},
     "Craftax-Classic-Symbolic-v1": {"ppo": 10_000_000},
-    "MinAtar/*": {"ppo": 3_000_000, "pqn": 5_000_000},
+    "MinAtar/*": {"ppo": 3_000_000, "pqn": 10_000_000},
 }
 #: All others: an update for every step takes longer, and fewer are needed.
 USUAL_STEPS, REPLAY_STEPS = 1_000_000, 100_000
