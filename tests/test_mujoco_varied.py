@@ -74,7 +74,7 @@ RANDOMIZED = {"randomize": randomize, "randomized": ("body_mass", "gravity", "de
 
 def drawn(env: Any) -> Any:
     """Masses of carts, (num_envs,)."""
-    return env.engine.physics[:, 1] / env.dynamics.model.body_mass[1]
+    return env.engine.model_rows[:, 1] / env.dynamics.model.body_mass[1]
 
 
 def test_a_model_is_drawn_anew_at_each_reset() -> None:
@@ -90,7 +90,7 @@ def test_a_model_is_drawn_anew_at_each_reset() -> None:
     # A simulation of a model with the same numbers goes the same way.
     model = task().model
     model.body_mass[1] *= drawn(env)[0]
-    model.opt.gravity[2] = env.engine.physics[0, 3 + 2]
+    model.opt.gravity[2] = env.engine.model_rows[0, 3 + 2]
     model.opt.density = 2.0
     mujoco.mj_setConst(model, mujoco.MjData(model))
     data = state_of(model, env, 0)
@@ -110,7 +110,7 @@ def test_threads_and_calls_do_not_change_what_is_drawn() -> None:
         env = pickle.loads(pickle.dumps(env))
         rollouts.append(rlcpu.collect(env, policy, 10))
         results.append(np.concatenate([r.observations for r in rollouts]))
-        results.append(env.engine.physics)
+        results.append(env.engine.model_rows)
     np.testing.assert_array_equal(results[0], results[2])
     np.testing.assert_array_equal(results[1], results[3])
 
@@ -189,7 +189,7 @@ def test_bad_numbers_that_are_drawn_are_refused() -> None:
     env = rlcpu.make_vec(rare, 1000)
     with pytest.raises(ValueError, match=sentence):
         env.reset(seed=0)
-    assert (env.engine.physics[:, 1] >= 0.0).all()
+    assert (env.engine.model_rows[:, 1] >= 0.0).all()
 
     env = rlcpu.make_vec(rare, 1, max_episode_steps=2)
     env.reset(seed=0)
@@ -197,7 +197,7 @@ def test_bad_numbers_that_are_drawn_are_refused() -> None:
     with pytest.raises(ValueError, match=sentence):
         rlcpu.simulate(env, policy, 3000)
     env.reset()  # it goes on
-    assert env.engine.physics[0, 1] == 1.0
+    assert env.engine.model_rows[0, 1] == 1.0
 
 
 @pytest.mark.parametrize(
