@@ -45,7 +45,7 @@ const breakout = {
     return seen;
   },
   push: (s, side) => ({ ...s, paddle: Math.min(Math.max(s.paddle + side, 0), 9) }),
-  says: (score, best) => `${score} bricks broken, most ${best}`,
+  says: (score, best) => `Bricks broken: ${score}, most ${best}`,
   draw: (pen, s, width, height, colour) => {
     const unit = height / 10, left = (width - height) / 2;
     const fill = (y, x) => pen.fillRect(left + x * unit + 1, y * unit + 1, unit - 2, unit - 2);

@@ -489,7 +489,7 @@ def test_a_browser_plays_both(tmp_path: Path) -> None:
         [*command, str(tmp_path / "page.html")], text=True, timeout=120, stderr=subprocess.DEVNULL
     )
     (seconds,) = re.findall(r"([0-9.]+) s upright", page)
-    (most,) = re.findall(r"bricks broken, most (\d+)", page)
+    (most,) = re.findall(r"Bricks broken: \d+, most (\d+)", page)
     assert float(seconds) > 5
     assert int(most) > 3
 
