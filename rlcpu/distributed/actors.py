@@ -62,7 +62,7 @@ def check_address(address: Any) -> None:
         TypeError: it is no text.
         ValueError: it is no address.
     """
-    expected = 'expected "HOST:PORT", "ray://HOST:PORT", "auto", or None for this machine'
+    expected = 'expected "HOST:PORT", "ray://HOST:PORT", "auto", "local", or None for this machine'
     if address is None:
         return
     if not isinstance(address, str):
@@ -169,14 +169,17 @@ class RayActor:
 class Cluster:
     """A Ray cluster: one that is there, or one of this machine's own; a context manager.
 
+    Where this process has called `ray.init` already, it is that cluster, whatever the address is,
+    and stays when the context ends.
+
     Args:
+        num_actors: CPUs that actors will want, one each.
         address: of the cluster, as `ray.init` takes it; None starts one here, which ends with the
             context.
-        num_actors: CPUs that actors will want, one each.
 
     Raises:
-        TypeError, ValueError: the address is none, or a cluster of this machine would have more
-            than eight actors for each CPU.
+        TypeError, ValueError: `address` is not an address, or a cluster started here would have
+            more than `ACTORS_PER_CPU` actors for each CPU.
         ImportError: Ray is missing or too old.
         ClusterError: the address does not answer, or there are too few CPUs.
     """

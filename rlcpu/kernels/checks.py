@@ -32,6 +32,7 @@ def _to_int(name: str, value: Any, least: int) -> int:
     if isinstance(value, float | np.floating) and value.is_integer():
         return int(value)
     try:
+        # A masked array is refused: as an index it is the number behind its mask.
         if not isinstance(value, bool | np.bool_ | np.ma.MaskedArray):
             return operator.index(value)
     except TypeError:

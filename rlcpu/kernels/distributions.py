@@ -1,4 +1,4 @@
-"""Numbers of a distribution from one word of 32 random bits, by the inverse of its function.
+"""Numbers of a distribution from one word of 32 random bits, by inverting a distribution function.
 
 One word makes one number, without a loop that some lanes leave before others: draws vectorise, a
 larger word is no smaller a number, and what is drawn first does not move what is drawn next. Every
@@ -68,14 +68,14 @@ def poisson(word: Any, lam: float) -> Any:
     Exact but for rounding up to a mean of 9. Above, one word in 30,000 gives a neighbour of its
     number; in float32 one in 2,000 at a mean of 10,000, one in 100 at 100,000.
     """
-    is_small = lam <= SMALL
+    is_small = lam <= SMALL  # both ways are computed, so that lanes vectorise
     exact = count_below(_uniform(word), math.exp(-lam), lam, 0.0)
-    mean = SMALL if is_small else lam
+    mean = SMALL if is_small else lam  # a harmless one for the way that is not taken
     w, deviation = normal(word), math.sqrt(mean)
-    x = max(_start(w, mean, deviation, 1.0, 1.0), 0.02 * mean)
+    x = max(_start(w, mean, deviation, 1.0, 1.0), 0.02 * mean)  # positive, for the logarithm
     t, u = math.log(x / mean), (x - mean) / math.sqrt(x)
     edge = _edge(w, x, (mean, deviation, 1.0, 1.0), (_deviance(x, mean), t, u))
-    approximate = max(edge - 0.0218 / (edge + 0.065 * mean), 0.0)
+    approximate = max(edge - 0.0218 / (edge + 0.065 * mean), 0.0)  # Giles's last correction
     return _i32(exact if is_small else approximate)
 
 
@@ -94,6 +94,7 @@ def binomial(word: Any, n: int, p: float) -> Any:
     lost = 1.0 - q
     log_q = -p if lost == 0.0 else math.log(q) * (p / lost)
     exact = count_below(_uniform(word), math.exp(trials * log_q), trials * (p / q), p / q)
+    # As in `poisson`: both ways are computed, one with harmless numbers, and x stays inside.
     p, q = (0.5 if is_small else p), (0.5 if is_small else q)
     mean, mean_failures = trials * p, trials * q
     w, deviation, skew, excess = normal(word), math.sqrt(mean * q), q - p, 1.0 - 6.0 * p * q
@@ -104,6 +105,7 @@ def binomial(word: Any, n: int, p: float) -> Any:
     u = (x - mean) / (q * x) * math.sqrt(x * failures / trials)
     deviance = _deviance(x, mean) + _deviance(failures, mean_failures)
     edge = _edge(w, x, (mean, deviation, skew, excess), (deviance, t, u))
+    # Giles's last correction, which is the one of Poisson numbers where p is small.
     approximate = max(edge - 0.0218 * skew / (q * (edge + 0.065 * mean)), 0.0)
     count = _i32(min(exact if is_small else approximate, trials))
     return _i32(_i32(n) - count) if is_mirrored else count
@@ -164,7 +166,7 @@ count_below = _make_count_below()
 # says which: with the deviance D of x, r = sign(x - mean) sqrt(2 D), t = D'(x), and K the cumulant
 # function, u = (1 - exp(-t)) sqrt(K''(t)). For Poisson numbers that is the inverse of Giles (2016),
 # "Algorithm 955: approximation of the inverse Poisson cumulative distribution function", whose last
-# correction is the one with 0.0218.
+# correction has the constants 0.0218 and 0.065.
 
 
 def _start(w: float, mean: float, deviation: float, skew: float, excess: float) -> float:

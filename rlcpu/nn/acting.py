@@ -73,7 +73,8 @@ class Tile(NamedTuple):
         job: address of the network's `Job`.
         inputs: (padded size * lanes,) float32, a row for each number of an observation, and zeros.
         outputs: ((padded output_size + UNIT) * lanes,) float32, a row for each output, of all
-            outputs one after the other.
+            outputs one after the other. Outputs are transposed in squares of at most UNIT rows, the
+            last of which may hang over.
         units: (job.units * lanes,) float32, scratch.
         lanes: 1, or a multiple of 16.
         samples: environments, which have the first lanes; other lanes are filler.
@@ -278,7 +279,7 @@ class Acting:
         parameters: (plan.flat,) float32, which are read anew by `refresh`.
 
     Attributes:
-        parameters: the array above.
+        plan, parameters: see above.
         place: address of the job, for kernels; the object keeps its memory alive.
         output_size: numbers of all outputs.
     """
@@ -345,7 +346,7 @@ class Acting:
         Args:
             inputs: (n, size).
             memory: (n, state_size) float32 of a network with memory, overwritten with what it
-                remembers afterwards.
+                remembers afterwards; None only for a network without memory.
             begins: (n,), not 0 where an episode begins; None for nowhere.
         """
         if memory is None:
@@ -354,10 +355,12 @@ class Acting:
         outputs = np.empty((len(inputs), self.output_size), np.float32)
         for begin in range(0, len(inputs), BATCH):
             count = min(BATCH, len(inputs) - begin)
-            rows, lanes = slice(begin, begin + count), 1 if count == 1 else padded(count)
+            rows = slice(begin, begin + count)
+            lanes = 1 if count == 1 else padded(count)  # one sample is not transposed
             tile = np.zeros((padded(inputs.shape[1]), lanes), np.float32)
             tile[: inputs.shape[1], :count] = inputs[rows].T
-            output_tile = np.empty((padded(self.output_size) + UNIT, lanes), np.float32)
+            num_rows = padded(self.output_size) + UNIT  # see `Tile.outputs`
+            output_tile = np.empty((num_rows, lanes), np.float32)
             _run_once(self.place, tile, output_tile, lanes, count, memory[rows], flags[rows])
             outputs[rows] = output_tile[: self.output_size, :count].T
         return outputs

@@ -165,7 +165,7 @@ class Learner:
         self.num_workers = num_threads or default_num_threads()
         self.helpers, self._updates_alone = Helpers(), 0
         self.read_networks()
-        self._trace()
+        self._trace(self.settings)
 
     def _check_names(self) -> None:
         """Raise ValueError for names of networks, targets and updates that do not fit."""
@@ -237,8 +237,15 @@ class Learner:
 
     # ------------------------------------------------------------ the tape
 
-    def _trace(self) -> None:
-        """Trace the algorithm; settings that are no floats become constants of the tape."""
+    def _trace(self, settings: Mapping[str, Any]) -> None:
+        """Trace the algorithm with settings; those that are no floats become constants.
+
+        It sets `tape` and what is made of it, `_program`, `_standardised`, `_columns` and `_every`;
+        all of them stay if it raises.
+
+        Raises:
+            TypeError, ValueError: the algorithm cannot be traced.
+        """
         sizes = {
             name: NetworkSizes(
                 each.input_sizes,
@@ -251,20 +258,20 @@ class Learner:
         }
         tape = Tape(self.columns, sizes, self._places)
         for each in self.updates:
-            tape.trace(each.function, each.learns or (), self.settings, self._per_sample_names)
-        self.tape = tape
+            tape.trace(each.function, each.learns or (), settings, self._per_sample_names)
         missing = [name for name in self._per_sample_names if name not in tape.per_sample]
         if missing:
             raise ValueError(
                 f"per_sample={missing[0]!r}: the algorithm returns no such statistic of each sample"
                 f", as {{{missing[0]!r}: value - target}}"
             )
-        self._program = tape.program(self.dtype)
+        program = tape.program(self.dtype)
+        takes_ones = frozenset(name for name in self.columns if self._find_takes_ones(tape, name))
+        self.tape, self._program = tape, program
+        self._columns = Columns(self.columns, tape.limits, takes_ones)
         self._standardised = np.array(tape.standardised, np.int64)
         self._every = np.array([each.every for each in self.updates])
-        takes_ones = frozenset(filter(self._find_takes_ones, self.columns))
-        self._columns = Columns(self.columns, tape.limits, takes_ones)
-        self._is_ready = False
+        self._is_ready = False  # `_prepare` has to link the new program
 
     def _prepare(self) -> None:
         """Compile or load all that an update calls, and write the addresses to its tables."""
@@ -459,17 +466,20 @@ class Learner:
         )
 
     def _read_settings(self, settings: Mapping[str, Any] | None) -> None:
-        """Take new settings, and trace the algorithm again if one that is no float changed."""
-        changed = False
-        for name, value in (settings or {}).items():
+        """Take new settings, and trace the algorithm again if one that is no float changed.
+
+        If that raises, no setting is taken, and the next call traces again.
+        """
+        changed, settings = False, settings or {}
+        for name, value in settings.items():
             if name not in self.settings:
                 raise ValueError(f"settings: {name!r} is none of {', '.join(self.settings)}")
             before = self.settings[name]
             changed |= type(value) is not type(before)
             changed |= type(value) is not float and not np.array_equal(value, before)
-            self.settings[name] = value
-        if changed:  # of these, branches of the algorithm may depend
-            self._trace()
+        if changed:  # branches of the algorithm may depend on it
+            self._trace({**self.settings, **settings})
+        self.settings.update(settings)
         for k, name in enumerate(self.tape.settings):
             self._program.numbers[k] = self.settings[name]
 
@@ -506,9 +516,9 @@ class Learner:
         """
         return name in self._columns.takes_ones
 
-    def _find_takes_ones(self, name: str) -> bool:
-        """Find out from the tape what `takes_ones` tells."""
-        column, tape = list(self.columns).index(name), self.tape
+    def _find_takes_ones(self, tape: Tape, name: str) -> bool:
+        """Find out from a tape what `takes_ones` tells of a column."""
+        column = list(self.columns).index(name)
         if any((each["kind"], each["index"]) == ("column", column) for each in tape.instructions):
             return False
         for application in tape.applications:

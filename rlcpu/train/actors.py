@@ -110,7 +110,8 @@ def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> 
         return _loop_epsilon_greedy(size, masked)
     drawn = f"drawn = i32(uniforms[1] * {float(size)})"
     lines = [
-        *lines_of_largest(size, masked),
+        *lines_of_largest(size, masked),  # sets `best`
+        # `draw` is a scalar policy that reads neither of the first two, observation and params.
         "drawn, _, _ = draw((), (), (uniforms[1],), mask)" if masked else drawn,
         "explores = (uniforms[0] < params[0]) and not greedy",
         "return (drawn if explores else best), 0.0",

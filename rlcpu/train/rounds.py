@@ -216,14 +216,15 @@ def _write_returns(plan, flags, rewards):
 
     Args:
         plan: whose `rewards.rows` and `returns` are overwritten.
-        flags: (2 * n,), terminated and truncated of each step of each environment.
-        rewards: (n,), time step after time step.
+        flags: (2 * n,) of the round's n transitions, those of all environments for each time step:
+            n times terminated, then n times truncated.
+        rewards: (n,), in the same order.
     """
-    num_envs, size = plan.returns.size, plan.rewards.rows.shape[0]
-    for k in range(size):
+    num_envs, n = plan.returns.size, plan.rewards.rows.shape[0]
+    for k in range(n):
         value = plan.gamma * plan.returns[k % num_envs] + rewards[k]
         plan.rewards.rows[k, 0] = value
-        is_done = flags[k] or flags[size + k]
+        is_done = flags[k] or flags[n + k]
         plan.returns[k % num_envs] = value * (0.0 if is_done else 1.0)
 
 

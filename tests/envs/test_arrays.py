@@ -441,6 +441,10 @@ def returns_nothing(state, action, params, rng):
     state.length = 1
 
 
+def returns_empty_tuple(state, action, params, rng):
+    return ()
+
+
 def makes_array(state, action, params, rng):
     state.body[:] = np.zeros(100)
     return 0.0, False
@@ -460,6 +464,7 @@ def other_shape(state, action, params, rng):
         (other_field, "Snake has no field 'tail'; it has: body, grid, head, length, food"),
         (returns_state, r"step has to return \(reward, terminated\); returned \(Snake"),
         (returns_nothing, r"step has to return \(reward, terminated\); returned None"),
+        (returns_empty_tuple, r"step has to return \(reward, terminated\); returned \(\)"),
         (makes_array, "test_arrays.py, line .*makes an array"),
         (other_shape, "could not broadcast"),
     ],

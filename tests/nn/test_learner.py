@@ -91,6 +91,25 @@ def test_settings_are_read_anew_by_each_update() -> None:
         assert report["fit"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["unknown", "without distances"])
+def test_settings_that_cannot_be_traced_are_not_taken(kind: str) -> None:
+    def algorithm(batch: Any, nets: Any, settings: Any) -> Any:
+        if settings.kind == "unknown":
+            raise ValueError("kind is unknown")
+        loss, statistics = fit(batch, nets, settings)
+        return loss, {} if settings.kind == "without distances" else statistics
+
+    settings = {"width": 0.5, "kind": "whole"}
+    learner = make_learner(algorithm, settings=settings, per_sample=("distance",))
+    batch = make_batch()
+    before = learner.update(batch, learning_rate=0.0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"kind is unknown|per_sample='distance'"):
+            learner.update(batch, learning_rate=0.0, settings={"width": 0.1, "kind": kind})
+    assert learner.settings == settings
+    assert learner.update(batch, learning_rate=0.0) == before
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_result_does_not_depend_on_the_number_of_threads(dtype: Any) -> None:
     batch = make_batch(12_000)

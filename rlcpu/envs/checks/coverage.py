@@ -19,7 +19,7 @@ from rlcpu.envs.dynamics import Dynamics
 
 #: Packages whose functions are not the author's.
 _OURS = ("rlcpu.envs.engine", "rlcpu.envs.transforms")
-#: Names of instructions that compute nothing.
+#: Parts of names of instructions that compute nothing, such as `JUMP_FORWARD`.
 _NO_OPERATIONS = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "NOP", "CACHE", "PRECALL", "JUMP")
 
 

@@ -400,12 +400,13 @@ def _check_step(dynamics: Dynamics, result: Any, layout: Any, num_results: int) 
         dynamics: the environment.
         result: (new state, reward, terminated) and perhaps truncated.
         layout: of states.
-        num_results: 3 or 4, how many results the first step had.
+        num_results: 3 or 4, how many items `result` has to have: 4 if the first step returned
+            truncated too.
     """
     start = f"{dynamics.id}: step has to return"
     skipped = 1 if dynamics.has_arrays else 0  # the state, which `call_function` added
-    returns_state = skipped and isinstance(result, tuple) and isinstance(result[1], State)
-    if not isinstance(result, tuple) or len(result) not in (3, 4) or returns_state:
+    is_step = isinstance(result, tuple) and len(result) in (3, 4)
+    if not is_step or (skipped and isinstance(result[1], State)):
         wanted = "(reward, terminated)" if skipped else "(new_state, reward, terminated)"
         shown = result[skipped:] if isinstance(result, tuple) else result
         raise TypeError(f"{start} {wanted}; returned {shown!r}")

@@ -57,8 +57,8 @@ class Decide(NamedTuple):
             of a block. It runs the networks for the first `count` lanes of block number `block`,
             and returns where in scratch their outputs are. `state` and `words` are the block's
             memory, see `rlcpu.envs.engine.lane`.
-        choose: (observation, constants, greedy, bits, scratch, places, i) -> (action, log_prob,
-            value) of lane i, from its random bits.
+        choose: (rows, constants, greedy, bits, scratch, places, i) -> (action, log_prob, value) of
+            lane i, from the rows of its observation and two words of random bits.
     """
 
     unpack: Callable[..., Any]
@@ -82,7 +82,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     Args:
         env: the environment.
         policy: with the function, `act`.
-        draws: (a, b) -> its random numbers, from the bits of a step.
+        draws: (a, b) -> its random numbers, from the two words of random bits of a step.
     """
     assert policy.act is not None
     act = specialise(policy.act, np.float32, arrays=env.observation.is_record)
@@ -119,13 +119,13 @@ def _make_to_observation(env: Structure) -> Callable[..., Any]:
     if env.observation.is_record:
         record_at, _ = make_record_access(env.observation, np.float32)
         if env.is_int_array:
-            return inline(lambda rows: record_at(rows, 0).image)
+            return inline(lambda rows: record_at(rows, 0).image)  # the only field, `INT_ARRAY`
         return inline(lambda rows: record_at(rows, 0))
     if shape:
         return inline(lambda rows: array_at(place_of(rows, 0), shape, zero))
     if env.observation.is_plain:
         return _make_to_float32(size)
-    return make_decode(env.observation, np.float32)
+    return make_decode(env.observation, np.float32)  # returns a choice, planes or a group
 
 
 @functools.cache
@@ -163,17 +163,19 @@ def _decide_by_network(
 ) -> Decide:
     """Make the functions of a policy whose networks run for a block of lanes at once.
 
-    Scratch memory has the rows that `_make_scratch_rows` names, then the extra rows that
-    `_make_write_ones` needs, and last a number for each action where masks are unpacked to memory.
+    Scratch memory has the rows that `_make_scratch_rows` names, then extra rows for observations,
+    see `_make_write_ones` and `_make_write_group`, and last a number for each action where masks
+    are unpacked to memory.
 
     Args:
         env: the environment.
         dtype: of its floats.
         policy: with `head`, which makes the function that draws an action from outputs.
-        draws: (a, b) -> its random numbers, from the bits of a step.
+        draws: (a, b) -> its random numbers, from the two words of random bits of a step.
     """
     head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
     outputs = policy.outputs or env.action_size or env.num_actions
+    # Constants are a plain tuple: params of the head, or logarithms of deviations.
     read_constants = tuple_of(None, policy.num_params if policy.head else env.action_size)
     load_outputs, get_output = load_rows(outputs, "outputs"), row_access("outputs")[0]
     masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
@@ -383,7 +385,7 @@ def _make_scratch_rows(is_separate: bool) -> Callable[..., Any]:
 
     Scratch memory has rows of LANES numbers: the inputs of the networks, from row 0 on, the
     outputs, the values of a network of their own, the units of hidden layers, and a last row with 1
-    for each lane whose episode begins; there are `end` rows.
+    for each lane whose episode begins; there are `end` rows. `settings` are a `KernelPolicy`'s.
     """
 
     @inline
@@ -416,7 +418,8 @@ def _make_list_ones(env: Structure) -> Callable[..., Any]:
     inputs. It writes the inputs that are one to `columns`, lane after lane, and to `starts`,
     (lanes + 1,), where each lane begins there. It stops at more than `most` ones.
     """
-    num_planes, lowest = env.observation.fields[0].size, sum(env.choice_starts)
+    num_planes = env.observation.fields[0].size
+    lowest = sum(env.choice_starts)  # of the one choice; planes have none
 
     @inline
     def list_choices(rows, lanes, count, inputs, starts, columns, most):
@@ -479,7 +482,8 @@ def _make_normalise(env: Structure) -> Callable[..., Any]:
         items = "".join(f"normalised(numbers[{k}], mean[{k}], scale[{k}]), " for k in rows)
         source = f"def normalise(numbers, mean, scale): return ({items})"
         return inline(define(source, normalised=normalised))
-    zero, one, lowest = np.float32(0), np.float32(1), sum(env.choice_starts)
+    zero, one = np.float32(0), np.float32(1)
+    lowest = sum(env.choice_starts)  # of the one choice; planes have none
 
     @inline
     def normalise_choice(rows, lanes, inputs, mean, scale):
@@ -496,10 +500,11 @@ def _make_normalise(env: Structure) -> Callable[..., Any]:
     @inline
     def normalise_planes(rows, lanes, inputs, mean, scale):
         """Write, for each cell, a row with one in the lanes where the cell is set."""
-        words, cells = rows.view(np.uint32), mean.size // max(num_planes, 1)
+        words, cells = rows.view(np.uint32), mean.size // num_planes
         for k in range(mean.size):
             off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
             cell = k % cells
+            # A plane is a `Board`: 4 words of 32 bits.
             first = (k // cells * 4 + cell // 32) * lanes
             word, row = words[first : first + lanes], inputs[k * lanes : (k + 1) * lanes]
             bit = np.uint32(1 << (cell % 32))
@@ -554,7 +559,8 @@ def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any
             words = array_at(place_of(rows, 0) + begin, (num_words,), like_word)
             for k in range(count):
                 cell = k % cells
-                bits = words[k // cells * 4 + cell // 32] >> np.uint32(cell % 32)
+                word = words[k // cells * 4 + cell // 32]  # 4 words of 32 bits are a plane
+                bits = word >> np.uint32(cell % 32)
                 put_input(single(bits & np.uint32(1)), mean, scale, inputs, lanes, i, k)
 
         return normalise_planes

@@ -149,7 +149,9 @@ def _make_rollout(policy: PolicyCode, dtype: type, action_size: int, observation
     def run(m, d, i, address):
         """Take all steps of simulation i, and start a new episode where one ends.
 
-        `fault` adds up zero times each number, and so is NaN if one is not finite.
+        `choose` writes the action to `arrays.applied_actions`, and what was chosen to the rollout
+        if `record`. It returns, as `copy_rounded` does, zero times each number: `fault` adds these
+        up, and is NaN if a number is infinite or NaN.
         """
         job = array_at(address, (JOB_SIZE,), i64)
         arrays, policy = open_arrays(job), open_policy(job)

@@ -178,12 +178,12 @@ def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
             to_units(inputs, width, begin + j, chunk.rows[operand.source + j])
 
 
-def write_column(units: Any, place: int, width: int, chunk: Any, column: Any) -> None:
+def write_column(units: Any, begin: int, width: int, chunk: Any, column: Any) -> None:
     """Write a column's numbers of the chunk's samples to units, normalised if it has a mean.
 
     Args:
         units: rows of `width` numbers, one for each sample.
-        place: position in a row from which numbers are written.
+        begin: position in a row from which numbers are written.
         width: numbers of a row.
         chunk: of which samples.
         column: record of dtype `COLUMN_RECORD`.
@@ -194,11 +194,11 @@ def write_column(units: Any, place: int, width: int, chunk: Any, column: Any) ->
     if column.mean != 0:
         mean, scale = floats_at(column.mean, size), floats_at(column.scale, size)
     for i in range(samples.size):
-        begin, out = samples[i] * size, i * width + place
+        first, out = samples[i] * size, i * width + begin
         if column.mean == 0:
-            copy_row(units[out : out + size], values[begin : begin + size])
+            copy_row(units[out : out + size], values[first : first + size])
         else:
-            normalise_row(units[out : out + size], values[begin : begin + size], mean, scale)
+            normalise_row(units[out : out + size], values[first : first + size], mean, scale)
 
 
 @inline

@@ -401,7 +401,7 @@ def make_gru_back(dtype: type) -> Callable[..., None]:
                 gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(p, 2, size),
                 state[begin : begin + size], slopes[begin : begin + size],
             )  # fmt: skip
-            copy(p[: 2 * size], x[: 2 * size])
+            copy(p[: 2 * size], x[: 2 * size])  # x_r + p_r and x_z + p_z: equal slopes
         add_product(step, work, products, slopes, sequences)
 
     return go_back

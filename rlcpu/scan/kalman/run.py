@@ -61,6 +61,7 @@ def run(problem: KalmanProblem, outputs: str) -> tuple[Array, list[Array]]:
     addresses = [address_of(forward, task, lanes), 0]
     if outputs in TWO_WAY:
         addresses[1] = address_of(backward, task, lanes)
+    # A line for the count of cells in use, see `run_block`, and the cells.
     size = LINE + count_cells(m, p, task.length, task.chunks) * lanes * dtype.itemsize
     work = models * steps * m * m if blocks > 1 else 0
     launch(drivers(), work, problem.num_threads, *addresses, task, size, blocks)
@@ -144,7 +145,7 @@ def drivers() -> Kernels:
         """
         task_address = place_of_view(view(task))
         for block in prange(blocks):
-            memory = np.zeros(size + LINE, np.uint8)
+            memory = np.zeros(size + LINE, np.uint8)  # more by a line, to begin at a cache line
             begin = (memory.ctypes.data + LINE - 1) & -LINE
             call_at(forward, (task_address, block, begin))
             if backward != 0:

@@ -48,38 +48,42 @@ ROW_WINDOWS, COLUMN_WINDOWS = 512, 32
 
 
 def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> Any:
-    """Make `compute_block(plan, numbers, number)`: the steps of block `number`.
+    """Make `compute_block(plan, raw_options, block)`: the steps of block number `block`.
 
-    `plan` is a view of a `RecurrencePlan`, `numbers` a pointer to the rule's three options, float64
-    for every dtype.
+    `plan` is a view of a `RecurrencePlan`, `raw_options` a pointer to the rule's three options,
+    float64 for every dtype.
     """
     max_rows = block_rows(dtype)
+    # All compute `width` lanes from (outer, lane) on: (plan, options, outer, lane, width, begin)
+    # of windows, from step `begin` on; (plan, options, outer, width) of rows; (plan, options,
+    # outer, lane, width) of columns.
     if has_windows:
         compute = make_windows(rule, dtype, is_rows)
     else:
         compute = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
 
-    def compute_block(plan, numbers, number):
-        """Find the lanes and steps of block `number`, and compute them."""
+    def compute_block(plan, raw_options, block):
+        """Find the lanes and steps of a block, and compute them."""
         compact()
-        options = dtype(numbers[0]), dtype(numbers[1]), dtype(numbers[2])
+        options = dtype(raw_options[0]), dtype(raw_options[1]), dtype(raw_options[2])
         lanes, inner = plan.block_lanes, plan.inner
         if has_windows:
             across = (inner - 1) // lanes + 1  # blocks side by side
             along = (plan.num_steps - 1) // plan.block_windows + 1  # blocks one after the other
-            begin, lane = number // across % along * plan.block_windows, number % across * lanes
-            outer = number // (across * along)
+            begin, lane = block // across % along * plan.block_windows, block % across * lanes
+            outer = block // (across * along)
             compute(plan, options, outer, lane, min(lanes, inner - lane), begin)
         elif is_rows:
-            outer = number * max_rows
+            outer = block * max_rows
             compute(plan, options, outer, min(max_rows, plan.outer - outer))
         else:
+            # The first block is shorter by `plan.lead` lanes, so that the others are aligned.
             across = (inner + plan.lead + lanes - 1) // lanes
-            outer, begin = number // across, number % across * lanes - plan.lead
+            outer, begin = block // across, block % across * lanes - plan.lead
             stop = min(begin + lanes, inner)
             lane = max(begin, 0)
             compute(plan, options, outer, lane, stop - lane)
-        fence()
+        fence()  # after results that were written past the caches
 
     return compute_block
 
@@ -93,8 +97,8 @@ def address_of_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = 
 
 def run_blocks(compute_block, plan, options, num_blocks):
     """Call the function at an address for each block; `plan` is int64, `options` float64 (3,)."""
-    for number in prange(num_blocks):
-        call_at(compute_block, (plan.ctypes.data, options.ctypes.data, np.int64(number)))
+    for block in prange(num_blocks):
+        call_at(compute_block, (plan.ctypes.data, options.ctypes.data, np.int64(block)))
 
 
 #: One loop serves all rules, and links none of their code.

@@ -123,6 +123,9 @@ def _make_keep_fields(rule: Rule, dtype: Any) -> Any:
 def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
     """Make the passes along the rows of a piece.
 
+    They take a view of a `RecurrencePlan`, a `Piece`, its `PieceScratch`, a `Carried` with what the
+    piece computed before has left, and the rule's three numbers, `options`.
+
     Returns:
         `compute_coefficients(plan, piece, scratch, carried, options)` writes a and b to scratch.
         `write_results(plan, piece, scratch, options)` writes the outputs, from y in scratch.
@@ -143,6 +146,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
             begin = row * row_stride
             keep_fields(pointers, scratch.after, begin, count, carried, row)
             for k in range(0, count, vector_lanes):
+                # The next piece; it lies before this one where the last step is computed first.
                 prefetch_step(pointers, k - plan.direction * PIECE)
                 step = read_step(pointers, k, min(vector_lanes, count - k))
                 after = read_after(scratch.after, begin + k + 1, plane_size)

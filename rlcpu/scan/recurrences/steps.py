@@ -238,7 +238,8 @@ def make_set_initial(rule: Rule, dtype: Any, is_rows: bool) -> Any:
     It overwrites a `Carried` of `width` lanes: with `plan.initial`, and with `plan.last_values` if
     the rule reads the next value. The lanes begin at (outer, lane), and are rows or columns.
     """
-    reads_value, zero = len(rule.reads_after) > 0, dtype(0.0)
+    reads_value = len(rule.reads_after) > 0  # the value is the first of them, see `Rule`
+    zero = dtype(0.0)
 
     @inline(exact=True)
     def set_initial(plan, outer, lane, width, carried):

@@ -84,7 +84,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def lowest_near(aliens: Board, x: int) -> Board:
-    """Return the lowest alien of the column nearest to column x; of two, the left one."""
+    """Return the lowest alien of the column with aliens nearest to x; of two columns, the left."""
     above = (aliens >> 10) | (aliens >> 20)  # with the next two lines: above any alien
     above = above | (above >> 20) | (above >> 40)
     above = above | (above >> 40)
