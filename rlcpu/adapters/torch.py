@@ -120,6 +120,8 @@ class ActorCritic(nn.Module):
         value: the value network if it is a separate one, else None.
         log_std: (action_size,) parameter, logarithms of a Gaussian's standard deviations; those of
             an agent that learns off-policy, if any, are among the outputs.
+        shape, kind: the policy's observation shape, and its `value`: "shared", "separate" or None.
+        head: the policy's, which says what outputs mean: choices, or numbers and their bounds.
         observation_mean, observation_scale: (observation_size,) buffers.
     """
 

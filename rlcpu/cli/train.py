@@ -188,12 +188,13 @@ def tensorboard(folder: str | None) -> Iterator[dict[str, TensorBoard]]:
 
 @contextlib.contextmanager
 def terminating() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM in this block."""
+    """Raise `Terminated` on SIGTERM in this block; restore all handlers after it."""
 
     def stop(*_: object) -> NoReturn:
         raise Terminated
 
     try:
+        # SIGINT's too, which `Results.stop` changes.
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         signal.signal(signal.SIGTERM, stop)
     except ValueError:  # not in the main thread, which alone gets signals

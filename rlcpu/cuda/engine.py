@@ -178,6 +178,7 @@ class CudaEngine(Engine):
         if not mask.any():
             return
         fresh = keys(seeds)
+        # `mix` adds counter * GOLDEN to the low word: a new stream begins as from a counter of 0.
         fresh[0] -= u32(self.counter * int(GOLDEN) % 2**32)
         if not mask.all():
             fresh = np.where(mask, fresh, to_host(self.words).reshape(2, -1))

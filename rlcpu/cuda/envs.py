@@ -2,6 +2,9 @@
 
 One thread runs one environment: row r of environment i stands at `r * num_envs + i`, so that the
 32 threads of a warp read 32 neighbours.
+
+A lane is one environment, its steps a `LaneStep` each. The steps of its episode so far, `elapsed`,
+are `PENDING` where the episode has ended and the environment waits for its reset.
 """
 
 from __future__ import annotations
@@ -76,12 +79,13 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     """Return the driver of one step.
 
     Its arguments are state_in ((state_size + 1) * n,), words (2 * n,) uint32: the keys, elapsed_in
-    (n,) uint32, actions (n,) integers or (n * action_size,) float32, params (num_numbers,),
-    counter and limit (see `rlcpu.cuda.engine`); and the outputs state_out, elapsed_out,
-    observations (observation_size * n,) float32, rewards (n,), flags (2 * n,) bool: terminated,
-    then truncated, finals: like observations in same-step mode, else empty, and fault (1,) int32,
-    which must be 0: if it is 1 afterwards, for a bad action or for an environment that has finished
-    while autoreset is disabled, the outputs are to be thrown away.
+    (n,) uint32, actions (n,) integers or (n * action_size,) float32, numbers (num_numbers,): the
+    environment's parameters, counter of random numbers, and limit of an episode's steps; and the
+    outputs state_out, elapsed_out, observations (observation_size * n,) float32, rewards (n,),
+    flags (2 * n,) bool: terminated, then truncated, finals: like observations in same-step mode,
+    else empty, and fault (1,) int32, which must be 0: if it is 1 afterwards, for a bad action or
+    for an environment that has finished while autoreset is disabled, the outputs are to be thrown
+    away.
     """
     lane, turn = compile_lane(env, dtype), make_step_lane(env, dtype, same_step)
     unpack, observe = lane.unpack_params, lane.observe

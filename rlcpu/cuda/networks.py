@@ -174,7 +174,8 @@ def _decide_by_network(
 def _make_normalise(count: int, scale: int) -> Callable[..., Any]:
     """Return a function (observation, weights, offset) -> the networks' inputs.
 
-    They are (observation - mean) * scale, within +-10.
+    They are (observation - mean) * scale, within +-10, which is `rlcpu.nn.network.CLIP`. In the
+    weights `count` means come first, and scales begin at number `scale`.
     """
     items = source_of_tuple(
         f"min(max((single(x[{k}]) - w[z + mean{k}]) * w[z + scale{k}], low), high)"

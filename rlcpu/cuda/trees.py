@@ -1,7 +1,8 @@
 """Trees of sums on the device: drivers of the rules in `rlcpu.replay.tree`.
 
-The same numbers as on the CPU, bit for bit: sums, and what is drawn for the same seed. Leaves are
-values on the device; priorities are values that are raised by nothing, all of which are items.
+The same numbers as on the CPU, bit for bit: sums, and what is drawn for the same seed. `numbers` is
+the memory of all levels, which begin at `offsets`, and `filled` how many leaves are items. Leaves
+are values on the device; priorities are values with a shift of 0, and `filled` is the capacity.
 """
 
 from __future__ import annotations

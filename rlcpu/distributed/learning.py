@@ -176,6 +176,7 @@ class Session:
         self._block = self._num_steps * config.num_envs
         draws = config.num_updates * config.batch_size
         ratio = draws / (config.num_envs * config.num_steps)
+        # A block under way from each collector, one more, and a round of draws.
         slack = ratio * self._block * (num_collectors + 1) + draws
         self.limiter = SamplesPerInsert(ratio, least, slack)
 
@@ -201,7 +202,7 @@ class Session:
         ]
 
     def _start_collectors(self, kind: Any, seeds: list[int]) -> list[RayActor]:
-        """Start collectors that act as the agent does."""
+        """Start a collector for each seed that acts as the agent does; `kind` is of the shards."""
         agent, buffer, config = self.agent, self._own_buffer, self.agent.config
         options = {
             "num_envs": config.num_envs,

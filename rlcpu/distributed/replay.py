@@ -4,6 +4,9 @@ Calls to shards are answered later. Blocks are sent without waiting, and remembe
 has said that it stored them, for it may die before that. Batches are slices of a *stock* of
 transitions, drawn by all shards for several batches at once. New priorities go with the next
 request for transitions.
+
+Each answer brings the shard's `ShardStatus`: `life` names the run of its process, which changes
+with a restart; `added` and `blocks` count what it has stored, after a restart what it had saved.
 """
 
 from __future__ import annotations
@@ -153,17 +156,18 @@ class ShardedReplay:
         self._rng = np.random.default_rng(check_seed(seed))
         self._prefetch = check_count("prefetch", prefetch, 0)
         self._request: _Request | None = None
+        #: By shard, oldest first: blocks without an answer, and how many priorities a call has.
         self._sent: list[deque[_Sent]] = [deque() for _ in shards]
         self._updates: list[deque[tuple[int, Any]]] = [deque() for _ in shards]
         self._stock: _Stock | None = None
         #: Slots, tickets and priorities, which go with the next message to each shard.
         self._unsent: list[deque[_Update]] = [deque() for _ in shards]
-        self._statuses: list[ShardStatus] = [shard.revive() for shard in shards]
+        self._statuses: list[ShardStatus] = [shard.revive() for shard in shards]  # once they are up
         #: Transitions of each shard that the ledger has as stored, and not as lost.
         self._stored = [status.added for status in self._statuses]
         self.ledger.stored += sum(self._stored)
         self.ledger.requested += sum(self._stored)
-        self._next = 0
+        self._next = 0  # shard that the next block goes to
         self._count()
 
     def __len__(self) -> int:
@@ -319,6 +323,7 @@ class ShardedReplay:
             self._stored[shard] += size
             ledger.on_the_way -= size
             ledger.stored += size
+        # What it had stored, but not saved.
         ledger.lost_with_shards += self._stored[shard] - status.added
         self._stored[shard] = status.added
         self._send_again(shard)

@@ -3,6 +3,8 @@
 The environments stay the agent's: a collector gets the state of its part of them with each call,
 and sends it back after its steps. So nothing is lost with a collector, a call can be made again
 after its death, and a rollout is bit for bit the one that the agent would have made alone.
+
+`engine.take(envs)` and `engine.put(envs, state)` copy the state of some environments, a slice.
 """
 
 from __future__ import annotations

@@ -212,6 +212,7 @@ def freeze(value: Any) -> Any:
         if is_copy and _frozen_of_copies[value] is not None:
             return _frozen_of_copies[value]
         key = fingerprint(value)
+        # A copy that was made for a caller of its function is frozen as it is.
         if key not in _frozen:
             copies: dict[Any, Any] = {}  # of the function and of all that it calls
             _frozen[key] = value if is_copy else _copy(value, copies)

@@ -139,7 +139,7 @@ def _categorical_of_array(word: int, weights: Any) -> Any:
 
 
 def _level(word: int, total: float) -> float:
-    """Return a number from 0 to below `total`."""
+    """Return a number from 0 to below `total`; in float32, of 24 bits, the word may round up."""
     return min(float(_u32(word)) * 2.0**-32, 1.0 - 2.0**-24) * total
 
 
@@ -187,13 +187,16 @@ def _start(w: float, mean: float, deviation: float, skew: float, excess: float) 
 def _edge(w: float, x: float, moments: Any, at: Any) -> float:
     """Return the edge of r* = w, by one step of Newton's from x, which is close.
 
+    That is x + (w - r*) dx/dr, and dx/dr = r / t: x + (w - r) r / t + log(r / u) / t. Near the
+    mean, where r, t and u are 0, `slope` and `shift` are series of the two quotients.
+
     `moments` are the mean, and deviation, skew and excess as in `_start`; `at` are D, t and u at x.
     """
     mean, deviation, skew, excess = moments
     deviance, t, u = at
     size = math.sqrt(2.0 * max(deviance, 0.0))
     r = size if x >= mean else -size
-    is_near = abs(t) < 0.04  # r, t and u are 0 at the mean
+    is_near = abs(t) < 0.04
     divisor = 1.0 if is_near else t
     slope = deviation * (1.0 + skew * w / (3.0 * deviation)) if is_near else r / divisor
     ratio = 1.0 if is_near else r / u
@@ -228,6 +231,7 @@ def in_python(function: Any, dtype: type) -> Callable[..., Any]:
         return rebuild(value, convert, stays, copies) if is_function else value
 
     def stays(module: Any) -> bool:
+        """Tell whether the twin reads a module itself, not its converted members."""
         return module is not math
 
     copies: dict[Any, Any] = {}

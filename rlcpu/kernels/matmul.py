@@ -404,7 +404,7 @@ def sum_of_rows(columns, bounds, left, right, start, out, size, floor):
     vector_size = width(out.values, 1)
     whole = size - size % (4 * vector_size)
     for position in range(0, whole, 4 * vector_size):
-        total = load(start.values, start.begin + position, 4)
+        total = load(start.values, start.begin + position, 4)  # a vector of four registers
         for k in range(first, last):
             row = load(right.values, right.begin + columns[k] * right.row_stride + position, 4)
             total = total + row if left is None else fma(fill(left[columns[k]], 4), row, total)
@@ -430,7 +430,7 @@ def add_to_rows(columns, bounds, left, row, out, size):
     vector_size = width(out.values, 1)
     whole = size - size % (4 * vector_size)
     for position in range(0, whole, 4 * vector_size):
-        added = load(row.values, row.begin + position, 4)
+        added = load(row.values, row.begin + position, 4)  # a vector of four registers
         for k in range(first, last):
             row_position = out.begin + columns[k] * out.row_stride + position
             total = load(out.values, row_position, 4)

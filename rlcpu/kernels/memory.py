@@ -364,11 +364,11 @@ def transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def _shuffle_rows(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any], Any]) -> list[Any]:
-    """Shuffle pairs of n rows in passes until each result holds one number of every row.
+    """Shuffle pairs of n rows in log2(n) passes: each result holds one number of every row.
 
-    Groups of 16 bytes are transposed inside first, then moved as a whole: shuffles inside of groups
-    take one cycle, those across three. To interleave whole vectors takes a solver of rows 8 %
-    longer.
+    A pass shuffles rows k and n / 2 + k to two new rows. Groups of 16 bytes are transposed inside
+    first, then moved as a whole: shuffles inside of groups take one cycle, those across three. With
+    passes that interleave whole vectors a tridiagonal solver of rows takes 8 % longer.
 
     Args:
         rows: vectors of n numbers.
@@ -377,7 +377,8 @@ def _shuffle_rows(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any],
     """
     group, half = 16 // BYTES[kind.element], len(rows) // 2
     positions = np.arange(2 * len(rows)).reshape(2, -1, group)  # row of the pair, group, number
-    # Interleave the lower halves of groups; or take every second group.
+    # Interleave the lower halves of groups, `to_high` before the upper ones; or take every second
+    # group, from the first or from the second on.
     inside = positions[:, :, : group // 2].transpose(1, 2, 0).ravel()
     across = positions[:, ::2].ravel()
     passes = [(inside, group // 2)] * (group.bit_length() - 1)

@@ -384,6 +384,7 @@ def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
                 return None
             # Numba counts arguments from the left: without k the last one is left out.
             has_k = not isinstance(kinds[-1], types.Omitted | types.NoneType | None)
+            # `rng` is the type of a NamedTuple, and item 3 that of the field `dtype`.
             dtype = np.float32 if rng[3].dtype == types.float32 else np.float64
             draw = make(dtype, *(kinds[1:] if has_k else kinds[:-1]))
             word = "_draw_word(rng, k)" if has_k else "_next_word(rng)"

@@ -5,6 +5,8 @@ While an episode goes on, the next observation of a step is the observation of t
 observation that differs is stored in a *slot* of its own. So is that of each environment's newest
 step, until the following step comes.
 
+Fields of `next_observation` are *twins*, of those of `observation` with the same names.
+
 The arrays of slots (see `DerivingStorage`):
 
     aside   for each row of the storage the number of its slot, from 1 on, or 0 for none
@@ -217,7 +219,7 @@ class DerivingStorage(Storage):
         #: (num_twins, 3) int64: bytes of a row of the field, of a slot, and before it in a slot.
         self._places = np.array([(n, sum(sizes), b) for n, b in zip(sizes, begins, strict=True)])
         self._twins = slice(min(twins), max(twins) + 1)
-        self._pairs = [(twins[number], number) for number in twins]
+        self._pairs = [(twins[number], number) for number in twins]  # `observation`'s field first
         self.aside = allocate(4 * num_envs * length).view(np.int32).reshape(num_envs, length)
         self.kept, self.free = self._make_slots(num_envs)
         super().__init__(structure, num_envs, length, memmap, twins)

@@ -3,6 +3,9 @@
 A sampler knows the items by their numbers (see `Items`), and none of their fields. Its buffer holds
 the lock in every call. `ring` is the present state of the buffer's ring of steps, and `backend` has
 the functions of the device.
+
+Item number i of an environment begins at its step i * `period`. `tree.write_runs(num_envs, begin,
+end, leaves)` writes the leaves of items number `begin` to `end`, exclusive, of each environment.
 """
 
 from __future__ import annotations

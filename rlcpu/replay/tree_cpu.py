@@ -37,7 +37,7 @@ GROUP = 64  # draws that walk side by side; at 2^20 leaves 32 take 1.2 and 16 1.
 _AHEAD = 16  # leaves that are prefetched before they are written: 8 % of an update of 1,600 of 2^20
 _BLOCK = 1024  # draws that a thread takes at a time
 _GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
-_LARGEST_RATIO = np.float32(3e38)
+_LARGEST_RATIO = np.float32(3e38)  # of two leaves: float32 goes to 3.4e38
 
 _layout, _unpack = over_vectors(rules.layout), over_vectors(rules.unpack)
 _weight, _weight_of_all = over_vectors(rules.weight), over_vectors(rules.weight_of_all)
@@ -316,7 +316,7 @@ def importance_weights() -> tuple[Any, Any]:
             weights[k] = scalar(weights[k], beta)
 
     def write_importance_weights(tree, indices, total, beta, probabilities, weights):
-        """Write probabilities and importance weights of the items at `indices`."""
+        """Write probabilities and importance weights of items of the tree of memory `tree`."""
         least = np.inf
         for k in range(indices.size):
             leaf = tree[indices[k]]

@@ -175,7 +175,7 @@ def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
 
     def run_block(task, block, memory):
         make_small()
-        used = array_at(memory, (1,), whole)
+        used = array_at(memory, (1,), whole)  # in the line before the cells
         used[0] = 0
         arena = Arena(cells_at(memory + LINE, number), used)
         run_all(

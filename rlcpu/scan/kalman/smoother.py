@@ -15,7 +15,8 @@ The gradients (section 7.3.3), with the old r and N:
 * y: -s; H: s x' + Y cov - K'; R: (s s' - D) / 2.
 
 The chunks are taken in reverse: each forward again from the state at its beginning, with everything
-recorded, then backward. In steady chunks N converges too. Parameters are those of `filter`.
+recorded, then backward. In steady chunks, where P has converged, record 0 has the covariances of
+all steps, and N converges too; elsewhere step k has record j = k. Parameters are those of `filter`.
 """
 
 from __future__ import annotations

@@ -136,7 +136,12 @@ class RecurrenceProblem(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """How the work of a call is cut: fields of `RecurrencePlan`, and how many blocks there are."""
+    """How the work of a call is cut: fields of `RecurrencePlan`, and how many blocks there are.
+
+    The first block begins `lead` lanes, or steps of a row, before the first there is: so that the
+    others begin where outputs are aligned to vectors. The first `num_streamed` outputs are written
+    past the caches.
+    """
 
     num_blocks: int
     block_lanes: int = 1
@@ -215,7 +220,7 @@ def _block_lanes(layout: AxesOrder, dtype: np.dtype[Any]) -> int:
     """Return how many lanes make a block: as many as fit, but something to do for every core."""
     size, vector_lanes = layout.inner * dtype.itemsize, lanes_of(dtype)
     wanted = -(-numba.config.NUMBA_NUM_THREADS // layout.outer)
-    across = max(-(-size // REPEATED), min(wanted, size // 512), 1)
+    across = max(-(-size // REPEATED), min(wanted, size // 512), 1)  # bytes of a block's step
     return -(-layout.inner // (across * vector_lanes)) * vector_lanes
 
 

@@ -4,6 +4,9 @@ A block of rows is computed a piece of `PIECE` steps at a time. Vectors are made
 row, but for y, which goes from step to step. So a piece takes three passes over scratch memory: the
 coefficients a and b, along the rows; y, across the rows, whose squares are transposed in registers;
 and the results, along the rows again.
+
+What goes from a piece to the next is `carried`: row 0 of its memory has y of each row of the block,
+row 1 + i field i of `rule.reads_after`, of the step that is next in time.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ an equation in its lane, `block` a `LaneBlock`, and values that are read from it
 may be of different lengths: rows that a lane does not have say x = 0, which changes nothing in a
 whole system. A chunk ends where its lane does: the unknown after it, x[m] of m rows, is in another
 chunk. A periodic system is one chunk or more, of which the last is followed by the first.
+
+`prefetch_row(block, num_inputs, call, later_row)` asks for a part of the inputs, of which whole
+systems have four, lower to rhs, and systems of one matrix rhs alone.
 """
 
 from __future__ import annotations

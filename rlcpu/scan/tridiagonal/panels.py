@@ -10,6 +10,9 @@ Arrays are (outer, n, inner), in one of two layouts, into which `scan/layout.py`
   planes too.
 
 A panel is what a core computes in one go: one block of rows, or several blocks of columns.
+
+`plan` is a view of a `SolvePlan`, `places` a pointer to the arrays' `StridedPointer`s, and `here`
+the `LaneLists` of a panel. Where `plan.streams` is 1 results are written past the caches.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class LaneLists(NamedTuple):
 
 
 INPUTS = 5  # inputs of a lane function at most
+#: Lists besides `starts`; and numbers of a plan in front of its places.
 LISTS, PLACES = len(LaneLists._fields) - 1, len(SolvePlan._fields)
 
 
@@ -401,6 +405,7 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
         for lane in range(0, panel_lanes, lanes):
             count = min(panel_lanes - lane, lanes)
             least, most = smallest_and_largest(here.stop, lanes)
+            # Pairs of rows: elimination goes from both ends.
             rows, is_direct = max(most + most % 2, 2), not is_rows and count == lanes
             begin, end, target, target_step, output_rows = 0, 0, plane, lanes, rows
             if is_direct:  # rows are vectors in the arrays, which are read and written there

@@ -1,4 +1,9 @@
-"""Plans: how systems are cut into lanes, and a call of a lane function as numbers for kernels."""
+"""Plans: how systems are cut into lanes, and a call of a lane function as numbers for kernels.
+
+A plan is int64: the numbers of a `SolvePlan`, then, from `PLACES` on, a `StridedPointer` of each
+array, `FIELDS` numbers, the address first. `kind_of` turns a NamedTuple of numba's types into the
+type of such a tuple in memory, and `View` is the type of a pointer to it.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +121,7 @@ def run(
 def run_plan(plan: Array, arrays: Sequence[Array], num_threads: int | None) -> bool:
     """Run a plan on inputs and the output, and return whether no lane failed.
 
-    The addresses of the arrays are added to the plan.
+    The arrays' addresses are added to the plan, which has the bytes of a shift in their place.
     """
     if len(arrays) == 5 and all(a.ndim == 2 and a.flags.carray for a in arrays):
         add_addresses(plan, *arrays)
@@ -206,6 +211,7 @@ def _make_plan(
         panels = _cut_columns(sizes, vector_lanes, input_bytes, (head, itemsize), is_large)
     planes_size = lanes.planes * plane_size
     extras = max(lanes.num_extra_inputs, lanes.num_extra_outputs)
+    # Planes, `linear` of a plane and its ends, failures and extras; then lists, see `scratch_at`.
     lists_offset = itemsize * (planes_size + plane_size + (6 + extras) * vector_lanes)
     num_whole = 2 * (num_inputs + 1 + LISTS) * vector_lanes + vector_lanes + 2 * INPUTS
     plan = SolvePlan(
