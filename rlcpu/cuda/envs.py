@@ -172,7 +172,7 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
                 store(state, i, n, reset(unpack(numbers), bits[0], bits[1]))
                 state[size * n + i] = nothing
                 elapsed[i] = zero
-            else:
+            else:  # the counter of all goes on by one, which `mix` multiplies by GOLDEN
                 words[i] = u32(words[i] - GOLDEN)
 
     return reset_batch

@@ -224,7 +224,7 @@ def _read_neighbours(x: Array, lengths: Array, periodic: bool, cut: Cut, around:
     """
     parts = np.maximum(count_chunks(lengths, cut.rows), 1)[..., None]
     ends, chunk = lengths[..., None], np.arange(cut.chunks)
-    for side in range(2):
+    for side in range(2):  # chunk c begins at unknown ends * c // parts
         border = ends * (chunk + side) // parts
         inside = (ends > 0) & (chunk < parts) & (periodic | ((border > 0) & (border < ends)))
         at = (border - 1 + side) % np.maximum(ends, 1)
