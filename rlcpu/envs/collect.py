@@ -99,6 +99,7 @@ def simulate(
     num_steps = _check_arguments(env, num_steps)
     sums = env.engine.runner(policy).simulate(num_steps)
     elapsed = env.engine.elapsed()
+    # Episodes under way: they have begun, and are not over (`PENDING`).
     num_cut_off = np.count_nonzero((elapsed > 0) & (elapsed < PENDING))
     return Statistics.of_sums(env.num_envs * num_steps, sums, int(num_cut_off))
 

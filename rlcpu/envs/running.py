@@ -228,7 +228,10 @@ def _as_single(name: str, values: Any) -> Array:
 
 
 def _check_choices(chosen: Array, view: ObservationView) -> Array:
-    """Return choices (n, ...) as zeros and ones; raise ValueError if one is out of range."""
+    """Return choices (n, ...) as zeros and ones; raise ValueError if one is out of range.
+
+    Choice k of an observation is one of `view.size[k]` ints from `view.start[k]` on.
+    """
     low = np.array(view.start)
     high = low + np.array(view.size) - 1
     rows = chosen.reshape(len(chosen), -1)

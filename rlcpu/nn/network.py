@@ -249,7 +249,8 @@ class Network:
             scratch = aligned_zeros(((samples + 1) * plan.slopes,), self._dtype)
             self._inputs.write(units, part, rows)
             begin, starts_of_part = memory.of(part)
-            _run_forward(packed, units, begin, starts_of_part, begin[None].copy())
+            states = begin[None].copy()  # overwritten, and read by nobody
+            _run_forward(packed, units, begin, starts_of_part, states)
             self._outputs.write(units, part, by_outputs)
             _run_backward(packed, units, scratch, gradients, samples, starts_of_part)
             self._inputs.read(units, part, by_inputs)

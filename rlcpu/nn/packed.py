@@ -2,6 +2,7 @@
 
 `units` are the numbers between layers of S samples in a pass (`rlcpu.nn.passes`): a `TensorPlace`
 says where a tensor lies there, a row for each sample.
+`Matrix(values, begin, row_stride, column_stride)` lies in memory; row stride 0 repeats one row.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Numbers of a sample between layers, its *units*, lie one block after the other: the network's inputs
 first, then the outputs of each layer. Parameters lie in the order of the layers, twice: *flat*, as
 users and checkpoints have them, and *packed*, as kernels read them, in rows padded with zeros; see
-`rlcpu.nn.layers.kind`. *Copies* are the transposed matrices of packed parameters.
+`rlcpu.nn.layers.kind`. A matrix is *turned* where it is packed transposed. *Copies* are the
+transposed matrices of packed parameters.
 
 *Slopes*, the derivatives of the loss with respect to units, overwrite the units where these are not
 needed any more: where one layer reads them, and the layer that made them does not need them in the
@@ -348,8 +349,8 @@ def _place_units(
         if draft.layer is not None:
             end += draft.layer.saved_of(_sizes_of(draft))
         target = draft.target
-        if target not in places:
-            if target.shares is not None:
+        if target not in places:  # by its first part or addend
+            if target.shares is not None:  # computed in place
                 places[target] = places[target.shares]
             else:
                 places[target], end = end, end + padded(target.size)

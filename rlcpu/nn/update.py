@@ -153,6 +153,7 @@ def choose_samples(frame, epoch, minibatch):
     settings, count = frame.settings, frame.space.indices.size
     begin = minibatch * settings.minibatch
     samples = frame.space.indices[begin : min(begin + settings.minibatch, count)]
+    # Sequences have `steps` samples each, 1 without memory.
     choose_sequences(settings, epoch, count, begin // settings.steps, samples)
     write_moments(frame, minibatch, samples)
 

@@ -439,6 +439,7 @@ class OffPolicy(Agent):
             return
         batch = self._batches.get(min(config.num_updates, AT_ONCE) * config.batch_size)
         size = rollout.rewards.size
+        # Loading the kernel pays if many calls of the learner are left.
         is_worth_loading = steps_left // size * calls_of(config) >= LEAST_CALLS
         if batch is None or not (is_worth_loading or is_loaded()):
             return
@@ -446,6 +447,7 @@ class OffPolicy(Agent):
             return
         seconds_per_round = (history.time_collect + history.time_update) * size / history.steps
         rounds_to_last = -(-(last - history.steps) // size)
+        # As many as twice `LONGEST`, nanoseconds, may hold: the kernel stops by its clock.
         max_rounds = min(rounds_to_last, int(2e-9 * LONGEST / seconds_per_round) + 1)
         result = make_rounds(self, rollout, batch, *self._schedule_rounds(max_rounds, size, bounds))
         # A round that stopped after its rollout has made its steps, too.

@@ -46,7 +46,10 @@ def draw(mean: float, log_std: float, noise: float) -> tuple[float, float]:
 
 
 def sample(outputs: Any, settings: Any) -> tuple[Any, Any]:
-    """Draw actions by outputs of the actor, reparametrised; return them and log-probabilities."""
+    """Draw actions by outputs of the actor, reparametrised; return them and log-probabilities.
+
+    `settings.movable` is 0 for a number of an action whose bounds are equal, else 1.
+    """
     size = settings.action_size
     mean, log_std = outputs[:size], outputs[size:]
     action, log_prob = nn.each(draw, mean, log_std, nn.normal(mean), results=2)
@@ -58,6 +61,7 @@ def critic(batch: Any, nets: Any, settings: Any) -> Any:
     next_observation = next_of(batch, settings)
     action, log_prob = sample(nets.actor(next_observation), settings)
     value = least_value((nets.target1, nets.target2), next_observation, action)
+    # Networks with memory ran over whole sequences: take each sample's next step.
     value, log_prob = (to_next(each, batch, settings) for each in (value, log_prob))
     alpha = nn.each(exponential, nets.log_temperature)
     target = nn.each(
@@ -188,6 +192,7 @@ class SAC(OffPolicy):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings; see `OffPolicy.settings`."""
+        # Half widths of the bounds: 0 of a number that cannot change.
         half, entropy = self.policy.half, self.config.target_entropy
         return {
             **super().settings(),

@@ -2,7 +2,8 @@
 
 Both get the same actions. From equal states single steps have to agree, and the first that does not
 is reported with its step and its field. Whole episodes are compared by their distributions. "Ours"
-is the `Dynamics`, run in plain Python; "theirs" is an environment of Gymnasium.
+is the `Dynamics`, run in plain Python; "theirs" is an environment of Gymnasium. The results of a
+step, `ours` and `theirs`, are [observation, reward, terminated, truncated].
 """
 
 from __future__ import annotations
@@ -219,6 +220,7 @@ class Comparison(NamedTuple):
             for step in range(dynamics.max_episode_steps or steps):
                 draws = _draws(dynamics, "step", rng)
                 if sets_every_step:
+                    # an `Rng` from its first number on, for both sides to draw the same
                     draws_again = draws.again() if isinstance(draws, Rng) else draws
                     setter(self.other.unwrapped, state, draws_again)
                 action = self._action(state, params, rng)
@@ -232,7 +234,7 @@ class Comparison(NamedTuple):
                 where += f", from state={plain_value(before)}"
                 differences = self._differences(ours, theirs)
                 equal += all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
-                if differences and not sets_every_step and step > 0:
+                if differences and not sets_every_step and step > 0:  # again, from an equal state
                     setter(self.other.unwrapped, before)
                     if not self._differences(ours, self._their_step(action)):
                         self.findings.note(

@@ -532,7 +532,7 @@ class Trial:
 
         Args:
             env: the environments, which have taken the step.
-            step: the `TimeStep`.
+            step: the `TimeStep`; its observations are (rows, n), numbers and then the mask.
         """
         dynamics, layout, rows = self.dynamics, self.dynamics.observation, step.observations
         masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((env.num_envs, 0))
@@ -579,6 +579,7 @@ class Trial:
             case = Case(state, action, uniforms, params)
             new_state, reward, *flags = self.plain(functions, "step", *case)
             observation = self.plain(functions, "observe", new_state, params)
+            # Kernels store parts of a `Dict`, arrays (records) and tuples of floats in float32.
             if is_group or observation_layout.is_record:
                 observation = _rounded(observation_layout, observation, np.float32)
             numbers: Any = observation_layout.as_numbers(observation)

@@ -2,7 +2,7 @@
 
 Each fault is one exception that names the environment, the field, its value and what was expected.
 "Whole" numbers are ints, of parameters whose type hint is int; a parameter "varies" if each
-environment has its own number.
+environment has its own number. A "plain" function is one that `def` or a lambda made.
 """
 
 from __future__ import annotations

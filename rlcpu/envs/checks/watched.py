@@ -148,12 +148,12 @@ class WatchedRng(Rng):
     report: Any = None  # (level, message) -> None
 
     def word(self, k: int | None) -> int:
-        """Return the 32 bits of number k; see `Rng`."""
+        """Return the 32 bits of number k, or, which cannot repeat, of the next one for None."""
         if k is not None and self.report is not None:
             asked = self.__dict__.setdefault("asked", {})
-            place, use = _use_of(sys._getframe(1))
+            place, use = _use_of(sys._getframe(1))  # the line, and the method with arguments
             first, first_use = asked.setdefault(k, (place, None))
-            if first_use is None:
+            if first_use is None:  # asked for the first time
                 asked[k] = place, use
             else:
                 self.report(

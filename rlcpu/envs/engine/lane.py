@@ -544,7 +544,8 @@ def _source_of_params(env: Structure, source_of: Callable[[str], str]) -> str:
     """Return the source of a call that makes the params, `Params(...)`.
 
     Args:
-        env: the environment, whose options stand there as constants.
+        env: the environment. Its params that are bools stand there as constants; the option of
+            the others, numbers, is None.
         source_of: name of a number -> its source.
     """
     names: tuple[str, ...] = env.params_type._fields  # type: ignore[attr-defined]

@@ -6,7 +6,9 @@ episodes and one for each parameter that differs between environments, all in on
 `rows`; and the array `words` that `rlcpu.envs.engine.lane` describes. A group of observations that
 `observe` writes is a record, too.
 
-The functions that are made here are inlined into kernels or called by them.
+The functions that are made here are inlined into kernels or called by them. They get the random
+bits (a, b) of a lane and step, of which `step_draws` and `reset_draws` make what `step` and `reset`
+take: `uniforms` or an `Rng`.
 """
 
 from __future__ import annotations

@@ -331,10 +331,10 @@ def make_to_env_action(env: Structure, dtype: type) -> Any:
     The policy's numbers are clipped to their bounds, (2 * action_size,), and converted to the
     environment's dtype; whole numbers are converted to int32.
     """
-    if env.action_size == 0:
+    if env.action_size == 0:  # one choice, of a `Discrete`
         return inline(lambda action, bounds: np.int32(action))
     size = env.action_size
-    if env.choices:
+    if env.choices:  # of a `MultiDiscrete`
         whole = "".join(f"whole(action[{k}]), " for k in range(size))
         return inline(define(f"def to_int32(action, bounds): return ({whole})", whole=np.int32))
     items = "".join(
@@ -517,7 +517,11 @@ def _make_start(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 def _make_put(env: Structure, dtype: type) -> Callable[..., None]:
-    """Make `put` of the recorder of `collect`, which writes a lane's results to `step_rows`."""
+    """Make `put` of the recorder of `collect`, which writes a lane's results to `step_rows`.
+
+    A `decision` is the policy's (action, log_prob, value); `last` adds up each lane's faults, 0
+    or NaN: a number times zero is NaN where it is not finite.
+    """
     width, size, is_discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
     put_observation = store_rows(size, "observations")
     put_final = store_rows(size, "finals")

@@ -88,7 +88,7 @@ class MuJoCoDynamics(base.Dynamics):
     a simulation step, `timestep`. Floats are float64, as MuJoCo computes. The functions are
     compiled into one that MuJoCo's own threads run, with the policy: actions, physics, rewards and
     resets of K steps, without Python. What `Dynamics` says of functions holds, but that arrays are
-    sliced as in NumPy, and that `reset` and `observe` write_field into the arrays that they are
+    sliced as in NumPy, and that `reset` and `observe` write into the arrays that they are
     given.
 
     Fields that MuJoCo derives from positions and velocities, such as `xpos`, are those before the
@@ -493,7 +493,7 @@ class MuJoCoDynamics(base.Dynamics):
         self._call("observe", self.view_in_python(data.model, data), row)
         if not np.isfinite(row).all():
             raise ValueError(
-                f"{self.id}: observe has to write_field {row.size} finite numbers; observation"
+                f"{self.id}: observe has to write {row.size} finite numbers; observation"
                 f"[{np.flatnonzero(~np.isfinite(row))[0]}] is not finite, or was not written"
             )
         return row

@@ -60,7 +60,7 @@ class TaskCode(NamedTuple):
     """Facts of a `MuJoCoDynamics` on which its function depends: tasks with equal ones share it.
 
     Attributes:
-        view_in_kernels: (m, d) -> data, see `make_view`.
+        view_in_kernels: (m, d) -> data, see `rlcpu.envs.mujoco.library.make_view`.
         reset, measure, reward, terminated, truncated, observe, randomize: the task's own functions.
         params_type: class of the params NamedTuple.
         options: for each field of params a bool, which is a constant; None for a number that is
@@ -108,6 +108,7 @@ def structure(dynamics: MuJoCoDynamics) -> TaskCode:
     """Return the facts of a task, with frozen copies of its functions as they are now."""
     derived: dict[str, Any] = {
         "params_type": type(dynamics.params),
+        # Bools are constants of the machine code, tuples have a size, other numbers None.
         "options": tuple(
             v if isinstance(v, bool) else len(v) if isinstance(v, tuple) else None
             for v in dynamics.params

@@ -113,14 +113,15 @@ def write_field(model: mujoco.MjModel, name: str, values: Any) -> None:
 def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[np.float64]:
     """Return values of a field as float64, (*shape,) or (num_envs, *shape).
 
-    A lone number, of shape (1,), may also be a float or (num_envs,).
+    A lone number of mjOption, of shape (1,), may also be a float or (num_envs,).
 
     Raises:
         TypeError, ValueError: naming the field and what was expected.
     """
     shape = field_numbers(model, name).shape
     array = np.asarray(as_numbers(name, values), np.float64)
-    if shape == (1,) and array.ndim < 2 and getattr(model, name, None) is None:
+    is_lone = shape == (1,) and getattr(model, name, None) is None  # a float of mjOption
+    if is_lone and array.ndim < 2:
         array = array.reshape(-1, 1) if array.ndim == 1 else array.reshape(1)
     if array.shape != shape and (array.ndim != len(shape) + 1 or array.shape[1:] != shape):
         raise ValueError(

@@ -9,6 +9,7 @@ Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numb
 `work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
 derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
 its parameters.
+`Matrix(values, begin, row_stride, column_stride)` lies in memory; row stride 0 repeats one row.
 """
 
 from __future__ import annotations
@@ -222,9 +223,9 @@ def sum_ones(units, network, samples, i, bounds, columns):
     sum_of_rows(
         address(columns),
         bounds,
-        None,
+        None,  # factors of the rows, all 1
         Matrix(weights, step.parameters, size, 1),
-        Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),
+        Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),  # biases
         Matrix(address(units), samples * step.outputs + i * size, size, 1),
         size,
         number(0) if step.floor != 0 else number(-np.inf),

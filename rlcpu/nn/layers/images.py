@@ -17,6 +17,7 @@ Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numb
 `work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
 derivatives of the loss with respect to an image or the outputs, gradients those with respect to
 parameters. Products take a floor: results below it become it, 0 for a relu, -inf for none.
+`Matrix(values, begin, row_stride, column_stride)` lies in memory; row stride 0 repeats one row.
 """
 
 from __future__ import annotations

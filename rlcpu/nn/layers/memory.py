@@ -22,6 +22,7 @@ derivatives of the loss with respect to a layer's inputs, outputs or states, gra
 respect to its parameters. Of a sample, `x` are the pre-activations of all gates by its inputs, `p`
 those by its state, and `gate(x, number, size)` those of one gate: `size` counts units, `row` the
 numbers of a padded row of them. h and c are memories before a time step, h' and c' after it.
+`Matrix(values, begin, row_stride, column_stride)` lies in memory; row stride 0 repeats one row.
 """
 
 from __future__ import annotations
@@ -332,7 +333,10 @@ def make_add_product(dtype: type) -> Callable[..., None]:
 
 @inline
 def products_of(step, work):
-    """Return the products of states and weights, (samples * columns,), saved behind the states."""
+    """Return the products of states and weights, (samples * columns,), saved behind the states.
+
+    States are (T + 1) B rows, at most 2 T B.
+    """
     begin = 2 * step.option * work.samples
     return saved_of(step, work)[begin : begin + step.columns * work.samples]
 
@@ -478,7 +482,7 @@ def make_lstm_back(dtype: type) -> Callable[..., None]:
                 state[c : c + size], slopes[h : h + size], slopes[c : c + size],
                 by_outputs[b * row : b * row + size],
             )  # fmt: skip
-            fill(slopes[h : h + row], zero)
+            fill(slopes[h : h + row], zero)  # of h, which acts by the products alone
         add_product(step, work, inputs, slopes, sequences)
 
     return go_back

@@ -173,5 +173,5 @@ class MaxPool(Window):
             raise ValueError(f"padding={self.padding}: expected half of the window at most")
 
     def saved_of(self, sizes: Sizes) -> int:
-        """Return how many saved units a sample has; see `Layer`."""
+        """Return how many saved units a sample has; see `rlcpu.nn.layers.kind.Layer`."""
         return padded(sizes.inputs) + padded(sizes.image_in.channels)

@@ -130,6 +130,7 @@ def hull_gap(x: float, y: float, angle: float, ground: TerrainNode) -> float:
     may be a peak between two corners, to the hull's bounding box.
     """
     sine, cosine = math.sin(angle), math.cos(angle)
+    # Corners of Gymnasium's hull, in `UNIT`: (17, -10), (17, 0), (14, 17), and mirrored.
     foot = hull_pair(x, y, ground, (sine, cosine), 17.0, -10.0)
     side = hull_pair(x, y, ground, (sine, cosine), 17.0, 0.0)
     top = hull_pair(x, y, ground, (sine, cosine), 14.0, 17.0)
@@ -474,7 +475,8 @@ def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, impulses: LegV
         leg: the leg.
         speed: along its rows before these impulses.
         other: the other leg.
-        impulses: along the rows of the other leg; they move `leg` by the pin and by the hull.
+        impulses: along the rows of the other leg. They move the pin, by (vx, vy), which moves
+            along the rows by their (gx, gy); and that of the hinge turns the hull against `leg`.
     """
     vx, vy = pin_speed(other, impulses)
     return LegVector(

@@ -5,7 +5,8 @@ Mobs that are not alive walk as the others do, but nothing meets them: the packa
 
 A `mob` here is a row of `s.zombies`, `s.cows` or `s.skeletons`, five numbers by `ROW`, `COLUMN`,
 `ALIVE`, `HEALTH` and `COOLDOWN`; an `arrow` is one of `s.arrows`. `k` is the number of its first
-random number in this step. `way` is a direction, a row of `MOVES`.
+random number in this step: `rng.uniform(k)`, or `rng.integers(k, n)` from 0 to n - 1. `way` is a
+direction, a row of `MOVES`.
 """
 
 from typing import Any, NamedTuple

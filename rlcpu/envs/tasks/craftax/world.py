@@ -8,6 +8,7 @@ tunnels 8 x 32, trees 16 x 16. Each is scaled to 0 to 1 over the map.
 One map is in `s.noise` at a time, not yet scaled: functions take `low`, its lowest number, and
 `scale`, so that `(s.noise[row, column] - low) * scale` is from 0 to 1. A *line* is one of the
 lattice, of which each has the slopes of a row of corners; rows and columns are those of the map.
+`rng.uniform(k)` and `rng.integers(k, n)`, from 0 to n - 1, are random number k of a reset.
 """
 
 import math

@@ -2,6 +2,7 @@
 
 Gold and enemies enter from the sides, at most one in each of the rows 1 to 8, and cross the board.
 Gold gives a reward of 1, an enemy ends the episode. They come and move ever faster.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 Source: see `rlcpu.envs.tasks.minatar.common`.
 """
 

@@ -2,6 +2,7 @@
 
 The ball moves along diagonals. Each brick gives a reward of 1; when all are broken, there are new
 ones as soon as the ball comes down. The episode ends when the ball passes the paddle.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 Source: see `rlcpu.envs.tasks.minatar.common`.
 """
 

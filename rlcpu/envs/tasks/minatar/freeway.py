@@ -3,6 +3,7 @@
 Each lane, the rows 1 to 8, has one car, which leaves at one side and comes back at the other. A car
 that hits the chicken sends it back to row 9; in row 0 it has arrived: a reward of 1, and it starts
 again among cars of other speeds. The episode ends after 2,501 steps.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 Source: see `rlcpu.envs.tasks.minatar.common`.
 """
 

@@ -3,6 +3,7 @@
 Each enemy shot gives a reward of 1. The submarine carries six divers; who comes up with six gets up
 to 10 for the oxygen left, who comes up with none has lost, as has who is hit or without oxygen.
 Each time it comes up, enemies become more frequent and faster.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 Source: see `rlcpu.envs.tasks.minatar.common`.
 
 Several enemies may be in one cell, though never two of a kind with the same number of steps to wait

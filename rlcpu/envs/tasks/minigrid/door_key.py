@@ -1,6 +1,7 @@
 """MiniGrid-DoorKey-8x8-v0: fetch the key, open the door, and find the goal behind it.
 
 The reward is 1, less 0.9 times the part of the time that went by.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 Source: see `rlcpu.envs.tasks.minigrid.view`.
 """
 

@@ -1,6 +1,7 @@
 """MiniGrid-Empty-8x8-v0: find the goal in the far corner of an empty room.
 
 The reward is 1, less 0.9 times the part of the time that went by. Walls hide nothing here.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 Source: see `rlcpu.envs.tasks.minigrid.view`.
 """
 

@@ -1,6 +1,7 @@
 """MiniGrid-FourRooms-v0: find the goal in one of four rooms, which gaps in the walls connect.
 
 The reward is 1, less 0.9 times the part of the 100 steps that went by.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 Source: see `rlcpu.envs.tasks.minigrid.view`.
 """
 

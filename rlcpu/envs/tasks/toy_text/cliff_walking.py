@@ -2,6 +2,7 @@
 
 Each step costs 1, one into the cliff 100, and leads back to the start. Transitions are those of
 Gymnasium's table. Source: Sutton & Barto (2018), "Reinforcement Learning", Example 6.6.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,7 @@
 """FrozenLake-v1: cross a frozen lake from S to the goal G without falling into a hole H.
 
 On slippery ice a step goes where it should with probability `success_rate`, else to one side.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 """
 
 from typing import Any, NamedTuple

@@ -2,6 +2,7 @@
 
 Transitions and action masks are Gymnasium's; a fickle passenger is not provided. Source: Dietterich
 (2000), "Hierarchical Reinforcement Learning with the MAXQ Value Function Decomposition", JAIR 13.
+`rng.integers(k, n)` is random number k of a step or reset, from 0 to n - 1.
 """
 
 from typing import NamedTuple
