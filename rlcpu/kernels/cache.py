@@ -105,7 +105,7 @@ class KernelCache(hooks.Cache):
 
     @functools.cached_property
     def _fingerprint(self) -> str:
-        """Return the kernel's hash, which becomes a part of its name in machine code.
+        """Return the kernel's hash, and add hashes to the names of the kernel and its callees.
 
         Numba numbers the functions of a process to tell their symbols apart. Kernels that two
         processes compiled would meet under one symbol in a third, and share its environment: the

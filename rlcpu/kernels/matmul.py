@@ -261,13 +261,13 @@ def make_tile_product(
                     factor = splat(builder, number, vector.count)
                     added = emit_call(builder, fma, vector, [factor, row, builder.load(total)])
                     builder.store(added, total)
-            level = splat(builder, floor, vector.count)
+            floors = splat(builder, floor, vector.count)  # the floor in every lane
             for total, pointer in zip(
                 sums, _row_pointers(builder, out, rows, last_row), strict=True
             ):
                 result = builder.load(total)
-                below = builder.fcmp_ordered("<", result, level)
-                store_vector(builder, builder.select(below, level, result), pointer)
+                below = builder.fcmp_ordered("<", result, floors)
+                store_vector(builder, builder.select(below, floors, result), pointer)
             return context.get_dummy_value()
 
         return types.void(left, right, start, out, types.intp, types.intp, dtype), generate

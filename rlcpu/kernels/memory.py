@@ -249,7 +249,8 @@ def _make_prefetch(level: int) -> Any:
 
         def generate(context, builder, signature, args):
             line = pointer_at(context, builder, source, *args, to=I8)
-            hints = [ir.Constant(I32, number) for number in (0, 4 - level, 1)]  # read, near, data
+            # Of a read; locality, 3 for the first cache, 2 for the second; of data.
+            hints = [ir.Constant(I32, number) for number in (0, 4 - level, 1)]
             emit_call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
             return context.get_dummy_value()
 

@@ -86,7 +86,7 @@ def load_rows(count: int, name: str) -> Any:
         kind = types.UniTuple(array.dtype, count)
 
         def generate(context, builder, signature, args):
-            rows, *place = args
+            rows, *place = args  # LLVM values; `array` is numba's type of `rows`
             numbers = [
                 _peek(context, builder, array, rows, _index(builder, row, *place), scopes)
                 for row, scopes in enumerate(row_scopes)

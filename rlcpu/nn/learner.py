@@ -36,7 +36,7 @@ from rlcpu.nn.update import (
     make_update,
     share_kind,
 )
-from rlcpu.nn.workers import LINE, Helpers
+from rlcpu.nn.workers import LINE_WORDS, Helpers
 
 Array = npt.NDArray[Any]
 #: Parameters times samples from which a second thread pays: of a minibatch, as threads wait for
@@ -561,8 +561,8 @@ class Learner:
             products=aligned_zeros((workers, (most + 1) * products), real),
             rows=aligned_zeros((workers, most * height), real),
             slopes=aligned_zeros((workers, most * height), real),
-            claims=np.zeros(LINE * max(parts, slices, minibatches), np.int64),
-            done=np.zeros(LINE, np.int64),
+            claims=np.zeros(LINE_WORDS * max(parts, slices, minibatches), np.int64),
+            done=np.zeros(LINE_WORDS, np.int64),
             report=np.zeros((len(self.updates), self.num_sums + 3)),
         )
 

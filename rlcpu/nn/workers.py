@@ -23,8 +23,8 @@ from numba.extending import intrinsic
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.memory import pointer_at
 
-#: Distance between two claims, in int64: one cache line each.
-LINE = 8
+#: int64 numbers of a cache line: each claim has a line of its own.
+LINE_WORDS = 8
 #: Added to the number of a gate's calls after the last one.
 ENDED = -(2**60)
 
@@ -33,9 +33,10 @@ class WorkersMemory(NamedTuple):
     """Shared memory of the workers; all zero when the region starts.
 
     Attributes:
-        claims: (LINE * most items of a phase,) int64, the last phase in which each was claimed.
-        done: (LINE,) int64: items finished since the region started, whether they stop (not 0),
-            and how many workers lost patience.
+        claims: (LINE_WORDS * most items of a phase,) int64, the last phase in which each was
+            claimed.
+        done: (LINE_WORDS,) int64: items finished since the region started, whether they stop
+            (not 0), and how many workers lost patience.
     """
 
     claims: Any
@@ -89,7 +90,7 @@ def item_of(share, items, shift):
 @inline
 def claim(board: WorkersMemory, item: int, phase: int) -> bool:
     """Claim an item of a phase, which count from 1; return False if another worker has it."""
-    return _exchange_max(board.claims, item * LINE, phase) < phase
+    return _exchange_max(board.claims, item * LINE_WORDS, phase) < phase
 
 
 @inline
@@ -131,9 +132,9 @@ class Gate(NamedTuple):
     """Gate of a region that a leader calls again and again; all zero when it starts.
 
     Attributes:
-        calls: (LINE,) int64, how often the gate was opened or closed: odd while it is open,
+        calls: (LINE_WORDS,) int64, how often the gate was opened or closed: odd while it is open,
             negative after the last call.
-        inside: (LINE,) int64, helpers between the gate's two sides.
+        inside: (LINE_WORDS,) int64, helpers between the gate's two sides.
     """
 
     calls: Any
@@ -164,7 +165,7 @@ def dismiss(gate):
 def next_call(gate, last, patience):
     """Wait for a call after number `last`, and return its number.
 
-    It is negative after the last one, and after `patience` looks: the leader has lost its core.
+    It is negative after the last one, and after `patience` checks: the leader has lost its core.
     """
     number = last
     for _ in range(patience):
@@ -178,8 +179,8 @@ def next_call(gate, last, patience):
 def enter(gate, number):
     """Tell whether the gate of a call is still open, with the helper inside; see `leave`.
 
-    The helper counts as inside before it looks, and the leader looks who is inside after it has
-    closed the gate: one of them sees the other.
+    The helper counts as inside before it checks the gate, and the leader checks who is inside after
+    it has closed the gate: one of them sees the other.
     """
     _exchange_add(gate.inside, 0, 1)
     return _exchange_add(gate.calls, 0, 0) == number

@@ -32,7 +32,16 @@ from rlcpu.kernels.calls import view
 from rlcpu.kernels.compile import EXACT, kernel, merge
 from rlcpu.kernels.memory import address, array_at, call_at
 from rlcpu.nn.update import FAULT, STEPS, Frame, Share
-from rlcpu.nn.workers import LINE, Gate, close_gate, dismiss, enter, leave, next_call, open_gate
+from rlcpu.nn.workers import (
+    LINE_WORDS,
+    Gate,
+    close_gate,
+    dismiss,
+    enter,
+    leave,
+    next_call,
+    open_gate,
+)
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.train.normalise import CLIP
 
@@ -485,7 +494,7 @@ def make_rounds(
         columns=np.array(_find_columns(agent, batch), np.int64).reshape(-1, 4),
         reward_scale=f32(getattr(agent.config, "reward_scale", 1.0)),
         calls=calls_of(agent.config),
-        gate=Gate(np.zeros(LINE, np.int64), np.zeros(LINE, np.int64)),
+        gate=Gate(np.zeros(LINE_WORDS, np.int64), np.zeros(LINE_WORDS, np.int64)),
         results=np.zeros(3, np.int64),
         times=np.zeros(2, np.int64),
         observations=Running(inputs, **agent.normalizer.state()),

@@ -9,7 +9,7 @@ import pytest
 
 from rlcpu.kernels.compile import kernel
 from rlcpu.nn.workers import (
-    LINE,
+    LINE_WORDS,
     Gate,
     WorkersMemory,
     claim,
@@ -50,7 +50,7 @@ def wait_for_nobody(claims, done, patience):
 
 
 def make_board() -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros(ITEMS * LINE, np.int64), np.zeros(LINE, np.int64)
+    return np.zeros(ITEMS * LINE_WORDS, np.int64), np.zeros(LINE_WORDS, np.int64)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -135,7 +135,7 @@ def attend(worker, helpers, num_calls, patience, claims, done, calls, inside, ru
 def test_helpers_come_to_calls_and_are_gone_when_the_memory_is_reset(helpers: int) -> None:
     num_calls = 100
     runs = np.zeros((num_calls, ITEMS), np.int64)
-    gate = [np.zeros(LINE, np.int64) for _ in range(2)]
+    gate = [np.zeros(LINE_WORDS, np.int64) for _ in range(2)]
     attend(1, 0, num_calls, 1000, *make_board(), *gate, runs)  # nobody leads: it does not wait
     assert (runs == 0).all()
     args = helpers, num_calls, 1 << 30, *make_board(), *gate, runs
