@@ -259,7 +259,7 @@ class Cluster:
             raise
 
     def close(self) -> None:
-        """End the actors, and the cluster if it was started here."""
+        """End the actors, and the cluster if it was started here; leave one that was found."""
         atexit.unregister(self.close)
         for actor in self._actors:
             with contextlib.suppress(Exception):

@@ -82,7 +82,7 @@ def poisson(word: Any, lam: float) -> Any:
 def binomial(word: Any, n: int, p: float) -> Any:
     """Return how many of `n` trials succeed that do so with probability `p`, of a word.
 
-    Exact but for rounding up to a variance of 9. Above, one word in 4,000 gives a neighbour of its
+    Up to a variance of 9 exact but for rounding. Above, one word in 4,000 gives a neighbour of its
     number, and fewer the larger the variance is; in float32 as for `poisson`.
     """
     is_mirrored = p > 0.5
@@ -94,7 +94,8 @@ def binomial(word: Any, n: int, p: float) -> Any:
     lost = 1.0 - q
     log_q = -p if lost == 0.0 else math.log(q) * (p / lost)
     exact = count_below(_uniform(word), math.exp(trials * log_q), trials * (p / q), p / q)
-    # As in `poisson`: both ways are computed, one with harmless numbers, and x stays inside.
+    # As in `poisson`: both ways are computed, one with harmless numbers. x stays inside of (0, n),
+    # for the sake of the logarithms: no word reaches 0.02 of either mean.
     p, q = (0.5 if is_small else p), (0.5 if is_small else q)
     mean, mean_failures = trials * p, trials * q
     w, deviation, skew, excess = normal(word), math.sqrt(mean * q), q - p, 1.0 - 6.0 * p * q
@@ -105,7 +106,7 @@ def binomial(word: Any, n: int, p: float) -> Any:
     u = (x - mean) / (q * x) * math.sqrt(x * failures / trials)
     deviance = _deviance(x, mean) + _deviance(failures, mean_failures)
     edge = _edge(w, x, (mean, deviation, skew, excess), (deviance, t, u))
-    # Giles's last correction, which is the one of Poisson numbers where p is small.
+    # Giles's last correction of Poisson numbers, times skew / q, which is 1 where p is 0.
     approximate = max(edge - 0.0218 * skew / (q * (edge + 0.065 * mean)), 0.0)
     count = _i32(min(exact if is_small else approximate, trials))
     return _i32(_i32(n) - count) if is_mirrored else count

@@ -262,7 +262,8 @@ def _check_written(what: str, kind: Any, value: Any, loc: Any = None) -> None:
     """
     real = getattr(value, "dtype", value)
     if isinstance(real, types.Float) and not isinstance(kind, types.Float):
-        raise errors.TypingError(f"it writes a float into {what} of {kind}: use int()", loc)
+        fitting = "a comparison" if kind == types.boolean else "int()"
+        raise errors.TypingError(f"it writes a float into {what} of {kind}: use {fitting}", loc)
 
 
 def _prepared(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:

@@ -226,8 +226,8 @@ def make_tile_product(
     """Make `tile_product(left, right, start, out, corner, depth, last_row, floor)`.
 
     It computes a tile of a product. `left` is a `Matrix` or `Windows`, the next three are `Matrix`;
-    `corner` is the tile's first row and column in `out`, `depth` the numbers in a row of `left`, at
-    least 1; `last_row` counts from the tile's first row.
+    `corner` is the tile's first row and column in `out`; `depth`, at least 1, the numbers in a row
+    of `left`, or in a piece of a row of `Windows`; `last_row` counts from the tile's first row.
 
     Args:
         rows: of a tile.

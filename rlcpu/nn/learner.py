@@ -240,8 +240,10 @@ class Learner:
     def _trace(self, settings: Mapping[str, Any]) -> None:
         """Trace the algorithm with settings; those that are no floats become constants.
 
-        It sets `tape` and what is made of it, `_program`, `_standardised`, `_columns` and `_every`;
-        all of them stay if it raises.
+        It sets `tape` and parts of it: `_program` (instructions and numbers for kernels),
+        `_columns` (checks and reads a batch; `tape.limits` bounds its whole numbers),
+        `_standardised` (numbers of the columns that each minibatch standardises) and `_every`
+        (the gradient steps from one of an update to its next). All of them stay if it raises.
 
         Raises:
             TypeError, ValueError: the algorithm cannot be traced.
@@ -468,7 +470,7 @@ class Learner:
     def _read_settings(self, settings: Mapping[str, Any] | None) -> None:
         """Take new settings, and trace the algorithm again if one that is no float changed.
 
-        If that raises, no setting is taken, and the next call traces again.
+        If that raises, no setting is taken: a later call with these settings traces again.
         """
         changed, settings = False, settings or {}
         for name, value in settings.items():

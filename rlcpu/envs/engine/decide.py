@@ -11,7 +11,8 @@ Inputs and outputs of networks are rows of `lanes` numbers, `count` rounded up t
 Where they are zeros and ones, mostly zeros, networks take lists of the ones in their place.
 
 The functions that are made here are inlined into kernels. `env` is a `Structure`, `dtype` that of
-the environment's floats; `rows` are the float32 rows of an observation, a tuple or an array.
+the environment's floats; `rows` are the float32 rows of an observation, a tuple or an array, in
+which choices and planes are kept by their bits, as int32 and uint32.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ def _make_to_observation(env: Structure) -> Callable[..., Any]:
     if env.observation.is_record:
         record_at, _ = make_record_access(env.observation, np.float32)
         if env.is_int_array:
-            return inline(lambda rows: record_at(rows, 0).image)  # the only field, `INT_ARRAY`
+            # An array of whole numbers is in memory as a record of one field, "image".
+            return inline(lambda rows: record_at(rows, 0).image)
         return inline(lambda rows: record_at(rows, 0))
     if shape:
         return inline(lambda rows: array_at(place_of(rows, 0), shape, zero))
@@ -174,6 +176,7 @@ def _decide_by_network(
         draws: (a, b) -> its random numbers, from the two words of random bits of a step.
     """
     head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
+    # As many as the policy says, else a mean for each number of an action, or a logit for each.
     outputs = policy.outputs or env.action_size or env.num_actions
     # Constants are a plain tuple: params of the head, or logarithms of deviations.
     read_constants = tuple_of(None, policy.num_params if policy.head else env.action_size)
@@ -191,15 +194,13 @@ def _decide_by_network(
             mask_size = env.num_actions
     else:
         scalar_act = head(outputs, True) if masked else head(outputs)
-    act, has_value, no_value = (
-        specialise(scalar_act, np.float32),
-        policy.value != "none",
-        np.float32(0),
-    )
+    act = specialise(scalar_act, np.float32)
+    has_value, no_value = policy.value != "none", np.float32(0)
     is_separate = policy.value == "separate"
     scratch_rows = _make_scratch_rows(is_separate)
-    writes_ones = not (env.observation.is_plain or env.writes_observation)
-    extra_rows = env.observation_rows + ROWS_OF_STARTS if writes_ones else 0
+    # Choices, planes and groups are kept for a whole block before inputs are made of them.
+    keeps_rows = not (env.observation.is_plain or env.writes_observation)
+    extra_rows = env.observation_rows + ROWS_OF_STARTS if keeps_rows else 0
 
     @inline
     def allocate(settings):
@@ -219,6 +220,7 @@ def _decide_by_network(
         return action, log_prob, value
 
     prepare = _make_prepare(env, dtype, is_separate, outputs, mask_size)
+    # `log_std` holds the params of the head, where there is one.
     unpack = inline(lambda weights, log_std: read_constants(log_std))
     return Decide(unpack, allocate, prepare, choose)
 
@@ -495,7 +497,7 @@ def _make_normalise(env: Structure) -> Callable[..., Any]:
             for i in range(row.size):
                 row[i] = on if choices[i] - lowest == k else off
 
-    num_planes = env.observation.fields[0].size
+    num_planes = env.observation.fields[0].size  # 0 of a choice
 
     @inline
     def normalise_planes(rows, lanes, inputs, mean, scale):

@@ -46,9 +46,9 @@ class RecurrencePlan(NamedTuple):
     window_steps: Any  # steps of a window
     block_windows: Any  # windows of a lane in a block
     arrays: Any  # a `Step` of `Strided`: the inputs
-    last_values: Any  # `Strided`, of one step, as the next three: values after the last step
+    last_values: Any  # `Strided`, of one step, as `initial`: values after the last step
     initial: Any  # y before the step that is computed first
-    first_output: Any
+    first_output: Any  # `Strided`, of all steps
     second_output: Any  # the first one again if there is none
 
 
