@@ -159,17 +159,17 @@ class RolloutSession:
         parameters = wait_for_room(lambda: self.cluster.put(policy.state()), ledger)
         states = [engine.take(envs) for envs in self._parts]
 
-        def ask(i: int) -> Any:
+        def request(i: int) -> Any:
             return self._collectors[i].call("collect", parameters, states[i], num_steps)
 
-        def ask_and_wait(i: int) -> Part:
-            part: Part = self._collectors[i].result(ask(i))
+        def request_and_wait(i: int) -> Part:
+            part: Part = self._collectors[i].result(request(i))
             return part
 
         missing, calls = list(range(len(states))), dict[Any, int]()
         while missing or calls:
             for i in missing:
-                calls[wait_for_room(partial(ask, i), ledger)] = i
+                calls[wait_for_room(partial(request, i), ledger)] = i
                 ledger.requested += self._size(i, num_steps)
                 ledger.being_made += self._size(i, num_steps)
             missing = []
@@ -182,7 +182,7 @@ class RolloutSession:
                         parts[i] = self._collectors[i].result(call)
                     except StoreFullError:
                         ledger.waits += 1
-                        parts[i] = wait_for_room(partial(ask_and_wait, i), ledger)
+                        parts[i] = wait_for_room(partial(request_and_wait, i), ledger)
                     ledger.received += size
                 except LostError:
                     ledger.lost_with_collectors += size

@@ -233,10 +233,11 @@ class ReplayShard:
     # ------------------------------------------------------------ saving
 
     def save(self) -> ShardStatus:
-        """Write the changes so far to the folder."""
+        """Write the changes since the last save to the folder, if there is one."""
         if self._folder is not None:
-            last_token, added = self._saved or (None, 0)
+            last_token, added = self._saved or (None, 0)  # `num_added` at the last save
             changed, written = self._slots_since(added), self._slots_since(0)
+            # A ticket is 8 bytes: sections count bytes.
             tickets = Section("tickets", self._tickets.view(np.uint8), 8 * changed, 8 * written)
             header = {
                 "buffer": "ReplayShard",

@@ -164,13 +164,13 @@ def make_vec(
     )
     if registry.made.get(dynamics.id) is dynamics:
         # Plain numbers and names, so that the spec can be written as JSON.
-        given = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
+        plain_options = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
         env.spec = copy.deepcopy(gymnasium.spec(gymnasium_id(dynamics.id)))
         lists = {name: values.tolist() for name, values in env.dynamics.varied.items()}
         env.spec.kwargs.update({**options, **lists}, num_envs=env.num_envs)
         if device != "cpu":
             env.spec.kwargs["device"] = device
-        env.spec.kwargs.update({k: v for k, v in given.items() if k in options})
+        env.spec.kwargs.update({k: v for k, v in plain_options.items() if k in options})
     return env
 
 

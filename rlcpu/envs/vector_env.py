@@ -384,7 +384,9 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         return {name: array.copy() for name, array in self._arrays("snapshot").items()}
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Go on from where `snapshot` was taken.
+        """Go on from where `snapshot` was taken: its arrays are copied into those of the engine.
+
+        "carried" may be there or not: memory of a policy, see `check_carried`.
 
         Raises:
             TypeError, ValueError: arrays of other names, dtypes or shapes, as those of another kind

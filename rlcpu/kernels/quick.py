@@ -188,16 +188,16 @@ _PLAIN = {ir.Loc, str, int, bool, type(None)}
 def _list_variables(statement: Any, value: Any) -> list[Any]:
     """Return the variables in a part of a statement, by its type: numba's classes are abstract."""
     parts = value.values() if isinstance(value, dict) else value
-    found: list[Any] = []
+    variables: list[Any] = []
     for part in parts if isinstance(value, dict | list | tuple) else (value,):
         kind = type(part)
         if kind is ir.Var:
-            found.append(part)
+            variables.append(part)
         elif kind not in _PLAIN:
             is_nested = isinstance(part, dict | list | tuple)
             if is_nested or isinstance(part, ir.Inst):
-                found += _list_variables(statement, part) if is_nested else part.list_vars()
-    return found
+                variables += _list_variables(statement, part) if is_nested else part.list_vars()
+    return variables
 
 
 def _postprocess(run: Callable[..., Any]) -> Callable[..., Any]:

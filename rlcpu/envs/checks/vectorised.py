@@ -41,7 +41,7 @@ _FEW_SCOPES = 8
 
 
 class Driver(NamedTuple):
-    """How a kernel runs the step of an environment.
+    """Way in which a kernel runs the step of an environment: in vectors or one at a time.
 
     Attributes:
         lanes: environments in one vector; 1 for one at a time.

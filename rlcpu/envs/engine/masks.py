@@ -104,7 +104,8 @@ def write_masks(rows, masks):
     """Write the action masks of N environments, (N, count) int8, from rows of observations.
 
     `rows` is (any, N) float32, whose last rows are the masks. Returns whether a mask allows
-    nothing. For one environment NumPy takes ten times as long.
+    nothing. A number of a row holds `BITS` actions of a mask, by its bits. For one environment
+    NumPy takes ten times as long.
     """
     count, some_mask_is_empty = masks.shape[1], False
     first = rows.shape[0] - (count + BITS - 1) // BITS

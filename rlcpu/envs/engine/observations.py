@@ -59,7 +59,7 @@ class GroupPart(NamedTuple):
 
 
 class ObservationView(NamedTuple):
-    """How the rows of one environment's observations are decoded, stored and given to networks.
+    """Layout by which rows of observations are decoded, stored and given to networks.
 
     Attributes:
         kind: see the module; "floats", "choice", "choices", "planes", "numbers" or "group".

@@ -600,7 +600,9 @@ def _make_save(env: Structure, dtype: type) -> Callable[..., None]:
 def _make_finish(env: Structure, dtype: type) -> Callable[..., Any]:
     """Make `finish` of the recorder of `collect`.
 
-    It writes the observations after the last step, and returns in how many lanes there was a fault.
+    It writes the observations after the last step, and returns in how many of the block's `count`
+    lanes there was a fault, in any step: `step_rows.last` sums up the faults of each lane, numbers
+    that are not finite, and is not zero after one.
     """
     lane, size, zero = compile_lane(env, dtype), env.shown_rows, dtype(0)
     load, observe, params_of_lane = lane.load, lane.observe, lane.params_of_lane

@@ -33,7 +33,7 @@ _NOT_NEGATIVE = ("body_mass", "body_inertia", "dof_armature")
 
 
 class ModelField(NamedTuple):
-    """Where the numbers of a field of mjModel are in memory.
+    """Place of a field's numbers in the memory of mjModel.
 
     Attributes:
         name: as in mjModel or mjOption.

@@ -136,7 +136,7 @@ class RecurrenceProblem(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """How the work of a call is cut: fields of `RecurrencePlan`, and how many blocks there are.
+    """Cut of a call's work into blocks: their number, and fields of `RecurrencePlan`.
 
     The first block begins `lead` lanes, or steps of a row, before the first there is: so that the
     others begin where outputs are aligned to vectors. The first `num_streamed` outputs are written

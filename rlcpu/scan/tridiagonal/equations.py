@@ -47,7 +47,7 @@ class Equation(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """What is left of the equations above: diagonal * x[k] + upper * x[k+1] = rhs."""
+    """Equation that remains of those above: diagonal * x[k] + upper * x[k+1] = rhs."""
 
     diagonal: Any
     upper: Any
@@ -201,7 +201,7 @@ def residual(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any,
 
 
 class Multiplier(NamedTuple):
-    """How step k of the elimination combines the pending right-hand side and the next one."""
+    """Numbers by which step k combines the pending right-hand side and the next one."""
 
     scale: Any  # power of two that the equation is multiplied by; negative if it is the pivot
     factor: Any  # of the pivot, which is added to the other one

@@ -157,7 +157,7 @@ def plan_of(
 
 
 class Panels(NamedTuple):
-    """How lanes are cut into panels, see the fields of `SolvePlan` with these names."""
+    """Cut of lanes into panels, see the fields of `SolvePlan` with these names."""
 
     num_panels: int
     panels_across: int

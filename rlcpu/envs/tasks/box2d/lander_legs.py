@@ -350,7 +350,7 @@ def make_leg(
 
 
 class HingeLimit(NamedTuple):
-    """What a leg's motor, or the stop at either end of its way, does in one step.
+    """Impulse of a leg's motor, or of the stop at either end of its way, in one step.
 
     `leg_impulses` computes its impulse from this. Positive ones open the leg.
     """
