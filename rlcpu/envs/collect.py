@@ -54,11 +54,7 @@ def collect(
 
 
 def simulate(
-    env: VectorEnv,
-    policy: Policy,
-    num_steps: int | None = None,
-    *,
-    num_episodes: int | None = None,
+    env: VectorEnv, policy: Policy, num_steps: int | None = None, *, num_episodes: int | None = None
 ) -> Statistics:
     """Let a policy act in N environments, and keep only statistics of the episodes.
 

@@ -367,11 +367,7 @@ class Rollout:
         return rows
 
     def transitions(
-        self,
-        names: Iterable[str] = _TRANSITION,
-        *,
-        as_inputs: bool = False,
-        packed: bool = False,
+        self, names: Iterable[str] = _TRANSITION, *, as_inputs: bool = False, packed: bool = False
     ) -> dict[str, Any]:
         """Return the T * N transitions for a buffer: step after step, all environments of each.
 

@@ -21,11 +21,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from rlcpu.envs.engine.arrays import ArrayLayout, State, layout_of_class
-from rlcpu.envs.engine.groups import (
-    check_group,
-    describe_space,
-    is_int_array,
-)
+from rlcpu.envs.engine.groups import check_group, describe_space, is_int_array
 from rlcpu.envs.engine.layout import Layout
 from rlcpu.kernels.boards import CELLS
 from rlcpu.kernels.checks import as_numbers, check_count

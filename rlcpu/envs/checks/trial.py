@@ -19,20 +19,9 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numba import types as nbtypes
 
-from rlcpu.envs.checks.fields import (
-    arguments_of,
-    as_whole,
-    int_names,
-    is_bool,
-    params_of,
-)
+from rlcpu.envs.checks.fields import arguments_of, as_whole, int_names, is_bool, params_of
 from rlcpu.envs.engine.arrays import ArrayLayout, State
-from rlcpu.envs.engine.groups import (
-    INT_ARRAY,
-    fault_of_value,
-    is_int_array,
-    written_layout,
-)
+from rlcpu.envs.engine.groups import INT_ARRAY, fault_of_value, is_int_array, written_layout
 from rlcpu.envs.engine.layout import Layout, floats, holds_ints, is_real, layout_of
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Draws

@@ -117,9 +117,7 @@ class GymnasiumEngine(Engine):
         return GymnasiumRunner(self, policy)
 
     def reset_all(
-        self,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start new episodes in all environments; return what their `reset` returns.
 

@@ -315,7 +315,7 @@ class MuJoCoDynamics(base.Dynamics):
 
     def sample_observation(self) -> tuple[float, ...]:
         """Return the observation of one reset."""
-        data = self.make_data()
+        data = mujoco.MjData(self.model)
         self._reset(data, 0.5)
         return tuple(self._observe(data))
 
@@ -432,10 +432,6 @@ class MuJoCoDynamics(base.Dynamics):
             if not isinstance(ended, bool | np.bool_):
                 raise TypeError(f"{self.id}: {name} has to return a bool; returned {ended!r}")
         return after
-
-    def make_data(self) -> mujoco.MjData:
-        """Return new data of the model."""
-        return mujoco.MjData(self.model)
 
     def _trial_model(self, trial: int) -> mujoco.MjModel:
         """Return a copy of the model with numbers as an environment may have them.

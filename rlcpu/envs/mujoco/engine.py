@@ -27,8 +27,8 @@ from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.engine.rollout import FAULTS
 from rlcpu.envs.mujoco import job as jobs
+from rlcpu.envs.mujoco.batch import make_batch_function
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
-from rlcpu.envs.mujoco.lane import make_batch_function
 from rlcpu.envs.mujoco.library import INTEGRATION, library
 from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import MuJoCoRenderer
@@ -131,7 +131,7 @@ class MuJoCoEngine(Engine):
 
     Attributes:
         code: the facts of the task that decide machine code.
-        numbers: (num_numbers,) float64, the run-time numbers of its parameters.
+        param_numbers: (num_params,) float64, the run-time numbers of its parameters.
         observation, measured: of the present states; these arrays and those below are described in
             `rlcpu.envs.mujoco.job`.
         elapsed_steps, returns, streams: of the running episodes.
@@ -167,7 +167,7 @@ class MuJoCoEngine(Engine):
         """Set the attributes that follow from `dynamics` and are not pickled."""
         self._batch: Simulations | None = None
         self.code = structure(self.dynamics)
-        self.numbers = pack(self.dynamics.params, self.scalar_type)
+        self.param_numbers = pack(self.dynamics.params, self.scalar_type)
         self._run_steps = make_batch_function(None, self.scalar_type)
         self._task = make_physics(self.code)
 
@@ -185,7 +185,15 @@ class MuJoCoEngine(Engine):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but kernels and threads: episodes and streams go on in a copy."""
-        made_anew = ("code", "numbers", "_run_steps", "_task", "_batch", "_job", "last_runner")
+        made_anew = (
+            "code",
+            "param_numbers",
+            "_run_steps",
+            "_task",
+            "_batch",
+            "_job",
+            "last_runner",
+        )
         attributes = {name: value for name, value in vars(self).items() if name not in made_anew}
         states = {"mujoco_states": self.batch.state.copy(), "layout": self.dynamics.state}
         return {**attributes, "last_runner": None, **states}
@@ -200,50 +208,38 @@ class MuJoCoEngine(Engine):
 
     # ------------------------------------------------------------ calls
 
-    def job(self, mode: int, **arrays: Array) -> Array:
-        """Return the job of a call, with the addresses of further arrays than the engine's own.
+    def job(self, mode: int, **values: Any) -> Array:
+        """Return the job of a call in a mode, with further numbers and arrays than `_job` has.
 
-        Args:
-            mode: of `rlcpu.envs.mujoco.job`.
-            **arrays: by their names there; `numbers` take the place of the engine's.
+        All are described in `rlcpu.envs.mujoco.job`, and named as there.
         """
         job = self._job.copy()
-        job[jobs.MODE] = mode
-        for name, array in arrays.items():
-            job[jobs.place_of(name)] = array.__array_interface__["data"][0]
-        if "numbers" in arrays:
-            job[jobs.NUM_PARAMS] = arrays["numbers"].size
+        jobs.write(job, {"mode": mode, **values})
         return job
 
     @functools.cached_property
     def _job(self) -> Array:
         """Return the job with what is the same in every call: sizes, and the engine's arrays."""
         job, code = np.zeros(jobs.JOB_SIZE, np.int64), self.code
-        arrays = {
-            "observation": self.observation, "measured": self.measured,
-            "elapsed": self.elapsed_steps, "returns": self.returns, "streams": self.streams,
-            "unstable": self.unstable, "uniforms": self.uniforms, "model_rows": self.model_rows,
-            "nominal_rows": self.nominal_rows, "applied_actions": self.applied_actions,
-            "step_rewards": self.step_rewards, "step_ended": self.step_ended,
-            "numbers": self.numbers,
-        }  # fmt: skip
-        header = {
-            jobs.NUM_STEPS: 1,
-            jobs.NUM_ENVS: self.num_envs,
-            jobs.LIMIT: self.limit,
-            jobs.SAME_STEP: self.same_step,
-            jobs.OBSERVATION_SIZE: code.observation_size,
-            jobs.ACTION_SIZE: code.action_size,
-            jobs.MEASURE_SIZE: code.measure_size,
-            jobs.RESET_DRAWS: code.reset_draws,
-            jobs.NUM_PARAMS: self.numbers.size,
-            jobs.TASK: self._task,
-            jobs.PHYSICS_SIZE: self.model_rows.shape[1],
+        sizes = ("observation_size", "action_size", "measure_size", "reset_draws")
+        arrays = (
+            *("observation", "measured", "returns", "streams", "unstable", "uniforms"),
+            *("model_rows", "nominal_rows", "applied_actions", "step_rewards", "step_ended"),
+            "param_numbers",
+        )
+        values = {
+            **{name: getattr(code, name) for name in sizes},
+            **{name: getattr(self, name) for name in arrays},
+            "elapsed": self.elapsed_steps,
+            "num_steps": 1,
+            "num_envs": self.num_envs,
+            "limit": self.limit,
+            "same_step": self.same_step,
+            "num_params": self.param_numbers.size,
+            "row_size": self.model_rows.shape[1],
+            "task": self._task,
         }
-        for place, number in header.items():
-            job[place] = number
-        for name, array in arrays.items():
-            job[jobs.place_of(name)] = array.ctypes.data
+        jobs.write(job, values)
         return job
 
     def call(self, job: Array, run: int | None = None, *, save: bool = True) -> None:
@@ -320,7 +316,7 @@ class MuJoCoEngine(Engine):
         """Start new episodes; see `Engine.restart`."""
         last = np.empty(self.observation.shape, self.dtype)
         numbers = pack(params, self.scalar_type)
-        self.call(self.job(jobs.RESTART, mask=mask, numbers=numbers, last=last))
+        self.call(self.job(jobs.RESTART, mask=mask, param_numbers=numbers, last=last))
 
     def observe(self) -> Array:
         """Return the observations of the present states, (observation_size, N)."""
@@ -491,8 +487,8 @@ class MuJoCoRunner(Runner):
         self._sums.fill(0.0)
         carried = engine.carry(mark_of(self.policy), self.state_size)
         self._policy.settings[MEMORY] = carried.ctypes.data
-        job = engine.job(jobs.ROLLOUT, sums=self._sums, bounds=self._bounds, **records)
-        job[jobs.NUM_STEPS], job[jobs.RECORD] = num_steps, bool(records)
+        values = {"num_steps": num_steps, "records": bool(records), **records}
+        job = engine.job(jobs.ROLLOUT, sums=self._sums, bounds=self._bounds, **values)
         jobs.write_policy(job, self._policy)
         engine.call(job, self._run)
         return bool(self._sums[:, FAULTS].sum() != 0.0)

@@ -99,8 +99,9 @@ def find_offset(struct: Any, name: str) -> int:
     return offset
 
 
-def warnings_offset(data: mujoco.MjData) -> tuple[int, int]:
+def warnings_offset(model: mujoco.MjModel) -> tuple[int, int]:
     """Return the bytes from mjData's start to its first count of warnings, and to the next one."""
+    data = mujoco.MjData(model)
     numbers = data.warning.number
     return numbers.ctypes.data - data._address, numbers.strides[0]
 

@@ -1,8 +1,8 @@
 """A task as kernels see it: one compiled function that resets a simulation or takes one step.
 
 It is called with addresses, integers: `m` of a mjModel, `d` of a mjData; the number i of a
-simulation; and the address of a job (`rlcpu.envs.mujoco.job`), whose arrays by name are `arrays`
-below. `data` is the NamedTuple of fields that the task's functions read.
+simulation; and the address of a job, which it opens as `job` (`rlcpu.envs.mujoco.job`). `data` is
+the NamedTuple of fields that the task's functions read.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from numba import types
 
 from rlcpu.envs.checks.trial import results_with_none
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
-from rlcpu.envs.mujoco.job import JOB_SIZE, make_open
+from rlcpu.envs.mujoco.job import make_open
 from rlcpu.envs.mujoco.library import (
     AFTER_CONSTRAINTS,
-    i64,
     mj_forward,
     mj_reset_data,
     mj_rne_post_constraint,
@@ -30,15 +29,7 @@ from rlcpu.envs.mujoco.library import (
     warnings_offset,
 )
 from rlcpu.envs.mujoco.varied import VariedFields, make_drawn_view, make_is_bad, make_row_copiers
-from rlcpu.kernels.compile import (
-    EXACT,
-    c_function,
-    define,
-    freeze,
-    inline,
-    specialise,
-    tuple_of,
-)
+from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline, specialise, tuple_of
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import STEP_GROUP, make_rng, mix, uniform53
 
@@ -51,8 +42,8 @@ POLICY_KEY, RESET_KEY, STEPS, DRAWN = range(4)
 _UNSTABLE = (3, 4, 5)
 #: The job's arrays that the function reads and writes.
 _USED = (
-    *("observation", "measured", "streams", "unstable", "uniforms", "applied_actions", "numbers"),
-    *("step_rewards", "step_ended", "model_rows", "nominal_rows"),
+    *("observation", "measured", "streams", "unstable", "uniforms", "applied_actions"),
+    *("param_numbers", "step_rewards", "step_ended", "model_rows", "nominal_rows"),
 )
 
 
@@ -114,7 +105,7 @@ def structure(dynamics: MuJoCoDynamics) -> TaskCode:
             for v in dynamics.params
         ),
         "after_constraints": any(name in AFTER_CONSTRAINTS for name in dynamics.fields),
-        "warnings": warnings_offset(dynamics.make_data()),
+        "warnings": warnings_offset(dynamics.model),
         "varied": dynamics.varied_fields,
     }
     names = [name for name in TaskCode._fields if name not in derived]
@@ -154,9 +145,8 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
     """
     frame_skip, size = env.frame_skip, env.action_size
     current, after_constraints = env.current, env.after_constraints
+    # Above all counts that a step can reach, so that any change shows.
     zero, sentinel = np.int32(0), np.int32(1000)
-    # Above all counts that a step can reach, so that any change shows.
-    # Above all counts that a step can reach, so that any change shows.
     first, distance = env.warnings
     bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
 
@@ -223,7 +213,7 @@ def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _make_reset(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make `set_model(m, i, arrays)` and `reset(m, d, i, arrays, data, params)`.
+    """Make `set_model(m, i, job)` and `reset(m, d, i, job, data, params)`.
 
     `set_model` copies the row of simulation i into a thread's model. `reset` draws fields of the
     model, starting from the nominal ones, then the simulation's state. A row with bad numbers is
@@ -236,16 +226,16 @@ def _make_reset(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
     randomizes, settle_steps = env.randomize is not None, env.settle_steps
 
     @inline(exact=True)
-    def set_model(m, i, arrays):
+    def set_model(m, i, job):
         if varies:
-            load(m, arrays.model_rows[i])
+            load(m, job.model_rows[i])
 
     @inline(exact=True)
-    def reset(m, d, i, arrays, data, params):
-        stream, uniforms = arrays.streams[i], arrays.uniforms[i]
-        if randomizes and not is_bad(arrays.model_rows[i]):
-            load(m, arrays.nominal_rows[i])
-            redraw(m, d, arrays.model_rows[i], stream[RESET_KEY], stream[DRAWN], params)
+    def reset(m, d, i, job, data, params):
+        stream, uniforms = job.streams[i], job.uniforms[i]
+        if randomizes and not is_bad(job.model_rows[i]):
+            load(m, job.nominal_rows[i])
+            redraw(m, d, job.model_rows[i], stream[RESET_KEY], stream[DRAWN], params)
         mj_reset_data(m, d)
         for k in range(draws):
             uniforms[k] = uniform53(stream[RESET_KEY], stream[DRAWN] + np.uint64(k))
@@ -296,35 +286,34 @@ def make_physics(env: TaskCode) -> int:
                 raise TypeError(f"{ids[env]}: {name} has to return {returned}")
 
     view, unpack = env.view_in_kernels, _make_unpack(env)
-    open_arrays = make_open(_USED, np.float64)
+    open_job = make_open(_USED, np.float64)
     simulate, (set_model, reset) = _make_simulate(env), _make_reset(env)
     load, store = _make_measured(env.measure_size)
     one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 
     def run(m, d, i, address, operation):
         """Step simulation i, reset it, or do neither; then observe and measure it."""
-        job = array_at(address, (JOB_SIZE,), i64)
-        arrays = open_arrays(job)
-        params, data = unpack(arrays.numbers), view(m, d)
-        action, measured = arrays.applied_actions[i], arrays.measured[i]
-        set_model(m, i, arrays)
+        job = open_job(address)
+        params, data = unpack(job.param_numbers), view(m, d)
+        action, measured = job.applied_actions[i], job.measured[i]
+        set_model(m, i, job)
         if operation == TASK_STEP:
             if not simulate(m, d, data.ctrl, action):
-                arrays.unstable[i] += one
-                arrays.step_rewards[i] = 0.0
-                arrays.step_ended[i, 0], arrays.step_ended[i, 1] = no, yes
+                job.unstable[i] += one
+                job.step_rewards[i] = 0.0
+                job.step_ended[i, 0], job.step_ended[i, 1] = no, yes
                 return
         else:
             if operation == TASK_RESET:
-                reset(m, d, i, arrays, data, params)
+                reset(m, d, i, job, data, params)
             mj_forward(m, d)
         before, after = load(measured), measure(data, params)
-        observe(data, arrays.observation[i], params)
+        observe(data, job.observation[i], params)
         store(measured, after)
         if operation == TASK_STEP:
-            arrays.step_rewards[i] = reward(data, action, before, after, params)
-            arrays.step_ended[i, 0] = yes if terminated(data, params) else no
-            arrays.step_ended[i, 1] = yes if truncated(data, params) else no
+            job.step_rewards[i] = reward(data, action, before, after, params)
+            job.step_ended[i, 0] = yes if terminated(data, params) else no
+            job.step_ended[i, 1] = yes if truncated(data, params) else no
 
     kinds = (types.intp, types.intp, types.int32, types.intp, types.intp)
     return c_function(run, kinds, fastmath=EXACT, check=check, subject=ids[env])

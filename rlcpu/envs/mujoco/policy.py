@@ -1,8 +1,8 @@
 """The functions by which a policy chooses the action of one simulation, inlined into a rollout.
 
-`i` is the simulation, `step` the step of the rollout, `record` whether steps are recorded, `arrays`
-are the job's (`rlcpu.envs.mujoco.job`), and `policy` is the `KernelPolicy` with the weights,
-settings and normalisation. A "fault" is 0, or NaN if a number was not finite.
+`i` is the simulation, `step` the step of the rollout, `job` has the rollout's arrays
+(`rlcpu.envs.mujoco.job`), and `policy` is the `KernelPolicy` with the weights, settings and
+normalisation. A "fault" is 0, or NaN if a number was not finite.
 """
 
 from __future__ import annotations
@@ -13,21 +13,8 @@ import numpy as np
 
 from rlcpu.envs.engine.decide import normalised
 from rlcpu.envs.mujoco.physics import POLICY_KEY, STEPS
-from rlcpu.envs.policies import (
-    GREEDY,
-    MEMORY,
-    NETWORK,
-    STATE_SIZE,
-    VALUE_NETWORK,
-    PolicyCode,
-)
-from rlcpu.kernels.compile import (
-    define,
-    inline,
-    source_of_tuple,
-    specialise,
-    tuple_of,
-)
+from rlcpu.envs.policies import GREEDY, MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
+from rlcpu.kernels.compile import define, inline, source_of_tuple, specialise, tuple_of
 from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.acting import Tile, job_at, run_network
@@ -46,9 +33,9 @@ def make_choose(code: PolicyCode, action_size: int, observation_size: int) -> tu
         observation_size: numbers of an observation; a network takes any number.
 
     Returns:
-        `allocate`: (policy,) -> scratch, memory for `choose`. `choose`: (i, step, record, arrays,
-        policy, scratch) -> fault; it writes the action, clipped to the bounds, to
-        `applied_actions`, and records the choice.
+        `allocate`: (policy,) -> scratch, memory for `choose`. `choose`: (i, step, job, policy,
+        scratch) -> fault; it writes the action, clipped to the bounds, to `applied_actions`, and
+        records the choice.
     """
     if code.act is None:
         return _by_network(code, action_size)
@@ -63,21 +50,21 @@ def draw_bits(stream):
 
 
 @inline
-def record_choice(i, step, record, arrays, log_prob, value):
+def record_choice(i, step, job, log_prob, value):
     """Record log-probability and value of an action, and return their fault."""
-    if record:
-        arrays.log_probs[step, i] = log_prob
-        arrays.values[step, i] = value
+    if job.records:
+        job.log_probs[step, i] = log_prob
+        job.values[step, i] = value
     return np.float64((single(log_prob) + single(value)) * single(0))
 
 
 @inline
-def apply_number(i, k, step, record, arrays, number):
+def apply_number(i, k, step, job, number):
     """Record number k of an action, write it, clipped, to `applied_actions`; return its fault."""
     number = single(number)
-    if record:
-        arrays.actions[step, i, k] = number
-    arrays.applied_actions[i, k] = min(max(number, arrays.bounds[0, k]), arrays.bounds[1, k])
+    if job.records:
+        job.actions[step, i, k] = number
+    job.applied_actions[i, k] = min(max(number, job.bounds[0, k]), job.bounds[1, k])
     return np.float64(number * single(0))
 
 
@@ -96,22 +83,20 @@ def _by_function(code: PolicyCode, action_size: int, observation_size: int) -> t
         return policy.weights  # `choose` needs no scratch: any array will do
 
     @inline
-    def choose(i, step, record, arrays, policy, scratch):
-        a, b = draw_bits(arrays.streams[i])
-        observation = load(arrays.observation[i])
+    def choose(i, step, job, policy, scratch):
+        a, b = draw_bits(job.streams[i])
+        observation = load(job.observation[i])
         action, log_prob, value = act(observation, unpack(policy.weights), draws(a, b))
-        fault = apply_action(i, step, record, arrays, action)
-        return fault + record_choice(i, step, record, arrays, log_prob, value)
+        fault = apply_action(i, step, job, action)
+        return fault + record_choice(i, step, job, log_prob, value)
 
     return allocate, choose
 
 
 def _make_apply_action(action_size: int) -> Any:
-    """Make (i, step, record, arrays, action) -> fault: `apply_number` for every number."""
-    faults = " + ".join(
-        f"apply_number(i, {k}, step, record, arrays, action[{k}])" for k in range(action_size)
-    )
-    source = f"def apply_action(i, step, record, arrays, action): return {faults}"
+    """Make (i, step, job, action) -> fault: `apply_number` for every number."""
+    faults = " + ".join(f"apply_number(i, {k}, step, job, action[{k}])" for k in range(action_size))
+    source = f"def apply_action(i, step, job, action): return {faults}"
     return inline(define(source, apply_number=apply_number))
 
 
@@ -126,16 +111,16 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
     @inline
     def allocate(policy):
-        job, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
-        units = job.units if critic == 0 else max(job.units, job_at(critic).units)
-        return np.empty(job.size + job.output_size + 2 + units, np.float32)
+        network, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
+        units = network.units if critic == 0 else max(network.units, job_at(critic).units)
+        return np.empty(network.size + network.output_size + 2 + units, np.float32)
 
     @inline
-    def run(network, scratch, outputs, units, states, state_size):
+    def run(place, scratch, outputs, units, states, state_size):
         """Run a network for one simulation.
 
         Args:
-            network: address of the network's `Job`.
+            place: address of what `job_at` reads, the network's table and sizes.
             scratch: see above.
             outputs: place of the network's outputs in it.
             units: place of the units in it, behind the flag of a beginning.
@@ -145,7 +130,7 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
         inputs, unused = address(scratch), address(scratch.view(np.int32))
         one, begins = np.int64(1), shifted(inputs, units - 1)
         tile = Tile(
-            network, inputs, shifted(inputs, outputs), shifted(inputs, units), one, one, False,
+            place, inputs, shifted(inputs, outputs), shifted(inputs, units), one, one, False,
             unused, unused, states, state_size, begins,
         )  # fmt: skip
         run_network(tile)
@@ -164,25 +149,25 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
             inputs[k] = normalised(observation[k], mean[k], scale[k])
 
     @inline(exact=True)
-    def choose(i, step, record, arrays, policy, scratch):
+    def choose(i, step, job, policy, scratch):
         """Run the networks for simulation i, draw its action, and apply and record it."""
-        normalise(arrays.observation[i], policy.mean, policy.scale, scratch)
-        job, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
-        outputs, state_size = job.size, policy.settings[STATE_SIZE]
-        value_place = outputs + job.output_size
+        normalise(job.observation[i], policy.mean, policy.scale, scratch)
+        network, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
+        outputs, state_size = network.size, policy.settings[STATE_SIZE]
+        value_place = outputs + network.output_size
         begin_place, units = value_place + 1, value_place + 2
         states = states_of(policy.settings, i)
-        scratch[begin_place] = single(arrays.elapsed[i] == u32(0))
+        scratch[begin_place] = single(job.elapsed[i] == u32(0))
         run(policy.settings[NETWORK], scratch, outputs, units, states, state_size)
         num_outputs, value = head_outputs if has_head else policy.log_std.size, single(0)
         if critic != 0:
-            critic_states = shifted(states, job.state_size)
+            critic_states = shifted(states, network.state_size)
             run(critic, scratch, value_place, units, critic_states, state_size)
             value = scratch[value_place]
-        elif job.output_size > num_outputs:  # a network that shares its layers with the policy's
+        elif network.output_size > num_outputs:  # the value shares the policy's network
             value = scratch[outputs + num_outputs]
-        log_prob, fault = act(i, step, record, arrays, policy, scratch, outputs)
-        return fault + record_choice(i, step, record, arrays, log_prob, value)
+        log_prob, fault = act(i, step, job, policy, scratch, outputs)
+        return fault + record_choice(i, step, job, log_prob, value)
 
     return allocate, choose
 
@@ -190,8 +175,8 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
 def _act_gaussian() -> Any:
     """Make `act`, which draws an action of any size from a normal distribution.
 
-    It is (i, step, record, arrays, policy, scratch, outputs) -> (log_prob, fault), where `outputs`
-    is the place of the means in scratch; see `rlcpu.nn.heads.act_gaussian`.
+    It is (i, step, job, policy, scratch, outputs) -> (log_prob, fault), where `outputs` is the
+    place of the means in scratch; see `rlcpu.nn.heads.act_gaussian`.
     """
     act_one: Any = specialise(act_gaussian(1), np.float32)
     draw = uniforms(2, 0, np.float32)
@@ -199,15 +184,15 @@ def _act_gaussian() -> Any:
     # `exact` keeps the order of the sum: whether LLVM makes a loop of vectors of it depends
     # on the addresses of the arrays.
     @inline(exact=True)
-    def act(i, step, record, arrays, policy, scratch, outputs):
-        a, b = draw_bits(arrays.streams[i])
+    def act(i, step, job, policy, scratch, outputs):
+        a, b = draw_bits(job.streams[i])
         greedy, log_prob, fault = policy.settings[GREEDY] != 0, single(0), 0.0
         for k in range(policy.log_std.size):
             drawn = draw(*mix(a, b, u32(k)))
             mean, log_std = (scratch[outputs + k],), (policy.log_std[k],)
             numbers, log_prob_of_one = act_one(mean, drawn, log_std, greedy)
             log_prob += log_prob_of_one
-            fault += apply_number(i, k, step, record, arrays, numbers[0])
+            fault += apply_number(i, k, step, job, numbers[0])
         return log_prob, fault
 
     return act
@@ -221,11 +206,11 @@ def _act_by_head(code: PolicyCode, action_size: int) -> Any:
     load_outputs, load_params = (_make_load(count) for count in (code.outputs, code.num_params))
 
     @inline(exact=True)
-    def act(i, step, record, arrays, policy, scratch, outputs):
-        a, b = draw_bits(arrays.streams[i])
+    def act(i, step, job, policy, scratch, outputs):
+        a, b = draw_bits(job.streams[i])
         params, greedy = load_params(policy.log_std, 0), policy.settings[GREEDY] != 0
         action, log_prob = head(load_outputs(scratch, outputs), draws(a, b), params, greedy)
-        return log_prob, apply_action(i, step, record, arrays, action)
+        return log_prob, apply_action(i, step, job, action)
 
     return act
 

@@ -8,6 +8,6 @@ FAMILY = add_modules(
         "lunar_lander": {
             "LunarLander-v3": Limits(1000, 200.0),
             "LunarLanderContinuous-v3": Limits(1000, 200.0),
-        },
+        }
     },
 )

@@ -101,12 +101,7 @@ def gap_at(ground: TerrainNode, x: float, y: float) -> float:
 
 
 def hull_pair(
-    x: float,
-    y: float,
-    ground: TerrainNode,
-    hull: tuple[float, float],
-    aside: float,
-    up: float,
+    x: float, y: float, ground: TerrainNode, hull: tuple[float, float], aside: float, up: float
 ) -> float:
     """Return the gap of the lower one of two mirrored corners of the hull (m).
 

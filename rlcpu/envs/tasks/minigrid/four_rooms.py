@@ -104,11 +104,5 @@ def picture(s: State, params: NoParams) -> Picture:
 
 
 DYNAMICS = view.make_world(
-    3,
-    LIMIT,
-    id="MiniGrid-FourRooms-v0",
-    step=step,
-    reset=reset,
-    observe=observe,
-    picture=picture,
+    3, LIMIT, id="MiniGrid-FourRooms-v0", step=step, reset=reset, observe=observe, picture=picture
 )

@@ -9,6 +9,6 @@ FAMILY = add_modules(
             "CartPoleNoVel-v1": Limits(500, 475.0),
             "MountainCarContinuousNoVel-v0": Limits(999, 90.0),
             "PendulumNoVel-v1": Limits(200),
-        },
+        }
     },
 )

@@ -15,10 +15,7 @@ _LIMITS: dict[str, dict[str, tuple[int | None, int | None, int | None]]] = {
     "concentration": {"Concentration": (104, 208, 104)},
     "count_recall": {"CountRecall": (None, None, None)},
     "higher_lower": {"HigherLower": (None, None, None)},
-    "labyrinth": {
-        "LabyrinthEscape": (1023, 1023, 1023),
-        "LabyrinthExplore": (1023, 1023, 1023),
-    },
+    "labyrinth": {"LabyrinthEscape": (1023, 1023, 1023), "LabyrinthExplore": (1023, 1023, 1023)},
     "mine_sweeper": {"MineSweeper": (None, None, None)},
     "multiarmed_bandit": {"MultiarmedBandit": (200, 400, 600)},
     "position_only": {
