@@ -3,10 +3,7 @@
 A block of rows is computed a piece of `PIECE` steps at a time. Vectors are made of the steps of one
 row, but for y, which goes from step to step. So a piece takes three passes over scratch memory: the
 coefficients a and b, along the rows; y, across the rows, whose squares are transposed in registers;
-and the results, along the rows again.
-
-What goes from a piece to the next is `carried`: row 0 of its memory has y of each row of the block,
-row 1 + i field i of `rule.reads_after`, of the step that is next in time.
+and the results, along the rows again. The y of each row goes from a piece to the next.
 """
 
 from __future__ import annotations
@@ -30,15 +27,10 @@ from rlcpu.kernels.memory import (
 from rlcpu.kernels.vectors import fill, smallest_normal, where
 from rlcpu.scan.recurrences.rules import Rule, next_y, next_y_or_cut
 from rlcpu.scan.recurrences.steps import (
-    Carried,
-    is_among,
     lanes_of,
-    make_loads,
-    make_read_after,
-    make_set_initial,
     make_step_readers,
     pointer_into,
-    positions_of,
+    read_initial,
     write_numbers,
 )
 
@@ -66,12 +58,10 @@ class PieceScratch(NamedTuple):
     """Pointers to scratch memory of a piece.
 
     A plane holds a number for each step of each row; a row begins every `row_stride_of` numbers.
-    Behind a row's last step stands the number of the step after the piece.
     """
 
     a: Any  # plane of the coefficients a
-    b: Any  # plane of the coefficients b, which y overwrites
-    after: Any  # a plane for each field of `rule.reads_after`
+    b: Any  # plane of the coefficients b, then y; behind the last step of a row, y before the piece
     tiles: Any  # two tiles of steps and rows, of a and of b
     starts: Any  # where each row begins in a plane, int64
 
@@ -89,70 +79,35 @@ def row_stride_of(dtype: Any) -> int:
 # ---------------------------------------------------------------- along the rows
 
 
-def _make_keep_fields(rule: Rule, dtype: Any) -> Any:
-    """Make `keep_fields(pointers, planes, position, count, carried, row)`, called before the pass.
-
-    For each of `rule.reads_after` it copies `count` numbers of a row's piece to the field's plane,
-    from `position` on, followed by the one of the step after the piece, which is carried; and it
-    carries the number of the first step, which the piece before wants.
-    """
-    load_numbers, _ = make_loads(dtype)
-    vector_lanes, plane_size = lanes_of(dtype), block_rows(dtype) * row_stride_of(dtype)
-    is_kept, number_of = is_among(rule.reads_after), positions_of(rule.reads_after)
-
-    @inline(exact=True)
-    def keep_field(pointer, number, planes, position, count, carried, row):
-        carried_row = shifted(carried.memory, (1 + number) * carried.row_stride)
-        target = shifted(planes, position + number * plane_size)
-        for k in range(0, count, vector_lanes):
-            store(load_numbers(pointer, k, min(vector_lanes, count - k)), target, k)
-        target[count], carried_row[row] = carried_row[row], target[0]
-
-    @inline(exact=True)
-    def keep_fields(pointers, *to):
-        """Do what `keep_field` does for each field that the rule reads of the step after."""
-        if is_kept.value:
-            keep_field(pointers.value, number_of.value, *to)
-        if is_kept.lambda_:
-            keep_field(pointers.lambda_, number_of.lambda_, *to)
-        if is_kept.ratio:
-            keep_field(pointers.ratio, number_of.ratio, *to)
-        if is_kept.action_value:
-            keep_field(pointers.action_value, number_of.action_value, *to)
-
-    return keep_fields
-
-
 def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
     """Make the passes along the rows of a piece.
 
-    They take a view of a `RecurrencePlan`, a `Piece`, its `PieceScratch`, a `Carried` with what the
-    piece computed before has left, and the rule's three numbers, `options`.
+    They take a view of a `RecurrencePlan`, a `Piece`, its `PieceScratch` and the rule's three
+    numbers, `options`.
 
     Returns:
-        `compute_coefficients(plan, piece, scratch, carried, options)` writes a and b to scratch.
+        `compute_coefficients(plan, piece, scratch, options)` writes a and b to scratch.
         `write_results(plan, piece, scratch, options)` writes the outputs, from y in scratch.
     """
     vector_lanes, row_stride = lanes_of(dtype), row_stride_of(dtype)
-    plane_size, has_second, zero = block_rows(dtype) * row_stride, rule.outputs == 2, dtype(0.0)
+    has_second, zero = rule.outputs == 2, dtype(0.0)
     coefficients, results = rule.coefficients, rule.results
-    pointers_at, read_step, prefetch_step = make_step_readers(rule, dtype)
-    read_after, keep_fields = make_read_after(rule), _make_keep_fields(rule, dtype)
+    pointers_at, _, read_step, read_after, prefetch_step = make_step_readers(rule, dtype)
 
     @inline(exact=True)
-    def compute_coefficients(plan, piece, scratch, carried, options):
+    def compute_coefficients(plan, piece, scratch, options):
         """Write a and b of all steps of a piece to scratch memory."""
         compact()
-        count = piece.num_steps
+        count, num_after = piece.num_steps, plan.num_steps - piece.step - 1
         for row in range(piece.width):
             pointers = pointers_at(plan, piece.outer + row, piece.step, 0)
+            last_value = pointer_into(plan.last_values, piece.outer + row, 0, 0, zero)[0]
             begin = row * row_stride
-            keep_fields(pointers, scratch.after, begin, count, carried, row)
             for k in range(0, count, vector_lanes):
                 # The next piece; it lies before this one where the last step is computed first.
                 prefetch_step(pointers, k - plan.direction * PIECE)
                 step = read_step(pointers, k, min(vector_lanes, count - k))
-                after = read_after(scratch.after, begin + k + 1, plane_size)
+                after = read_after(pointers, k + 1, num_after - k, num_after - k, last_value)
                 a, b = coefficients(step, after, options)
                 store(a, scratch.a, begin + k)
                 store(b, scratch.b, begin + k)
@@ -162,15 +117,17 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
         """Write the outputs of all steps of a piece, from y in scratch memory."""
         compact()
         num_streamed, count = plan.num_streamed, piece.num_steps
+        num_after = plan.num_steps - piece.step - 1
         for row in range(piece.width):
             pointers = pointers_at(plan, piece.outer + row, piece.step, 0)
             first = pointer_into(plan.first_output, piece.outer + row, piece.step, 0, zero)
             second = pointer_into(plan.second_output, piece.outer + row, piece.step, 0, zero)
+            last_value = pointer_into(plan.last_values, piece.outer + row, 0, 0, zero)[0]
             begin = row * row_stride
             for k in range(0, count, vector_lanes):
                 some = min(vector_lanes, count - k)
                 y, previous_y = load(scratch.b, begin + k, 1), load(scratch.b, begin + k + 1, 1)
-                after = read_after(scratch.after, begin + k + 1, plane_size)
+                after = read_after(pointers, k + 1, num_after - k, num_after - k, last_value)
                 step = read_step(pointers, k, some)
                 computed = results(y, previous_y, step, after, options)
                 write_numbers(computed[0], first, k, some, num_streamed > 0)
@@ -231,14 +188,12 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
     product of its a there. `plan` is a view of a `RecurrencePlan`, `options` are three numbers.
     """
     vector_lanes, max_rows, row_stride = lanes_of(dtype), block_rows(dtype), row_stride_of(dtype)
-    num_fields, plane_size = len(rule.reads_after), max_rows * row_stride
-    tile_size = vector_lanes * max_rows
+    plane_size, tile_size = max_rows * row_stride, vector_lanes * max_rows
     cuts_at_zero, zero, one = rule.cuts_at_zero, dtype(0.0), dtype(1.0)
-    set_initial = make_set_initial(rule, dtype, is_rows=True)
     compute_y = _make_compute_y(cuts_at_zero, dtype)
     compute_coefficients, write_results = _make_passes(rule, dtype)
-    # Planes of a, b and the fields; two tiles; y before a piece, products, and what is carried.
-    size = (2 + num_fields) * plane_size + 2 * tile_size + (3 + num_fields) * max_rows
+    # Two tiles; y before a piece, products and y; planes of a and b.
+    size = 2 * tile_size + 3 * max_rows + 2 * plane_size
     size += 2 * vector_lanes  # to begin at a cache line, and to load whole vectors at the end
 
     @inline(exact=True)
@@ -253,19 +208,18 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         y_before = shifted(tiles, 2 * tile_size)
         products = shifted(y_before, max_rows)
         store(fill(one, REGISTERS), products, 0)
-        carried = Carried(shifted(products, max_rows), max_rows)
-        a = shifted(carried.memory, (1 + num_fields) * max_rows)
-        b, after = shifted(a, plane_size), shifted(a, 2 * plane_size)
-        scratch = PieceScratch(a, b, after, tiles, address(starts))
-        set_initial(plan, outer, 0, width, carried)
+        y = shifted(products, max_rows)
+        a = shifted(y, max_rows)
+        scratch = PieceScratch(a, shifted(a, plane_size), tiles, address(starts))
+        read_initial(plan, outer, 0, plan.initial.outer, width, y)
         num_pieces = (num_steps + plan.lead + PIECE - 1) // PIECE
         for i in range(num_pieces):
             begin = (num_pieces - 1 - i if direction > 0 else i) * PIECE - plan.lead
             step = max(begin, 0)
             piece = Piece(outer, width, step, min(begin + PIECE, num_steps) - step)
-            compute_coefficients(plan, piece, scratch, carried, options)
-            store(load(carried.memory, 0, REGISTERS), y_before, 0)
-            compute_y(scratch, piece.num_steps, direction, carried.memory, products)
+            compute_coefficients(plan, piece, scratch, options)
+            store(load(y, 0, REGISTERS), y_before, 0)
+            compute_y(scratch, piece.num_steps, direction, y, products)
             for row in range(width):
                 scratch.b[row * row_stride + piece.num_steps] = y_before[row]
             if plan.ends_address == 0:
@@ -273,7 +227,7 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         if not cuts_at_zero and plan.ends_address != 0:
             ends = pointer_to(plan.ends_address, zero)
             for row in range(width):
-                ends[outer + row] = carried.memory[row]
+                ends[outer + row] = y[row]
                 ends[plan.outer + outer + row] = products[row]
         return memory.size + starts.size  # keeps them alive until now: pointers do not
 

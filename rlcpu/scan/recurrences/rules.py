@@ -50,13 +50,12 @@ class Rule(NamedTuple):
 
     Attributes:
         coefficients: (step, after, options) -> (a, b). `step` and `after`, the next step in time,
-            are `Step`s; beyond the last step the value of `after` is `last_values` and all else
-            is 0. `options` are three numbers of the rule.
+            are `Step`s; `after` has value, lambda_, ratio and action_value alone, and beyond the
+            last step the value `last_values` and 0 for the others. `options` are three numbers of
+            the rule.
         results: (y, previous_y, step, after, options) -> two numbers, of which the first or both
             are the outputs; `previous_y` is y of the step computed before.
         reads: names of the fields of `step` that are used.
-        reads_after: names of the fields of `after` that are used, the value first; none in rules
-            that run forward in time.
         outputs: number of outputs, 1 or 2.
         cuts_at_zero: a == 0 drops even a NaN of the steps computed before, which belong to another
             episode.
@@ -65,7 +64,6 @@ class Rule(NamedTuple):
     coefficients: Callable[..., Any]
     results: Callable[..., Any]
     reads: tuple[str, ...]
-    reads_after: tuple[str, ...] = ()
     outputs: int = 1
     cuts_at_zero: bool = True
 
@@ -181,12 +179,7 @@ _VALUED = ("reward", "value", *_ENDS, "lambda_")
 
 LINEAR = Rule(linear_coefficients, y_alone, ("reward", "gamma"), cuts_at_zero=False)
 RETURNS = Rule(return_coefficients, y_alone, ("reward", *_ENDS))
-ADVANTAGES = Rule(advantage_coefficients, y_and_sum, _VALUED, ("value",), outputs=2)
-LAMBDA_RETURNS = Rule(lambda_coefficients, y_alone, _VALUED, ("value",))
-VTRACE = Rule(vtrace_coefficients, vtrace_results, (*_VALUED, "ratio"), ("value",), outputs=2)
-RETRACE = Rule(
-    retrace_coefficients,
-    y_alone,
-    (*_VALUED, "ratio", "action_value"),
-    ("value", "lambda_", "ratio", "action_value"),
-)
+ADVANTAGES = Rule(advantage_coefficients, y_and_sum, _VALUED, outputs=2)
+LAMBDA_RETURNS = Rule(lambda_coefficients, y_alone, _VALUED)
+VTRACE = Rule(vtrace_coefficients, vtrace_results, (*_VALUED, "ratio"), outputs=2)
+RETRACE = Rule(retrace_coefficients, y_alone, (*_VALUED, "ratio", "action_value"))

@@ -77,16 +77,19 @@ def pointer_into(array, outer, step, lane, like):
 
 
 def make_loads(dtype: Any) -> tuple[Any, Any]:
-    """Make `load_numbers` and `load_flags`, both (pointer, position, count) -> vector.
+    """Make functions that load a vector of `count` numbers or flags, or a full one, from memory.
 
-    The vector has `count` numbers or flags, uint8 in memory, from a position on, and then 0.
+    Returns:
+        `load_numbers(pointer, position, count, other)` -> a vector; `other` stands behind `count`
+        numbers.
+        `load_flags(pointer, position, count)` -> a mask of uint8 flags; those behind are unset.
     """
     vector_lanes, zero = lanes_of(dtype), dtype(0.0)
 
     @inline(exact=True)
-    def load_numbers(pointer, position, count):
+    def load_numbers(pointer, position, count, other):
         if count < vector_lanes:
-            return load(pointer, position, 1, count, zero)
+            return load(pointer, position, 1, count, other)
         return load(pointer, position, 1)
 
     @inline(exact=True)
@@ -109,51 +112,97 @@ def write_numbers(vector, pointer, position, count, is_streamed):
         store(vector, pointer, position)
 
 
+@inline(exact=True)
+def read_initial(plan, outer, lane, stride, width, y):
+    """Overwrite y of `width` lanes with what they begin with: the plan's `initial`.
+
+    The first one is (outer, lane), and `stride` leads to the next in `plan.initial`.
+    """
+    initial = pointer_into(plan.initial, outer, 0, lane, y[0])
+    for i in range(width):
+        y[i] = initial[i * stride]
+
+
 # ---------------------------------------------------------------- fields of a step
 
 
-def make_step_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
-    """Make three functions that read the arrays of a rule's steps.
+class StepReaders(NamedTuple):
+    """Functions that read the arrays of a rule's steps, for kernels.
 
-    Returns:
-        `pointers_at(plan, outer, step, lane)` -> a `Step` of pointers to these numbers.
-        `read_step(pointers, position, count)` -> a `Step` of vectors of `count` numbers, that many
-        behind the pointers. Fields that no rule uses are read nowhere: LLVM drops their loads.
-        `prefetch_step(pointers, position)` asks for the cache lines of the fields that are used.
+    Fields that the rule does not use are read nowhere: LLVM drops their loads.
+
+    Attributes:
+        pointers_at: (plan, outer, step, lane) -> a `Step` of pointers to these numbers.
+        pointers_after: the same, of the next step; beyond the last one its value is `last_values`,
+            and other fields must not be read.
+        read_step: (pointers, position, count) -> a `Step` of vectors of `count` numbers, that many
+            behind the pointers.
+        read_after: (pointers, position, num_values, num_others, other_value) -> the fields that
+            rules read of the next step, a `Step`: a vector of `num_values` values, then
+            `other_value`, and vectors of `num_others` numbers of the other fields, then 0.
+        prefetch_step: (pointers, position) asks for the cache lines of the fields that are used.
     """
+
+    pointers_at: Any
+    pointers_after: Any
+    read_step: Any
+    read_after: Any
+    prefetch_step: Any
+
+
+def make_step_readers(rule: Rule, dtype: Any) -> StepReaders:
+    """Make the functions that read a rule's steps, of arrays of one dtype."""
     load_numbers, load_flags = make_loads(dtype)
-    number, flag, is_read = dtype(0.0), np.uint8(0), is_among(rule.reads)
+    zero, flag = dtype(0.0), np.uint8(0)
+    is_read = Step._make(field in rule.reads for field in Step._fields)
 
     @inline(exact=True)
     def pointers_at(plan, outer, step, lane):
         """Return pointers to the numbers of one step of a lane."""
         x = plan.arrays
         return Step(
-            reward=pointer_into(x.reward, outer, step, lane, number),
-            value=pointer_into(x.value, outer, step, lane, number),
+            reward=pointer_into(x.reward, outer, step, lane, zero),
+            value=pointer_into(x.value, outer, step, lane, zero),
             terminated=pointer_into(x.terminated, outer, step, lane, flag),
             truncated=pointer_into(x.truncated, outer, step, lane, flag),
-            final_value=pointer_into(x.final_value, outer, step, lane, number),
-            gamma=pointer_into(x.gamma, outer, step, lane, number),
-            lambda_=pointer_into(x.lambda_, outer, step, lane, number),
-            ratio=pointer_into(x.ratio, outer, step, lane, number),
-            action_value=pointer_into(x.action_value, outer, step, lane, number),
+            final_value=pointer_into(x.final_value, outer, step, lane, zero),
+            gamma=pointer_into(x.gamma, outer, step, lane, zero),
+            lambda_=pointer_into(x.lambda_, outer, step, lane, zero),
+            ratio=pointer_into(x.ratio, outer, step, lane, zero),
+            action_value=pointer_into(x.action_value, outer, step, lane, zero),
         )
+
+    @inline(exact=True)
+    def pointers_after(plan, outer, step, lane):
+        """Return pointers to the next step; beyond the last one, to `last_values`."""
+        after = pointers_at(plan, outer, step + 1, lane)
+        last_value = pointer_into(plan.last_values, outer, 0, lane, zero)
+        value = after.value if step + 1 < plan.num_steps else last_value
+        return Step(0, value, 0, 0, 0, 0, after.lambda_, after.ratio, after.action_value)
 
     @inline(exact=True)
     def read_step(pointers, position, count):
         """Return the vectors of a step, of `count` numbers from a position on."""
         return Step(
-            reward=load_numbers(pointers.reward, position, count),
-            value=load_numbers(pointers.value, position, count),
+            reward=load_numbers(pointers.reward, position, count, zero),
+            value=load_numbers(pointers.value, position, count, zero),
             terminated=load_flags(pointers.terminated, position, count),
             truncated=load_flags(pointers.truncated, position, count),
-            final_value=load_numbers(pointers.final_value, position, count),
-            gamma=load_numbers(pointers.gamma, position, count),
-            lambda_=load_numbers(pointers.lambda_, position, count),
-            ratio=load_numbers(pointers.ratio, position, count),
-            action_value=load_numbers(pointers.action_value, position, count),
+            final_value=load_numbers(pointers.final_value, position, count, zero),
+            gamma=load_numbers(pointers.gamma, position, count, zero),
+            lambda_=load_numbers(pointers.lambda_, position, count, zero),
+            ratio=load_numbers(pointers.ratio, position, count, zero),
+            action_value=load_numbers(pointers.action_value, position, count, zero),
         )
+
+    @inline(exact=True)
+    def read_after(pointers, position, num_values, num_others, other_value):
+        """Return the vectors of the next step that rules read."""
+        value = load_numbers(pointers.value, position, num_values, other_value)
+        lambda_ = load_numbers(pointers.lambda_, position, num_others, zero)
+        ratio = load_numbers(pointers.ratio, position, num_others, zero)
+        action_value = load_numbers(pointers.action_value, position, num_others, zero)
+        return Step(0, value, 0, 0, 0, 0, lambda_, ratio, action_value)
 
     @inline(exact=True)
     def prefetch_step(pointers, position):
@@ -177,80 +226,4 @@ def make_step_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
         if is_read.action_value:
             prefetch(pointers.action_value, position)
 
-    return pointers_at, read_step, prefetch_step
-
-
-def is_among(fields: tuple[str, ...]) -> Step:
-    """Return a `Step` of bools: whether each field is one of these names."""
-    return Step._make(field in fields for field in Step._fields)
-
-
-def positions_of(fields: tuple[str, ...]) -> Step:
-    """Return a `Step` of the positions of its fields among these names; 0 for all others."""
-    return Step._make(fields.index(f) if f in fields else 0 for f in Step._fields)
-
-
-# ---------------------------------------------------------------- from step to step
-
-
-class Carried(NamedTuple):
-    """Scratch memory with what each lane of a block takes from one step to the next.
-
-    Row 0 has y of the step computed before, the rows after it the fields `rule.reads_after` of the
-    next step in time, one number for each lane.
-    """
-
-    memory: Any  # pointer to row 0
-    row_stride: Any  # numbers from one row to the next
-
-
-def make_read_after(rule: Rule) -> Any:
-    """Make `read_after(memory, lane, row_stride)` -> a `Step` of the next step in time.
-
-    Its fields lie in rows of lanes, in the order of `rule.reads_after`: `memory` points to the
-    first row, `row_stride` numbers lie between rows, and a vector begins at `lane` in each. Other
-    fields are placeholders, 0 or numbers of the first row: no rule uses them, and LLVM drops the
-    loads.
-    """
-    row = positions_of(rule.reads_after)
-
-    @inline(exact=True)
-    def read_after(memory, lane, row_stride):
-        """Return the fields of the next step in time that the rule reads."""
-        return Step(
-            reward=0,
-            value=load(memory, lane + row.value * row_stride, 1),
-            terminated=0,
-            truncated=0,
-            final_value=0,
-            gamma=0,
-            lambda_=load(memory, lane + row.lambda_ * row_stride, 1),
-            ratio=load(memory, lane + row.ratio * row_stride, 1),
-            action_value=load(memory, lane + row.action_value * row_stride, 1),
-        )
-
-    return read_after
-
-
-def make_set_initial(rule: Rule, dtype: Any, is_rows: bool) -> Any:
-    """Make `set_initial(plan, outer, lane, width, carried)`, for the step that is computed first.
-
-    It overwrites a `Carried` of `width` lanes: with `plan.initial`, and with `plan.last_values` if
-    the rule reads the next value. The lanes begin at (outer, lane), and are rows or columns.
-    """
-    reads_value = len(rule.reads_after) > 0  # the value is the first of them, see `Rule`
-    zero = dtype(0.0)
-
-    @inline(exact=True)
-    def set_initial(plan, outer, lane, width, carried):
-        """Overwrite `carried` with what lanes have before the step that is computed first."""
-        initial = pointer_into(plan.initial, outer, 0, lane, zero)
-        last = pointer_into(plan.last_values, outer, 0, lane, zero)
-        for i in range(width):
-            stride = plan.initial.outer if is_rows else plan.initial.lane
-            carried.memory[i] = initial[i * stride]
-            if reads_value:
-                stride = plan.last_values.outer if is_rows else plan.last_values.lane
-                carried.memory[carried.row_stride + i] = last[i * stride]
-
-    return set_initial
+    return StepReaders(pointers_at, pointers_after, read_step, read_after, prefetch_step)

@@ -90,7 +90,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
     """Make `compute_coefficients(plan, options, block, scratch)`, which fills a `WindowScratch`."""
     vector_lanes, zero, one = lanes_of(dtype), dtype(0.0), dtype(1.0)
-    pointers_at, read_step, _ = make_step_readers(rule, dtype)
+    pointers_at, _, read_step, _, _ = make_step_readers(rule, dtype)
     (load_numbers, _), coefficients = make_loads(dtype), rule.coefficients
 
     @inline(exact=True)
@@ -108,7 +108,7 @@ def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
                 run = min(PIECE, min(end, last) - step) if is_rows else width
             for k in range(0, run, vector_lanes):
                 count, at = min(vector_lanes, run - k), (step - begin) * row_stride + k
-                next_value = load_numbers(after_here, k, count)
+                next_value = load_numbers(after_here, k, count, zero)
                 after = Step(0, next_value, 0, 0, 0, 0, 0, 0, 0)
                 factor, addend = coefficients(read_step(here, k, count), after, options)
                 store(factor, scratch.a, at)
