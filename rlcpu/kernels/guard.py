@@ -277,7 +277,7 @@ def _prepared(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[
     if variables is not None:
         read = read_item if arrays else read_table
         function = read if len(variables) == 2 else write_item
-        yield from hooks.call_before(function, variables, statement, scope)
+        yield from hooks.call_statements(function, variables, statement, scope)
         return
     if arrays:
         yield from hooks.fit_operand(fit, statement, scope) or (hooks.named_constant(statement),)
@@ -286,7 +286,7 @@ def _prepared(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[
     if power is None or power[1] not in _POWERS:
         yield statement
     else:
-        yield from hooks.call_before(_POWERS[power[1]], (power[0],), statement, scope)
+        yield from hooks.call_statements(_POWERS[power[1]], (power[0],), statement, scope)
 
 
 def _make_power(exponent: int) -> Any:

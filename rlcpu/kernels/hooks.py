@@ -554,9 +554,6 @@ def linked_compiler(
     class Prepare(FunctionPass):
         _name = "rlcpu_prepare"
 
-        def __init__(self) -> None:
-            FunctionPass.__init__(self)
-
         def run_pass(self, state: Any) -> bool:
             assert prepare is not None
             _rewrite_all(prepare, state)
@@ -566,9 +563,6 @@ def linked_compiler(
     @register_pass(mutates_CFG=False, analysis_only=rewrite is None)
     class Link(FunctionPass):
         _name = "rlcpu_link"
-
-        def __init__(self) -> None:
-            FunctionPass.__init__(self)
 
         def run_pass(self, state: Any) -> bool:
             if rewrite:
@@ -602,10 +596,6 @@ def assigned(statement: Any, state: Any) -> Any:
     return state.typemap[statement.target.name] if is_new else None
 
 
-def _index(expression: Any) -> Any:
-    return expression.index_var if expression.op == "static_getitem" else expression.index
-
-
 def item_access(statement: Any) -> tuple[Any, ...] | None:
     """Return the variables of `x = table[index]`, two, or of `table[index] = value`, three.
 
@@ -621,25 +611,29 @@ def item_access(statement: Any) -> tuple[Any, ...] | None:
         return None
     if isinstance(getattr(expression, "index", None), slice | str):
         return None
-    index = _index(expression)
+    index = expression.index_var if expression.op == "static_getitem" else expression.index
     return None if index is None else (expression.value, index)
 
 
-def call_before(function: Any, variables: Any, statement: Any, scope: Any) -> Iterator[Any]:
-    """Yield the statements that call a function in the place of one, before types are known.
+def call_statements(
+    function: Any, variables: Any, statement: Any, scope: Any, result: Any = None
+) -> list[Any]:
+    """Return the statements that call a function at the place of one, before types are known.
 
     Args:
         function: what is called.
         variables: its arguments.
-        statement: whose place the call takes; if it assigns something, that is the call's result.
+        statement: in whose place, or in front of which, the call stands.
         scope: numba's, for names of new variables.
+        result: variable of the result; None for the one that the statement assigns, if any.
     """
     loc = statement.loc
-    callee = scope.redefine("$access", loc)
-    yield ir.Assign(ir.Global("access", function, loc), callee, loc)
-    is_read = isinstance(statement, ir.Assign)
-    target = statement.target if is_read else scope.redefine("$nothing", loc)
-    yield ir.Assign(ir.Expr.call(callee, variables, (), loc), target, loc)
+    callee = scope.redefine("$callee", loc)
+    if result is None:
+        is_read = isinstance(statement, ir.Assign)
+        result = statement.target if is_read else scope.redefine("$nothing", loc)
+    call = ir.Assign(ir.Expr.call(callee, variables, (), loc), result, loc)
+    return [ir.Assign(ir.Global("callee", function, loc), callee, loc), call]
 
 
 #: Operators that are written `x += y`, but for those whose results are floats.
@@ -649,7 +643,7 @@ _IN_PLACE = {
 }
 
 
-def fit_operand(function: Any, statement: Any, scope: Any) -> Iterator[Any] | None:
+def fit_operand(function: Any, statement: Any, scope: Any) -> list[Any] | None:
     """Return statements `z = function(x, y)` and `x += z` in the place of `x += y`; None of others.
 
     `scope` is numba's, for names of new variables.
@@ -659,15 +653,10 @@ def fit_operand(function: Any, statement: Any, scope: Any) -> Iterator[Any] | No
     if not is_in_place or expression.fn not in _IN_PLACE:
         return None
     loc, (x, y) = statement.loc, (expression.lhs, expression.rhs)
-    callee, fitted = scope.redefine("$fit", loc), scope.redefine("$fitted", loc)
+    fitted = scope.redefine("$fitted", loc)
     operation = ir.Expr.inplace_binop(expression.fn, expression.immutable_fn, x, fitted, loc)
-    return iter(
-        (
-            ir.Assign(ir.Global("fit", function, loc), callee, loc),
-            ir.Assign(ir.Expr.call(callee, (x, y), (), loc), fitted, loc),
-            ir.Assign(operation, statement.target, loc),
-        )
-    )
+    call = call_statements(function, (x, y), statement, scope, fitted)
+    return [*call, ir.Assign(operation, statement.target, loc)]
 
 
 def constant_power(statement: Any, state: Any) -> tuple[Any, int] | None:

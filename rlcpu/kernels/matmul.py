@@ -206,14 +206,8 @@ def _at(matrix: Matrix, row: int, column: int) -> Matrix:
 
 
 @inline
-def _matrix_from_row(matrix: Matrix, row: int) -> Matrix:
-    """Return a matrix from a row on."""
-    return _at(matrix, row, 0)
-
-
-@inline
-def _windows_from_row(windows, row):
-    """Return windows from a row on."""
+def _windows_at(windows, row, column):
+    """Return windows from a row on; `column` is 0."""
     w, first = windows, windows.first + row
     return Windows(
         w.values, w.begin, first, w.per_line, w.line, w.step, w.segments, w.segment, w.stride
@@ -221,7 +215,7 @@ def _windows_from_row(windows, row):
 
 
 def make_tile_product(
-    rows: int, registers: int, rows_from: Callable[..., Any] = _matrix_from_row
+    rows: int, registers: int, part_of: Callable[..., Any] = _at
 ) -> Callable[..., None]:
     """Make `tile_product(left, right, start, out, corner, depth, last_row, floor)`.
 
@@ -232,7 +226,7 @@ def make_tile_product(
     Args:
         rows: of a tile.
         registers: vectors in a row of a tile.
-        rows_from: (left, row) -> `left` from a row on.
+        part_of: (left, row, 0) -> `left` from a row on.
     """
 
     @intrinsic
@@ -275,22 +269,22 @@ def make_tile_product(
     @inline
     def tile_product(left, right, start, out, corner, depth, last_row, floor):
         row, column = corner
-        left, right, start = rows_from(left, row), _at(right, 0, column), _at(start, row, column)
+        left, right, start = part_of(left, row, 0), _at(right, 0, column), _at(start, row, column)
         multiply(left, right, start, _at(out, row, column), depth, last_row, floor)
 
     return tile_product
 
 
-def _make_product(rows_from: Callable[..., Any]) -> Callable[..., None]:
+def _make_product(part_of: Callable[..., Any]) -> Callable[..., None]:
     """Make `product(left, right, start, out, shape, floor)`, made of tiles.
 
     Full tiles first, then low ones for the last rows, and slim ones for the last columns. `shape`
     is (rows, depth, columns), of which columns are a multiple of a register's numbers; `start` may
     be one row, with a row stride of 0. See `make_tile_product` for the others.
     """
-    full = make_tile_product(TILE_ROWS, 2, rows_from)
-    low = make_tile_product(FEW_ROWS, 2, rows_from)
-    slim = make_tile_product(TILE_ROWS, 1, rows_from)
+    full = make_tile_product(TILE_ROWS, 2, part_of)
+    low = make_tile_product(FEW_ROWS, 2, part_of)
+    slim = make_tile_product(TILE_ROWS, 1, part_of)
 
     @outline
     def product(left, right, start, out, shape, floor):
@@ -313,9 +307,9 @@ def _make_product(rows_from: Callable[..., Any]) -> Callable[..., None]:
 
 
 #: The product of two `Matrix`.
-product = _make_product(_matrix_from_row)
+product = _make_product(_at)
 #: The same, of `Windows` on the left; the depth of the shape is that of one piece.
-product_of_windows = _make_product(_windows_from_row)
+product_of_windows = _make_product(_windows_at)
 
 
 # ---------------------------------------------------------------- products of few columns

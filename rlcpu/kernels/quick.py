@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
-from llvmlite import ir as llvm
 from llvmlite.binding import ffi
 from numba import types
 from numba.core import (
@@ -92,9 +91,7 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
         yield module, "new_error_context", ErrorContext
     if hasattr(errors, "HighlightColorScheme"):  # there is colorama
         yield errors.HighlightColorScheme, "_markup", lambda scheme, text, *style: text
-    yield base, "_has_loc", _has_loc
     yield codegen.CPUCodeLibrary, "_optimize_functions", _optimize_functions
-    yield llvm.Type, "get_abi_size", _sized_once(llvm.Type.get_abi_size)
     lower = lowering.BaseLower
     yield lower, "create_cfunc_wrapper", _for_machine_code(lower.create_cfunc_wrapper)
 
@@ -263,14 +260,6 @@ class ErrorContext:
 # ---------------------------------------------------------------- code
 
 
-def _has_loc(function: Any) -> bool:
-    """Tell whether a function has an argument `loc`, without a signature of all of them."""
-    code = getattr(function, "__code__", None)
-    if code is None or hasattr(function, "__wrapped__"):
-        return "loc" in utils.pysignature(function).parameters
-    return "loc" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
 def _optimize_functions(library: Any, module: Any) -> None:
     """Optimise the functions of a module by one pass manager, where numba makes one for each."""
     module.data_layout = library._codegen._data_layout
@@ -278,21 +267,6 @@ def _optimize_functions(library: Any, module: Any) -> None:
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
-
-
-def _sized_once(size_of: Callable[..., Any]) -> Callable[..., Any]:
-    """Ask LLVM for the size of a type once in a block: each time, it reads a module's text."""
-    known: dict[Any, Any] = {}
-
-    def get_abi_size(kind: Any, target_data: Any, context: Any = None) -> Any:
-        if isinstance(kind, llvm.IdentifiedStructType):  # a name, which says nothing of the size
-            return size_of(kind, target_data, context)
-        key = str(kind), target_data
-        if key not in known:
-            known[key] = size_of(kind, target_data, context)
-        return known[key]
-
-    return get_abi_size
 
 
 def _for_machine_code(create: Callable[..., Any]) -> Callable[..., Any]:

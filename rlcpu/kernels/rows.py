@@ -134,7 +134,8 @@ def _peek(context: Any, builder: Any, array: Any, rows: Any, index: Any, scopes:
 
     `array` is numba's type of `rows`.
     """
-    pointer, first = pointer_at(context, builder, array, rows, index), _length(builder)
+    pointer = pointer_at(context, builder, array, rows, index)
+    first = len(builder.block.instructions)
     value = context.unpack_value(builder, array.dtype, pointer)
     _mark(builder, scopes, first)
     return value
@@ -144,13 +145,10 @@ def _poke(
     context: Any, builder: Any, array: Any, rows: Any, index: Any, value: Any, scopes: Any
 ) -> None:
     """Emit a store of the number at an index, with alias scopes; see `_peek`."""
-    pointer, first = pointer_at(context, builder, array, rows, index), _length(builder)
+    pointer = pointer_at(context, builder, array, rows, index)
+    first = len(builder.block.instructions)
     context.pack_value(builder, array.dtype, value, pointer)
     _mark(builder, scopes, first)
-
-
-def _length(builder: Any) -> int:
-    return len(builder.block.instructions)
 
 
 def _scopes_of(name: str, row: int) -> tuple[str, ...]:

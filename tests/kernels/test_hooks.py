@@ -261,7 +261,7 @@ def check_preparing() -> None:
         found = hooks.item_access(statement)
         if found is None:
             return [statement]
-        return hooks.call_before(put_or_get, found, statement, scope)
+        return hooks.call_statements(put_or_get, found, statement, scope)
 
     def rewrite(statement: Any, scope: Any, state: Any) -> Any:
         fields.append(hooks.written_field(statement, state))
@@ -533,7 +533,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_code_files: "CodeFiles",
     check_targets: "refresh_target processor",
     check_assigned: "assigned",
-    check_preparing: "item_access call_before named_constant written_field",
+    check_preparing: "item_access call_statements named_constant written_field",
     check_fit_operand: "fit_operand",
     check_constant_power: "constant_power",
     check_linked_compiler: "linked_compiler hint_loop",

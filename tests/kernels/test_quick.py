@@ -10,7 +10,6 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from llvmlite import ir as llvm
 from llvmlite.binding import ffi
 from numba import types
 from numba.core import compiler, errors, event, ir, targetconfig, utils
@@ -223,14 +222,3 @@ def test_who_listens_to_passes_hears_them():
     finally:
         event.unregister("numba:run_pass", listener)
     assert any("native_lowering" in name for name in heard)
-
-
-def test_sizes_of_types_are_those_of_llvm():
-    data = cpu_target.target_context.target_data
-    kinds = [llvm.IntType(8), llvm.LiteralStructType([llvm.IntType(8), llvm.DoubleType()])]
-    named = [llvm.Context().get_identified_type("pair") for _ in range(2)]
-    named[0].set_body(llvm.IntType(8))
-    named[1].set_body(llvm.DoubleType(), llvm.DoubleType())
-    with quickly():
-        assert [kind.get_abi_size(data) for kind in kinds * 2] == [1, 16] * 2
-        assert [kind.get_abi_size(data, kind.context) for kind in named] == [1, 16]
