@@ -21,7 +21,7 @@ from rlcpu.envs.policies import NETWORK, KernelPolicy
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.calls import function_of, kind_of
-from rlcpu.kernels.compile import EXACT, merge
+from rlcpu.kernels.compile import EXACT, inline_source
 from rlcpu.kernels.memory import array_at, call_at
 
 Array = npt.NDArray[Any]
@@ -195,7 +195,7 @@ def run_repeat(repeat):
         _append_returns(repeat, size, array_at(repeat.totals, (size,), np.float32(0)))
 
 
-@merge
+@inline_source
 def _write_following(repeat, size):
     """Write the observation to which each of `size` steps led.
 
@@ -215,7 +215,7 @@ def _write_following(repeat, size):
                 following[begin + i] = repeat.last[next_begin - size * rows + i]
 
 
-@merge
+@inline_source
 def _unpack_masks(repeat, size):
     """Write the action mask of each of the `size` observations in `following`."""
     num_masked = repeat.masks.shape[1]
@@ -227,7 +227,7 @@ def _unpack_masks(repeat, size):
             repeat.masks[k, action] = (np.float32(row).view(u32) & bit) != 0
 
 
-@merge
+@inline_source
 def _append_returns(repeat, size, totals):
     """Append the returns of the episodes that ended, of `totals` (size,), to `returns`."""
     for k in range(size):

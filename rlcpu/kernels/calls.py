@@ -35,7 +35,7 @@ from numba.core import cgutils, errors, types
 from numba.extending import intrinsic, lower_getattr_generic, models, register_model
 
 from rlcpu.kernels import hooks
-from rlcpu.kernels.compile import c_function, merge
+from rlcpu.kernels.compile import c_function, inline_source
 from rlcpu.kernels.memory import call_at
 
 # ---------------------------------------------------------------- functions
@@ -66,7 +66,7 @@ def make_call(kind: Any) -> Callable[..., None]:
     """
     check = _make_check(kind)
 
-    @merge
+    @inline_source
     def call(address, values):
         check(values)
         call_at(address, (view(values),))
@@ -88,7 +88,7 @@ def make_numbered_call(kind: Any) -> Callable[..., None]:
     is_type = isinstance(kind, types.Type)
     check = _make_check(View(kind) if is_type else lambda values: View(kind(values)))
 
-    @merge
+    @inline_source
     def call(address, values, number):
         check(values)
         call_at(address, (values, np.int64(number)))

@@ -108,10 +108,10 @@ def _part_of_kernels(
 #: Decorator: a function that is written into its callers before they are compiled. One of `inline`
 #: is optimised on its own and again in each caller: where large ones stood five deep, that was a
 #: third of the time in which PPO's update compiled.
-merge = njit(inline="always")
+inline_source = njit(inline="always")
 
 
-def compact() -> None:
+def prefer_small_code() -> None:
     """Ask LLVM for small code of the function that calls this.
 
     Loops that are unrolled and split take twice as long to compile, and gain nothing where memory
@@ -119,14 +119,14 @@ def compact() -> None:
     """
 
 
-def apart() -> None:
+def never_inline() -> None:
     """Ask LLVM not to inline the function of `outline` that calls this.
 
     What is called seldom and from many places is otherwise optimised in each of them.
     """
 
 
-def wide() -> None:
+def prefer_wide_vectors() -> None:
     """Ask LLVM for the widest vectors of the processor in the function that calls this.
 
     For Intel's it prefers those of 256 bits, because early ones ran slower with 512. Long loops
@@ -146,9 +146,9 @@ def _define_attribute(function: Callable[[], None], attribute: str) -> None:
     type_callable(function)(lambda context: lambda: nbtypes.void)
 
 
-_define_attribute(compact, "optsize")
-_define_attribute(apart, "noinline")
-_define_attribute(wide, '"prefer-vector-width"="512"')
+_define_attribute(prefer_small_code, "optsize")
+_define_attribute(never_inline, "noinline")
+_define_attribute(prefer_wide_vectors, '"prefer-vector-width"="512"')
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
@@ -170,7 +170,7 @@ def tuple_of(kind: type | None, count: int) -> Callable[..., Any]:
     items = [f"numbers[{i}]" for i in range(count)]
     is_named = hasattr(kind, "_fields")
     expression = f"Kind({', '.join(items)})" if is_named else source_of_tuple(items)
-    return merge(define(f"def read(numbers): return {expression}", Kind=kind))
+    return inline_source(define(f"def read(numbers): return {expression}", Kind=kind))
 
 
 def source_of_tuple(items: Iterable[str]) -> str:

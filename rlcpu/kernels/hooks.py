@@ -251,8 +251,8 @@ def processor(dispatcher: Any) -> tuple[str, ...]:
 # ---------------------------------------------------------------- a pass of our own
 
 
-#: Turns of the longest loop that is unrolled in any case.
-MOST_TURNS = 16
+#: Iterations of the longest loop that is unrolled in any case.
+MOST_UNROLLED = 16
 
 
 def hint_loop(module: Any, branch: Any, hint: str) -> None:
@@ -299,12 +299,12 @@ def _back_edges(function: Any, headers: frozenset[str]) -> Iterator[Any]:
 def _constant_loops(func_ir: Any) -> frozenset[str]:
     """Return the blocks that begin loops over a range of constants; block 12 is "B12" to LLVM."""
     loops = compute_cfg_from_blocks(func_ir.blocks).loops().values()
-    turns = {f"B{loop.header}": guard(_turns, func_ir, loop) for loop in loops}
-    return frozenset(name for name, count in turns.items() if count and count <= MOST_TURNS)
+    counts = {f"B{loop.header}": guard(_num_iterations, func_ir, loop) for loop in loops}
+    return frozenset(name for name, count in counts.items() if count and count <= MOST_UNROLLED)
 
 
-def _turns(func_ir: Any, loop: Any) -> int | None:
-    """Return the turns of a loop over a range of constants; None, or GuardException, for another.
+def _num_iterations(func_ir: Any, loop: Any) -> int | None:
+    """Return the iterations of a loop over constants, or None; GuardException for other ranges.
 
     `loop` is one of numba's control-flow graph of `func_ir`.
     """
@@ -525,6 +525,11 @@ def _convert_items(context: Any, builder: Any, kind: Any, wanted: Any, value: An
     return context.make_tuple(builder, wanted, items)
 
 
+class _Pass(FunctionPass):
+    def __init__(self) -> None:  # abstract in numba
+        super().__init__()
+
+
 def linked_compiler(
     rewrite: Rewrite | None = None,
     prepare: Rewrite | None = None,
@@ -545,13 +550,13 @@ def linked_compiler(
     Args:
         rewrite: what takes the place of each statement, once all types are known.
         prepare: the same, before any type is known.
-        unroll: whether loops over a range of at most `MOST_TURNS` constants are unrolled, however
-            long their body is: one that stays keeps the loop around it from vectors.
+        unroll: whether loops over at most `MOST_UNROLLED` constants are unrolled, however long
+            their body is: one that stays keeps the loop around it from vectors.
         rules: of the types in the function; None for numba's.
     """
 
     @register_pass(mutates_CFG=False, analysis_only=False)
-    class Prepare(FunctionPass):
+    class Prepare(_Pass):
         _name = "rlcpu_prepare"
 
         def run_pass(self, state: Any) -> bool:
@@ -561,7 +566,7 @@ def linked_compiler(
             return True
 
     @register_pass(mutates_CFG=False, analysis_only=rewrite is None)
-    class Link(FunctionPass):
+    class Link(_Pass):
         _name = "rlcpu_link"
 
         def run_pass(self, state: Any) -> bool:

@@ -146,8 +146,8 @@ def _contraction(
     """Emit the loop over a contraction, whose body is what the `with` block emits.
 
     It yields the position of the loop's number in a row of `left`, and its row of `right`. `left`
-    is a `Matrix`, or `Windows` with `is_windows`; `depth` is the number of turns, of `Windows` that
-    for each piece.
+    is a `Matrix`, or `Windows` with `is_windows`; `depth` is the number of iterations, of `Windows`
+    those of each piece.
     """
     if not is_windows:
         stride = builder.extract_value(left, 3)

@@ -149,7 +149,7 @@ def _optional(kind: Any, argument: Any) -> Any:
     return types.none if argument is None else kind
 
 
-def _below(builder: Any, stop: Any, count: int) -> Any:
+def _lanes_below(builder: Any, stop: Any, count: int) -> Any:
     """Emit a mask of `count` lanes: whether the number of the lane is below `stop`."""
     return builder.icmp_signed("<", constant_vector(range(count), I64), splat(builder, stop, count))
 
@@ -198,7 +198,7 @@ def load(typing, source, position, registers, count=None, other=None):
     def generate(context, builder, signature, args):
         place, mask, rest = pointer_at(context, builder, source, *args[:2]), None, None
         if count is not None:
-            mask = _below(builder, args[3], vector.count)
+            mask = _lanes_below(builder, args[3], vector.count)
             rest = splat(builder, args[4], vector.count)
         return load_vector(builder, vector.code, place, mask, rest)
 
@@ -211,7 +211,7 @@ def store(typing, vector, target, position, count=None):
 
     def generate(context, builder, signature, args):
         place = pointer_at(context, builder, target, *args[1:3])
-        mask = _below(builder, args[3], vector.count) if count is not None else None
+        mask = _lanes_below(builder, args[3], vector.count) if count is not None else None
         store_vector(builder, args[0], place, mask)
         return context.get_dummy_value()
 
@@ -229,7 +229,7 @@ def load_mask(typing, flags, position, like, count=None):
     def generate(context, builder, signature, args):
         place = pointer_at(context, builder, flags, *args[:2])
         zeros = ir.VectorType(I8, like.count)(None)
-        mask = _below(builder, args[3], like.count) if count is not None else None
+        mask = _lanes_below(builder, args[3], like.count) if count is not None else None
         bytes_of_flags = load_vector(builder, zeros.type, place, mask, zeros)
         return builder.icmp_unsigned("!=", bytes_of_flags, zeros)
 
@@ -445,7 +445,7 @@ def store_tile(typing, tile, target, starts, position, registers, count=None):
     vector, one = vector_type(target.dtype, registers), Vector(target.dtype, lanes_of(target.dtype))
 
     def generate(context, builder, signature, args):
-        mask = _below(builder, args[5], one.count) if count is not None else None
+        mask = _lanes_below(builder, args[5], one.count) if count is not None else None
         for _, rows, parts in _squares(builder, vector, (*args[1:4], args[0])):
             columns = [
                 load_vector(builder, one.code, pointer, align=VECTOR_BYTES) for pointer in parts

@@ -29,7 +29,7 @@ from numba.extending import intrinsic, lower_builtin, type_callable
 
 from rlcpu.kernels import distributions, maths
 from rlcpu.kernels.checks import check_seed
-from rlcpu.kernels.compile import INLINE, define, inline, merge, source_of_tuple, specialise
+from rlcpu.kernels.compile import INLINE, define, inline, inline_source, source_of_tuple, specialise
 from rlcpu.kernels.hooks import overload_method_of
 from rlcpu.kernels.tuples import swapped
 
@@ -307,7 +307,7 @@ def make_rng(first: int, dtype: type) -> Callable[..., Any]:
     group: Any = u32(first)
     # Written into its caller: the count of calls is in the caller's memory, until LLVM has it in a
     # register; where each call is run once, the count is a constant there.
-    return merge(lambda a, b: Rng(a, b, group, dtype, _no_calls()))
+    return inline_source(lambda a, b: Rng(a, b, group, dtype, _no_calls()))
 
 
 _CALLS = types.CPointer(types.uint32)

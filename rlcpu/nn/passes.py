@@ -41,7 +41,7 @@ import numpy as np
 from numba import types
 
 from rlcpu.kernels.calls import kind_of, make_numbered_call, numbered_function_of, view
-from rlcpu.kernels.compile import merge
+from rlcpu.kernels.compile import inline_source
 from rlcpu.nn.layers.kind import ADDED as ADDED
 from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
 from rlcpu.nn.layers.kind import FORWARD, STEP, Array
@@ -99,7 +99,7 @@ def _expected(work: Any) -> Any:
 _call = make_numbered_call(_expected)
 
 
-@merge
+@inline_source
 def forward(network, units, samples, is_summed, time):
     """Write the outputs to units, and return where the first begins, in kernels; see above."""
     nothing, (steps, starts) = units[:0], time
@@ -109,7 +109,7 @@ def forward(network, units, samples, is_summed, time):
     return output_place(network, 0).offset * samples
 
 
-@merge
+@inline_source
 def backward(network, units, slopes, gradients, samples, is_summed, time, mode):
     """Compute gradients, slopes of the inputs, or both, in kernels; see above."""
     steps, starts = time

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.calls import kind_of, make_call, make_numbered_call, view
-from rlcpu.kernels.compile import inline, kernel, merge, outline
+from rlcpu.kernels.compile import inline, inline_source, kernel, outline
 from rlcpu.kernels.random import mix
 from rlcpu.nn.adam import make_adam, make_rates, square_sum
 from rlcpu.nn.flat import LearntLayout
@@ -158,7 +158,7 @@ def choose_samples(frame, epoch, minibatch):
     write_moments(frame, minibatch, samples)
 
 
-@merge
+@inline_source
 def choose_sequences(settings, epoch, count, first, samples):
     """Write the samples of whole sequences of a minibatch; single samples are sequences of one.
 
@@ -209,7 +209,7 @@ def deviation_of(column, samples, mean):
     return np.sqrt(total / max(samples.size - 1, 1)) + 1e-8
 
 
-@merge
+@inline_source
 def write_moments(frame, minibatch, samples):
     """Write mean and inverse deviation of standardised columns over a minibatch's samples.
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from rlcpu.envs import repeat as rollouts
 from rlcpu.kernels.calls import view
-from rlcpu.kernels.compile import EXACT, kernel, merge
+from rlcpu.kernels.compile import EXACT, inline_source, kernel
 from rlcpu.kernels.memory import address, array_at, call_at
 from rlcpu.nn.update import FAULT, STEPS, Frame, Share
 from rlcpu.nn.workers import (
@@ -124,14 +124,14 @@ class RoundsPlan(NamedTuple):
 # ---------------------------------------------------------------- the kernel
 
 
-@merge
+@inline_source
 def _now(clock, time):
     """Return the nanoseconds of a clock; `time` is (2,) int64, scratch."""
     call_at(clock[0], (np.int32(clock[1]), address(time)))
     return time[0] * 1_000_000_000 + time[1]
 
 
-@merge
+@inline_source
 def _help(update, share, gate):
     """Take part in the updates of the leader, until there are no more."""
     patience = share.frame.settings.patience
@@ -143,7 +143,7 @@ def _help(update, share, gate):
         number = next_call(gate, number, patience)
 
 
-@merge
+@inline_source
 def _reset(space):
     """Set counters and report of an update to 0, in its `rlcpu.nn.update.Space`."""
     for k in range(space.claims.size):
@@ -155,7 +155,7 @@ def _reset(space):
             space.report[number, k] = 0.0
 
 
-@merge
+@inline_source
 def _learn(update, share, plan):
     """Call the learner's update; returns how many of its losses were not finite."""
     space, counters = share.frame.space, share.frame.settings.counters
@@ -177,7 +177,7 @@ def _learn(update, share, plan):
     return faults
 
 
-@merge
+@inline_source
 def _sum(numbers, in_eight_sums):
     """Return the sum of numbers, bit for bit NumPy's; they are overwritten.
 
@@ -196,7 +196,7 @@ def _sum(numbers, in_eight_sums):
     return total
 
 
-@merge
+@inline_source
 def _add_rows(running, scratch):
     """Add the rows of a round to a `Running`, as `Normalizer.add` does; `scratch` is (n,)."""
     rows, before = running.rows, running.count[0]
@@ -213,13 +213,13 @@ def _add_rows(running, scratch):
     running.count[0] = before + n
 
 
-@merge
+@inline_source
 def _scale_of(running, k):
     """Return one over the standard deviation of column k, see `Normalizer.scale`."""
     return 1.0 / np.sqrt(running.squares[k] / max(running.count[0], 1) + 1e-8)
 
 
-@merge
+@inline_source
 def _write_returns(plan, flags, rewards):
     """Write the discounted return after each step, as `RewardNormalizer.add` does.
 
@@ -237,7 +237,7 @@ def _write_returns(plan, flags, rewards):
         plan.returns[k % num_envs] = value * (0.0 if is_done else 1.0)
 
 
-@merge
+@inline_source
 def _add_rewards(plan, repeat):
     """Add the rewards of a round to the statistics that normalise rewards."""
     size = plan.rewards.rows.shape[0]
@@ -250,7 +250,7 @@ def _add_rewards(plan, repeat):
     _add_rows(plan.rewards, plan.scratch)
 
 
-@merge
+@inline_source
 def _add_observations(plan):
     """Add the observations of a round to their statistics, by which networks normalise then."""
     if plan.observations.rows.shape[0] == 0:
@@ -261,7 +261,7 @@ def _add_observations(plan):
         plan.scale[k] = _scale_of(plan.observations, k)
 
 
-@merge
+@inline_source
 def _make_columns(plan):
     """Write the learner's columns from the fields of a drawn batch; see `RoundsPlan.columns`."""
     for k in range(plan.columns.shape[0]):
@@ -292,7 +292,7 @@ def _make_columns(plan):
                 copies[i] = words[i]
 
 
-@merge
+@inline_source
 def _make_round(number, update, repeat, loop, plan, share, scratch):
     """Make one round: collect, store, then draw, learn and give priorities for each call.
 

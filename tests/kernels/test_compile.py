@@ -19,15 +19,15 @@ from numba.core import types as nbtypes
 from rlcpu.kernels.compile import (
     EXACT,
     FAST,
-    apart,
     check_precision,
     define,
     freeze,
     kernel,
+    never_inline,
     outline,
+    prefer_wide_vectors,
     source_of_tuple,
     specialise,
-    wide,
 )
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from tests.machine_code import compiled_anew
@@ -329,7 +329,7 @@ def test_fast_mathematics_sees_nan_and_infinity():
 def test_what_is_wide_has_the_widest_vectors():
     @kernel
     def driver(x):
-        wide()
+        prefer_wide_vectors()
         for i in range(512):
             x[i] = x[i] * x[i] + np.float32(1)
 
@@ -347,7 +347,7 @@ def test_what_is_apart_is_called_and_not_written_into_its_callers():
 
     @outline
     def square_apart(x):
-        apart()
+        never_inline()
         return x * x
 
     def calls(function):

@@ -32,7 +32,7 @@ from rlcpu.envs.engine.observations import GroupPart
 from rlcpu.envs.engine.record import make_record_access
 from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.boards import append_cells
-from rlcpu.kernels.compile import define, inline, merge, outline, specialise, tuple_of
+from rlcpu.kernels.compile import define, inline, inline_source, outline, specialise, tuple_of
 from rlcpu.kernels.matmul import MANY_ONES
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
 from rlcpu.kernels.random import uniforms
@@ -244,7 +244,7 @@ def _make_prepare(
     write_inputs = _make_write_inputs(env, dtype, is_separate, mask_size)
     scratch_rows, get_word = _make_scratch_rows(is_separate), row_access("words")[0]
 
-    @merge
+    @inline_source
     def prepare(state, words, params, policy, count, block, scratch):
         """Write the inputs of lanes, run the networks, and return where outputs are."""
         settings = policy.settings
@@ -295,7 +295,7 @@ def _make_write_inputs(
     observe_lane, normalise = _make_observe_lane(env, dtype), _make_normalise(env)
     if env.writes_observation:  # an array of floats, or a group
 
-        @merge
+        @inline_source
         def write_array(state, params, policy, lanes, count, scratch):
             for i in range(lanes):
                 rows = observe_lane(state, params, i)
@@ -310,7 +310,7 @@ def _make_write_inputs(
     size = env.observation_rows
     to_tuple, put = tuple_of(None, size), store_rows(size, "observations")
 
-    @merge
+    @inline_source
     def write_tuple(state, params, policy, lanes, count, scratch):
         mean, scale = to_tuple(policy.mean), to_tuple(policy.scale)
         for i in range(lanes):
@@ -330,7 +330,7 @@ def _make_write_group(env: Structure, dtype: type, mask_size: int) -> Callable[.
     size = env.observation_rows
     put = store_rows(size, "observations")
 
-    @merge
+    @inline_source
     def write_group(state, params, policy, lanes, count, scratch):
         begin = scratch.size - mask_size - size
         rows = scratch[begin : begin + size]
@@ -357,7 +357,7 @@ def _make_write_ones(
     size = env.observation_rows
     put = store_rows(size, "observations")
 
-    @merge
+    @inline_source
     def write_ones(state, params, policy, lanes, count, scratch):
         """Write the places of ones, or all inputs where there are too many."""
         job, has_few_ones = job_at(policy.settings[NETWORK]), False

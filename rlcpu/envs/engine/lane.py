@@ -44,8 +44,8 @@ from rlcpu.kernels.compile import (
     define,
     freeze,
     inline,
+    inline_source,
     kernel,
-    merge,
     outline,
     source_of_tuple,
     specialise,
@@ -283,17 +283,17 @@ def _make_step(env: Structure, dtype: type) -> Callable[..., Any]:
     to_floats = make_floats(env.state, dtype, env.has_whole)
     step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
 
-    @merge
+    @inline_source
     def random_step(state, action, params, a, b):
         return user_step(state, action, params, step_draws(a, b))
 
-    @merge
+    @inline_source
     def deterministic_step(state, action, params, a, b):
         return user_step(state, action, params)
 
     call_step = random_step if env.step_draws != 0 else deterministic_step
 
-    @merge
+    @inline_source
     def step(state, action, params, a, b):
         result = call_step(state, action, params, a, b)
         return to_floats(result[0]), result[1], result[2], result[3] if truncates else False
@@ -323,7 +323,7 @@ def _make_observe(env: Structure, dtype: type) -> Callable[..., Any]:
     to_floats = make_floats(env.observation, dtype, env.has_whole)
     pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
     # A mask of many actions is most of a kernel's code, and a kernel observes in three places.
-    share_code = outline if env.num_actions > UNROLLED else merge
+    share_code = outline if env.num_actions > UNROLLED else inline_source
 
     @share_code
     def mask_of(state, params):
@@ -489,7 +489,7 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
     one, zero, pending_mark, real = np.uint32(1), np.uint32(0), np.uint32(PENDING), dtype
     u32 = np.uint32
 
-    @merge
+    @inline_source
     def step_lane(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
         is_pending = False if same_step else elapsed == pending_mark

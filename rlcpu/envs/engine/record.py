@@ -37,7 +37,7 @@ from rlcpu.envs.engine.lane import (
 )
 from rlcpu.envs.engine.layout import make_encode
 from rlcpu.envs.engine.masks import make_pack
-from rlcpu.kernels.compile import define, inline, merge, outline
+from rlcpu.kernels.compile import define, inline, inline_source, outline
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_at, shifted
 from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP
 from rlcpu.kernels.rows import ANY, row_access, store_rows
@@ -100,13 +100,13 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
     return_row, real, truncates = env.state.rows(dtype) * LANES, dtype, env.truncates
     nothing, is_random = dtype(0), env.step_draws != 0
 
-    @merge
+    @inline_source
     def call_step(state, action, params, bits):
         if is_random:
             return user_step(state, to_int64(action), params, step_draws(bits[0], bits[1]))
         return user_step(state, to_int64(action), params)
 
-    @merge
+    @inline_source
     def step(rows, words, i, action, bits, params, limit):
         result = call_step(record_of_lane(rows, i), action, params_of_lane(params, rows, i), bits)
         reward = real(result[0])

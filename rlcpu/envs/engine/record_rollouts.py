@@ -44,7 +44,7 @@ from rlcpu.envs.engine.rollout import (
     sum_elapsed,
 )
 from rlcpu.envs.policies import GREEDY, PolicyCode
-from rlcpu.kernels.compile import inline, merge
+from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.random import mix
 from rlcpu.kernels.rows import ANY, row_access, store_rows
@@ -188,7 +188,7 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
     zeros = np.zeros
     load_observation = make_load_observation(env)
 
-    @merge
+    @inline_source
     def start(sums, words, count, num_steps):
         sums[:] = 0.0
         sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
@@ -207,7 +207,7 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
         sums[RETURNS] += total
         sums[SQUARES] += total * total
 
-    @merge
+    @inline_source
     def finish(sums, faults, rows, words, begin, count, observations):
         # Episodes that ended have the steps taken here and before, but not those of running ones.
         sums[LENGTHS] -= sum_elapsed(words, count)
@@ -229,7 +229,7 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
     action_type: Any = np.float32 if env.action_size and not env.choices else np.int64
     put_actions: Any = store_rows(width, ANY)
 
-    @merge
+    @inline_source
     def start(records, words, count, num_steps):
         faults: Any = np.zeros(LANES, real)
         return faults
@@ -260,7 +260,7 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
         records.lengths[place] = result.elapsed
         faults[i] += fault_of(records.finals, 1, place * size)
 
-    @merge
+    @inline_source
     def finish(records, faults, rows, words, begin, count, observations):
         num_faulty = 0
         for i in range(count):

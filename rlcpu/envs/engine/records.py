@@ -50,7 +50,7 @@ from rlcpu.envs.engine.steps import (
     make_steps,
 )
 from rlcpu.kernels.calls import View, make_call
-from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge
+from rlcpu.kernels.compile import EXACT, define, inline, inline_source, kernel
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import address, shifted
 from rlcpu.kernels.random import GOLDEN
@@ -86,7 +86,7 @@ def _compile_job(env: Structure, dtype: type) -> Any:
 
     # Below, environment k of all is lane i of the block whose memory is `rows` and `words`.
 
-    @merge
+    @inline_source
     def restart_if_masked(job, rows, words, i, k, bits, params):
         """Reset where the mask is set; elsewhere keep the stream as it is.
 
@@ -98,7 +98,7 @@ def _compile_job(env: Structure, dtype: type) -> Any:
             key = get_word(words, KEY_LOW * LANES + i)
             set_word(words, KEY_LOW * LANES + i, u32(key - GOLDEN))
 
-    @merge
+    @inline_source
     def step_or_restart(job, rows, words, i, k, bits, params):
         """Step, or reset an environment that waits for it; write all outputs but observations."""
         reward, terminated, truncated = nothing, False, False

@@ -37,7 +37,7 @@ from rlcpu.envs.engine.lane import (
     make_step_lane,
 )
 from rlcpu.envs.policies import GREEDY, POLICY_DTYPES, KernelPolicy, PolicyCode
-from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge, wide
+from rlcpu.kernels.compile import EXACT, define, inline, inline_source, kernel, prefer_wide_vectors
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import array_at, call_at
 from rlcpu.kernels.rows import ANY, row_access, store_rows
@@ -181,7 +181,7 @@ def _make_block(
     open_outputs, start, put, save, finish = recorder
     open_env, open_policy = make_open_env(env, dtype), make_open_policy()
     exact = dtype is np.float64
-    use_wide_vectors = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
+    use_wide_vectors = prefer_wide_vectors if env.state.rows(dtype) < LONG else inline(lambda: None)
 
     def run(frame, num_steps, num_envs, block):
         """Let the policy act in all lanes of the block, step by step, and record the results."""
@@ -403,7 +403,7 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
     spans = *env.state.float_spans(dtype), (env.state.rows(dtype), 1)  # the last: returns
     float_rows = tuple(first + k for first, count in spans for k in range(count))
 
-    @merge
+    @inline_source
     def start(sums, words, count, num_steps):
         sums[:] = 0.0
         sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
@@ -421,7 +421,7 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
         fault = fault_of_step(observation, decision)
         set_(step_rows, 3 * LANES + i, get(step_rows, 3 * LANES + i) + fault)
 
-    @merge
+    @inline_source
     def save(step_rows, sums, step, num_steps, place, count):
         if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
             for k in range(4):
@@ -431,7 +431,7 @@ def _make_sums(env: Structure, dtype: type) -> BlockRecorder:
                     set_(step_rows, k * LANES + i, zero)
                 sums[k] += total
 
-    @merge
+    @inline_source
     def finish(step_rows, sums, state, words, params, begin, count):
         # Episodes that ended have the steps taken here and before, but not those of running ones.
         sums[LENGTHS] -= sum_elapsed(words, count)
@@ -498,7 +498,7 @@ def _make_start(env: Structure, dtype: type) -> Callable[..., Any]:
     action_type: Any = np.float32 if env.action_size and not env.choices else np.int32
     real = dtype
 
-    @merge
+    @inline_source
     def start(records, words, count, num_steps):
         return Records(
             observations=np.empty(size * LANES, np.float32),
@@ -576,7 +576,7 @@ def _make_save(env: Structure, dtype: type) -> Callable[..., None]:
             for k in range(width):
                 poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
 
-    @merge
+    @inline_source
     def save(step_rows, records, step, num_steps, place, count):
         half = records.flags.shape[0] // 2
         copy(step_rows.log_probs, 0, records.log_probs, place, count)
@@ -611,7 +611,7 @@ def _make_finish(env: Structure, dtype: type) -> Callable[..., Any]:
         make_fault_of_rows(env, dtype),
     )
 
-    @merge
+    @inline_source
     def finish(step_rows, records, state, words, params, begin, count):
         num_faulty = 0
         for i in range(count):

@@ -27,7 +27,16 @@ from rlcpu.envs.engine.lane import (
     make_step_lane,
 )
 from rlcpu.kernels.calls import View, kind_of, make_call
-from rlcpu.kernels.compile import EXACT, FAST, INLINE, apart, compact, inline, kernel, outline
+from rlcpu.kernels.compile import (
+    EXACT,
+    FAST,
+    INLINE,
+    inline,
+    kernel,
+    never_inline,
+    outline,
+    prefer_small_code,
+)
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN
@@ -237,7 +246,7 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
         function of its own: where the same pointers may be those of a last block or those of all
         environments, LLVM finds no vectors.
         """
-        apart()
+        never_inline()
         observations, rewards, terminated, truncated, finals = outputs
         params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
         for block in range((count + LANES - 1) // LANES):
@@ -398,8 +407,8 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
 @outline
 def copy_rows(source, target, rows, count, n):
     """Copy `count` items of each of `rows` rows of LANES to the end of a row of n in `target`."""
-    apart()
-    compact()
+    never_inline()
+    prefer_small_code()
     for row in range(rows):
         for i in range(count):
             target[row * n + n - count + i] = source[row * LANES + i]

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import inline, merge, outline
+from rlcpu.kernels.compile import inline, inline_source, outline
 from rlcpu.kernels.matmul import (
     FEW_COLUMNS,
     Matrix,
@@ -136,7 +136,7 @@ def list_all_nonzeros(step, work, nonzeros, capacity):
 # ---------------------------------------------------------------- forward
 
 
-@merge
+@inline_source
 def sum_weights(step, work, nonzeros, capacity, floor):
     """Write the outputs as sums of the rows of weights that belong to inputs that are not 0."""
     width = step.width_out
@@ -211,7 +211,7 @@ def write_slopes_without_copy(step, work, slopes):
             out[i * step.width_in + k] = dot(weights[k * columns : (k + 1) * columns], slope)
 
 
-@merge
+@inline_source
 def write_slopes(step, work, slopes, zeros, no_floor):
     """Write input slopes, slopes @ weights.T, or add them where another layer has input slopes too.
 
@@ -230,7 +230,7 @@ def write_slopes(step, work, slopes, zeros, no_floor):
     )
 
 
-@merge
+@inline_source
 def add_nonzero_gradients(step, work, slopes, nonzeros, capacity):
     """Add the weights' gradients of inputs that are not 0; the others are 0 times a slope."""
     inputs, width = address(inputs_of(step, work)), step.width_out
@@ -243,7 +243,7 @@ def add_nonzero_gradients(step, work, slopes, nonzeros, capacity):
         add_to_rows(address(nonzeros), bounds, row, slope, gradients, width)
 
 
-@merge
+@inline_source
 def write_gradients(step, work, slopes, zeros, no_floor):
     """Add the weights' gradients, inputs.T @ slopes, or overwrite with them, by `work.mode`.
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import compact, inline, outline
+from rlcpu.kernels.compile import inline, outline, prefer_small_code
 from rlcpu.kernels.matmul import MANY_ONES, Matrix, add_to_rows, sum_of_rows
 from rlcpu.kernels.memory import address
 from rlcpu.nn.layers.kind import (
@@ -64,7 +64,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
     @outline
     def forward(step, work):
         """Write for each sample the sum of the rows of weights that its choices name."""
-        compact()
+        prefer_small_code()
         inputs, outputs = inputs_of(step, work), outputs_of(step, work)
         weights, width, choices = parameters_of(step, work), step.width_out, step.option
         fill(outputs, zero)
@@ -85,7 +85,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
     @outline
     def backward(step, work):
         """Add slopes to the gradients of the rows that choices name; slopes of choices are 0."""
-        compact()
+        prefer_small_code()
         inputs, slopes = inputs_of(step, work), output_slopes(step, work)
         width, choices = step.width_out, step.option
         if wants_parameters(work):

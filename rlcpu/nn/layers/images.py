@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import compact, inline, outline
+from rlcpu.kernels.compile import inline, outline, prefer_small_code
 from rlcpu.kernels.matmul import Matrix, Windows, product, product_of_windows
 from rlcpu.kernels.memory import address
 from rlcpu.nn.layers.dense import orthogonal
@@ -121,7 +121,7 @@ def make_copy_image(dtype: type) -> Callable[..., None]:
 
         `size` is a `Sizing`.
         """
-        compact()
+        prefer_small_code()
         fill(image, zero)
         for row in range(step.height):
             for column in range(step.width):
@@ -136,7 +136,7 @@ def make_copy_image(dtype: type) -> Callable[..., None]:
 @outline
 def add_inside(step, size, slopes, image):
     """Add the inside of an image's border to `slopes`, of the inputs, which lie as those do."""
-    compact()
+    prefer_small_code()
     for row in range(step.height):
         for column in range(step.width):
             begin, distance = place_in_input(step, row, column)

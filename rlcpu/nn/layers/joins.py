@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import compact, inline, outline
+from rlcpu.kernels.compile import inline, outline, prefer_small_code
 from rlcpu.nn.layers.graph import Draft, Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
     Kind,
@@ -52,7 +52,7 @@ def make_copy(dtype: type) -> Callable[..., None]:
     @outline
     def forward(step, work):
         """Copy columns of the inputs to columns of the outputs, and zeros to the padding."""
-        compact()
+        prefer_small_code()
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
         count, first_in, first_out = columns_of(step)
         for i in range(work.samples):
@@ -83,7 +83,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
     @outline
     def backward(step, work):
         """Add slopes of the output columns to those of the input columns they were made of."""
-        compact()
+        prefer_small_code()
         if not wants_inputs(step, work):
             return
         by_inputs, by_outputs = input_slopes(step, work), output_slopes(step, work)

@@ -35,7 +35,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import apart, compact, inline, merge, outline, specialise
+from rlcpu.kernels.compile import (
+    inline,
+    inline_source,
+    never_inline,
+    outline,
+    prefer_small_code,
+    specialise,
+)
 from rlcpu.kernels.matmul import Matrix, product
 from rlcpu.kernels.memory import address
 from rlcpu.nn.layers.cells import gru, gru_back, lstm, lstm_back, min_gru, min_gru_back
@@ -77,7 +84,7 @@ def add(target, source):
         target[k] += source[k]
 
 
-@merge
+@inline_source
 def num_sequences(work):
     """Return B, the sequences of a pass: rows of one time step."""
     return work.samples // work.steps
@@ -106,7 +113,7 @@ def forget(rows, starts, first, sequences, zero):
         sequences: how many.
         zero: 0 of the dtype.
     """
-    apart()
+    never_inline()
     size = rows.size // sequences
     for b in range(sequences):
         if starts[first + b] > zero:
@@ -116,7 +123,7 @@ def forget(rows, starts, first, sequences, zero):
 @outline
 def cut_slopes(slopes, starts, first, sequences, zero):
     """Set the slopes of states to zero that go no further back; for arguments see `forget`."""
-    apart()
+    never_inline()
     size = slopes.size // sequences
     for b in range(sequences):
         if starts[first + b] != zero:
@@ -141,7 +148,7 @@ def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callabl
         @outline
         def forward(step, work):
             """Run the cell through all time steps, and leave all states in the saved units."""
-            compact()
+            prefer_small_code()
             fill(outputs_of(step, work), zero)  # the padding behind the units stays so
             states, sequences = saved_of(step, work), num_sequences(work)
             size = sequences * step.option  # numbers of the states of one time step
@@ -177,7 +184,7 @@ def make_backward_loop(
         @outline
         def backward(step, work):
             """Go back through all time steps, then add gradients."""
-            compact()
+            prefer_small_code()
             states, sequences = saved_of(step, work), num_sequences(work)
             size = sequences * step.option  # numbers of the states of one time step
             slopes = at_step(states, work.steps, size)
@@ -214,7 +221,7 @@ def make_min_gru(dtype: type) -> Callable[..., None]:
         for k in range(out.size):
             next_state[k] = out[k]
 
-    @merge
+    @inline_source
     def advance(step, work, t, state, next_state, sequences):
         """Compute time step t of all sequences, one after the other."""
         inputs, outputs = inputs_of(step, work), outputs_of(step, work)
@@ -249,7 +256,7 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
             slope = slopes[k] + by_output[k]
             z[k], x_h[k], slopes[k] = cell_back(z[k], x_h[k], h[k], slope)
 
-    @merge
+    @inline_source
     def go_back(step, work, t, state, slopes, sequences):
         """Go back through time step t of all sequences, one after the other."""
         inputs, by_outputs = inputs_of(step, work), output_slopes(step, work)
@@ -286,7 +293,7 @@ def make_finish(with_biases: bool, slopes_of: Callable[..., Any]) -> Callable[..
         """Make `finish(step, work)` for a dtype."""
         zero, no_floor = dtype(0), dtype(-np.inf)
 
-        @merge
+        @inline_source
         def finish(step, work):
             """Add states.T @ slopes to the weights' gradients, and slopes to those of biases."""
             if not wants_parameters(work):
@@ -317,7 +324,7 @@ def make_add_product(dtype: type) -> Callable[..., None]:
     """Make `add_product(step, work, slopes, state_slopes, sequences)`."""
     no_floor = dtype(-np.inf)
 
-    @merge
+    @inline_source
     def add_product(step, work, slopes, state_slopes, sequences):
         """Add slopes @ weights.T to `state_slopes`: from slopes of products to those of states."""
         weights = Matrix(address(work.network.copies), step.copies, step.rows, 1)
@@ -354,7 +361,7 @@ def make_gru(dtype: type) -> Callable[..., None]:
                 x_r[k], x_z[k], x_n[k], p_r[k], p_z[k], p_n[k], h[k]
             )
 
-    @merge
+    @inline_source
     def advance(step, work, t, state, next_state, sequences):
         """Compute time step t of all sequences."""
         inputs, outputs, columns = inputs_of(step, work), outputs_of(step, work), step.columns
@@ -392,7 +399,7 @@ def make_gru_back(dtype: type) -> Callable[..., None]:
                 r[k], z[k], n[k], p_n[k], h[k], slopes[k]
             )
 
-    @merge
+    @inline_source
     def go_back(step, work, t, state, slopes, sequences):
         """Go back through time step t of all sequences."""
         inputs, by_outputs, columns = inputs_of(step, work), output_slopes(step, work), step.columns
@@ -427,7 +434,7 @@ def make_lstm(dtype: type) -> Callable[..., None]:
                 x_i[k], x_f[k], x_g[k], x_o[k], c[k]
             )
 
-    @merge
+    @inline_source
     def advance(step, work, t, state, next_state, sequences):
         """Compute time step t of all sequences."""
         columns, size, row = step.columns, step.size_out, step.width_out
@@ -468,7 +475,7 @@ def make_lstm_back(dtype: type) -> Callable[..., None]:
                 i[k], f[k], g[k], o[k], c[k], by_h[k] + by_output[k], by_c[k]
             )
 
-    @merge
+    @inline_source
     def go_back(step, work, t, state, slopes, sequences):
         """Go back through time step t of all sequences."""
         columns, size, row = step.columns, step.size_out, step.width_out

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from numba import prange, types
 
 from rlcpu.kernels.calls import View, kind_of, place_of_view, view
-from rlcpu.kernels.compile import c_function, compact, inline
+from rlcpu.kernels.compile import c_function, inline, prefer_small_code
 from rlcpu.kernels.memory import LINE, array_at, call_at, pointer_to
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill
@@ -171,7 +171,7 @@ def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
     number, whole, run_all = dtype.type(0.0), np.int64(0), inline(function)
     cells_at = vectors_at if lanes > 1 else pointer_to
     # Small code compiles in 40 % of the time, and is as fast; but one model forward takes 1.6x.
-    make_small = compact if lanes > 1 or function is backward else do_nothing
+    make_small = prefer_small_code if lanes > 1 or function is backward else do_nothing
 
     def run_block(task, block, memory):
         make_small()
@@ -195,4 +195,4 @@ def vectors_at(address, like):
 
 @inline
 def do_nothing():
-    """Do nothing, in the place of `compact`."""
+    """Do nothing, in the place of `prefer_small_code`."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import compact, inline
+from rlcpu.kernels.compile import inline, prefer_small_code
 from rlcpu.kernels.memory import address, load, shifted, store, to_line
 from rlcpu.scan.recurrences.rules import Rule, next_y, next_y_or_cut
 from rlcpu.scan.recurrences.steps import (
@@ -36,7 +36,7 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
     @inline(exact=True)
     def columns(plan, options, outer, lane, width):
         """Compute all steps of `width` lanes from (outer, lane) on."""
-        compact()
+        prefer_small_code()
         num_steps, direction, num_streamed = plan.num_steps, plan.direction, plan.num_streamed
         # More by two vectors: to begin at a cache line, and to load whole ones at the end.
         memory = np.zeros(width + 2 * vector_lanes, dtype)
@@ -88,7 +88,7 @@ def _make_compute_step(rule: Rule, dtype: Any) -> Any:
     @inline(exact=True)
     def compute_step(pointers, has_after, outputs, y, width, options):
         """Compute one step of `width` lanes, and prefetch the next."""
-        compact()
+        prefer_small_code()
         ahead, whole = pointers[2], width // vector_lanes * vector_lanes
         # Whole vectors apart: a mask in the loop takes 1.5x as long where few arrays are read.
         for i in range(width // vector_lanes):

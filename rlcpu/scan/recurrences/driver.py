@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numba import prange, types
 
 from rlcpu.kernels.calls import View
-from rlcpu.kernels.compile import EXACT, c_function, compact
+from rlcpu.kernels.compile import EXACT, c_function, prefer_small_code
 from rlcpu.kernels.memory import call_at, fence
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
@@ -64,7 +64,7 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
 
     def compute_block(plan, raw_options, block):
         """Find the lanes and steps of a block, and compute them."""
-        compact()
+        prefer_small_code()
         options = dtype(raw_options[0]), dtype(raw_options[1]), dtype(raw_options[2])
         lanes, inner = plan.block_lanes, plan.inner
         if has_windows:

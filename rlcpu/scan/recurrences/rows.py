@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.compile import compact, inline, outline
+from rlcpu.kernels.compile import inline, outline, prefer_small_code
 from rlcpu.kernels.memory import (
     address,
     load,
@@ -97,7 +97,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
     @inline(exact=True)
     def compute_coefficients(plan, piece, scratch, options):
         """Write a and b of all steps of a piece to scratch memory."""
-        compact()
+        prefer_small_code()
         count, num_after = piece.num_steps, plan.num_steps - piece.step - 1
         for row in range(piece.width):
             pointers = pointers_at(plan, piece.outer + row, piece.step, 0)
@@ -115,7 +115,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
     @inline(exact=True)
     def write_results(plan, piece, scratch, options):
         """Write the outputs of all steps of a piece, from y in scratch memory."""
-        compact()
+        prefer_small_code()
         num_streamed, count = plan.num_streamed, piece.num_steps
         num_after = plan.num_steps - piece.step - 1
         for row in range(piece.width):
@@ -199,7 +199,7 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
     @inline(exact=True)
     def rows(plan, options, outer, width):
         """Compute all steps of `width` rows from `outer` on, piece by piece."""
-        compact()
+        prefer_small_code()
         num_steps, direction = plan.num_steps, plan.direction
         memory, starts = np.zeros(size, dtype), np.empty(max_rows, np.int64)
         for row in range(max_rows):

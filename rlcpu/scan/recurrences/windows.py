@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.compile import compact, inline
+from rlcpu.kernels.compile import inline, prefer_small_code
 from rlcpu.kernels.memory import address, load, shifted, store
 from rlcpu.scan.recurrences.rows import PIECE
 from rlcpu.scan.recurrences.rules import Rule, Step, next_y_or_cut
@@ -71,7 +71,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
     @inline(exact=True)
     def windows(plan, options, outer, lane, width, begin):
         """Compute the windows of `width` lanes that begin from step `begin` on."""
-        compact()
+        prefer_small_code()
         stop = min(begin + plan.block_windows, plan.num_steps)
         end = stop - 1 + plan.window_steps
         row_stride = 1 if is_rows else WIDE * vector_lanes
