@@ -212,20 +212,16 @@ class Buffer(Locked, Shown):
             )
         with self.locked():
             self._sampler.draw(self._stream, self._ring, indices, out, *options)
-            self._gather(indices, out)
+            # An item begins at step `number * period` of its environment, whose length is a
+            # multiple of that.
+            firsts = indices if self._items.period == 1 else indices * self._items.period
+            if self._n_step is not None and self._n_step.n > 1:
+                self._n_step.gather(self._storage, self._ring, firsts, out, self.num_threads)
+            else:
+                self._storage.gather(firsts, out.rows, self._items.steps or 1, self.num_threads)
             self._sampler.finish_draw()  # where items are taken once, they are gone only now
         out.indices = indices
         return out
-
-    def _gather(self, indices: Array, batch: Batch) -> None:
-        """Copy the items at indices to a batch."""
-        # An item begins at step `number * period` of its environment; lengths are multiples of it.
-        rows = indices if self._items.period == 1 else indices * self._items.period
-        if self._n_step is not None and self._n_step.n > 1:
-            self._n_step.gather(self._storage, self._ring, rows, batch, self.num_threads)
-        else:
-            steps = self._items.steps or 1
-            self._storage.gather(rows, batch.rows, steps, self.num_threads)
 
     # ------------------------------------------------------------ copies
 

@@ -9,9 +9,9 @@ Fields of `next_observation` are *twins*, of those of `observation` with the sam
 
 The arrays of slots (see `DerivingStorage`):
 
-    aside   for each row of the storage the number of its slot, from 1 on, or 0 for none
-    kept    uint8, the slots: all fields of a next observation, slot after slot
-    free    how many slots are free, then their numbers
+    slot_numbers  for each row of the storage the number of its slot, from 1 on, or 0 for none
+    slots         uint8, all fields of a next observation, slot after slot
+    free          how many slots are free, then their numbers
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def number_rows(begin, length, num_envs, out):
 
 
 @kernel(fastmath=EXACT)
-def mark_unequal(observation, next_observation, place, aside, kept, rows, num_envs, unequal):
+def mark_unequal(
+    observation, next_observation, place, slot_numbers, slots, rows, num_envs, unequal
+):
     """Set `unequal` where a field's next observation is not the observation of the following step.
 
     The newest steps so far have theirs in slots; these are compared with the first observations
@@ -82,18 +84,18 @@ def mark_unequal(observation, next_observation, place, aside, kept, rows, num_en
         observation: uint8, of the steps that are added, step by step.
         next_observation: uint8, of the steps that are added.
         place: see above.
-        aside: flat.
-        kept: see above.
+        slot_numbers: flat.
+        slots: see above.
         rows: see above.
         num_envs: environments.
         unequal: bool, one for each of `rows`; True stays.
     """
     row_bytes, slot_bytes, offset = place[0], place[1], place[2]
     for env in range(num_envs):
-        slot = aside[rows[env]]
+        slot = slot_numbers[rows[env]]
         if slot > 0 and not unequal[env]:
             at = (slot - 1) * slot_bytes + offset
-            unequal[env] = _differ(kept, at, observation, env * row_bytes, row_bytes)
+            unequal[env] = _differ(slots, at, observation, env * row_bytes, row_bytes)
     for k in range(num_envs, rows.size - num_envs):
         if not unequal[k]:
             step, following = (k - num_envs) * row_bytes, k * row_bytes
@@ -101,7 +103,7 @@ def mark_unequal(observation, next_observation, place, aside, kept, rows, num_en
 
 
 @kernel(fastmath=EXACT)
-def assign_slots(unequal, rows, num_envs, aside, free):
+def assign_slots(unequal, rows, num_envs, slot_numbers, free):
     """Free the slots of rows that need none any more, then give slots to rows that need one.
 
     Rows that are added lose the slots of the steps that they overwrite. For arguments see above.
@@ -111,34 +113,34 @@ def assign_slots(unequal, rows, num_envs, aside, free):
     """
     missing = -free[0]
     for k in range(rows.size):
-        missing -= aside[rows[k]] > 0 and (k >= num_envs or not unequal[k])
+        missing -= slot_numbers[rows[k]] > 0 and (k >= num_envs or not unequal[k])
         missing += k >= num_envs and unequal[k]
     if missing > 0:
         return missing
     for k in range(rows.size):
-        if aside[rows[k]] > 0 and (k >= num_envs or not unequal[k]):
+        if slot_numbers[rows[k]] > 0 and (k >= num_envs or not unequal[k]):
             free[0] += 1
-            free[free[0]] = aside[rows[k]]
-            aside[rows[k]] = 0
+            free[free[0]] = slot_numbers[rows[k]]
+            slot_numbers[rows[k]] = 0
     for k in range(num_envs, rows.size):
         if unequal[k]:
-            aside[rows[k]] = free[free[0]]
+            slot_numbers[rows[k]] = free[free[0]]
             free[0] -= 1
     return missing
 
 
 @kernel(fastmath=EXACT)
-def keep_aside(next_observation, place, unequal, rows, num_envs, aside, kept):
+def fill_slots(next_observation, place, unequal, rows, num_envs, slot_numbers, slots):
     """Copy a field's next observations that are `unequal` to their slots; see above."""
     row_bytes, slot_bytes, offset = place[0], place[1], place[2]
     for k in range(num_envs, rows.size):
         if unequal[k]:
-            to = (aside[rows[k]] - 1) * slot_bytes + offset
-            copy_bytes(kept, to, next_observation, (k - num_envs) * row_bytes, row_bytes)
+            to = (slot_numbers[rows[k]] - 1) * slot_bytes + offset
+            copy_bytes(slots, to, next_observation, (k - num_envs) * row_bytes, row_bytes)
 
 
 @kernel(fastmath=EXACT)
-def replace_aside(rows, aside, length, slots, places, storage, batch, table):
+def read_slots(rows, slot_numbers, length, slots, places, storage, batch, table):
     """Correct next observations of a batch, gathered as the observations of the following rows.
 
     Those in slots are copied from there; the row that follows an environment's last one is its
@@ -146,9 +148,9 @@ def replace_aside(rows, aside, length, slots, places, storage, batch, table):
 
     Args:
         rows: (batch_size,) int64, rows of the storage that the batch has.
-        aside: flat.
+        slot_numbers: flat.
         length: rows of an environment.
-        slots: the array `kept`.
+        slots: see above.
         places: (num_fields, 3), see above.
         storage: uint8.
         batch: uint8, corrected.
@@ -156,9 +158,9 @@ def replace_aside(rows, aside, length, slots, places, storage, batch, table):
             row is the second one of the observations.
     """
     for b in range(rows.size):
-        prefetch(aside, rows[min(b + _AHEAD, rows.size - 1)])
+        prefetch(slot_numbers, rows[min(b + _AHEAD, rows.size - 1)])
         row = rows[b]
-        slot = aside[row]
+        slot = slot_numbers[row]
         if slot > 0:
             for f in range(places.shape[0]):
                 row_bytes, slot_bytes, offset = places[f, 0], places[f, 1], places[f, 2]
@@ -196,10 +198,10 @@ class DerivingStorage(Storage):
     Slots stay in memory even with `memmap`.
 
     Attributes:
-        aside: (num_envs, length) int32: number of the slot, from 1 on, that holds the row's next
-            observation; 0 where it is the observation of the row that follows.
-        kept: (num_slots * slot_bytes,) uint8: all fields of a next observation, slot after slot.
-        free: (num_slots + 1,) int32: how many slots are free, then their numbers.
+        slot_numbers: (num_envs, length) int32: number of the slot, from 1 on, that holds the next
+            observation of a row; 0 where it is the observation of the row that follows.
+        slots: (num_slots * slot_bytes,) uint8: all fields of a next observation, slot after slot.
+        free_slots: (num_slots + 1,) int32: how many slots are free, then their numbers.
     """
 
     def __init__(
@@ -220,12 +222,13 @@ class DerivingStorage(Storage):
         self._places = np.array([(n, sum(sizes), b) for n, b in zip(sizes, begins, strict=True)])
         self._twins = slice(min(twins), max(twins) + 1)
         self._pairs = [(twins[number], number) for number in twins]  # `observation`'s field first
-        self.aside = allocate(4 * num_envs * length).view(np.int32).reshape(num_envs, length)
-        self.kept, self.free = self._make_slots(num_envs)
+        numbers = allocate(4 * num_envs * length).view(np.int32)
+        self.slot_numbers = numbers.reshape(num_envs, length)
+        self.slots, self.free_slots = self._make_slots(num_envs)
         super().__init__(structure, num_envs, length, memmap, twins)
 
     def _make_slots(self, count: int) -> tuple[Array, Array]:
-        """Return the arrays `kept` and `free` of so many free slots; low numbers are used first."""
+        """Return `slots` and `free_slots` of so many free slots; low numbers are used first."""
         free = np.arange(count + 1, 0, -1, dtype=np.int32)
         free[0] = count
         return allocate(count * self._slot_bytes), free
@@ -233,19 +236,19 @@ class DerivingStorage(Storage):
     @property
     def num_bytes(self) -> int:
         """Return the bytes of everything that is kept."""
-        return self.block.size + self.aside.nbytes + self.kept.size + self.free.nbytes
+        return self.block.size + self.slot_numbers.nbytes + self.slots.size + self.free_slots.nbytes
 
     def copy_rows(self, filled: int) -> list[Array]:
         """Copy rows; see `Storage.copy_rows`."""
-        rows = self.aside[:, :filled], self.kept, self.free
+        rows = self.slot_numbers[:, :filled], self.slots, self.free_slots
         return [*super().copy_rows(filled), *(array.copy() for array in rows)]
 
     def take_rows(self, rows: list[Array]) -> None:
         """Take over rows; see `Storage.take_rows`."""
-        *fields, aside, kept, self.free = rows
+        *fields, numbers, slots, self.free_slots = rows
         super().take_rows(fields)
-        self.aside[:, : aside.shape[1]] = aside
-        self.kept = placed(kept)
+        self.slot_numbers[:, : numbers.shape[1]] = numbers
+        self.slots = placed(slots)
 
     # ------------------------------------------------------------ adding
 
@@ -258,33 +261,34 @@ class DerivingStorage(Storage):
             [np.ascontiguousarray(arrays[number]).reshape(-1).view(np.uint8) for number in pair]
             for pair in self._pairs
         ]
-        aside, rows = self.aside.reshape(-1), np.empty((1 + num_steps) * num_envs, np.int64)
+        numbers = self.slot_numbers.reshape(-1)
+        rows = np.empty((1 + num_steps) * num_envs, np.int64)
         number_rows(slot, self.length, num_envs, rows)
         unequal = np.zeros(rows.size, np.bool_)
         unequal[-num_envs:] = True  # the newest steps, which nothing follows yet
         unequal[:num_envs] = num_steps == self.length  # overwritten by the last of these steps
         for place, pair in zip(self._places, pairs, strict=True):
-            mark_unequal(*pair, place, aside, self.kept, rows, num_envs, unequal)
-        missing = assign_slots(unequal, rows, num_envs, aside, self.free)
+            mark_unequal(*pair, place, numbers, self.slots, rows, num_envs, unequal)
+        missing = assign_slots(unequal, rows, num_envs, numbers, self.free_slots)
         if missing > 0:
             self._grow(missing)
-            assign_slots(unequal, rows, num_envs, aside, self.free)
+            assign_slots(unequal, rows, num_envs, numbers, self.free_slots)
         for place, (_, following) in zip(self._places, pairs, strict=True):
-            keep_aside(following, place, unequal, rows, num_envs, aside, self.kept)
+            fill_slots(following, place, unequal, rows, num_envs, numbers, self.slots)
         super().write(arrays, slot)
 
     def _grow(self, missing: int) -> None:
         """Add at least so many free slots; there are never more than rows."""
-        old = self.free.size - 1
-        count = min(max(2 * old, old + missing), self.aside.size)
-        kept, free = self._make_slots(count)  # `free` lists high numbers, the new ones, first
-        kept[: self.kept.size] = self.kept
+        old = self.free_slots.size - 1
+        count = min(max(2 * old, old + missing), self.slot_numbers.size)
+        slots, free = self._make_slots(count)  # lists high numbers, the new ones, first
+        slots[: self.slots.size] = self.slots
         # Slots are taken from the end of the list: those that were free already come there.
-        new, num_free = count - old, int(self.free[0])
+        new, num_free = count - old, int(self.free_slots[0])
         free[0] = new + num_free
-        free[1 + new : 1 + new + num_free] = self.free[1 : 1 + num_free]
-        # `free` last: its size says whether this was done, if it is interrupted and called again.
-        self.kept, self.free = kept, free
+        free[1 + new : 1 + new + num_free] = self.free_slots[1 : 1 + num_free]
+        # `free_slots` last: if this is interrupted and called again, its size says what was done.
+        self.slots, self.free_slots = slots, free
 
     # ------------------------------------------------------------ sampling
 
@@ -299,28 +303,28 @@ class DerivingStorage(Storage):
         """Copy rows to a batch; see `Storage.gather`. `steps` is 1."""
         super().gather(rows, batch, steps, num_threads, fields)
         if fields is None or self._twins.start in fields:  # one of them is never without the others
-            aside = self.aside.reshape(-1), self.length, self.kept, self._places
-            replace_aside(rows, *aside, self.block, batch.block, batch.table[self._twins])
+            slots = self.slot_numbers.reshape(-1), self.length, self.slots, self._places
+            read_slots(rows, *slots, self.block, batch.block, batch.table[self._twins])
 
     # ------------------------------------------------------------ files
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """Return the arrays of a checkpoint, see `Storage.sections`; `free` follows from them.
+        """Return the arrays of a checkpoint, see `Storage.sections`; `free_slots` follows.
 
         Rows of the newest step in the earlier checkpoint have changed too.
         """
-        numbers, newest = self.aside.reshape(-1), max(added - 1, 0)
+        numbers, newest = self.slot_numbers.reshape(-1), max(added - 1, 0)
         changed, written = (spans(n, ring.added, self.length, self.num_envs) for n in (newest, 0))
         slots = [self._slots_of(rows) for rows in (changed, written)]
         return [
             *super().sections(added, ring),
             Section("aside", numbers.view(np.uint8), 4 * changed, 4 * written),
-            Section("kept", self.kept, *slots),
+            Section("kept", self.slots, *slots),
         ]
 
     def _slots_of(self, rows: Array) -> Array:
         """Return ranges of bytes (any, 2) of the slots that rows have, given as ranges (n, 2)."""
-        numbers = self.aside.reshape(-1)
+        numbers = self.slot_numbers.reshape(-1)
         pieces = [numbers[begin:end] for begin, end in rows.tolist()]
         slots = np.concatenate([*pieces, numbers[:0]]).astype(np.int64)
         ends = slots[slots > 0] * self._slot_bytes
@@ -331,28 +335,28 @@ class DerivingStorage(Storage):
         super().restore(source, ring)
         count = source.num_bytes("kept") // self._slot_bytes
         # `_grow` makes at most twice as many as there are rows.
-        most = min(max(2 * ring.filled, 1) * self.num_envs, self.aside.size)
+        most = min(max(2 * ring.filled, 1) * self.num_envs, self.slot_numbers.size)
         if not self.num_envs <= count <= most:
             raise ValueError(f"section kept: {count} slots, expected {self.num_envs} to {most}")
-        kept, free = self._make_slots(count)
-        source.read_into("aside", self.aside.reshape(-1).view(np.uint8))
-        source.read_into("kept", kept)
-        is_used = _check_aside(self.aside, count, ring)
+        slots, free = self._make_slots(count)
+        source.read_into("aside", self.slot_numbers.reshape(-1).view(np.uint8))
+        source.read_into("kept", slots)
+        is_used = _check_slot_numbers(self.slot_numbers, count, ring)
         unused = np.flatnonzero(~is_used)[::-1] + 1
         free[0] = unused.size
         free[1 : 1 + unused.size] = unused
-        self.kept, self.free = kept, free
+        self.slots, self.free_slots = slots, free
 
 
-def _check_aside(aside: Array, num_slots: int, ring: Ring) -> Array:
+def _check_slot_numbers(numbers: Array, num_slots: int, ring: Ring) -> Array:
     """Return which slots are in use, (num_slots,) bool.
 
     Raises:
         ValueError: two rows have one slot, a slot is out of range, a newest step has none, or a row
             that was never written has one.
     """
-    slots, newest = aside[aside > 0] - 1, aside[:, (ring.added - 1) % ring.length]
-    fits = aside.min() >= 0 and aside.max() <= num_slots and not aside[:, ring.filled :].any()
+    slots, newest = numbers[numbers > 0] - 1, numbers[:, (ring.added - 1) % ring.length]
+    fits = numbers.min() >= 0 and numbers.max() <= num_slots and not numbers[:, ring.filled :].any()
     if not fits or (ring.added and not newest.all()) or np.unique(slots).size < slots.size:
         raise ValueError(
             f"aside: expected different slots from 1 to {num_slots}, one for each newest row, of "

@@ -212,7 +212,7 @@ def _make_draw(is_weighted: bool) -> Callable[..., None]:
         added, length, indices, size = loop.added[0], loop.length, loop.indices, loop.indices.size
         if is_weighted:
             capacity = loop.num_envs * length
-            total = draw_leaves(loop.tree, capacity, None, loop.stream, False, indices)
+            total = draw_leaves(loop.tree, capacity, loop.stream, False, indices)
             beta = np.float32(loop.exponents[1])
             write_weights(loop.tree, indices, total, beta, loop.probabilities, loop.weights)
         else:

@@ -160,35 +160,33 @@ def _fill(levels, key, counter, weight, width, first, out):
 
 
 @inline(exact=True)
-def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
-    """Fill `out` by `_fill`, and by `scan` where the leaf has no weight."""
-    levels, key, counter = unpack(numbers, capacity, filled), stream[0], stream[1]
+def _fill_block(numbers, capacity, stream, weight, width, first, out):
+    """Fill `out` by `_fill`, and by `scan` where the priority is zero."""
+    levels, key, counter = unpack(numbers, capacity, None), stream[0], stream[1]
     _fill(levels, key, counter, weight, width, first, out)
     for q in range(out.size):
         if weight > 0.0 and not levels.sums[out[q]] > 0.0:
             out[q] = _scan(levels, _find_target(key, counter, weight, width, first + q) / weight)
 
 
-def draw(numbers, capacity, filled, stream, stratified, out):
-    """Draw leaves by weight, with replacement.
+def draw(numbers, capacity, stream, stratified, out):
+    """Draw leaves, which are priorities, with replacement.
 
     Args:
         numbers: float64, memory of the tree, as `make_tree` returns it.
         capacity: number of leaves.
-        filled: number of leaves that are items; None where leaves are priorities.
         stream: (2,) uint64, key and counter of the random numbers; n is added to the counter.
-        stratified: whether draw k of n is from the k-th of n equal parts of the sum of weights.
+        stratified: whether draw k of n is from the k-th of n equal parts of the sum.
         out: (n,) int64, overwritten with leaves, which mean nothing if the sum is 0.
 
     Returns:
-        The sum of all weights.
+        The sum of all priorities.
     """
-    weight, count = _weight_of_all(unpack(numbers, capacity, filled)), out.size
+    weight, count = _weight_of_all(unpack(numbers, capacity, None)), out.size
     width = weight / count if stratified else 0.0
     for block in prange((count + _BLOCK - 1) // _BLOCK):
         begin, end = block * _BLOCK, min((block + 1) * _BLOCK, count)
-        rows = out[begin:end]
-        _fill_block(numbers, capacity, filled, stream, weight, width, begin, rows)
+        _fill_block(numbers, capacity, stream, weight, width, begin, out[begin:end])
     stream[1] += u64(count)
     return weight
 
@@ -430,7 +428,7 @@ class Tree:
         self, stream: Array, out: Array, stratified: bool = False, num_threads: int | None = None
     ) -> float:
         """Fill `out`, (n,) int64, by priority, and return the sum of all; ValueError at zero."""
-        arguments = (self.numbers, self.capacity, None, stream, stratified, out)
+        arguments = (self.numbers, self.capacity, stream, stratified, out)
         total = float(launch(DRAW, out.size, num_threads, *arguments))
         if not total > 0.0:
             stream[1] -= np.uint64(out.size)

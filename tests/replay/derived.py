@@ -78,21 +78,21 @@ def squeeze(batch):
 def state_of(buffer):
     """Every byte of a buffer that derives."""
     storage = buffer._storage
-    parts = (storage.aside, storage.kept, storage.free)
+    parts = (storage.slot_numbers, storage.slots, storage.free_slots)
     return [*state_of_any(buffer), *(part.tobytes() for part in parts)]
 
 
 def check_slots(buffer):
     """Every slot is free or one row's; the newest rows have one, those never written none."""
     storage, ring = buffer._storage, buffer._ring
-    count, taken = storage.free.size - 1, storage.aside[storage.aside > 0]
-    free = storage.free[1 : 1 + storage.free[0]]
+    count, taken = storage.free_slots.size - 1, storage.slot_numbers[storage.slot_numbers > 0]
+    free = storage.free_slots[1 : 1 + storage.free_slots[0]]
     assert sorted([*taken.tolist(), *free.tolist()]) == list(range(1, count + 1))
-    assert (storage.aside >= 0).all()
-    assert not storage.aside[:, ring.filled :].any()
+    assert (storage.slot_numbers >= 0).all()
+    assert not storage.slot_numbers[:, ring.filled :].any()
     if ring.added:
-        assert storage.aside[:, (ring.added - 1) % ring.length].all()
-    assert storage.kept.size == count * storage._slot_bytes
+        assert storage.slot_numbers[:, (ring.added - 1) % ring.length].all()
+    assert storage.slots.size == count * storage._slot_bytes
 
 
 def same(one, other):

@@ -89,9 +89,9 @@ def test_bytes_count_not_values():
     following = np.array([quiet, quiet, 0.0, 2.0, other], np.float32)
     buffer = ReplayBuffer(8, SMALL, derive_next=True, seed=0)
     buffer.add(simple(observation, following))
-    assert np.flatnonzero(buffer._storage.aside).tolist() == [2, 4]
+    assert np.flatnonzero(buffer._storage.slot_numbers).tolist() == [2, 4]
     buffer.add(simple(np.array([quiet], np.float32), following[:1]))
-    assert np.flatnonzero(buffer._storage.aside).tolist() == [2, 4, 5]
+    assert np.flatnonzero(buffer._storage.slot_numbers).tolist() == [2, 4, 5]
     batch = buffer.sample(100)
     expected = np.append(following, quiet)[batch.indices]
     assert batch["next_observation"].tobytes() == expected.tobytes()
@@ -113,7 +113,7 @@ def test_dtypes(dtype):
     following[::9] = observation[::9][: len(following[::9])]
     for buffer in pair:
         buffer.add(simple(observation[:-1], following))
-    assert 1 <= np.count_nonzero(pair[1]._storage.aside) <= 7
+    assert 1 <= np.count_nonzero(pair[1]._storage.slot_numbers) <= 7
     same(*(buffer.sample(200) for buffer in pair))
 
 
@@ -122,8 +122,8 @@ def test_equal_observations_need_no_room():
     zeros = np.zeros(7, np.float32)
     for _ in range(30):
         buffer.add(simple(zeros, zeros))
-        assert np.count_nonzero(buffer._storage.aside) == 1
-    assert buffer._storage.free.size == 2
+        assert np.count_nonzero(buffer._storage.slot_numbers) == 1
+    assert buffer._storage.free_slots.size == 2
     assert (buffer.sample(100)["next_observation"] == 0).all()
 
 
@@ -134,17 +134,17 @@ def test_slots_are_used_again():
     for _ in range(300):
         buffer.add(episodes.take(7))
         check_slots(buffer)
-        most = max(most, np.count_nonzero(buffer._storage.aside))
+        most = max(most, np.count_nonzero(buffer._storage.slot_numbers))
     assert 4 < most < 150
-    assert buffer._storage.free.size - 1 < 2 * most
+    assert buffer._storage.free_slots.size - 1 < 2 * most
     rng = np.random.default_rng(0)
     for num_steps in (*[3] * 40, 99, 100, 101, 250, 1):  # no observation ever follows
         batch = episodes.take(num_steps)
         batch["observation"]["state"] = rng.random((num_steps, 4, 3))
         buffer.add(batch)
         check_slots(buffer)
-        assert buffer._storage.free.size - 1 <= 400
-    assert np.count_nonzero(buffer._storage.aside) == 400
+        assert buffer._storage.free_slots.size - 1 <= 400
+    assert np.count_nonzero(buffer._storage.slot_numbers) == 400
 
 
 def test_half_the_memory():
@@ -157,7 +157,7 @@ def test_half_the_memory():
     derived.add(simple(observation[:-1], following))
     assert derived.num_bytes < 0.56 * stored.num_bytes
     storage = derived._storage
-    parts = (storage.block, storage.aside, storage.kept, storage.free)
+    parts = (storage.block, storage.slot_numbers, storage.slots, storage.free_slots)
     assert derived.num_bytes == sum(part.nbytes for part in parts)
 
 
@@ -177,7 +177,7 @@ def test_no_room_changes_nothing(monkeypatch):
             buffer.add(episodes.take(5))
     assert state_of(buffer) == before
     buffer.add(episodes.take(5))
-    assert np.count_nonzero(buffer._storage.aside) >= 10
+    assert np.count_nonzero(buffer._storage.slot_numbers) >= 10
 
 
 def test_no_next_observation_is_torn():

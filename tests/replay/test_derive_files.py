@@ -39,7 +39,7 @@ def test_loaded_goes_on_bit_for_bit(kind, tmp_path):
             loaded, again = kind.load(tmp_path / "buffer", num_threads=1), deepcopy(episodes)
             check_slots(loaded)
             assert loaded.derive_next
-            assert loaded._storage.aside.tobytes() == buffer._storage.aside.tobytes()
+            assert loaded._storage.slot_numbers.tobytes() == buffer._storage.slot_numbers.tobytes()
             for _ in range(4):
                 same(buffer.sample(5), loaded.sample(5))
                 drive(buffer, episodes, 3)

@@ -74,7 +74,7 @@ def solve_arrays(
     """
     result = arrays.out
     if result.size == 0:
-        return True, np.zeros(result.shape[:-1], result.dtype)
+        return True, np.zeros(result.shape[:-1], result.dtype) if check else None
     layout = layout_of_systems(result, in_rows=lengths is not None)
     target = result if layout.target(result) else layout.empty(result.dtype)
     repeats = repeats_of(layout, result.dtype)
