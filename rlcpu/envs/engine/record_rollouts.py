@@ -46,6 +46,7 @@ from rlcpu.envs.engine.rollout import (
 from rlcpu.envs.policies import GREEDY, PolicyCode
 from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.functions import reads_argument
+from rlcpu.kernels.memory import array_at, place_of
 from rlcpu.kernels.random import mix
 from rlcpu.kernels.rows import ANY, row_access, store_rows
 
@@ -228,6 +229,7 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
     real, nothing, load_observation = dtype, dtype(0), make_load_observation(env)
     action_type: Any = np.float32 if env.action_size and not env.choices else np.int64
     put_actions: Any = store_rows(width, ANY)
+    like = np.float32(0)
 
     @inline_source
     def start(records, words, count, num_steps):
@@ -236,8 +238,12 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
 
     @inline
     def put(records, faults, place, i, observations, first, decision, result):
+        # An index into all observations might be negative, for all that the compiler knows, and
+        # then no vectors are copied.
+        row = array_at(place_of(observations, first), (size,), like)
+        target = array_at(place_of(records.observations, place * size), (size,), like)
         for k in range(size):
-            records.observations[place * size + k] = observations[first + k]
+            target[k] = row[k]
         if discrete:
             records.actions[place] = action_type(decision[0])
         else:
@@ -250,7 +256,7 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
         observation = load_observation(observations, i)
         fault = fault_of_step(observation, decision) + result.reward * nothing
         if is_written:  # `fault_of_step` checks only observations that are returned
-            fault += fault_of(observations, 1, first)
+            fault += fault_of(row, 1, 0)
         faults[i] += fault
 
     @inline
