@@ -3,8 +3,8 @@
 Environments lie along lanes, the numbers of a vector register: a *tile* has a row of `lanes`
 numbers, one for each environment, for each number of an observation. A run transposes the tile to
 units, a row for each environment, makes the forward pass of `rlcpu.nn.passes`, and transposes the
-outputs to such a tile again. Kernels know of a network one number, the address of its `Job`: a new
-network compiles nothing.
+outputs to such a tile again. Inputs may lie in a row for each environment already. Kernels know of
+a network one number, the address of its `Job`: a new network compiles nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba import carray, from_dtype, types
 from rlcpu.kernels.calls import function_of, kind_of, make_call, make_view
 from rlcpu.kernels.compile import inline, kernel
 from rlcpu.kernels.matmul import Matrix, transpose
-from rlcpu.kernels.memory import address, aligned_zeros
+from rlcpu.kernels.memory import address, aligned_zeros, shifted
 from rlcpu.kernels.vectors import width
 from rlcpu.nn.layers.embedding import sum_ones
 from rlcpu.nn.layers.kind import STEP, UNIT, padded
@@ -71,7 +71,9 @@ class Tile(NamedTuple):
 
     Attributes:
         job: address of the network's `Job`.
-        inputs: (padded size * lanes,) float32, a row for each number of an observation, and zeros.
+        inputs: (padded size * lanes,) float32, a row for each number of an observation, and zeros;
+            or (samples, row), one for each environment.
+        row: numbers of a row of inputs that have one for each environment; else 0.
         outputs: ((padded output_size + UNIT) * lanes,) float32, a row for each output, of all
             outputs one after the other. Outputs are transposed in squares of at most UNIT rows, the
             last of which may hang over.
@@ -89,6 +91,7 @@ class Tile(NamedTuple):
 
     job: Any
     inputs: Any
+    row: Any
     outputs: Any
     units: Any
     lanes: Any
@@ -112,7 +115,7 @@ _JOB = kind_of(
 )
 _TILE = kind_of(
     Tile(
-        *(_size, _single, _single, _single, _size, _size, types.boolean, _int32, _int32),
+        *(_size, _single, _size, _single, _single, _size, _size, types.boolean, _int32, _int32),
         *(_single, _size, _single),
     )
 )
@@ -130,24 +133,17 @@ def run_network(tile):
 
 
 @inline
-def to_rows(tile, units, begin, lanes, size, row_width):
+def to_rows(tile, units, begin, lanes, row_width):
     """Write the transpose of a tile of inputs to units: a row for each environment.
 
     Args:
         tile: pointer to `Tile.inputs`, a row of `lanes` numbers for each number of a sample; zeros
-            behind the first `size`.
-        units: overwritten from `begin` on with `lanes` rows, zeros behind their first `size`.
+            behind the last.
+        units: overwritten from `begin` on with `lanes` rows.
         begin: position of the first row.
-        lanes: 1, or a multiple of 16.
-        size: numbers of a sample.
+        lanes: a multiple of 16.
         row_width: numbers of a row of units, a multiple of 16.
     """
-    if lanes == 1:
-        for k in range(size):
-            units[begin + k] = tile[k]
-        for k in range(size, row_width):
-            units[begin + k] = np.float32(0)
-        return
     target = address(units)
     block = width(target, 1)  # a block of so many lanes and numbers is transposed in registers
     for lane in range(0, lanes, block):
@@ -205,7 +201,15 @@ def write_inputs(tile, network, units):
             sum_ones(units, network, samples, i, bounds, carray(tile.columns, (bounds[1],)))
     else:
         place = input_place(network, 0)
-        to_rows(tile.inputs, units, place.offset * samples, tile.lanes, place.size, place.width)
+        begin = place.offset * samples
+        if tile.row > 0:
+            for i in range(samples):
+                row = units[begin + i * place.width : begin + (i + 1) * place.width]
+                inputs = carray(shifted(tile.inputs, i * tile.row), (place.size,))
+                row[: place.size] = inputs
+                row[place.size :] = np.float32(0)
+        else:
+            to_rows(tile.inputs, units, begin, tile.lanes, place.width)
 
 
 @inline
@@ -254,7 +258,7 @@ def _run_once(job, inputs, outputs, lanes, samples, memory, begins):
 
     Args:
         job: address of its `Job`.
-        inputs: (padded size, lanes) float32.
+        inputs: (samples, size) float32.
         outputs: ((padded output_size + UNIT), lanes) float32, overwritten.
         lanes: 1, or a multiple of 16.
         samples: environments, which have the first lanes.
@@ -264,8 +268,9 @@ def _run_once(job, inputs, outputs, lanes, samples, memory, begins):
     units = np.empty(job_at(job).units * lanes, np.float32)
     no_ones = np.zeros(1, np.int32)
     tile = Tile(
-        job, address(inputs), address(outputs), address(units), lanes, samples, False,
-        address(no_ones), address(no_ones), address(memory), memory.shape[1], address(begins),
+        job, address(inputs), inputs.shape[1], address(outputs), address(units), lanes, samples,
+        False, address(no_ones), address(no_ones), address(memory), memory.shape[1],
+        address(begins),
     )  # fmt: skip
     run_network(tile)
     units[0], no_ones[0] = np.float32(0), 0  # keeps them alive until now: an address does not
@@ -356,12 +361,11 @@ class Acting:
         for begin in range(0, len(inputs), BATCH):
             count = min(BATCH, len(inputs) - begin)
             rows = slice(begin, begin + count)
-            lanes = 1 if count == 1 else padded(count)  # one sample is not transposed
-            tile = np.zeros((padded(inputs.shape[1]), lanes), np.float32)
-            tile[: inputs.shape[1], :count] = inputs[rows].T
+            lanes = 1 if count == 1 else padded(count)  # outputs of one sample are not transposed
+            row_inputs = np.ascontiguousarray(inputs[rows], np.float32)
             num_rows = padded(self.output_size) + UNIT  # see `Tile.outputs`
             output_tile = np.empty((num_rows, lanes), np.float32)
-            _run_once(self.place, tile, output_tile, lanes, count, memory[rows], flags[rows])
+            _run_once(self.place, row_inputs, output_tile, lanes, count, memory[rows], flags[rows])
             outputs[rows] = output_tile[: self.output_size, :count].T
         return outputs
 

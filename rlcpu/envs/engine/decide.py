@@ -8,6 +8,7 @@ of each lane.
 
 Inputs and outputs of networks are rows of `lanes` numbers, `count` rounded up to a multiple of 16
 (or 1): input k of lane i is at `k * lanes + i`. They are float32 and normalised, see `normalised`.
+Where `observe` writes an array, and of groups, each lane has a row of inputs instead.
 Where they are zeros and ones, mostly zeros, networks take lists of the ones in their place.
 
 The functions that are made here are inlined into kernels. `env` is a `Structure`, `dtype` that of
@@ -250,7 +251,7 @@ def _make_prepare(
         settings = policy.settings
         job, lanes = job_at(settings[NETWORK]), 1 if count == 1 else (count + 15) // 16 * 16
         first, first_value, units, end = scratch_rows(settings)
-        has_few_ones, starts = write_inputs(state, params, policy, lanes, count, scratch)
+        has_few_ones, starts, row = write_inputs(state, params, policy, lanes, count, scratch)
         inputs, ints = address(scratch), address(scratch.view(np.int32))
         is_first_step, memory = shifted(inputs, (end - 1) * LANES), inputs
         state_size = settings[STATE_SIZE]
@@ -261,7 +262,7 @@ def _make_prepare(
                 begins = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
                 scratch[(end - 1) * LANES + i] = np.float32(begins)
         tile = Tile(
-            settings[NETWORK], inputs, shifted(inputs, first * LANES),
+            settings[NETWORK], inputs, row, shifted(inputs, first * LANES),
             shifted(inputs, units * LANES), lanes, count, has_few_ones, shifted(ints, starts), ints,
             memory, state_size, is_first_step,
         )  # fmt: skip
@@ -270,7 +271,7 @@ def _make_prepare(
         if is_separate:
             run_network(
                 Tile(
-                    settings[VALUE_NETWORK], inputs, shifted(inputs, first_value * LANES),
+                    settings[VALUE_NETWORK], inputs, row, shifted(inputs, first_value * LANES),
                     tile.units, lanes, count, has_few_ones, tile.starts, ints,
                     shifted(memory, job.state_size), state_size, is_first_step,
                 )
@@ -286,21 +287,21 @@ def _make_write_inputs(
 ) -> Callable[..., Any]:
     """Make the function that writes a block's observations into the inputs of networks.
 
-    It is (state, params, policy, lanes, count, scratch) -> (has_few_ones, starts). Inputs are the
-    first rows of scratch, and normalised. If inputs are zeros and ones, few of them ones, it may
-    write the places of the ones instead: then `has_few_ones` is True, the inputs that are one are
-    int32 in the place of the inputs, lane after lane, and from `starts` on in scratch are int32
-    that say where each lane begins among them.
+    It is (state, params, policy, lanes, count, scratch) -> (has_few_ones, starts, row). Inputs are
+    the first rows of scratch, and normalised; `row` is that of `rlcpu.nn.acting.Tile`. If inputs
+    are zeros and ones, few of them ones, it may write the places of the ones instead: then
+    `has_few_ones` is True, the inputs that are one are int32 in the place of the inputs, lane after
+    lane, and from `starts` on in scratch are int32 that say where each lane begins among them.
     """
     observe_lane, normalise = _make_observe_lane(env, dtype), _make_normalise(env)
     if env.writes_observation:  # an array of floats, or a group
 
         @inline_source
         def write_array(state, params, policy, lanes, count, scratch):
-            for i in range(lanes):
+            for i in range(count):
                 rows = observe_lane(state, params, i)
-                normalise(rows, policy.mean, policy.scale, scratch, lanes, i)
-            return False, 0
+                normalise(rows, policy.mean, policy.scale, scratch, i)
+            return False, 0, policy.mean.size
 
         return write_array
     if env.group_parts:
@@ -315,7 +316,7 @@ def _make_write_inputs(
         mean, scale = to_tuple(policy.mean), to_tuple(policy.scale)
         for i in range(lanes):
             put(scratch, lanes, i, normalise(observe_lane(state, params, i), mean, scale))
-        return False, 0
+        return False, 0, size if lanes == 1 else 0
 
     return write_tuple
 
@@ -334,10 +335,10 @@ def _make_write_group(env: Structure, dtype: type, mask_size: int) -> Callable[.
     def write_group(state, params, policy, lanes, count, scratch):
         begin = scratch.size - mask_size - size
         rows = scratch[begin : begin + size]
-        for i in range(lanes):
+        for i in range(count):
             put(rows, 1, 0, observe_lane(state, params, i))
-            normalise(rows, policy.mean, policy.scale, scratch, lanes, i)
-        return False, 0
+            normalise(rows, policy.mean, policy.scale, scratch, i)
+        return False, 0, policy.mean.size
 
     return write_group
 
@@ -376,7 +377,7 @@ def _make_write_ones(
             has_few_ones = list_ones(rows, lanes, count, inputs, starts, columns, most) <= most
         if not has_few_ones:
             normalise(rows, lanes, scratch, policy.mean, policy.scale)
-        return has_few_ones, starts_begin
+        return has_few_ones, starts_begin, inputs if lanes == 1 else 0
 
     return write_ones
 
@@ -466,17 +467,18 @@ def _make_normalise(env: Structure) -> Callable[..., Any]:
     - A tuple of floats: (numbers, mean, scale) -> tuple of inputs, of one lane.
     - A choice or planes: (rows, lanes, inputs, mean, scale) writes the zeros and ones of all lanes
       to `inputs`, one row of `lanes` numbers for each choice or cell.
-    - An array that `observe` writes, and a group: (rows, mean, scale, inputs, lanes, i) writes
-      column i of `inputs`, those of lane i.
+    - An array that `observe` writes, and a group: (rows, mean, scale, inputs, i) writes row i of
+      `inputs`, those of lane i.
     """
     if env.group_parts:
         return _make_normalise_group(env)
     if env.written_shape:
 
         @inline
-        def normalise_array(numbers, mean, scale, inputs, lanes, i):
+        def normalise_array(numbers, mean, scale, inputs, i):
+            row = array_at(place_of(inputs, i * mean.size), (mean.size,), _LOW)
             for k in range(mean.size):
-                inputs[k * lanes + i] = normalised(numbers[k], mean[k], scale[k])
+                row[k] = normalised(numbers[k], mean[k], scale[k])
 
         return normalise_array
     if env.observation.is_plain:
@@ -518,16 +520,16 @@ def _make_normalise(env: Structure) -> Callable[..., Any]:
 
 def _make_normalise_group(env: Structure) -> Callable[..., Any]:
     """Make `_make_normalise`'s function of a group: it calls one for each part."""
-    lines, functions, first_input = ["def normalise(rows, mean, scale, inputs, lanes, i):"], {}, 0
+    lines, functions, first_input = ["def normalise(rows, mean, scale, inputs, i):"], {}, 0
     for k, part in enumerate(env.group_parts):
         functions[f"normalise{k}"] = _make_normalise_part(part, first_input)
-        lines.append(f"    normalise{k}(rows, mean, scale, inputs, lanes, i)")
+        lines.append(f"    normalise{k}(rows, mean, scale, inputs, i)")
         first_input += part.view.num_inputs
     return inline(define("\n".join(lines), **functions))
 
 
 def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any]:
-    """Make a function (rows, mean, scale, inputs, lanes, i): one part's inputs of lane i.
+    """Make a function (rows, mean, scale, inputs, i): one part's inputs of lane i.
 
     Args:
         part: of a group, whose memory `rows` is.
@@ -536,20 +538,20 @@ def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any
     view, begin, count, single = part.view, part.begin, part.view.num_inputs, np.float32
 
     @inline
-    def put_input(x, mean, scale, inputs, lanes, i, k):
+    def put_input(x, mean, scale, inputs, i, k):
         """Write x as input k of the part."""
-        row = first_input + k
-        inputs[row * lanes + i] = normalised(x, mean[row], scale[row])
+        column = first_input + k
+        inputs[i * mean.size + column] = normalised(x, mean[column], scale[column])
 
     if view.kind in ("floats", "numbers"):
         number_type: Any = np.float32 if view.kind == "floats" else np.dtype(view.form).type
         like = number_type(0)
 
         @outline
-        def normalise_numbers(rows, mean, scale, inputs, lanes, i):
+        def normalise_numbers(rows, mean, scale, inputs, i):
             numbers = array_at(place_of(rows, 0) + begin, (count,), like)
             for k in range(count):
-                put_input(single(numbers[k]), mean, scale, inputs, lanes, i, k)
+                put_input(single(numbers[k]), mean, scale, inputs, i, k)
 
         return normalise_numbers
     if view.kind == "planes":
@@ -557,26 +559,26 @@ def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any
         like_word = np.uint32(0)
 
         @outline
-        def normalise_planes(rows, mean, scale, inputs, lanes, i):
+        def normalise_planes(rows, mean, scale, inputs, i):
             words = array_at(place_of(rows, 0) + begin, (num_words,), like_word)
             for k in range(count):
                 cell = k % cells
                 word = words[k // cells * 4 + cell // 32]  # 4 words of 32 bits are a plane
                 bits = word >> np.uint32(cell % 32)
-                put_input(single(bits & np.uint32(1)), mean, scale, inputs, lanes, i, k)
+                put_input(single(bits & np.uint32(1)), mean, scale, inputs, i, k)
 
         return normalise_planes
     sizes, starts, like_choice = np.array(view.size), np.array(view.start), np.int32(0)
     num_choices, zero, one = len(view.size), np.float32(0), np.float32(1)
 
     @outline
-    def normalise_choices(rows, mean, scale, inputs, lanes, i):
+    def normalise_choices(rows, mean, scale, inputs, i):
         choices = array_at(place_of(rows, 0) + begin, (num_choices,), like_choice)
         first = 0
         for n in range(num_choices):
             for k in range(sizes[n]):
                 x = one if choices[n] - starts[n] == k else zero
-                put_input(x, mean, scale, inputs, lanes, i, first + k)
+                put_input(x, mean, scale, inputs, i, first + k)
             first += sizes[n]
 
     return normalise_choices

@@ -130,8 +130,8 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
         inputs, unused = address(scratch), address(scratch.view(np.int32))
         one, begins = np.int64(1), shifted(inputs, units - 1)
         tile = Tile(
-            place, inputs, shifted(inputs, outputs), shifted(inputs, units), one, one, False,
-            unused, unused, states, state_size, begins,
+            place, inputs, np.int64(outputs), shifted(inputs, outputs), shifted(inputs, units),
+            one, one, False, unused, unused, states, state_size, begins,
         )  # fmt: skip
         run_network(tile)
 
