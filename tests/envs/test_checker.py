@@ -14,8 +14,8 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng, check, registry
-from rlcpu.envs.checks.checker import Trial
 from rlcpu.envs.checks.findings import Finding
+from rlcpu.envs.checks.player import Player
 
 TABLE = np.arange(7.0)
 PAIRS = ((1.0, 2.0), (3.0, 4.0))
@@ -148,9 +148,9 @@ def assert_found(findings: list[Finding], level: str, parts: list[str]) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[str]) -> None:
-    trial = Trial(make(step))
-    trial.play(200, np.random.default_rng(0))
-    assert_found(trial.findings.sorted(), level, parts)
+    player = Player(make(step))
+    player.play(200, np.random.default_rng(0))
+    assert_found(player.findings.sorted(), level, parts)
 
 
 @pytest.mark.parametrize(
@@ -234,11 +234,11 @@ def repeated(state: Any, action: Any, params: Any, rng: Rng) -> Any:
 
 @pytest.mark.parametrize(("step", "level"), [(shared, "warning"), (repeated, "note")])
 def test_a_number_that_is_drawn_twice_is_found(step: Any, level: str) -> None:
-    trial = Trial(make(step, draws=0))
-    trial.play(50, np.random.default_rng(0))
+    player = Player(make(step, draws=0))
+    player.play(50, np.random.default_rng(0))
     number = 0 if step is shared else 1
     assert_found(
-        trial.findings.sorted(), level, [f"takes number {number} again, after", "rng.uniform("]
+        player.findings.sorted(), level, [f"takes number {number} again, after", "rng.uniform("]
     )
 
 
@@ -256,9 +256,9 @@ def branching(state: Any, action: Any, params: Any, rng: Rng) -> Any:
 
 def test_what_random_play_never_reaches_is_named() -> None:
     environment, first = make(branching, draws=0), branching.__code__.co_firstlineno
-    trial = Trial(environment)
-    trial.play(130, np.random.default_rng(0))
-    told = [message for _, message in trial.findings.sorted()]
+    player = Player(environment)
+    player.play(130, np.random.default_rng(0))
+    told = [message for _, message in player.findings.sorted()]
     assert told[0].startswith("130 steps of 3 episodes were played, with actions drawn uniformly")
     never = [message for message in told if message.startswith("never ran: ")]
     assert never == [
@@ -267,9 +267,9 @@ def test_what_random_play_never_reaches_is_named() -> None:
         f"never ran: {__file__}:{first + 3}: `speed = far(speed)`, to line {first + 4}",
         f"never ran: {__file__}:{first - 4}: `def far(place: float) -> float:`, all of it",
     ]
-    trial = Trial(environment, policy=lambda seen: int(seen[1] > 0.7), states=[(55.0, 0.0)])
-    trial.play(130, np.random.default_rng(0))
-    told = [message for _, message in trial.findings.sorted()]
+    player = Player(environment, policy=lambda seen: int(seen[1] > 0.7), states=[(55.0, 0.0)])
+    player.play(130, np.random.default_rng(0))
+    told = [message for _, message in player.findings.sorted()]
     assert told[0].startswith("130 steps of 3 episodes were played, with actions of the policy")
     assert [m for m in told if m.startswith("never ran: ")] == [
         never[0].replace("`0.25` in", "`1.0` in"), never[0]
@@ -292,9 +292,9 @@ def costly(state: Any, action: Any, params: Any) -> Any:
 
 @pytest.mark.parametrize("limit", [None, 200])
 def test_what_learning_will_meet_is_told(limit: int | None) -> None:
-    trial = Trial(dataclasses.replace(make(costly, draws=0), max_episode_steps=limit))
-    trial.play(150, np.random.default_rng(0))
-    findings = trial.findings.sorted()
+    player = Player(dataclasses.replace(make(costly, draws=0), max_episode_steps=limit))
+    player.play(150, np.random.default_rng(0))
+    findings = player.findings.sorted()
     assert_found(findings, "note", ["rewards are up to", "reward_scale=1e-05", "normalize_rewards"])
     assert_found(findings, "note", ["observation[1] is up to 149", "normalize_observations=True"])
     warned = any("no episode ended in 150 steps" in message for _, message in findings)
@@ -303,6 +303,6 @@ def test_what_learning_will_meet_is_told(limit: int | None) -> None:
 
 def test_the_share_of_masked_actions_is_told() -> None:
     masked = dataclasses.replace(make(drift), action_mask=lambda s, p: (True, s[0] > 100.0, False))
-    trial = Trial(masked)
-    trial.play(50, np.random.default_rng(0))
-    assert_found(trial.findings.sorted(), "note", ["67% of actions were masked"])
+    player = Player(masked)
+    player.play(50, np.random.default_rng(0))
+    assert_found(player.findings.sorted(), "note", ["67% of actions were masked"])

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 import rlcpu
 from rlcpu.envs import Dynamics, Rng, check
-from rlcpu.envs.checks.checker import Trial
+from rlcpu.envs.checks.player import Player
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.tasks.classic_control import cartpole
@@ -385,9 +385,9 @@ def test_check_finds_what_randomize_does_wrong() -> None:
         ),
     }
     for message, randomize in wrong.items():
-        trial = Trial(dataclasses.replace(POLES, randomize=randomize))
-        trial.play(400, np.random.default_rng(0))
-        told = "\n".join(finding.message for finding in trial.findings.sorted())
+        player = Player(dataclasses.replace(POLES, randomize=randomize))
+        player.play(400, np.random.default_rng(0))
+        told = "\n".join(finding.message for finding in player.findings.sorted())
         assert message in told
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, flatten
 
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
-from rlcpu.envs.checks.trial import call_function
+from rlcpu.envs.checks.trial import call_function, draw_numbers
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
@@ -210,7 +210,7 @@ class Comparison(NamedTuple):
         self.other.action_space.seed(seed)
         while taken < steps:
             params = dynamics.draw_params(Rng.of_seed(int(rng.integers(2**63))))
-            state = self._call("reset", _draws(dynamics, "reset", rng), params)
+            state = self._call("reset", draw_numbers(dynamics, "reset", rng), params)
             self.other.reset(seed=int(rng.integers(2**31)))
             observation = None if sets_every_step else setter(self.other.unwrapped, state)
             if observation is not None:
@@ -218,7 +218,7 @@ class Comparison(NamedTuple):
                 first = self._observe(state, params), self._their_numbers(observation)
                 self._note_first(where, self._differences([first[0]], [first[1]]))
             for step in range(dynamics.max_episode_steps or steps):
-                draws = _draws(dynamics, "step", rng)
+                draws = draw_numbers(dynamics, "step", rng)
                 if sets_every_step:
                     # an `Rng` from its first number on, for both sides to draw the same
                     draws_again = draws.again() if isinstance(draws, Rng) else draws
@@ -478,13 +478,6 @@ def _takes_rng(function: Callable[..., Any]) -> bool:
 def _set_attribute(env: Any, state: Any) -> None:
     """Set the state of a Gymnasium environment that has it as an attribute."""
     env.state = np.array(state, np.float64)
-
-
-def _draws(dynamics: Dynamics, name: str, rng: np.random.Generator) -> Any:
-    """Return random numbers for our "reset" or "step": an `Rng`, or a tuple; () for none."""
-    if dynamics.takes_rng(name):
-        return Rng.of_seed(int(rng.integers(2**63)))
-    return tuple(rng.random(getattr(dynamics, f"{name}_draws")).tolist())
 
 
 def _parts_of(space: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from rlcpu.envs.engine.arrays import ArrayLayout, State
 from rlcpu.envs.engine.groups import INT_ARRAY, fault_of_value, is_int_array, written_layout
 from rlcpu.envs.engine.layout import Layout, floats, holds_ints, is_real, layout_of
 from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Draws
+from rlcpu.kernels.random import Draws, Rng
 from rlcpu.kernels.source import EndlessError, call_bounded
 
 if TYPE_CHECKING:
@@ -130,6 +130,14 @@ def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:
     if dynamics.takes_rng(name):
         return TrialRng(number)
     return (number,) * getattr(dynamics, f"{name}_draws")
+
+
+def draw_numbers(dynamics: Dynamics, name: str, rng: np.random.Generator) -> Any:
+    """Return random numbers for `reset` or `step`: an `Rng`, or a tuple, on a grid of 24 bits."""
+    if dynamics.takes_rng(name):
+        return Rng.of_seed(int(rng.integers(2**63)))
+    count = getattr(dynamics, f"{name}_draws")
+    return tuple((rng.integers(0, 2**24, count) / 2.0**24).tolist())
 
 
 def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]:
