@@ -46,14 +46,9 @@ def check_varied(dynamics: Dynamics, num_envs: int) -> None:
 def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> Array:
     """Return the actions as a contiguous int64 array, or float32 of a `Box`, for kernels.
 
-    Args:
-        actions: of all environments.
-        dynamics: the environment.
-        shape: expected.
-
     Raises:
         TypeError: actions of another kind of dtype.
-        ValueError: actions of another shape, or beyond int64.
+        ValueError: actions of another shape than the one given, or beyond int64.
     """
     array = as_array("actions", actions)
     check_actions(array, dynamics, shape)
@@ -92,13 +87,7 @@ def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
 
 
 def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
-    """Return an error message that names the first of the bad actions.
-
-    Args:
-        actions: of all environments.
-        bad: indices of those with bad ones.
-        dynamics: the environment.
-    """
+    """Return an error message that names the first bad action; `bad` has indices of environments."""
     number = "a number" if dynamics.runs_in_kernels else "finite numbers"
     wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else number
     if dynamics.choices:

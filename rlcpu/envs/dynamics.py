@@ -285,11 +285,7 @@ class Dynamics:
         return self.observation_space
 
     def shown_params(self, values: Mapping[str, Any]) -> Any:
-        """Return the params to draw one environment with.
-
-        Args:
-            values: that environment's numbers of `varied` and `randomize`, by name.
-        """
+        """Return the params to draw one environment with, of its varied and randomized numbers."""
         return self.params._replace(**values)
 
     def settings(self) -> dict[str, Any]:
@@ -441,11 +437,9 @@ def _find_registered(id: str, params: dict[str, Any]) -> Dynamics:
 
 
 def _transform_again(transform: Callable[[], Dynamics], fields: dict[str, Any]) -> Dynamics:
-    """Return what a transform returns, with other fields; `pickle` calls it.
+    """Return what a call of a function of `rlcpu.envs.transforms` returns, with other fields.
 
-    Args:
-        transform: call of a function of `rlcpu.envs.transforms`, with its arguments.
-        fields: fields of `Dynamics` to set in the result, by name.
+    `pickle` calls it.
     """
     return dataclasses.replace(transform(), **fields)
 

@@ -258,13 +258,7 @@ class NetworkPolicy(RunsNetworks):
         return {name: getattr(self, name) for name in ARRAYS}
 
     def evaluate(self, observations: npt.ArrayLike) -> Array:
-        """Return the values of observations.
-
-        Args:
-            observations: (n, observation_size).
-
-        Returns:
-            (n,) float32.
+        """Return the values, (n,) float32, of observations (n, observation_size).
 
         Raises:
             ValueError: the policy has no value head, or observations have another shape.

@@ -46,12 +46,7 @@ def register(dynamics: Dynamics) -> None:
 
 
 def _register_with_gymnasium(id: str, limits: registry.Limits | Dynamics) -> None:
-    """Register an environment in Gymnasium's registry, in the place of an older one.
-
-    Args:
-        id: ours.
-        limits: with `max_episode_steps` and `reward_threshold`.
-    """
+    """Register an environment in Gymnasium's registry, in the place of an older one of our `id`."""
     name = gymnasium_id(id)
     gymnasium.registry.pop(name, None)
     gymnasium.register(

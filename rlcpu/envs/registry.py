@@ -49,9 +49,8 @@ def add_family(family: Family) -> Family:
 def add_modules(folder: str, modules: Mapping[str, Mapping[str, Limits]]) -> Family:
     """Add the environments that the modules of a package have, and return them as a family.
 
-    Args:
-        folder: name of the package; a module is imported when one of its environments is looked up.
-        modules: limits of the environments of each module, by their ids.
+    A module of the package `folder` is imported when one of its environments is looked up;
+    `modules` has the limits of each module's environments, by their ids.
     """
     module_names = {id: f"{folder}.{name}" for name, limits in modules.items() for id in limits}
 

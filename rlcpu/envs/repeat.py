@@ -73,14 +73,10 @@ class Repeat(NamedTuple):
 
 
 def fits(env: VectorEnv, rollout: Rollout) -> bool:
-    """Tell whether `open_repeat` can continue the rollouts of environments.
+    """Tell whether `open_repeat` can continue the rollouts of environments, of which one was made.
 
     The environments have to be ours, observe no `Dict` and floats of float32 alone; the policy may
     have no memory, and one thread has to make rollouts of this size.
-
-    Args:
-        env: the environments.
-        rollout: the last one that `collect` made in them.
     """
     runner: Any = env.engine.last_runner
     if type(env.engine) is not LaneEngine or rollout.records.observations.dtype != np.float32:
@@ -94,15 +90,11 @@ def fits(env: VectorEnv, rollout: Rollout) -> bool:
 
 
 def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, most: int) -> Repeat:
-    """Return the argument of `run_repeat` for rollouts like the last one.
+    """Return the argument of `run_repeat` for rollouts like the last one, each in its memory.
 
-    It has no references: the caller keeps environments, policy and rollout alive.
-
-    Args:
-        env: the environments, see `fits`.
-        rollout: the last one that `collect` made in them; each new one overwrites it.
-        job: of the policy's network, see `rlcpu.nn.acting.Acting.job_at`; it is copied.
-        most: how many rollouts are made at most before `returns` is emptied.
+    It has no references: the caller keeps environments, policy and rollout alive. `job` is the
+    policy network's, see `rlcpu.nn.acting.Acting.job_at`, and is copied; `most` rollouts are made
+    before `returns` is emptied.
     """
     runner: Any = env.engine.last_runner
     engine, records, num_masked = runner.engine, rollout.records, env.view.num_masked

@@ -44,10 +44,7 @@ class Statistics:
     def of_sums(cls, num_steps: int, sums: Sequence[float], num_cut_off: int) -> Statistics:
         """Return the statistics of the sums that the kernels of `simulate` return.
 
-        Args:
-            num_steps: of all environments.
-            sums: see `rlcpu.envs.engine.rollout.EPISODES`.
-            num_cut_off: see the class.
+        These are in the order of `rlcpu.envs.engine.rollout.EPISODES`.
         """
         episodes, returns, squares, _, lengths = sums
         if episodes == 0:
@@ -323,13 +320,10 @@ class Rollout:
     def _run_to_ends(self, ends: Array, finals: Array, run: Callable[..., Array]) -> Array:
         """Return outputs (n, ...) of a network with memory for final observations.
 
-        It is run for sequences: the rollout's observations of such an episode, then the final one.
-        They are padded to one length by zeros at the end.
-
-        Args:
-            ends: (n, 2), rows of `final_indices`.
-            finals: (n, observation_size), inputs of networks.
-            run: (sequences (t, n, observation_size), states (n, any)) -> outputs (t, n, ...).
+        It is run for sequences: the rollout's observations of such an episode, then the final one,
+        in `finals` (n, observation_size). They are padded to one length by zeros at the end. `ends`
+        (n, 2) are rows of `final_indices`; `run` is (sequences (t, n, observation_size), states (n,
+        any)) -> outputs (t, n, ...).
         """
         steps, envs = ends.T
         starts, begin_steps = self.starts, np.zeros_like(steps)
@@ -406,10 +400,8 @@ class Rollout:
     def _transition(self, name: str, convert: Callable[[Array], Any], is_converted: bool) -> Any:
         """Return one field of `transitions`, (T * N, ...).
 
-        Args:
-            name: of the field.
-            convert: rows of observations, (T * N, rows) -> observations in the wanted form.
-            is_converted: whether that is another form than that of `observations`.
+        `convert` gives rows of observations, (T * N, rows), the wanted form; `is_converted` says
+        whether that is another form than that of `observations`.
         """
         if name.startswith("next_"):
             rows = self._next_rows()

@@ -135,7 +135,7 @@ def normalised(policy: RunsNetworks, inputs: Array) -> Array:
 def run_sequences(
     policy: RunsNetworks, name: str, inputs: Array, states: Array, starts: Array | None = None
 ) -> Array:
-    """Return all outputs (T, n, any) of one of a policy's networks for sequences.
+    """Return all outputs (T, n, any) of one of a policy's networks, by its name, for sequences.
 
     Args:
         policy: has the networks.
@@ -168,11 +168,7 @@ def states_of(policy: RunsNetworks, name: str, states: Array) -> Array:
 def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, Array | None]:
     """Return a copy of the states of `count` environments, and where episodes begin, after checks.
 
-    Args:
-        state: (count, size), or None without memory.
-        starts: (count,) bools, or None.
-        count: of environments.
-        size: of a state.
+    A state is (count, size), or None without memory; `starts` are (count,) bools, or None.
 
     Raises:
         ValueError: the state is missing, or something has another shape.
@@ -196,10 +192,8 @@ def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, 
 def as_inputs(observations: Any, view: ObservationView) -> Array:
     """Return one observation, or several, as inputs of networks, (n, num_inputs) float32.
 
-    Args:
-        observations: (n, ...) or one, as an environment returns them; of a `Dict` a mapping of
-            these; or already (n, num_inputs).
-        view: of the observations.
+    They are (n, ...) or one, as an environment returns them; of a `Dict` a mapping of these; or
+    already (n, num_inputs).
 
     Raises:
         TypeError, ValueError: another kind or shape, other parts, or a choice outside of its space.
@@ -303,11 +297,9 @@ _SIZES = {"parameters": "sizes", "value_parameters": "value_sizes"}
 
 
 def _describe_layer(sizes: Any, index: int) -> str:
-    """Return the layer that has parameter `index` of an `MLP`, as " (a weight of layer 0)".
+    """Return the layer that has a flat parameter of an `MLP`, as " (a weight of layer 0)".
 
-    Args:
-        sizes: of the layers; () for other networks.
-        index: in the flat parameters.
+    The sizes are those of the layers; () for other networks.
     """
     begin = 0
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):

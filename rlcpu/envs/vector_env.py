@@ -275,9 +275,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def _final_infos(self, step: TimeStep, ended: Any) -> dict[str, Any]:
         """Return the infos of same-step autoreset: last observations and masks of ended episodes.
 
-        Args:
-            step: the step.
-            ended: (N,) bool, where an episode ended.
+        `ended` is (N,) bool.
         """
         final_obs = self.engine.final_observations(step, ended)
         if final_obs is None:

@@ -168,9 +168,8 @@ class Comparison(NamedTuple):
     def find_setter(self, set_state: Callable[..., Any] | None) -> Callable[..., Any] | None:
         """Return the function that sets the state of the other environment; None if there is none.
 
-        Args:
-            set_state: the argument of `compare`. Without it the attribute `state` is set, if the
-                other environment has one and our state is a tuple of floats.
+        It is `set_state`, the argument of `compare`; without it the attribute `state` is set, if
+        the other environment has one and our state is a tuple of floats.
         """
         is_random = self.dynamics.takes_rng("step") or self.dynamics.step_draws > 0
         if set_state is not None:
@@ -194,16 +193,10 @@ class Comparison(NamedTuple):
     # ------------------------------------------------------------ single steps
 
     def compare_steps(self, setter: Callable[..., Any], steps: int, seed: int) -> int:
-        """Compare steps from equal states, and note the first difference of each episode.
+        """Compare steps from equal states, note the first difference of each episode, count the steps.
 
-        Args:
-            setter: see `find_setter`. One that takes random numbers sets the state before each
-                step; others at the beginning of an episode alone.
-            steps: how many to compare.
-            seed: of states and actions.
-
-        Returns:
-            How many steps were compared.
+        A setter, see `find_setter`, that takes random numbers sets the state before each step,
+        others at the beginning of an episode alone.
         """
         dynamics, rng, taken, episode, equal = self.dynamics, np.random.default_rng(seed), 0, 0, 0
         sets_every_step = _takes_rng(setter)
@@ -295,10 +288,8 @@ class Comparison(NamedTuple):
     def _their_part(self, ours: Any, space: Any, observation: Any) -> Array:
         """Return a part of an observation of the other environment as numbers, (count,) float32.
 
-        Args:
-            ours: our space of the part.
-            space: theirs.
-            observation: theirs; channels may be the last axis, where boards have them first.
+        Our space of the part is `ours`, theirs `space`. Channels may be the last axis of theirs,
+        where boards have them first.
         """
         if isinstance(ours, MultiDiscrete):
             return np.asarray(observation, np.float32).ravel()
@@ -347,9 +338,7 @@ class Comparison(NamedTuple):
     def _differences(self, ours: list[Any], theirs: list[Any]) -> list[str]:
         """Return descriptions of the fields that differ by more than rounding explains.
 
-        Args:
-            ours: observation, and perhaps reward, terminated and truncated.
-            theirs: the same of the other environment.
+        Both lists have an observation, and perhaps reward, terminated and truncated.
         """
         names = ("observation", "reward", "terminated", "truncated")
         differences = []
@@ -446,14 +435,10 @@ class Comparison(NamedTuple):
 
 
 def ks_chance(a: Array, b: Array) -> float:
-    """Return the chance that two samples of one distribution differ as much as these, or more.
+    """Return the chance that samples of one distribution, (n,) and (m,), differ as these or more.
 
     Kolmogorov and Smirnov's test in the approximation of Stephens (1970); if some numbers are
     equal, the chance is less than the one returned.
-
-    Args:
-        a: (n,), one sample.
-        b: (m,), the other.
     """
     values = np.sort(np.concatenate([a, b]))
     cumulative = [np.searchsorted(np.sort(x), values, side="right") / len(x) for x in (a, b)]

@@ -161,13 +161,9 @@ def check_plain(what: str, function: Any) -> None:
 
 
 def check_arguments(what: str, function: Any, names: Iterable[str], note: str = "") -> None:
-    """Raise TypeError unless a function takes these arguments, by position.
+    """Raise TypeError unless a function, `what` in errors, takes these arguments, by position.
 
-    Args:
-        what: name of the function, for the error.
-        function: the function.
-        names: of the arguments.
-        note: why it has to take them, for the error.
+    `note` says why it has to take them.
     """
     signature = inspect.signature(function)
     try:
@@ -179,12 +175,7 @@ def check_arguments(what: str, function: Any, names: Iterable[str], note: str = 
 
 
 def check_function(dynamics: Dynamics, name: str) -> None:
-    """Raise TypeError or ValueError for a function that is not plain or takes other arguments.
-
-    Args:
-        dynamics: the environment.
-        name: of one of its functions.
-    """
+    """Raise TypeError or ValueError for a function that is not plain or takes other arguments."""
     function, what = getattr(dynamics, name), f"{dynamics.id}: {name}"
     check_plain(what, function)
     if name == "randomize" and "rng" not in inspect.signature(function).parameters:
@@ -242,12 +233,9 @@ def is_array(value: Any) -> bool:
 def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
     """Return params whose numbers are Python's ints or floats, and whose bools are Python's.
 
-    A field is an int if its type hint says so, or if it has no hint and its value is an int.
-
-    Args:
-        name: of the environment, for errors.
-        params: a NamedTuple.
-        tuples: whether fields may be tuples of numbers, and all numbers are floats.
+    A field is an int if its type hint says so, or if it has no hint and its value is an int. With
+    `tuples` fields may be tuples of numbers, and all numbers are floats. `name` is the
+    environment's, for errors.
 
     Raises:
         TypeError, ValueError: `params` is no NamedTuple, or a field is no number.
@@ -328,13 +316,9 @@ def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.
 
 
 def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.float64]:
-    """Return the values of one parameter in all environments, a read-only copy (num_envs,) float64.
+    """Return the values of a parameter in all environments, a read-only copy (num_envs,) float64.
 
-    Args:
-        id: of the environment, for errors.
-        params: the NamedTuple.
-        name: of the parameter.
-        values: a sequence of numbers.
+    `id` is the environment's, for errors.
     """
     if name not in params._fields:
         raise TypeError(f"{id} has no parameter {name}; it has: {', '.join(params._fields)}")

@@ -57,13 +57,9 @@ class Findings:
         self._messages: dict[tuple[str, Any], list[str]] = {}
 
     def note(self, level: str, message: str, kind: Any = None) -> None:
-        """Add a finding.
+        """Add a finding; see `Finding`.
 
-        Args:
-            level: see `Finding`.
-            message: see `Finding`.
-            kind: any value; of findings with the same one the report has one. None takes the
-                message.
+        Of those with the same `kind`, which is the message if it is None, one is reported.
         """
         self._messages.setdefault((level, kind or message), []).append(message)
 

@@ -289,12 +289,8 @@ def call_function(
     the state and a new `out`, and the result is that of functions that return what they write: a
     new state of `reset`, (new state, *results) of `step`, an observation of `observe`.
 
-    Args:
-        dynamics: the environment.
-        name: of the function.
-        function: the function, or a twin of it.
-        *inputs: its arguments, but for those into which it writes.
-        watch: called with the state before the function writes into it.
+    `inputs` are the function's arguments, but for those into which it writes; `watch` is called
+    with the state before the function writes into it.
 
     Raises:
         TypeError: a function that writes returns a result, or one that must not write does.
@@ -393,12 +389,8 @@ def _holds_none(value: Any) -> bool:
 def _check_step(dynamics: Dynamics, result: Any, layout: Any, num_results: int) -> None:
     """Raise TypeError or ValueError unless `result` is one of `step`, by `call_function`.
 
-    Args:
-        dynamics: the environment.
-        result: (new state, reward, terminated) and perhaps truncated.
-        layout: of states.
-        num_results: 3 or 4, how many items `result` has to have: 4 if the first step returned
-            truncated too.
+    It has to have `num_results` items, as the first one had: (new state, reward, terminated), and
+    perhaps truncated.
     """
     start = f"{dynamics.id}: step has to return"
     skipped = 1 if dynamics.has_arrays else 0  # the state, which `call_function` added
@@ -426,12 +418,8 @@ def _check_step(dynamics: Dynamics, result: Any, layout: Any, num_results: int) 
 def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: Any) -> None:
     """Raise TypeError or ValueError unless a state or an observation is of a layout, and finite.
 
-    Args:
-        dynamics: the environment.
-        name: of the function that returned it.
-        what: "state", "new_state" or "observation", for errors.
-        value: to be checked; an array if `observe` wrote it.
-        layout: of such values.
+    For errors `name` is the function's that returned it, and `what` "state", "new_state" or
+    "observation". An array is one that `observe` wrote.
     """
     if isinstance(value, np.ndarray):
         if not np.isfinite(value).all():

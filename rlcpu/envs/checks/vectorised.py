@@ -128,11 +128,9 @@ def _library_calls(code: str) -> list[str]:
 
 
 def describe_drivers(drivers: dict[str, Driver]) -> Iterator[tuple[str, str]]:
-    """Yield level and message of findings about the kernels of an environment.
+    """Yield level and message of findings about kernels, of the drivers by the kernels' names.
 
-    Args:
-        drivers: of `step`, `simulate` and `collect`, by these names; those that run alike share a
-            finding.
+    Those that run alike share a finding.
     """
     alike: dict[Driver, list[str]] = {}
     for name, driver in drivers.items():
@@ -149,12 +147,9 @@ _warned: set[Any] = set()
 
 
 def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """Make a wrapper for `hooks.wrap_compiler` that logs a warning if a step got no vectors.
+    """Make a wrapper for `hooks.wrap_compiler` that logs a warning, once, if a step got no vectors.
 
-    Args:
-        step: the author's function; it is warned of once.
-        id: of the environment.
-        reasons: known ones beside those in the step.
+    `reasons` are known ones beside those in the step, `id` is the environment's.
     """
 
     def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:

@@ -121,13 +121,10 @@ class _Tuple(tuple[Any, ...]):
 def _check_index(
     table: Any, index: tuple[Any, ...], frame: types.FrameType, verb: str = "reads"
 ) -> None:
-    """Report an index that is negative, unless it is a constant as in `table[-1]`.
+    """Report an index, an item for each axis, that is negative, but for constants as in `table[-1]`.
 
-    Args:
-        table: an array or tuple with `name` and `report`.
-        index: one item for each axis.
-        frame: of the function that uses the index.
-        verb: "reads" or "writes", for the message.
+    The function of `frame` "reads" or "writes" (`verb`) the table, an array or tuple with `name`
+    and `report`.
     """
     if table.report is None or not any(isinstance(i, numbers.Integral) and i < 0 for i in index):
         return

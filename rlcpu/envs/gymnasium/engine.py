@@ -297,12 +297,7 @@ class GymnasiumEngine(Engine):
     ) -> Array:
         """Return observations of no group, or a part of one, as (N, rows of it) float32.
 
-        Args:
-            name: of the part, for messages.
-            view: of the part.
-            observations: (N, ...), as the environments return them.
-            where: see `_rows`.
-            actions: see `_rows`.
+        `name` and `view` are the part's; `where` and `actions` are as of `_rows`.
 
         Raises:
             ValueError, FloatingPointError: another shape or dtype, or bad numbers.

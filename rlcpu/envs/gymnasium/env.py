@@ -100,14 +100,10 @@ class GymnasiumEnv(VectorEnv):
         raise TypeError(f"{self!r} cannot be copied or pickled: make another one")
 
     def copies(self, num_envs: int, **options: Any) -> contextlib.AbstractContextManager[Any]:
-        """Return a context manager of environments to evaluate in.
+        """Return a context manager of environments to evaluate in, at most so many.
 
-        They are new ones, or, if they cannot be made again, these: then new episodes begin
-        afterwards.
-
-        Args:
-            num_envs: at most so many.
-            **options: of Gymnasium's `make_vec`.
+        They are new ones, of options of Gymnasium's `make_vec`, or, if they cannot be made again,
+        these: then new episodes begin afterwards.
         """
         if self.dynamics.make is None:
             return _borrowed(self)

@@ -145,12 +145,8 @@ def _store_step(
 ) -> None:
     """Write one step of all environments into their columns; queue it where a column is full.
 
-    Args:
-        row: (N, ...) by name, the step.
-        taken: (N,) bool, which environments took it.
-        tables: see the module; written.
-        filled: steps in each column; increased.
-        ahead: queues of steps for full columns.
+    `row` is the step, (N, ...) by name, and `taken` (N,) bool which environments took it; `filled`,
+    the steps in each column, is increased.
     """
     num_steps, first = len(tables["rewards"]), int(filled[0])
     if taken.all() and (filled == first).all() and first < num_steps:  # without arrays of indices
@@ -281,13 +277,9 @@ class ActionChooser:
 
 
 def _run_network(network: Any, inputs: Array, states: Array, begins: Array) -> Array:
-    """Return the outputs of a network, and overwrite its recurrent states.
+    """Return a network's outputs for inputs (N, inputs); overwrite its states (N, size), float32.
 
-    Args:
-        network: the network.
-        inputs: (N, inputs) float32.
-        states: (N, size) float32.
-        begins: (N,) bool, where an episode begins, and the state counts as 0.
+    Where an episode begins, by `begins` (N,) bool, a state counts as 0.
     """
     contiguous = np.ascontiguousarray(states)
     outputs: Array = network.outputs(inputs, contiguous, begins)
@@ -316,13 +308,7 @@ def make_choose_kernel(
 
     It is (inputs, keys, clock, params, greedy, masks, actions, log_probs, values), where `inputs`
     has a row for each environment: the outputs of a network, or the observation for a scalar
-    policy; the last three are overwritten.
-
-    Args:
-        policy: the policy.
-        num_actions: of a `Discrete`.
-        action_size: numbers of other actions.
-        num_inputs: numbers of an observation for a scalar policy; 0 for one whole number.
+    policy, `num_inputs` numbers or, if that is 0, one whole number; the last three are overwritten.
     """
     masked, mask_of = policy.masked, tuple_of(None, num_actions)
     write_action = _make_write_action(action_size)

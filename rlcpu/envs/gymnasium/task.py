@@ -121,12 +121,9 @@ def _convert_observed(id: str, space: Any) -> Any:
 
 
 def _convert_part(id: str, name: str, space: Any) -> Any:
-    """Return the space of one part of an observation; see `_convert_observed`.
+    """Return the space of a part of an observation; see `_convert_observed`.
 
-    Args:
-        id: of the environment, for errors.
-        name: of the part, for errors; "" for a whole observation.
-        space: of the part.
+    Its name is "" for a whole observation.
     """
     if isinstance(space, Discrete):
         return Discrete(int(space.n), start=int(space.start))

@@ -273,11 +273,7 @@ class MuJoCoDynamics(base.Dynamics):
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {kind}")
 
     def shown_params(self, values: Mapping[str, Any]) -> Any:
-        """Return the params as users see them: the task's own, then fields of the model.
-
-        Args:
-            values: of these fields, by name.
-        """
+        """Return the params as users see them: the task's own, then fields of the model by name."""
         params_class: Any = collections.namedtuple(  # type: ignore[misc]
             type(self.params).__name__, (*self.params._fields, *values)
         )
@@ -409,12 +405,9 @@ class MuJoCoDynamics(base.Dynamics):
     def _try_step(
         self, data: mujoco.MjData, action: Any, before: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Take a step, call all functions of a step with checks, and return what `measure` returns.
+        """Take a step with an action (action_size,), check its results, return those of `measure`.
 
-        Args:
-            data: the simulation.
-            action: (action_size,).
-            before: what `measure` returned before the step.
+        `before` is what `measure` returned before the step.
         """
         action = action.astype(np.float32)
         self.advance(data, action)
@@ -436,8 +429,7 @@ class MuJoCoDynamics(base.Dynamics):
     def _trial_model(self, trial: int) -> mujoco.MjModel:
         """Return a copy of the model with numbers as an environment may have them.
 
-        Args:
-            trial: number of the trial: it chooses an environment's values, and seeds `randomize`.
+        The number of the trial chooses an environment's values, and seeds `randomize`.
         """
         model = copy.copy(self.model)
         for name, values in self.varied.items():
@@ -507,11 +499,9 @@ class MuJoCoDynamics(base.Dynamics):
 
 
 def _remake(arguments: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoDynamics:
-    """Return a task of these arguments.
+    """Return a task of arguments of `MuJoCoDynamics`.
 
-    Args:
-        arguments: of `MuJoCoDynamics`.
-        changed: arguments of `with_params` that make it of the registered task.
+    `changed` are the arguments of `with_params` that make it of the registered task.
     """
     task = MuJoCoDynamics(**arguments)
     task._set(_changed=changed)
@@ -569,10 +559,7 @@ def load_model(xml: Any) -> mujoco.MjModel:
 def resolve_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
     """Return the number that an entry of `names` stands for: an id, or a place in an array.
 
-    Args:
-        model: of the task.
-        alias: the entry's key, for errors.
-        target: the entry's value, "kind:name", such as "body:torso".
+    The entry is named `alias`; its `target` is "kind:name", such as "body:torso".
 
     Raises:
         ValueError: the model has no such object.

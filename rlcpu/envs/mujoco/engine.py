@@ -97,12 +97,9 @@ class Simulations:
         self._finalizer = weakref.finalize(self, _delete, batch, self.process)
 
     def apply(self, function: int, job: Array, *, save: bool = True) -> bool:
-        """Call a compiled function for each simulation, on MuJoCo's threads.
+        """Call the compiled function at an address, with a job, for each simulation on its threads.
 
-        Args:
-            function: its address, see `make_batch_function`.
-            job: its argument.
-            save: whether the simulations keep the states that it leaves.
+        `save` says whether the simulations keep the states that it leaves.
 
         Returns:
             Whether MuJoCo raised an error in a simulation.
@@ -478,9 +475,7 @@ class MuJoCoRunner(Runner):
     def _take_steps(self, num_steps: int, records: Mapping[str, Array]) -> bool:
         """Take K steps, after missing resets, and return whether a number was not finite.
 
-        Args:
-            num_steps: K.
-            records: arrays to record to, by name; none of them for sums alone.
+        `records` are arrays to record to, by name; without any there are only sums.
         """
         engine = self.engine
         engine.start_episodes()

@@ -127,12 +127,7 @@ def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
 def make_view(model: mujoco.MjModel, fields: tuple[str, ...], constants: dict[str, Any]) -> Any:
     """Make the functions that show a simulation to a task's functions, in kernels and in Python.
 
-    Both return a NamedTuple with an array over each field, and the constants.
-
-    Args:
-        model: of the task.
-        fields: names of arrays of mjData or mjModel.
-        constants: numbers by name.
+    Both return a NamedTuple with an array over each field of mjData or mjModel, and the constants.
 
     Returns:
         An inlinable function (m, d) of addresses, and a plain one of (MjModel, MjData).

@@ -185,12 +185,9 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
 def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]:
     """Make `redraw(m, d, row, key, count, params)`, which lets `randomize` draw fields of a model.
 
-    They are written to the model and, with the fields derived from them, to the simulation's row.
-    `key` and `count` make the random bits. Without `randomize` the function does nothing.
-
-    Args:
-        env: the task.
-        store: (m, row) copies the model's varied fields to a row.
+    They are written to the model and, with the fields derived from them, to the simulation's row,
+    by `store(m, row)`. `key` and `count` make the random bits. Without `randomize` the function
+    does nothing.
     """
     if env.randomize is None:
         return inline(lambda m, d, row, key, count, params: None, exact=True)

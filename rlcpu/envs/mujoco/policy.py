@@ -25,12 +25,9 @@ _MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def make_choose(code: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
-    """Make the functions `allocate` and `choose` of a policy.
+    """Make the functions `allocate` and `choose` of a policy, for actions of `action_size` numbers.
 
-    Args:
-        code: of the policy.
-        action_size: numbers of an action.
-        observation_size: numbers of an observation; a network takes any number.
+    A network takes observations of any size.
 
     Returns:
         `allocate`: (policy,) -> scratch, memory for `choose`. `choose`: (i, step, job, policy,

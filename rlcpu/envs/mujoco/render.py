@@ -38,11 +38,9 @@ class MuJoCoRenderer(Renderer):
         """Do nothing: no action is drawn."""
 
     def _draw(self, states: npt.NDArray[Any], params: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a picture (height, width, 3) of each state.
+        """Return a picture (height, width, 3) of each of the states (n, state_size).
 
-        Args:
-            states: (n, state_size).
-            params: of each state, or [] if all have the task's.
+        `params` are those of each state, [] if all have the task's.
         """
         model, data, viewer = self._open()
         frames = []

@@ -172,13 +172,9 @@ def find_varied(
 ) -> VariedFields:
     """Return the fields that vary, and those that `mj_setConst` derives from them.
 
-    The latter are found by a trial: each field is changed, and fields that `mj_setConst` then
-    changes are derived.
-
-    Args:
-        model: of the task.
-        values: values of the fields that users set, by name.
-        drawn: names of the fields that `randomize` draws.
+    Those that vary are in `values`, which users set, or in `drawn`, which `randomize` draws. The
+    others are found by a trial: each field is changed, and fields that `mj_setConst` then changes
+    are derived.
 
     Raises:
         ValueError: a field is unknown, or other things than numbers depend on it.
@@ -210,11 +206,8 @@ def make_rows(
 ) -> npt.NDArray[np.float64]:
     """Return the rows of all simulations, (num_envs, varied.size).
 
-    Args:
-        model: of the task, which has the numbers of fields without `values`.
-        varied: the fields of a row.
-        values: (num_envs, *shape) by name, of fields that users set for each simulation.
-        num_envs: how many simulations.
+    `values` are those of fields that users set for each simulation, (num_envs, *shape) by name; the
+    model has the others.
     """
     rows, data = np.empty((num_envs, varied.size)), None
     if not varied.fields:

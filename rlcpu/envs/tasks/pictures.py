@@ -32,15 +32,9 @@ COLOURS = np.array(
 
 
 def grid_of(boards: Iterable[Board], rows: int, columns: int) -> Grid:
-    """Return the board that has each cell.
+    """Return (rows, columns) ints: the number, from 1, of the board that has each cell, 0 for none.
 
-    Args:
-        boards: cell `columns * row + column` of each is at (row, column).
-        rows: of the grid.
-        columns: of the grid.
-
-    Returns:
-        (rows, columns): 0 for none, k for number k, counted from 1; the last that has it.
+    Cell `columns * row + column` of a board is at (row, column); the last board that has it counts.
     """
     grid = np.zeros(rows * columns, np.int64)
     for k, board in enumerate(boards, 1):
@@ -49,14 +43,9 @@ def grid_of(boards: Iterable[Board], rows: int, columns: int) -> Grid:
 
 
 def draw(grid: Grid, pixels: int = PIXELS) -> Picture:
-    """Return the picture of a grid.
+    """Return the picture of a grid (rows, columns), whose numbers are rows of `COLOURS`.
 
-    Args:
-        grid: (rows, columns), rows of `COLOURS`.
-        pixels: side of a cell.
-
-    Returns:
-        (rows * pixels, columns * pixels, 3) uint8.
+    It is (rows * pixels, columns * pixels, 3) uint8.
     """
     return COLOURS[grid].repeat(pixels, 0).repeat(pixels, 1)
 

@@ -61,13 +61,8 @@ def stack_observations(environment: str | Dynamics, n: int, padding: str = "rese
 def _stack_tuples(dynamics: Dynamics, n: int, is_zero: bool, changes: dict[str, Any]) -> Dynamics:
     """Return the environment of `stack_observations` where states have no arrays.
 
-    The field `frames` is a tuple of the numbers or boards of the last n observations.
-
-    Args:
-        dynamics: the inner environment.
-        n: how many observations.
-        is_zero: whether missing ones are zeros.
-        changes: other fields of `Dynamics` that change, by name.
+    The field `frames` is a tuple of the numbers or boards of the last n observations; with
+    `is_zero` missing ones are zeros. `changes` are other fields of `Dynamics` that change, by name.
     """
     space: Any = dynamics.observation_space
     zero: Any
@@ -313,13 +308,8 @@ def _append(
 ) -> Dynamics:
     """Return an environment that appends the numbers of a field to its observations.
 
-    Args:
-        transform: the public function, which transforms `dynamics` so.
-        dynamics: the inner environment.
-        suffix: of the id.
-        field: the field.
-        low: lowest values of its numbers.
-        high: highest values of its numbers.
+    They are from `low` to `high`. `transform` is the public function, which transforms `dynamics`,
+    the inner environment, so; `suffix` is that of the id.
     """
     changes = renamed(dynamics, suffix, functools.partial(transform, dynamics))
     observe_inner, space = _observe_numbers(dynamics)
@@ -352,11 +342,8 @@ def _append_to_arrays(
 ) -> Dynamics:
     """Return the environment of `_append` where states have arrays.
 
-    Args:
-        dynamics: the inner environment.
-        field: the field.
-        observe_inner: (state, params, out) writes the inner observation.
-        changes: other fields of `Dynamics` that change, by name, the observation space among them.
+    `observe_inner(state, params, out)` writes the inner observation; `changes` are other fields of
+    `Dynamics` that change, by name, the observation space among them.
     """
     name, hint, first_value, value_after, numbers_of = field
     size = dynamics.observation_size
@@ -428,9 +415,7 @@ def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
 def _one_hot(choices: tuple[int, ...], several: bool) -> Callable[[Any], Any]:
     """Make a function: a choice, or a tuple of `several` -> a number of 0 or 1 for each value.
 
-    Args:
-        choices: how many values each choice has.
-        several: whether it takes a tuple.
+    `choices` says how many values each choice has.
     """
     comparisons = [
         f"choice[{k}] == {value}" if several else f"choice == {value}"

@@ -94,12 +94,8 @@ def _repeat_tuples(
 
     Its reward is the sum. Each repetition is a function of its own, around the one for those
     before: a loop around a long step would run lane by lane. All repetitions are computed, and
-    those after the end not chosen.
-
-    Args:
-        step: of an environment whose states have no arrays.
-        draws_of_each: for each repetition, (draws of all) -> its draws.
-        choose: (condition, x, y) -> state x or y.
+    those after the end not chosen, by `choose(condition, x, y)` of two states. Each of
+    `draws_of_each` makes the draws of one repetition of those of all.
     """
     draws_of_last = draws_of_each[-1]
 
@@ -204,11 +200,9 @@ def _with_rewards(
 ) -> Dynamics:
     """Return an environment with other rewards.
 
-    Args:
-        dynamics: the inner environment.
-        potential: (state, params) -> a number, or None, which stands for 0.
-        new_reward: (potential before the step, potential after it, reward, terminated) -> reward.
-        changes: other fields of `Dynamics` that change, by name.
+    `potential(state, params)` is a number; None stands for 0. `new_reward` is (potential before the
+    step, potential after it, reward, terminated) -> reward. `changes` are other fields of
+    `Dynamics` that change, by name.
     """
     step = step_of(dynamics)
     potential_of: Any = potential or (lambda state, params: 0.0)

@@ -218,14 +218,7 @@ class Row(NamedTuple):
 
 
 def make_row(mass: Mass, gx: float, gy: float, turn: float) -> Row:
-    """Return the row of an impulse.
-
-    Args:
-        mass: inverse mass of the pin.
-        gx: part of the impulse that acts on the pin (N s).
-        gy: the same, upwards.
-        turn: angular impulse on the leg about the pin (N m s).
-    """
+    """Return the row of an impulse whose part (gx, gy) acts on the pin (N s), `turn` on the leg."""
     return Row(gx, gy, mass.xx * gx + mass.xy * gy, mass.xy * gx + mass.yy * gy, turn)
 
 

@@ -23,14 +23,7 @@ LEG = ((-2, -8), (2, -8), (2, 8), (-2, 8))  # pixels, from its centre
 
 
 def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
-    """Return one picture.
-
-    Args:
-        state: of the lander.
-        params: of it, which nothing of the picture needs.
-
-    Returns:
-        The picture, (400, 600, 3) uint8.
+    """Return one picture, (400, 600, 3) uint8.
 
     Raises:
         ImportError: pygame is not installed.

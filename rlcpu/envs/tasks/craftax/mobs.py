@@ -121,15 +121,7 @@ def move_skeleton(s: Any, mob: Any, rng: Rng, k: int, params: Params) -> None:
 
 
 def shoot(s: Any, row: int, column: int, down: int, right: int) -> None:
-    """Let an arrow fly from a cell, if one of the three is free.
-
-    Args:
-        s: the world.
-        row: of the cell.
-        column: of the cell.
-        down: rows that the arrow moves in a step.
-        right: columns that it moves to the right.
-    """
+    """Let an arrow, if one of the three is free, fly from a cell by (down, right) in a step."""
     for k in range(len(s.arrows)):
         if s.arrows[k, ALIVE] == 0:
             s.arrows[k, ROW], s.arrows[k, COLUMN], s.arrows[k, ALIVE] = row, column, 1
@@ -199,14 +191,10 @@ def can_appear(s: Any, kind: MobKind, row: int, column: int) -> bool:
 
 
 def find_place(s: Any, kind: MobKind, reach: int, number: int) -> tuple[int, int, int]:
-    """Return (row, column, count): cell `number` of those where a mob may appear.
+    """Return (row, column, count): cell `number`, from 0 by rows, of those where a mob may appear.
 
-    Args:
-        s: the world.
-        kind: of the mob.
-        reach: steps from the player, at most.
-        number: from 0, by rows; where there are no more than that, the cell is (-1, -1) and
-            `count` is their number.
+    They are at most `reach` steps from the player. Where there are no more than `number`, the cell
+    is (-1, -1) and `count` is how many there are.
     """
     count = 0
     for row in range(max(s.row - reach, 0), min(s.row + reach + 1, SIZE)):
@@ -224,14 +212,8 @@ def appear(
 ) -> None:
     """Let a new mob of one kind appear with some chance, if there is a place for it.
 
-    Args:
-        s: the world.
-        mobs: rows of all mobs of the kind; none appears if all are alive.
-        kind: where it may appear.
-        health: of the new mob.
-        chance: of a new mob.
-        reach: steps from the player, at most.
-        rng: random numbers of the step.
+    `mobs` are the rows of all mobs of the kind: none appears if all are alive. The new one has
+    `health`, and is at most `reach` steps from the player.
     """
     free = -1
     for k in range(len(mobs) - 1, -1, -1):

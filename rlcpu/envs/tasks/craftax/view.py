@@ -15,17 +15,11 @@ TENTHS = (np.arange(10, dtype=np.float16) * np.float16(0.1)).astype(np.float64)
 
 
 def show_mobs(s: Any, mobs: Any, plane: int, out: Any) -> None:
-    """Write a plane of the observation: where mobs of one kind are.
+    """Write a plane of the observation `out`, (NUMBERS,): where mobs of one kind, (mobs, 5), are.
 
-    A mob that is not alive or not in the view clears a cell, as in the package: JAX counts a
-    negative row or column from the other end, so that a mob beyond the upper or left edge clears a
-    cell on the opposite side.
-
-    Args:
-        s: the world.
-        mobs: (mobs, 5), of one kind.
-        plane: number of the kind among the `KINDS` of a cell.
-        out: the observation, (NUMBERS,).
+    `plane` is the number of the kind among the `KINDS` of a cell. A mob that is not alive or not in
+    the view clears a cell, as in the package: JAX counts a negative row or column from the other
+    end, so that a mob beyond the upper or left edge clears a cell on the opposite side.
     """
     for k in range(len(mobs)):
         row, column = mobs[k, ROW] - s.row + ROWS // 2, mobs[k, COLUMN] - s.column + COLUMNS // 2

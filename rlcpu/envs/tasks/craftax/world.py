@@ -50,13 +50,9 @@ def fade(x: float) -> float:
 
 
 def draw_slopes(s: Any, rng: Rng, first: int, count: int) -> None:
-    """Draw the slopes of a lattice into `s.slopes`.
+    """Draw the slopes of `count` corners into `s.slopes`: down into row 0, to the right into row 1.
 
-    Args:
-        s: the world; `slopes` has slopes down in row 0, to the right in row 1.
-        rng: random numbers of the reset.
-        first: number of the first random number.
-        count: corners of the lattice.
+    `first` is the number of the first random number.
     """
     for k in range(count):
         angle = 2.0 * math.pi * rng.uniform(first + k)
@@ -67,13 +63,9 @@ def draw_slopes(s: Any, rng: Rng, first: int, count: int) -> None:
 def blend_line(s: Any, line: int, columns: int) -> None:
     """Blend the slopes of two neighbouring corners to each column of the map between them.
 
-    Writes `s.edges`, (4, SIZE): slope down and height at this line into rows 2 and 3, after those
-    of the line before have moved to rows 0 and 1.
-
-    Args:
-        s: the world.
-        line: of the lattice.
-        columns: cells of the lattice from left to right.
+    Writes `s.edges`, (4, SIZE): slope down and height at a line of the lattice into rows 2 and 3,
+    after those of the line before have moved to rows 0 and 1. The lattice has `columns` cells from
+    left to right.
     """
     width = SIZE // columns
     for cell in range(columns):
@@ -90,10 +82,7 @@ def blend_line(s: Any, line: int, columns: int) -> None:
 def write_noise(s: Any, row: int, height: int) -> None:
     """Write the noise between two lines of the lattice into `s.noise`, by `s.edges`.
 
-    Args:
-        s: the world.
-        row: first row of the map, that of the upper line.
-        height: rows from one line to the next.
+    The upper line is at `row` of the map, the lower one `height` rows below.
     """
     for i in range(height):
         x = float(i) / float(height)
@@ -167,9 +156,8 @@ def dig_tunnels(s: Any, row: int, low: float, scale: float) -> None:
 def ore_of(block: int, chance: float) -> int:
     """Return what a cell of stone becomes: coal, iron, diamond, or still stone.
 
-    Args:
-        block: `Block.STONE`, `HIGH` or `HEART`; diamonds are in the last two.
-        chance: a random number in [0, 1).
+    Its block is `Block.STONE`, `HIGH` or `HEART`, and diamonds are in the last two; `chance` is a
+    random number in [0, 1).
     """
     if chance < COAL_SHARE:
         return Block.COAL

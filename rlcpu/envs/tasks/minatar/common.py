@@ -40,23 +40,16 @@ def sticky(action: int, last_action: int, params: Params, rng: Rng) -> int:
 
 
 def moved(cells: Board, right: Board) -> Board:
-    """Return things moved by one cell; those that leave the board are gone.
+    """Return things moved by one cell: from cells of `right` to the right, from others to the left.
 
-    Args:
-        cells: where they are.
-        right: cells from which they move to the right; from others they move to the left.
+    Those that leave the board are gone.
     """
     rightwards = (cells & right & ~(COLUMN << 9)) << 1
     return rightwards | ((cells & ~right & ~COLUMN) >> 1)
 
 
 def behind(cells: Board, right: Board) -> Board:
-    """Return the trails of things: the cells from which `moved` has brought them.
-
-    Args:
-        cells: where they are.
-        right: cells in which they move to the right.
-    """
+    """Return the trails of things: the cells from which `moved` has brought them."""
     return moved(cells, ~right)
 
 

@@ -152,9 +152,7 @@ def send_diver(divers: Pair, rng: Rng) -> Pair:
 def fly(s: State, shot: Board) -> Pair:
     """Return the player's bullets one cell further, with a new one.
 
-    Args:
-        s: see `State`.
-        shot: cell from which the new one flies to where the submarine faces; empty for none.
+    It flies from the cell `shot`, if that is not empty, to where the submarine faces.
     """
     return (
         moved(s.bullets[0] if s.faces_right else s.bullets[0] | shot, NONE),
@@ -166,12 +164,7 @@ def send_enemy(s: State, pause: int, rng: Rng) -> tuple[Six, Six, Four, Board]:
     """Return fish, submarines, phases and `right` of the state after an enemy may have entered.
 
     It enters at an end of a random row when the timer is over, but not if others in that row move
-    the other way.
-
-    Args:
-        s: see `State`.
-        pause: steps that an enemy waits between two moves.
-        rng: random numbers of the step.
+    the other way. Enemies wait `pause` steps between two moves.
     """
     row = ROW << 10 * (1 + rng.integers(3, 8))
     to_right, is_sub = rng.integers(1, 2) == 0, rng.integers(2, 3) == 0
@@ -216,11 +209,8 @@ def union(enemies: Six) -> Board:
 def shoot(enemies: Six, shots: Board) -> tuple[Six, Board]:
     """Return the enemies that are left, and the shots that are left.
 
-    Each shot hits one enemy of its cell, the one that moves next.
-
-    Args:
-        enemies: by the steps until they move.
-        shots: cells of the player's bullets.
+    Each of `shots`, the cells of the player's bullets, hits one enemy there, the one that moves
+    next.
     """
     after0 = shots & ~enemies[0]
     after1 = after0 & ~enemies[1]
@@ -241,14 +231,8 @@ def shoot(enemies: Six, shots: Board) -> tuple[Six, Board]:
 def rescue(divers: Pair, rescued: int, player: Board, x: int) -> tuple[Pair, int]:
     """Return the divers that are left and the number on board, after the player took some.
 
-    It takes those of its cell if there is room. Of two for one place it takes the one that came
-    later, and so is nearer to where it came from.
-
-    Args:
-        divers: that move to the left, and to the right.
-        rescued: number on board.
-        player: cell of the player.
-        x: column of the player.
+    It takes those of its cell, in column x, if there is room. Of two for one place it takes the one
+    that came later, and so is nearer to where it came from.
     """
     left, right = bool(divers[0] & player), bool(divers[1] & player)
     one_place = left and right and rescued == CREW - 1
@@ -266,13 +250,7 @@ def cells_of_shots(subs: Six, phase: Four, pause: int, right: Board) -> tuple[Bo
 
     A submarine that waits for w steps until it moves shoots if w plus the phase of its cell is 0
     modulo 11. One that moves in this step (w = 0) waits `pause` steps anew, so that its phase is
-    less by 1 + `pause` in the cell to which it goes.
-
-    Args:
-        subs: submarines by the steps until they move.
-        phase: of their cells.
-        pause: steps that an enemy waits between two moves.
-        right: cells in which they move to the right.
+    less by 1 + `pause` in the cell to which it goes, the next one to the right in cells of `right`.
     """
     shots = moved(subs[0] & cells_of_phase(phase, 0), right)
     shots = shots | (subs[1] & cells_of_phase(phase, 10)) | (subs[2] & cells_of_phase(phase, 9))
@@ -309,14 +287,8 @@ def advance(
 ) -> tuple[Six, Board, bool]:
     """Return the enemies after a step, the shots that are left, and whether the player is hit.
 
-    Those that wait for 0 steps move; a shot in the cell that one enters hits it.
-
-    Args:
-        enemies: by the steps until they move.
-        shots: cells of the player's bullets.
-        player: cell of the player.
-        pause: steps that an enemy waits after its move.
-        right: cells in which they move to the right.
+    Those that wait for 0 steps move, from cells of `right` to the right, and wait for `pause` steps
+    then; a shot in the cell that one enters hits it.
     """
     ahead = moved(enemies[0], right)
     hit = bool((union(enemies) | ahead) & player)

@@ -32,12 +32,8 @@ class Params(NamedTuple):
 def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
     """Return the environment of an empty room of `size` by `size` cells, outer walls included.
 
-    Its functions know `size` from here.
-
-    Args:
-        size: rows and columns.
-        random_start: see `Params`.
-        **fields: other fields of `Dynamics`.
+    Its functions know `size` from here; `random_start` is that of `Params`, `fields` are other
+    fields of `Dynamics`.
     """
     inner, limit = size - 2, 4.0 * size * size
 

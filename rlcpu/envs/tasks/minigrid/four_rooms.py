@@ -46,12 +46,7 @@ def reset(rng: Rng, params: NoParams) -> State:
 def free_cell(k: int, top: int, left: int, right: int, bottom: int) -> tuple[int, int]:
     """Return (x, y) of free cell k: 0 to 255 are in the rooms, 256 to 259 are the gaps.
 
-    Args:
-        k: number of the cell.
-        top: row of the gap between the upper rooms; the others as in `State`.
-        left: column of the gap between the left rooms.
-        right: column of the gap between the right rooms.
-        bottom: row of the gap between the lower rooms.
+    The other arguments are fields of `State`.
     """
     x, y = 1 + k % 16, 1 + k // 16
     x = x + 1 if x >= MIDDLE else x

@@ -28,13 +28,10 @@ AGENT = 1 << 7 * 3 + 6
 
 
 def image(planes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Return MiniGrid's image of an observation.
+    """Return MiniGrid's image of an observation: type, colour and state of each cell.
 
-    Args:
-        planes: (..., kinds, 7, 7), for the first kinds of `KINDS`.
-
-    Returns:
-        (..., 7, 7, 3) uint8: type, colour and state of each cell; zeros where nothing is seen.
+    Planes (..., kinds, 7, 7) of the first kinds of `KINDS` become (..., 7, 7, 3) uint8, zeros where
+    nothing is seen.
     """
     planes = np.moveaxis(np.asarray(planes, np.uint8), -3, -1)
     return planes @ KINDS[: planes.shape[-1]]
@@ -46,12 +43,9 @@ def room(size: int) -> npt.NDArray[np.int64]:
 
 
 def make_world(kinds: int, limit: float, **fields: Any) -> Dynamics:
-    """Return the environment of a world.
+    """Return the environment of a world whose observations have planes for the first of `KINDS`.
 
-    Args:
-        kinds: planes of an observation: the first so many of `KINDS`.
-        limit: steps after which an episode is cut.
-        **fields: other fields of `Dynamics`.
+    An episode is cut after `limit` steps; `fields` are other fields of `Dynamics`.
     """
     space = MultiBinary(np.array([kinds, 7, 7]))
     fields |= {"observation_space": space, "action_space": Discrete(7)}
@@ -106,11 +100,7 @@ def cells_aside(right: int) -> int:
 def outside(x: int, y: int, size: int, direction: int) -> int:
     """Return the cell set of the walls around a world, and of what is behind them.
 
-    Args:
-        x: column of the agent.
-        y: row of the agent.
-        size: rows and columns of the world.
-        direction: of the agent.
+    The agent is at (x, y) in a world of `size` rows and columns.
     """
     ahead = distance(x, y, size, direction)
     right = distance(x, y, size, (direction + 1) % 4)
@@ -130,10 +120,8 @@ def visible(opaque: int) -> int:
     """Return the cell set that the agent sees: light goes ahead and aside, not through walls.
 
     From the agent's row on, light spreads along each row from cell to cell, and from there into the
-    row before it, straight and diagonally: MiniGrid's `process_vis`.
-
-    Args:
-        opaque: cell set of walls and closed doors, which are seen, but not what is behind them.
+    row before it, straight and diagonally: MiniGrid's `process_vis`. `opaque` has walls and closed
+    doors, which are seen, but not what is behind them.
     """
     cells = AGENT
     for k in range(7):

@@ -28,13 +28,10 @@ class Fleet(State):
 
 
 def fits(ships: Any, place: int, cells: int) -> bool:
-    """Return whether a ship has room on the board.
+    """Return whether a ship of so many cells has room on a board (n, n), 1 in cells with ships.
 
-    Args:
-        ships: (n, n), 1 in cells with ships.
-        place: `2 * (row * n + column)` of its first cell, and 1 more if it goes down from there,
-            not to the right.
-        cells: length of the ship.
+    `place` is `2 * (row * n + column)` of the ship's first cell, and 1 more if it goes down from
+    there, not to the right.
     """
     n = len(ships)
     row, column, down = place // 2 // n, place // 2 % n, place % 2

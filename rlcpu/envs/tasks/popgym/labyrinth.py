@@ -41,11 +41,7 @@ def is_dug(grid: Any, row: int, column: int) -> bool:
 def walk(grid: Any, row: int, column: int, rng: Rng) -> None:
     """Dig from a cell to random neighbours, two cells away, until all of them have been dug.
 
-    Args:
-        grid: (rows, columns) of the maze, in which dug cells become `FREE`.
-        row: of the first cell.
-        column: of the first cell.
-        rng: draws the neighbours.
+    Dug cells of the maze, `grid` (rows, columns), become `FREE`.
     """
     for _ in range(len(grid) * len(grid)):
         count = 0
