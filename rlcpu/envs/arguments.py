@@ -87,7 +87,7 @@ def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
 
 
 def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
-    """Return an error message that names the first bad action; `bad` has indices of environments."""
+    """Return an error message that names the first of the bad actions, whose indices are `bad`."""
     number = "a number" if dynamics.runs_in_kernels else "finite numbers"
     wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else number
     if dynamics.choices:

@@ -193,7 +193,7 @@ class Comparison(NamedTuple):
     # ------------------------------------------------------------ single steps
 
     def compare_steps(self, setter: Callable[..., Any], steps: int, seed: int) -> int:
-        """Compare steps from equal states, note the first difference of each episode, count the steps.
+        """Compare steps from equal states, note the first difference of each episode, count steps.
 
         A setter, see `find_setter`, that takes random numbers sets the state before each step,
         others at the beginning of an episode alone.

@@ -121,10 +121,10 @@ class _Tuple(tuple[Any, ...]):
 def _check_index(
     table: Any, index: tuple[Any, ...], frame: types.FrameType, verb: str = "reads"
 ) -> None:
-    """Report an index, an item for each axis, that is negative, but for constants as in `table[-1]`.
+    """Report an index, an item for each axis, that is negative and no constant as in `table[-1]`.
 
-    The function of `frame` "reads" or "writes" (`verb`) the table, an array or tuple with `name`
-    and `report`.
+    The function of `frame` reads or writes (`verb`) the table, an array or tuple with `name` and
+    `report`.
     """
     if table.report is None or not any(isinstance(i, numbers.Integral) and i < 0 for i in index):
         return

@@ -103,15 +103,10 @@ def gap_at(ground: TerrainNode, x: float, y: float) -> float:
 def hull_pair(
     x: float, y: float, ground: TerrainNode, hull: tuple[float, float], aside: float, up: float
 ) -> float:
-    """Return the gap of the lower one of two mirrored corners of the hull (m).
+    """Return the gap of the lower one of two mirrored corners of the hull (m), its pin at (x, y).
 
-    Args:
-        x: position of the pin (m).
-        y: its height.
-        ground: terrain node near it.
-        hull: sine and cosine of the hull's angle.
-        aside: distance of both corners from the hull's axis, in `UNIT`.
-        up: distance of both from the pin along the axis, in `UNIT`.
+    The hull is given by sine and cosine of its angle. Both corners are `aside` from its axis, and
+    `up` from the pin along the axis, in `UNIT`.
     """
     sine, cosine = UNIT * hull[0], UNIT * hull[1]
     x, y, ax, ay = x - up * sine, y + up * cosine, aside * cosine, aside * sine
@@ -273,7 +268,7 @@ class Corner(NamedTuple):
 
 
 class LegRows(NamedTuple):
-    """Rows of a leg, the speeds along them without impulses, and its lowest corner."""
+    """Rows of a leg, speeds along them without impulses, its lowest corner, and if that touches."""
 
     normal: Row
     tangent: Row
@@ -281,6 +276,7 @@ class LegRows(NamedTuple):
     responses: Responses
     speed: LegVector
     corner: Corner
+    touches: bool
 
 
 def make_leg(
@@ -293,17 +289,10 @@ def make_leg(
     leg: PinnedBody,
     side: float,
 ) -> LegRows:
-    """Return the rows of a leg, and its speeds along them.
+    """Return the rows of the right leg (`side` is 1) or the left one (-1), and speeds along them.
 
-    Args:
-        x: position of the pin (m).
-        y: its height.
-        ground: terrain node near it.
-        mass: inverse mass of the pin.
-        motion: velocities as they would be without impulses of the ground and of hinges.
-        hull: the hull at its angle.
-        leg: the leg at its angle.
-        side: 1 for the right leg, -1 for the left one.
+    The pin is at (x, y), near the ground's node; `motion` is as it would be without impulses of the
+    ground and of hinges.
     """
     # The lowest corner: (ax, ay) from the leg's centre, (cx, cy) from the pin.
     slope = slope_at(ground, x + leg.x)
@@ -331,7 +320,7 @@ def make_leg(
     gap = gap_at(ground, x + cx, y + cy) if abs(x + cx) < WIDTH else 1.0
     flush = abs(leg.cosine * nx + leg.sine * ny)
     corner = Corner(x + cx, gap, ax * ny - ay * nx, -ax * nx - ay * ny, flush)
-    return LegRows(normal, tangent, hinge, responses, speed, corner)
+    return LegRows(normal, tangent, hinge, responses, speed, corner, gap < SKIN)
 
 
 # ---------------------------------------------------------------- impulses
@@ -351,20 +340,17 @@ class HingeLimit(NamedTuple):
     creep: float  # N m s, another upper bound, where the motor pushes against the inner stop
 
 
-def motor_hinge(responses: Responses, on: bool, opening: float, impulse: float) -> HingeLimit:
+def motor_hinge(leg: LegRows, opening: float, impulse: float) -> HingeLimit:
     """Return what a leg's hinge does: its motor, or the stop that it has reached.
 
     Box2D's iterations come the nearer to a motor's speed the lighter the leg turns: a leg in the
-    air reaches it, one that carries the lander goes a third of the way.
-
-    Args:
-        responses: of the leg.
-        on: whether the leg is on the ground.
-        opening: angle of the leg (rad); its stops are at 0 and `OPENING`.
-        impulse: of its motor, from which it starts (N m s).
+    air reaches it, one that carries the lander goes a third of the way. `opening` is the leg's
+    angle (rad), with stops at 0 and `OPENING`; `impulse` that of the motor from which it starts (N
+    m s).
     """
     inner, outer = opening <= 0.0, opening >= OPENING
-    stiffness = responses.hh - (responses.nh * responses.nh / responses.nn if on else 0.0)
+    nn, nh = leg.responses.nn, leg.responses.nh
+    stiffness = leg.responses.hh - (nh * nh / nn if leg.touches else 0.0)
     gain = 1.0 if outer else 1.0 - math.exp(-MOTOR_REACH * stiffness)
     low = -FAR if outer else -MOTOR_IMPULSE
     high = FAR if inner else (-MOTOR_IMPULSE if outer else MOTOR_IMPULSE)
@@ -392,19 +378,12 @@ def next_motor_impulse(
 def coulomb(
     nn: float, nt: float, tt: float, vn: float, vt: float, friction: float
 ) -> tuple[float, float]:
-    """Return the impulses (normal, tangent) that stop a point, or let it slide.
+    """Return the impulses (normal, tangent) that stop a point, or let it slide: Coulomb's friction.
 
-    It slides where the tangent impulse that stops it is greater than friction allows. A leg may be
-    jammed, so that friction alone presses it down: what the normal impulse has to bear by it is
-    bounded (0.2), or sweeps diverge.
-
-    Args:
-        nn: speed along the normal by a unit impulse along it.
-        nt: speed along the tangent by a unit impulse along the normal, or the other way round.
-        tt: speed along the tangent by a unit impulse along it.
-        vn: speed along the normal without the impulses.
-        vt: speed along the tangent without them.
-        friction: coefficient.
+    Without them the point has the speeds `vn` and `vt`. Unit impulses change these by the symmetric
+    matrix (nn, nt; nt, tt), which Cramer's rule inverts. The point slides where the tangent impulse
+    that stops it is greater than friction allows. A leg may be jammed, so that friction alone
+    presses it down: what the normal impulse has to bear by it is bounded (0.2), or sweeps diverge.
     """
     determinant = nn * tt - nt * nt
     normal, tangent = (nt * vt - tt * vn) / determinant, (nt * vn - nn * vt) / determinant
@@ -414,23 +393,16 @@ def coulomb(
     return sliding if slides else normal, drag * sliding if slides else tangent
 
 
-def leg_impulses(
-    responses: Responses, on: bool, speed: LegVector, hinge: HingeLimit, friction: float
-) -> LegVector:
-    """Return the impulses on one leg.
+def leg_impulses(leg: LegRows, speed: LegVector, hinge: HingeLimit, friction: float) -> LegVector:
+    """Return the impulses on one leg, whose speeds are `speed` without them.
 
     The contact is solved twice: with a hinge that reaches its target, which says what impulse the
-    hinge needs, and with the impulse that the hinge can give.
-
-    Args:
-        responses: of the leg, an impulse's speeds.
-        on: whether the leg is on the ground; without, only its hinge has an impulse.
-        speed: along the leg's rows without these impulses.
-        hinge: what its motor or stop does.
-        friction: coefficient of the ground.
+    hinge needs, and with the impulse that the hinge can give. In the air only the hinge has an
+    impulse.
     """
     # With the hinge at its target: `stop` is its impulse without contact, and the contact sees
-    # responses nn, nt and tt that are less by what the hinge then takes up.
+    # responses nn, nt and tt that are less by what the hinge then takes up (Schur complement).
+    responses, on = leg.responses, leg.touches
     n_share, t_share = responses.nh / responses.hh, responses.th / responses.hh
     stop = (hinge.target - speed.hinge) / responses.hh
     vn, vt = speed.normal + responses.nh * stop, speed.tangent + responses.th * stop
@@ -457,14 +429,10 @@ def pin_speed(leg: LegRows, impulses: LegVector) -> tuple[float, float]:
 
 
 def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, impulses: LegVector) -> LegVector:
-    """Return the speeds along the rows of a leg after impulses on the other leg.
+    """Return the speeds along the rows of a leg after impulses on the other leg; `speed` is before.
 
-    Args:
-        leg: the leg.
-        speed: along its rows before these impulses.
-        other: the other leg.
-        impulses: along the rows of the other leg. They move the pin, by (vx, vy), which moves
-            along the rows by their (gx, gy); and that of the hinge turns the hull against `leg`.
+    They move the pin, by (vx, vy), which moves along the leg's rows by their (gx, gy); and that of
+    the hinge turns the hull against the leg.
     """
     vx, vy = pin_speed(other, impulses)
     return LegVector(
@@ -474,42 +442,23 @@ def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, impulses: LegV
     )
 
 
-class Constraints(NamedTuple):
-    """Contacts of both legs, their hinges, and the ground's friction."""
-
-    on_right: bool
-    on_left: bool
-    right: HingeLimit
-    left: HingeLimit
-    friction: float
-
-
 def sweep(
     right: LegRows,
     left: LegRows,
-    speed_r: LegVector,
-    speed_l: LegVector,
-    constraints: Constraints,
+    speeds: tuple[LegVector, LegVector],
+    hinges: tuple[HingeLimit, HingeLimit],
+    friction: float,
     impulses_l: LegVector,
 ) -> tuple[LegVector, LegVector]:
     """Return the impulses on the right leg and those on the left one, after one sweep.
 
-    Args:
-        right: rows of the right leg.
-        left: rows of the left leg.
-        speed_r: speeds along the right leg's rows without impulses.
-        speed_l: speeds along the left leg's rows without impulses.
-        constraints: contacts and hinges of both.
-        impulses_l: impulses on the left leg before the sweep, by which the right leg's are found.
+    Speeds, along the legs' rows without impulses, and hinges are the right and the left leg's.
+    `impulses_l` are those on the left leg before the sweep, by which the right leg's are found.
     """
-    speed = coupled_speed(right, speed_r, left, impulses_l)
-    impulses_r = leg_impulses(
-        right.responses, constraints.on_right, speed, constraints.right, constraints.friction
-    )
-    speed = coupled_speed(left, speed_l, right, impulses_r)
-    return impulses_r, leg_impulses(
-        left.responses, constraints.on_left, speed, constraints.left, constraints.friction
-    )
+    speed = coupled_speed(right, speeds[0], left, impulses_l)
+    impulses_r = leg_impulses(right, speed, hinges[0], friction)
+    speed = coupled_speed(left, speeds[1], right, impulses_r)
+    return impulses_r, leg_impulses(left, speed, hinges[1], friction)
 
 
 def leg_spin(leg: LegRows, impulses: LegVector) -> float:
@@ -533,13 +482,10 @@ def impact_turn(corner: Corner, gap: float, tangent: float, turn: float) -> floa
     """Return the angle by which a leg turns when its corner hits the ground within a step (rad).
 
     The leg alone, as if it hung on nothing, takes the impulses that stop its corner, and turns by
-    them for what is left of the step: until its foot is flush with the ground at most.
-
-    Args:
-        corner: the leg's lowest corner before the step.
-        gap: its distance from the ground after the step, had there been none (m).
-        tangent: its speed along the ground (m/s).
-        turn: m/rad, by which the corner rises when the leg turns; it rises to the ground at most.
+    them for what is left of the step: until its foot is flush with the ground at most. `corner` is
+    that before the step, `gap` where it would be after it without impact (m), `tangent` its speed
+    along the ground (m/s), and `turn` by how much it rises when the leg turns (m/rad): to the
+    ground at most.
     """
     arm_n, arm_t = corner.arm_n, corner.arm_t
     nn = 1.0 / LEG_MASS + arm_n * arm_n / LEG_INERTIA
@@ -557,12 +503,8 @@ def end_leg(
 ) -> LegEnd:
     """Return a leg after a step, before corners are lifted out of the ground.
 
-    Args:
-        leg: its rows before the step.
-        speed: along its rows without its own impulses.
-        impulses: along its rows.
-        opening: its angle before the step (rad).
-        spin: its spin against the hull's (rad/s).
+    `speed` is along its rows without its own impulses, `opening` its angle before the step (rad),
+    `spin` against the hull's (rad/s).
     """
     responses, (n, t, h) = leg.responses, impulses
     normal = speed.normal + responses.nn * n + responses.nt * t + responses.nh * h
@@ -590,27 +532,18 @@ def velocity_change(
     hull: PinnedBody,
     right: PinnedBody,
     left: PinnedBody,
-    legs: tuple[LegRows, LegRows],
+    rows: tuple[LegRows, LegRows],
     impulses_r: LegVector,
     impulses_l: LegVector,
 ) -> Motion:
-    """Return the change of motion by the impulses on both legs.
-
-    Args:
-        hull: the hull.
-        right: the right leg, as a body.
-        left: the left leg.
-        legs: rows of the right and of the left leg.
-        impulses_r: along the rows of the right leg.
-        impulses_l: along those of the left leg.
-    """
-    vx_r, vy_r = pin_speed(legs[0], impulses_r)
-    vx_l, vy_l = pin_speed(legs[1], impulses_l)
+    """Return the change of motion by the impulses on both legs, whose rows are (right, left)."""
+    vx_r, vy_r = pin_speed(rows[0], impulses_r)
+    vx_l, vy_l = pin_speed(rows[1], impulses_l)
     vx, vy = vx_r + vx_l, vy_r + vy_l
     return Motion(
         vx,
         vy,
         (impulses_l.hinge - impulses_r.hinge) / HULL_MOMENT + spin_from_pin(hull, vx, vy),
-        leg_spin(legs[0], impulses_r) + spin_from_pin(right, vx, vy),
-        leg_spin(legs[1], impulses_l) + spin_from_pin(left, vx, vy),
+        leg_spin(rows[0], impulses_r) + spin_from_pin(right, vx, vy),
+        leg_spin(rows[1], impulses_l) + spin_from_pin(left, vx, vy),
     )

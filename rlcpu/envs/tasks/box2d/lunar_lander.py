@@ -35,17 +35,17 @@ from rlcpu.envs.tasks.box2d import lander_picture
 from rlcpu.envs.tasks.box2d.lander_legs import (
     DT,
     REST,
-    SKIN,
-    SLOP,
     UNIT,
     WIDTH,
-    Constraints,
     LegVector,
     Motion,
 )
 
 HEIGHT = 20.0 / 3.0  # m, half of the view
 STEPS_AT_REST = 25.0  # until a lander has landed
+#: Box2D's tolerances of bodies at rest, 0.01 m/s and 2 degrees/s.
+SLEEP_SPEED_SQUARED, SLEEP_SPIN = 1.0e-4, math.pi / 90.0
+MAIN_POWER, SIDE_POWER = 13.0, 0.6  # N s, impulse of an engine in a step at full throttle
 
 
 class Params(NamedTuple):
@@ -115,7 +115,7 @@ def engine_impulse(
     along, across = UNIT * (2.0 * noise[0] - 1.0), UNIT * (2.0 * noise[1] - 1.0)
     down = 4.0 * UNIT + 2.0 * along  # of the main engine's exhaust
     away = 3.0 * across + (12.0 * UNIT if side > 0.0 else -12.0 * UNIT)  # of the side engine's
-    power, side_power = 13.0 * main, 0.6 * abs(side)
+    power, side_power = MAIN_POWER * main, SIDE_POWER * abs(side)
     x, y = sine * along - cosine * away, -cosine * along - sine * away
     return (
         -power * (sine * down - cosine * across) - side_power * x,
@@ -130,13 +130,7 @@ def free_motion(
     """Return the velocities after a step without contacts and hinges' impulses.
 
     Engines, wind and gravity act, and the centrifugal forces by which turning bodies pull the pin.
-
-    Args:
-        s: see `State`.
-        params: see `Params`.
-        mass: inverse mass of the pin.
-        bodies: hull, right and left leg at their angles.
-        engines: impulse x and y, and moment, of `engine_impulse`.
+    Bodies are hull, right and left leg; `engines` is what `engine_impulse` returns.
     """
     hull, right, left = bodies
     ix, iy, moment = engines  # impulse on the pin, and moment on the hull
@@ -167,12 +161,8 @@ def free_motion(
 def touches_after(before: float, touches: bool, x: float, vx: float, node: float) -> float:
     """Return `right_touches` or `left_touches` of the new state: 0, 1 or 2 (see `State`).
 
-    Args:
-        before: the same number of the old state.
-        touches: whether the leg is on the ground.
-        x: of its corner before the step (m).
-        vx: velocity by which it slides (m/s).
-        node: x of the terrain node near the pin; once it slid over that, it stays at 2.
+    It was `before`; the leg `touches` the ground if it does so now, and its corner slides from x
+    (m) by vx (m/s). Once it slid over the terrain node near the pin, at x = `node`, it stays at 2.
     """
     crosses = (x < node) != (x + DT * vx < node)
     lost = (before == 2.0) | ((before == 1.0) & crosses)
@@ -215,17 +205,15 @@ def fly(
     right = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_r, 1.0)
     left = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_l, -1.0)
     # Velocities after the impulses of the ground and of the hinges.
-    on_r, on_l = right.corner.gap < SKIN, left.corner.gap < SKIN
-    motor_r = legs.motor_hinge(right.responses, on_r, s.right, s.right_motor)
-    motor_l = legs.motor_hinge(left.responses, on_l, s.left, s.left_motor)
-    constraints = Constraints(on_r, on_l, motor_r, motor_l, legs.FRICTION)
-    normal_l, tangent_l = s.left_normal if on_l else 0.0, s.left_tangent if on_l else 0.0
+    speeds, friction = (right.speed, left.speed), legs.FRICTION
+    motor_r = legs.motor_hinge(right, s.right, s.right_motor)
+    hinges = motor_r, legs.motor_hinge(left, s.left, s.left_motor)
+    normal_l = s.left_normal if left.touches else 0.0
+    tangent_l = s.left_tangent if left.touches else 0.0
     impulses_l = LegVector(normal_l, tangent_l, s.left_hinge)
-    _, impulses_l = legs.sweep(right, left, right.speed, left.speed, constraints, impulses_l)
-    _, impulses_l = legs.sweep(right, left, right.speed, left.speed, constraints, impulses_l)
-    impulses_r, impulses_l = legs.sweep(
-        right, left, right.speed, left.speed, constraints, impulses_l
-    )
+    _, impulses_l = legs.sweep(right, left, speeds, hinges, friction, impulses_l)
+    _, impulses_l = legs.sweep(right, left, speeds, hinges, friction, impulses_l)
+    impulses_r, impulses_l = legs.sweep(right, left, speeds, hinges, friction, impulses_l)
     change = legs.velocity_change(hull, body_r, body_l, (right, left), impulses_r, impulses_l)
     vx, vy, spin = free.vx + change.vx, free.vy + change.vy, free.hull + change.hull
     spin_r, spin_l = free.right + change.right, free.left + change.left
@@ -238,9 +226,9 @@ def fly(
     # but the result changes places, not velocities.
     lift_r = LegVector(legs.LIFT * (end_r.gap - REST), 0.0, end_r.opening)
     lift_l = LegVector(legs.LIFT * (end_l.gap - REST), 0.0, end_l.opening)
-    constraints = Constraints(on_r, on_l, legs.stop_hinge(end_r), legs.stop_hinge(end_l), 0.0)
+    lifts, stops = (lift_r, lift_l), (legs.stop_hinge(end_r), legs.stop_hinge(end_l))
     nothing = LegVector(0.0, 0.0, 0.0)
-    move_r, move_l = legs.sweep(right, left, lift_r, lift_l, constraints, nothing)
+    move_r, move_l = legs.sweep(right, left, lifts, stops, 0.0, nothing)
     move = legs.velocity_change(hull, body_r, body_l, (right, left), move_r, move_l)
     open_r = end_r.opening + move.right - move.hull
     open_l = end_l.opening - move.left + move.hull
@@ -250,11 +238,13 @@ def fly(
     angle = s.angle + DT * spin + move.hull
     cx, cy = vx - spin * hull.y, vy + spin * hull.x  # velocity of the hull's centre of mass
     # What the next step starts from.
-    slow = (cx * cx + cy * cy < 1.0e-4) & (abs(spin) < SLOP)
-    slow = slow & (abs(spin_r) < SLOP) & (abs(spin_l) < SLOP)
+    slow = (cx * cx + cy * cy < SLEEP_SPEED_SQUARED) & (abs(spin) < SLEEP_SPIN)
+    slow = slow & (abs(spin_r) < SLEEP_SPIN) & (abs(spin_l) < SLEEP_SPIN)
     rest = s.rest + 1.0 if slow else 0.0
-    touch_r = touches_after(s.right_touches, on_r | end_r.hits, right.corner.x, cx, ground.x)
-    touch_l = touches_after(s.left_touches, on_l | end_l.hits, left.corner.x, cx, ground.x)
+    touch_r = touches_after(
+        s.right_touches, right.touches | end_r.hits, right.corner.x, cx, ground.x
+    )
+    touch_l = touches_after(s.left_touches, left.touches | end_l.hits, left.corner.x, cx, ground.x)
     hinge_r, hinge_l = impulses_r.hinge, impulses_l.hinge
     motor_r_next = legs.next_motor_impulse(hinge_r, s.right, s.right_motor, end_r.hits, open_r)
     motor_l_next = legs.next_motor_impulse(hinge_l, s.left, s.left_motor, end_l.hits, open_l)
