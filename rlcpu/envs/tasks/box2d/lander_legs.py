@@ -349,8 +349,8 @@ def motor_hinge(leg: LegRows, opening: float, impulse: float) -> HingeLimit:
     m s).
     """
     inner, outer = opening <= 0.0, opening >= OPENING
-    nn, nh = leg.responses.nn, leg.responses.nh
-    stiffness = leg.responses.hh - (nh * nh / nn if leg.touches else 0.0)
+    responses = leg.responses
+    stiffness = responses.hh - (responses.nh * responses.nh / responses.nn if leg.touches else 0.0)
     gain = 1.0 if outer else 1.0 - math.exp(-MOTOR_REACH * stiffness)
     low = -FAR if outer else -MOTOR_IMPULSE
     high = FAR if inner else (-MOTOR_IMPULSE if outer else MOTOR_IMPULSE)
