@@ -24,6 +24,8 @@ Array = npt.NDArray[Any]
 #: Moments below are zero: they move nothing. Those of a unit that is never active would fall until
 #: they are subnormal, and stay so; some processors take 150 cycles for each of these.
 LEAST = 1e-30
+#: Parameters that are stepped together: four arrays of so many numbers stay in the first cache.
+BLOCK = 1024
 
 
 class Rates(NamedTuple):
@@ -42,16 +44,16 @@ class Rates(NamedTuple):
     decay: float
 
 
-def adam(
-    parameter: float, gradient: float, first: float, second: float, rates: Rates
-) -> tuple[float, float, float]:
-    """Return a parameter and its two moments after a step; the moments decay by 0.9 and 0.999."""
+def adam(gradient: float, first: float, second: float, rates: Rates) -> tuple[float, float, float]:
+    """Return what a step takes off a parameter, and its two moments, which decay by 0.9 and 0.999.
+
+    The parameter is multiplied by `rates.decay` before.
+    """
     first = first + (gradient - first) * 0.1
     second = second * 0.999 + gradient * gradient * 0.001
     first = first if abs(first) > LEAST else 0.0
     second = second if second > LEAST else 0.0
-    change = rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon)
-    return parameter * rates.decay - change, first, second
+    return rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon), first, second
 
 
 @functools.cache
@@ -91,15 +93,31 @@ def make_rates(dtype: type) -> Callable[..., Rates]:
 @functools.cache
 def make_adam(dtype: type) -> Callable[..., None]:
     """Make `apply(parameters, gradients, first, second, factor, rates)`."""
-    update = specialise(adam, dtype)
+    change_of = specialise(adam, dtype)
+
+    @inline
+    def apply_to_block(parameters, gradients, first, second, factor, rates):
+        """Step a few parameters; gradients become what is taken off them.
+
+        That is twice as fast with two threads as one loop: both have read the parameters, and each
+        store waits until the other's cache has dropped its line.
+        """
+        for i in range(gradients.size):
+            gradients[i], first[i], second[i] = change_of(
+                gradients[i] * factor, first[i], second[i], rates
+            )
+        for i in range(parameters.size):
+            parameters[i] = parameters[i] * rates.decay - gradients[i]
 
     @outline
     def apply(parameters, gradients, first, second, factor, rates):
-        """Step parameters and both moments in place; gradients are multiplied by `factor`."""
-        for i in range(parameters.size):
-            parameters[i], first[i], second[i] = update(
-                parameters[i], gradients[i] * factor, first[i], second[i], rates
-            )
+        """Step parameters and both moments by gradients times `factor`; all are overwritten."""
+        for begin in range(0, parameters.size, BLOCK):
+            end = min(begin + BLOCK, parameters.size)
+            apply_to_block(
+                parameters[begin:end], gradients[begin:end], first[begin:end], second[begin:end],
+                factor, rates,
+            )  # fmt: skip
 
     return apply
 
@@ -191,7 +209,7 @@ class Adam:
         factor = min(1.0, max_norm / (norm + 1e-6))
         numbers = int(self.counters[0]), real(learning_rate), real(self.epsilon), real(factor)
         run = _make_kernel(real)
-        run(like, np.ascontiguousarray(gradients), self.first, self.second, numbers)
+        run(like, np.array(gradients, order="C"), self.first, self.second, numbers)
         return norm
 
     def state(self) -> dict[str, Array]:

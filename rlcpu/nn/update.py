@@ -65,7 +65,8 @@ class Space(NamedTuple):
     Attributes:
         indices: (S,) int64, the samples in the order of the epoch.
         moments: (num_minibatches, any, 2), mean and inverse deviation of standardised columns.
-        gradients: (num_parts, P); the first part's become the sum of all.
+        gradients: (num_parts, P); the first part's become the sum of all, then
+            what a step takes off the parameters.
         sums: (num_parts, num_sums) float64, of losses and statistics.
         squares: (num_slices,) float64, sums of the squares of gradients.
         units, products, rows, slopes: (num_workers, any), scratch of each worker.
