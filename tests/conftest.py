@@ -46,6 +46,7 @@ LONGEST = (
     "envs",
     "distributed",
     "pages",
+    "more envs",
     "train",
     "scan",
     "kernels",
@@ -56,6 +57,9 @@ LONGEST = (
     "cuda",
     "adapters",
 )
+#: Rooms that one process would be left with at the end, and the first file of their second half,
+#: which is a room of its own: kernels that both need are compiled once, and then loaded.
+HALVES = {"envs": "test_n"}
 #: Folders and words that share a room.
 SHARED = {"notebooks": "pages", "readme": "pages", "nn": "train"}
 
@@ -69,7 +73,8 @@ def _room_of(nodeid: str) -> str:
         return "distributed"  # whose tests look for what a cluster leaves behind
     name = path.removeprefix("tests/").partition("/")[0]
     word = name.removeprefix("test_").removesuffix(".py").partition("_")[0]
-    return SHARED.get(word, word)
+    room, file = SHARED.get(word, word), path.rpartition("/")[2]
+    return f"more {room}" if file >= HALVES.get(room, "~") else room
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -84,7 +89,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`--dist loadfile` with rooms in the place of files.
 
-    A room has one process: two of them would compile each kernel twice.
+    A room has one process: two of them would compile what kernels share twice.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -96,12 +101,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Count what was imported as old: the garbage collector looks at that the least often.
+    """Count what was imported as old: the garbage collector looks at that no more.
 
     `gc.freeze` alone would keep `rlcpu.kernels.announce` from doing the same after each kernel,
-    and kernels would compile for a quarter longer.
+    and kernels would compile for a quarter longer. To look at all that some hundred kernels leave
+    behind takes ten seconds, each time.
     """
     gc.collect()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, 1_000_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -77,7 +77,7 @@ CASES = {
     "CartPole-v1 greedy": ("CartPole-v1", "float32", greedy(SEPARATE)),
     "CartPole-v1 shared": ("CartPole-v1", "float32", network(MLP, hidden=(16,), value="shared")),
     "CartPole-v1 exact own": ("CartPole-v1", "float64", lambda env: Scalar(lean, Lean(), 2)),
-    "CartPole-v1 exact tanh": ("CartPole-v1", "float64", SEPARATE),
+    "Pendulum-v1 exact tanh": ("Pendulum-v1", "float64", SEPARATE),
     "Acrobot-v1 linear": ("Acrobot-v1", "float32", network(Linear)),
     "Pendulum-v1 uniform": ("Pendulum-v1", "float32", lambda env: Uniform()),
     "Pendulum-v1 own": ("Pendulum-v1", "float32", lambda env: Scalar(damp, (-5.0,), 1)),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import rlcpu
 from rlcpu.envs import Array, Rng, State
+from rlcpu.envs.checks.player import Player
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, keys, mix, stream_seeds
 from tests.envs import array_envs, snake
@@ -315,8 +316,9 @@ def test_check_names_indices_outside() -> None:
         state.grid[-(state.head % 3), 0] = 1
         return 0.0, False
 
-    report = rlcpu.envs.check(dataclasses.replace(snake.snake, step=step), steps=60)
-    messages = [finding.message for finding in report.findings]
+    player = Player(dataclasses.replace(snake.snake, step=step))
+    player.play(60, np.random.default_rng(0))
+    messages = [finding.message for finding in player.findings.sorted()]
     assert any("raised IndexError (index 100 is out of bounds" in message for message in messages)
     assert any("writes state.grid[-1, 0], which counts from the end" in m for m in messages)
     assert any("test_arrays.py" in message for message in messages)

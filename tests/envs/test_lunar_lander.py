@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs import check, find
+from rlcpu.envs import find
 from rlcpu.envs.tasks.box2d import lander_legs, lander_picture, lunar_lander
 from rlcpu.envs.tasks.box2d.lunar_lander import HEIGHT, Params, State
+from tests.envs.trials import assert_step_vectorises, try_kernels
 
 NUM_ENVS = 2048
 CALM = (0.5, 0.5)  # exhausts that are not spread
@@ -227,10 +228,9 @@ def test_params_are_gymnasiums() -> None:
     assert light.vy == pytest.approx(-0.04)
 
 
-def test_checker_is_content() -> None:
-    report = check("LunarLander-v3", steps=200)
-    assert report.ok, report
-    assert not any(level == "warning" for level, _ in report.findings), report
+def test_kernels_take_the_steps_of_plain_python_in_vectors() -> None:
+    try_kernels(find("LunarLander-v3"))
+    assert_step_vectorises(find("LunarLander-v3"))
 
 
 def test_picture_shows_lander_ground_and_flags() -> None:

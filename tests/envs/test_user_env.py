@@ -230,15 +230,15 @@ def test_gymnasium_knows_it(folder: Path) -> None:
 
 def test_parameters_by_name(folder: Path) -> None:
     importlib.import_module("ball")
-    env = rlcpu.make_vec("Ball-v0", 3, dtype="float64", gravity=0.0, noise=0.0)
+    env = rlcpu.make_vec("Ball-v0", 3, gravity=0.0, noise=0.0)
     env.state = [[1.0, 2.0], [2.0, 1.0], [0.1, -2.0]]
     actions = np.zeros((3, 1), np.float32)
     assert env.step(actions)[2].tolist() == [False, False, True]
-    np.testing.assert_allclose(env.state, [[1.2, 2.0], [2.1, 1.0], [-0.1, -2.0]])
-    env = rlcpu.make_vec("Ball-v0", 3, dtype="float64", gravity=0.0, noise=0.0, bounce=True)
+    np.testing.assert_allclose(env.state, [[1.2, 2.0], [2.1, 1.0], [-0.1, -2.0]], rtol=1e-6)
+    env = rlcpu.make_vec("Ball-v0", 3, gravity=0.0, noise=0.0, bounce=True)
     env.state = [[1.0, 2.0], [2.0, 1.0], [0.1, -2.0]]
     env.step(actions)
-    np.testing.assert_allclose(env.state, [[1.2, 2.0], [2.1, 1.0], [-0.1, 2.0]])
+    np.testing.assert_allclose(env.state, [[1.2, 2.0], [2.1, 1.0], [-0.1, 2.0]], rtol=1e-6)
     with pytest.raises(TypeError, match="Ball-v0 has no parameter weight; it has: gravity, noise"):
         rlcpu.make_vec("Ball-v0", 3, weight=1.0)
 

@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcpu
 from rlcpu.envs import Dynamics, Rng
+from tests.envs.trials import try_kernels
 
 TABLE = np.array([3, 1, 4, 1, 5, 9, 2, 6])
 
@@ -64,8 +65,7 @@ def make(**changes: Any) -> Dynamics:
 
 
 def test_they_are_those_of_plain_python() -> None:
-    report = rlcpu.envs.check(make(randomize=randomize), steps=200)
-    assert report.ok, report
+    try_kernels(make(randomize=randomize))
 
 
 def test_parameters_stay_ints() -> None:
@@ -114,8 +114,7 @@ def test_plain_tuples_of_whole_numbers_are_floats() -> None:
         reset=lambda rng, params: (0, rng.integers(3)),
         observe=lambda state, params: (state[0], 1, state[1] > 0, params.gain),
     )
-    report = rlcpu.envs.check(dynamics, steps=100)
-    assert report.ok, report
+    try_kernels(dynamics)
     env = rlcpu.make_vec(dynamics, 2)
     env.reset(seed=0)
     observations, rewards, *_ = env.step(np.array([0, 1]))
