@@ -298,11 +298,6 @@ def schedules_of(config: Any) -> list[str]:
 class Results:
     """The files of a training run; where one cannot be written, the others still are.
 
-    Args:
-        args: of the command.
-        agent: its agent.
-        target: mean return, or None.
-
     Attributes:
         saved: where the agent was saved, or None.
         written, failed: lines to print on files that were written, and that could not be.
@@ -461,9 +456,7 @@ def print_training(agent: Agent) -> None:
 def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
     """Print how many transitions were stored, drawn and lost, and the numbers of each process.
 
-    Args:
-        ledger: of the run.
-        actors: numbers by name, as `collector_0_steps_per_second`.
+    `actors` has the latter by name, as `collector_0_steps_per_second`.
     """
     restarts = ledger.collector_restarts + ledger.shard_restarts
     if ledger.received:  # an agent without replay: it stores nothing

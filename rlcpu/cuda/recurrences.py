@@ -189,7 +189,7 @@ def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
 
 
 def make_advance(rule: Rule, dtype: Any) -> Any:
-    """Make `advance(step, state, options, lane, k, first, second)`: step k of a lane.
+    """Make `advance(step, state, clips, lane, k, first, second)`: step k of a lane.
 
     It writes the results to the outputs `first` and `second`, and returns the next state: y, and
     the fields of this step that are read as those of the step after.
@@ -198,12 +198,12 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
     continue_y = device_rule(next_y_or_cut if rule.cuts_at_zero else next_y, dtype)
     has_second, zero = rule.outputs == 2, dtype(0.0)
 
-    def advance(step, state, options, lane, k, first, second):
+    def advance(step, state, clips, lane, k, first, second):
         """Compute and write step k of a lane; return the state for the next one."""
         previous_y, after = state
-        a, b = coefficients(step, after, options)
+        a, b = coefficients(step, after, clips)
         y = continue_y(a, b, previous_y)
-        computed = results(y, previous_y, step, after, options)
+        computed = results(y, previous_y, step, after, clips)
         first.memory[position_of(first, lane, k)] = computed[0]
         if has_second:
             second.memory[position_of(second, lane, k)] = computed[1]
@@ -214,16 +214,16 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
 
 @functools.cache
 def lane_kernel(rule: Rule, dtype: Any) -> Any:
-    """Return the driver (steps, last, initial, options, sizes, direction, chosen, first, second).
+    """Return the driver (steps, last, initial, clips, sizes, direction, chosen, first, second).
 
-    `steps` is a `Step` of `DeviceStrided` arrays, flags as uint8; `options` are three numbers,
+    `steps` is a `Step` of `DeviceStrided` arrays, flags as uint8; `clips` are those of `Rule`,
     `sizes` those of `StepsAxis`. Lanes whose number in `chosen`, int32, is 0 are left out; a single
     number is for all.
     """
     advance, zero = make_advance(rule, dtype), dtype(0.0)
 
     @kernel(exact=True)
-    def scan(steps, last, initial, options, sizes, direction, chosen, first, second):
+    def scan(steps, last, initial, clips, sizes, direction, chosen, first, second):
         """Scan one lane, backward or forward, a thread each; `AHEAD` steps are read at once."""
         number = cuda.grid(1)
         if number < sizes[0] * sizes[2] and chosen[min(number, chosen.size - 1)] != 0:
@@ -234,14 +234,14 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
                 one, two = read_step(steps, lane, k), read_step(steps, lane, k - direction)
                 three = read_step(steps, lane, k - 2 * direction)
                 four = read_step(steps, lane, k - 3 * direction)
-                state = advance(one, state, options, lane, k, first, second)
-                state = advance(two, state, options, lane, k - direction, first, second)
-                state = advance(three, state, options, lane, k - 2 * direction, first, second)
-                state = advance(four, state, options, lane, k - 3 * direction, first, second)
+                state = advance(one, state, clips, lane, k, first, second)
+                state = advance(two, state, clips, lane, k - direction, first, second)
+                state = advance(three, state, clips, lane, k - 2 * direction, first, second)
+                state = advance(four, state, clips, lane, k - 3 * direction, first, second)
                 k -= AHEAD * direction
             for _ in range(sizes[1] % AHEAD):
                 step = read_step(steps, lane, k)
-                state = advance(step, state, options, lane, k, first, second)
+                state = advance(step, state, clips, lane, k, first, second)
                 k -= direction
 
     return scan
@@ -249,7 +249,7 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
 
 @functools.cache
 def window_kernel(rule: Rule, dtype: Any) -> Any:
-    """Make the driver (steps, last, options, sizes, window, first): a thread for each window.
+    """Make the driver (steps, last, clips, sizes, window, first): a thread for each window.
 
     y of a step is b + a * (b' + a' * (...)) over the `window` steps from it on, and the innermost
     y is the value after the last of them. Time runs backward. What a thread reads its neighbours
@@ -260,7 +260,7 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
     zero = dtype(0.0)
 
     @kernel(exact=True)
-    def slide(steps, last, options, sizes, window, first):
+    def slide(steps, last, clips, sizes, window, first):
         """Compute y of one window, from its last step to its first."""
         number = cuda.grid(1)
         if number < sizes[0] * sizes[1] * sizes[2]:
@@ -273,7 +273,7 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
             y = after.value
             for i in range(begin, stop):
                 step = read_step(steps, lane, stop - 1 - (i - begin))
-                a, b = coefficients(step, after, options)
+                a, b = coefficients(step, after, clips)
                 y = continue_y(a, b, y)
                 after = fields_after(step, zero)
             first.memory[position_of(first, lane, begin)] = y
@@ -300,15 +300,15 @@ def run(
     steps = Step(*(layout.strided(zero if array is None else array) for zero, array in pairs))
     last, initial = (layout.strided_ends(x, dtype) for x in (problem.last, problem.initial))
     written = [layout.strided(out) for out in outs]
-    options = tuple(map(dtype, (*problem.options, 0.0, 0.0, 0.0)[:3]))
+    clips = tuple(map(dtype, (*problem.clips, 0.0, 0.0, 0.0)[:3]))
     if problem.window:
-        arguments: Any = steps, last, options, sizes, problem.window, written[0]
+        arguments: Any = steps, last, clips, sizes, problem.window, written[0]
         launch(window_kernel(rule, dtype), outs[0].size, *arguments)
     else:
         chosen = constant(1, np.int32)
         if rule is LINEAR and sizes[2] == 1 and sizes[0] < MANY and sizes[1] > 1:
             steps, chosen = _scan_linear_rows(steps, initial, sizes, direction, written[0])
-        arguments = steps, last, initial, options, sizes, direction, chosen, written[0], written[-1]
+        arguments = steps, last, initial, clips, sizes, direction, chosen, written[0], written[-1]
         launch(lane_kernel(rule, dtype), sizes[0] * sizes[2], *arguments, block=BLOCK)
     for out, target in zip(outs, written, strict=True):
         layout.finish(out, target)

@@ -54,7 +54,7 @@ class Sums(NamedTuple):
     counts: Any
 
 
-def _stage(copy: Any, weights: Any) -> None:
+def _copy_to_shared(copy: Any, weights: Any) -> None:
     """Copy a block's weights to its shared memory."""
     for k in range(cuda.threadIdx.x, copy.shape[0], cuda.blockDim.x):
         copy[k] = weights[k]
@@ -79,7 +79,7 @@ def rollout_kernel(
     unpack, observe, choose = lane.unpack_params, lane.observe, decide.choose
     size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
     load, store, real, aligns = read(size, dtype), write(size, dtype), dtype, not SIMULATED
-    none = nothing, nothing, zero, zero
+    no_sums = nothing, nothing, zero, zero
 
     @kernel(exact=dtype is np.float64, max_registers=REGISTERS if network else None)
     def rollout(
@@ -88,13 +88,13 @@ def rollout_kernel(
     ):  # fmt: skip
         """Take K steps of environment i, in thread i."""
         n, i = elapsed_steps.shape[0], cuda.grid(1)
-        policy, sums = weights, none
+        policy, sums = weights, no_sums
         if fits:
             if aligns:  # loads of four numbers need 16 bytes
                 policy = cuda.shared.array(weights_size, single, 16)
             else:
                 policy = cuda.shared.array(weights_size, single)
-            _stage(policy, weights)
+            _copy_to_shared(policy, weights)
         if i < n:
             low, high = words[i], words[n + i]
             now, total, elapsed = load(state, i, n), state[size * n + i], elapsed_steps[i]

@@ -43,7 +43,7 @@ WARP = 32  # threads of a block: they wait for each other at every tile, and for
 LINE = 128  # bytes of a row that are read at a time
 #: Threads of a multiprocessor that are worth having, whatever their scratch takes.
 LEAST, MOST = 64, 1024
-KEPT = 3  # numbers of a pivot
+PIVOT_NUMBERS = 3  # numbers of a pivot
 SINGULAR, NOT_FINITE = int(Status.SINGULAR), int(Status.NOT_FINITE)
 
 # ---------------------------------------------------------------- tiles
@@ -129,7 +129,7 @@ def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
     """Make `descend(arrays, sizes, shift, thread_lane, first, stop, pivots, tile)`.
 
     It eliminates the unknowns of the thread's system of `stop` equations from the top down, and
-    writes pivots to scratch memory, `KEPT` numbers each; numbers of different threads are
+    writes pivots to scratch memory, `PIVOT_NUMBERS` numbers each; numbers of different threads are
     neighbours. It returns the equation that is pending in the end, and 0, or NaN if a number of the
     system was not finite. `load` is that of `_make_tiles`.
     """
@@ -162,7 +162,7 @@ def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
                     pivots[at] = pivot.upper
                     pivots[at + room] = pivot.second
                     pivots[at + 2 * room] = pivot.rhs
-                    at += KEPT * room
+                    at += PIVOT_NUMBERS * room
         return pending, health
 
     return descend
@@ -184,7 +184,7 @@ def _make_substitute(dtype: Any, store: Any) -> Any:
     def pivot_of(pivots, sizes, k):
         """Return the pivot of x[k] of this thread's system."""
         room = cuda.gridsize(1)
-        at = cuda.grid(1) + min(k, sizes[1] - 1) * KEPT * room
+        at = cuda.grid(1) + min(k, sizes[1] - 1) * PIVOT_NUMBERS * room
         return Pivot(pivots[at], pivots[at + room], pivots[at + 2 * room])
 
     def rise(known, pivot, k, stop, tile, i):
@@ -223,7 +223,7 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
     """Make the driver (arrays, lengths, sizes, shift, pivots, out, status), by blocks of `WARP`.
 
     `arrays` is a `PlainEquation` of `DeviceStrided`; `lengths` int64 has the number of unknowns of
-    each system, or one for all; `pivots` is scratch, `KEPT` * n numbers for each thread of the
+    each system, or one for all; `pivots` is scratch, `PIVOT_NUMBERS` * n numbers for each thread of the
     grid; `status` int8 is overwritten with a `Status` for each.
     """
     width = LINE // np.dtype(dtype).itemsize
@@ -252,15 +252,9 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
 
 
 def solve(systems: Systems, lengths: Any, mode: Mode) -> TridiagonalInfo:
-    """Overwrite solutions; returns before that has happened.
+    """Overwrite solutions, and return statuses on the device before that has happened.
 
-    Args:
-        systems: checked.
-        lengths: (batch...) int64 on the host, or None.
-        mode: of it whether to pivot.
-
-    Returns:
-        Statuses on the device, and no backward errors.
+    `lengths` are (batch...) int64 on the host, or None; of `mode` it counts whether to pivot.
     """
     return TridiagonalInfo(_run(systems.arrays, systems.axis, lengths, mode), None)
 
@@ -288,10 +282,10 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
     layout = StepsAxis(out.shape, axis)
     outer, n, inner = layout.sizes
     strided = PlainEquation(*map(layout.strided, (lower, diagonal, upper, rhs)))
-    ends = asarray(np.reshape(n if lengths is None else lengths, -1), np.int64)
-    threads, result = _threads(outer * inner, KEPT * n * out.itemsize), layout.strided(out)
-    pivots, shift = empty(KEPT * n * threads, dtype), int(mode.transposed)
-    arguments = strided, ends, layout.sizes, shift, pivots, result, status.reshape(-1)
+    num_unknowns = asarray(np.reshape(n if lengths is None else lengths, -1), np.int64)
+    threads, result = _threads(outer * inner, PIVOT_NUMBERS * n * out.itemsize), layout.strided(out)
+    pivots, shift = empty(PIVOT_NUMBERS * n * threads, dtype), int(mode.transposed)
+    arguments = strided, num_unknowns, layout.sizes, shift, pivots, result, status.reshape(-1)
     driver = solve_kernel(dtype, mode.pivoting > 0)
     launch(driver, threads, *arguments, block=WARP, grid=threads // WARP)
     layout.finish(out, result)
@@ -315,11 +309,9 @@ def _threads(systems: int, each: int) -> int:
 def multiply(gradients: Any, x: Any, axis: int) -> None:
     """Overwrite the gradients of coefficients: minus multipliers times x and its neighbours.
 
-    Args:
-        gradients: of lower, diagonal and upper, and the multipliers, all of x's shape. The first
-            number of lower's and the last one of upper's along the axis are not written.
-        x: solutions.
-        axis: of the unknowns.
+    `gradients` are those of lower, diagonal and upper, and the multipliers, all of the shape of x,
+    the solutions. The first number of lower's and the last one of upper's along the axis of the
+    unknowns are not written.
     """
     lower, diagonal, upper, multipliers = gradients
     head, tail = ((slice(None),) * axis + (part,) for part in (slice(None, -1), slice(1, None)))

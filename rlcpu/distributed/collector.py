@@ -73,12 +73,9 @@ def start_collectors(
     kind: type[CollectorBase],
     arguments: Iterable[tuple[tuple[Any, ...], dict[str, Any]]],
 ) -> list[Any]:
-    """Start collectors side by side, wait for all, and return them.
+    """Start collectors on a `Cluster` side by side, wait for all, and return them.
 
-    Args:
-        cluster: a `Cluster`.
-        kind: class of the collectors.
-        arguments: positional and keyword arguments of each.
+    `arguments` are the positional and the keyword arguments of each.
     """
     collectors = [cluster.start(kind, *positional, **options) for positional, options in arguments]
     for each in collectors:
@@ -205,13 +202,8 @@ def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, in
     and `next_...`, `terminated` and `truncated` are those of the last of the m steps
     (Sutton and Barto, Reinforcement learning, 2nd edition, equation 7.1).
 
-    Args:
-        rows: columns (T, N, ...) of consecutive steps.
-        n: steps.
-        gamma: discount factor per step.
-
-    Returns:
-        Columns (T - n + 1, N, ...), `discount` among them, and the number of their rows.
+    `rows` are columns (T, N, ...) of consecutive steps. Returns columns (T - n + 1, N, ...),
+    `discount` among them, and the number of their rows.
     """
     steps, num_envs = rows["reward"].shape
     count = max(steps - n + 1, 0)

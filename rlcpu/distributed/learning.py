@@ -162,12 +162,8 @@ class Session:
         """Choose the size of blocks, and make the limiter.
 
         Blocks are no larger than the first ones of all collectors need to be for learning to begin,
-        and than `largest_block`, unless single steps of all environments are more.
-
-        Args:
-            largest_block: transitions.
-            total_steps: of the run, which has `BLOCKS` blocks at least.
-            num_collectors: how many.
+        and than `largest_block` transitions, unless single steps of all environments are more. A
+        run of `total_steps` has `BLOCKS` blocks at least.
         """
         config = self.agent.config
         least = max(config.learning_starts, config.batch_size)

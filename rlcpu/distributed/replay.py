@@ -410,11 +410,7 @@ class ShardedReplay:
     def _fill(self, leaves: Any, indices: Array, probabilities: Array, begin: int) -> int:
         """Fill a batch from its row `begin` on from the stock, and return how many rows.
 
-        Args:
-            leaves: of the batch, overwritten, as are the next two.
-            indices: of the batch.
-            probabilities: of the batch.
-            begin: first row.
+        Leaves, indices and probabilities are the batch's, and overwritten.
         """
         assert self._stock is not None
         stock = self._stock

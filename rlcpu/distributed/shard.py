@@ -180,10 +180,7 @@ class ReplayShard:
         return self.status()
 
     def _issue_tickets(self, added_before: int) -> tuple[int, Array, Array]:
-        """Give tickets to the items of the steps that were just added.
-
-        Args:
-            added_before: steps that the buffer had before.
+        """Give tickets to the items of the steps that came after the first `added_before`.
 
         Returns:
             The number of the first item that began with these steps, the numbers (n,) of those that

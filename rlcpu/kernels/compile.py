@@ -500,12 +500,8 @@ def c_function(function: Callable[..., Any], kinds: tuple[Any, ...], **options: 
     """Return the address of a function compiled for types of numbers and pointers, for `call_at`.
 
     Kernels that call one another as C does are each compiled once, and only if they are needed.
-    What a kernel calls as numba does is optimised, and written to its file, with it again.
-
-    Args:
-        function: returns None; compiled as a `kernel`, and kept on disk as one.
-        kinds: types of its arguments.
-        **options: of `kernel`.
+    What a kernel calls as numba does is optimised, and written to its file, with it again. The
+    function returns None, and is compiled and kept on disk as a `kernel`, whose options these are.
     """
     compiled = kernel(function, by_address=True, **options)
     compiled.compile(kinds)

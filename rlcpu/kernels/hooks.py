@@ -268,10 +268,7 @@ def _back_edges(function: Any, headers: frozenset[str]) -> Iterator[Any]:
     """Yield the back edges of some loops: the branches that lead back to their headers.
 
     They come from blocks that the header dominates: every path to such a block goes through it.
-
-    Args:
-        function: llvmlite's.
-        headers: names of the blocks that begin loops.
+    `headers` are names of the blocks of an llvmlite function that begin loops.
     """
     blocks = {block.name: block for block in function.blocks}
     targets = {
@@ -703,15 +700,8 @@ def written_field(statement: Any, state: Any) -> tuple[str, Any, Any] | None:
 def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
     """Return the type of an operation's result, and numba's own generator of it.
 
-    An intrinsic that calls another function has no public way to name an operator.
-
-    Args:
-        typing_context: numba's.
-        operation: a function or operator that numba knows.
-        kinds: types of its arguments.
-
-    Returns:
-        The type, and `generate(context, builder, values)`, which emits the code.
+    An intrinsic that calls another function has no public way to name an operator. `kinds` are the
+    types of its arguments, and `generate(context, builder, values)` emits the code.
     """
     kind = typing_context.resolve_value_type(operation)
     signature = kind.get_call_type(typing_context, kinds, {})

@@ -391,7 +391,7 @@ def _shuffle_rows(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any],
 
 
 def _squares(builder: Any, vector: Any, places: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Yield, for each square of a tile, its first row, and pointers to its rows and its columns.
+    """Yield the first row of each square of a tile, and pointers to all its rows and columns.
 
     A square is as many rows as a register has numbers. Its rows are in row-major memory, its
     columns, parts of the tile's vectors of the type `vector`, in the tile. `places` is (memory,
@@ -402,8 +402,8 @@ def _squares(builder: Any, vector: Any, places: Any) -> Iterator[tuple[int, Any,
     for first in range(0, vector.count, lanes):
         begins = [builder.load(builder.gep(starts, [I64(first + row)])) for row in range(lanes)]
         rows = [builder.gep(memory, [builder.add(begin, position)]) for begin in begins]
-        parts = [builder.gep(tile, [I64(row * vector.count + first)]) for row in range(lanes)]
-        yield first, rows, parts
+        columns = [builder.gep(tile, [I64(row * vector.count + first)]) for row in range(lanes)]
+        yield first, rows, columns
 
 
 @intrinsic(prefer_literal=True)
@@ -425,14 +425,14 @@ def load_tile(typing, source, starts, position, tile, registers, span=None, othe
             place, first, rest = (splat(builder, x, one.count) for x in (args[2], begin, args[6]))
             numbers = builder.add(place, constant_vector(range(one.count), I64))
             begun = builder.icmp_signed(">=", numbers, first)
-        for top, rows, parts in _squares(builder, vector, args[:4]):
+        for first_row, rows, columns in _squares(builder, vector, args[:4]):
             loaded = []
-            for row, pointer in enumerate(rows, top):
+            for row, pointer in enumerate(rows, first_row):
                 if span is not None:
                     stop = splat(builder, builder.load(builder.gep(stops, [I64(row)])), one.count)
                     mask = builder.and_(begun, builder.icmp_signed("<", numbers, stop))
                 loaded.append(load_vector(builder, one.code, pointer, mask, rest))
-            for column, pointer in zip(transposed(builder, loaded), parts, strict=True):
+            for column, pointer in zip(transposed(builder, loaded), columns, strict=True):
                 store_vector(builder, column, pointer, align=VECTOR_BYTES)
         return context.get_dummy_value()
 

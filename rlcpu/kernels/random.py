@@ -482,7 +482,7 @@ def _place(b, word, i):
 
 @_teach("permutation", "items")
 def _permutation(dtype, items):
-    """Make `Rng.permutation`, of a constant number of items, or of a tuple of them."""
+    """Make `Rng.permutation` (see `_teach`), of a constant number of items or a tuple of them."""
     if isinstance(items, types.IntegerLiteral):
         numbers = tuple(range(items.literal_value))
         order = _make_order(len(numbers))

@@ -141,15 +141,9 @@ def _repeated(typing, items, times):
 
 
 def _replaced(context, builder, old_kind, kind, value, new):
-    """Return a named tuple with other values of some fields: `_replace`; see `teach_replace`.
+    """Return a named tuple of another kind with new values of some fields: `_replace`.
 
-    Args:
-        context: numba's.
-        builder: LLVM's.
-        old_kind: type of the tuple.
-        kind: type of the result.
-        value: the tuple.
-        new: new values and their types, by field.
+    `new` has these values and their types, by field; see `teach_replace`.
     """
     parts = cgutils.unpack_tuple(builder, value)
     for k, name in enumerate(kind.fields):

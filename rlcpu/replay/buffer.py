@@ -158,12 +158,9 @@ class Buffer(Locked, Shown):
     def _write(self, arrays: list[Array], before: Ring, *weights: Array) -> None:
         """Store checked arrays as the next steps; of more than fit, the last ones.
 
-        It may be called again with the same arguments, see `rlcpu.replay.lock.complete`.
-
-        Args:
-            arrays: one per field, (num_steps, num_envs, *field.shape).
-            before: the ring before this call.
-            *weights: (num_steps,) of a class that draws by them.
+        It may be called again with the same arguments, see `rlcpu.replay.lock.complete`: one array
+        for each field, (num_steps, num_envs, *field.shape), the ring before the call, and weights
+        (num_steps,) of a class that draws by them.
         """
         skipped = max(len(arrays[0]) - before.length, 0)
         stored = [array[skipped:] for array in arrays] if skipped else arrays
@@ -317,14 +314,8 @@ class Buffer(Locked, Shown):
     ) -> Self:
         """Return the buffer of a checkpoint that nobody vouches for.
 
-        Args:
-            header: what `describe` returned.
-            source: reader of its sections.
-            example: see `load`.
-            options: arguments of the constructor that are not saved.
-
-        Raises:
-            Exception: of any kind, where header or sections are nonsense.
+        `header` is what `describe` returned, `options` are arguments of the constructor that are
+        not saved. Where header or sections are nonsense, any exception is raised.
         """
         settings = header["settings"]
         if unknown := settings.keys() - set(cls._settings()):

@@ -169,14 +169,10 @@ def _make_folder(path: Path) -> None:
 def _write_segment(
     path: Path, token: str, header: dict[str, Any], sections: Sequence[Section], old: _Manifest
 ) -> _Manifest:
-    """Write a segment with what changed, and return the manifest of the new checkpoint.
+    """Write a segment, named by the save's token, and return the manifest of the new checkpoint.
 
-    Args:
-        path: the folder.
-        token: of this save; names the segment.
-        header: see `save`.
-        sections: see `save`.
-        old: manifest of the save that `Section.changed` counts from; `_NOTHING` to write all.
+    It has what changed since `old`, the manifest that `Section.changed` counts from; all since
+    `_NOTHING`.
     """
     name, listed = f"rlcpu-{token}.data", {}
     with new_file(path / name) as file:

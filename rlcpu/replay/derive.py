@@ -78,17 +78,8 @@ def mark_unequal(
 
     The newest steps so far have theirs in slots; these are compared with the first observations
     that are added, next observations of added steps with the observations added after them. The
-    last steps have no following step yet: the caller sets them.
-
-    Args:
-        observation: uint8, of the steps that are added, step by step.
-        next_observation: uint8, of the steps that are added.
-        place: see above.
-        slot_numbers: flat.
-        slots: see above.
-        rows: see above.
-        num_envs: environments.
-        unequal: bool, one for each of `rows`; True stays.
+    last steps have no following step yet: the caller sets them. Both observations are uint8, of the
+    steps that are added, step by step; `unequal` has a bool for each of `rows`: True stays.
     """
     row_bytes, slot_bytes, offset = place[0], place[1], place[2]
     for env in range(num_envs):
@@ -144,18 +135,10 @@ def read_slots(rows, slot_numbers, length, slots, places, storage, batch, table)
     """Correct next observations of a batch, gathered as the observations of the following rows.
 
     Those in slots are copied from there; the row that follows an environment's last one is its
-    first one.
-
-    Args:
-        rows: (batch_size,) int64, rows of the storage that the batch has.
-        slot_numbers: flat.
-        length: rows of an environment.
-        slots: see above.
-        places: (num_fields, 3), see above.
-        storage: uint8.
-        batch: uint8, corrected.
-        table: of `rlcpu.replay.storage.GATHER`, for the fields of next observations, whose first
-            row is the second one of the observations.
+    first one. The batch has `rows` (batch_size,) of the storage, which has `length` for each
+    environment; storage and batch are uint8. `places` are (num_fields, 3), and `table` is that of
+    `rlcpu.replay.storage.GATHER` for the fields of next observations, whose first row is the second
+    one of the observations.
     """
     for b in range(rows.size):
         prefetch(slot_numbers, rows[min(b + _AHEAD, rows.size - 1)])
@@ -182,6 +165,7 @@ def find_twins(structure: TransitionStructure) -> dict[int, int]:
         sides = [structure.select(name) for name in ("observation", "next_observation")]
     except ValueError as error:
         raise ValueError(f"derive_next: {error}") from error
+    # Fields by their name without "observation." or "next_observation.", dtype and shape.
     named = [(field.name.partition(".")[2], *field[1:]) for field in structure.fields]
     observation, following = ({named[number]: number for number in side} for side in sides)
     if observation.keys() != following.keys():

@@ -185,15 +185,9 @@ class Batch(Shown):
 def sum_ahead(rewards, terminated, truncated, row, ring, settings):
     """Return an n-step return: the sum of discounted rewards, the next discount, and the last row.
 
-    It ends early where an episode ends or the newest step is reached; see `NStep`.
-
-    Args:
-        rewards: (num_envs * length,), a column of the storage.
-        terminated: bool, the same.
-        truncated: bool, the same.
-        row: of the first step.
-        ring: (length, slot of the newest step).
-        settings: (n, gamma).
+    It begins at a row of the storage, whose columns are (num_envs * length,), and ends early where
+    an episode ends or the newest step is reached; see `NStep`. `ring` is (length, slot of the
+    newest step), `settings` are (n, gamma).
     """
     length, newest = ring
     n, gamma = settings

@@ -112,12 +112,7 @@ def make_loop(
 ) -> Loop:
     """Return the memory of a buffer, and the addresses of functions that work on it.
 
-    Args:
-        parts: of the buffer.
-        batch: see `ReplayBuffer.looping`.
-        sources: see `ReplayBuffer.looping`.
-        steps: steps of all environments that are added at a time.
-        errors: see `ReplayBuffer.looping`.
+    They add `steps` steps of all environments at a time; see `ReplayBuffer.looping` for the others.
     """
     storage, sampler, n_step = parts.storage, parts.sampler, parts.n_step
     fields, size = parts.structure.fields, len(batch)

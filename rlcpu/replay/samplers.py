@@ -35,10 +35,7 @@ class UniformSampler:
     def add(self, before: Ring, after: Ring, *weights: Array) -> None:
         """Give new items their weights; calling it again changes nothing.
 
-        Args:
-            before: the ring before steps were stored.
-            after: the ring now.
-            *weights: of the new items, where the class takes them.
+        The ring was `before`, and is `after`; `weights` are those of a class that takes them.
         """
 
     def can_draw(self, ring: Ring, count: int) -> bool:

@@ -36,7 +36,7 @@ _AHEAD = 4096  # bytes that are prefetched before they are copied, but at most _
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
 _LEAST, _MOST = 32, 128  # sequences that a thread takes at a time
 _STAGE = 8192  # bytes of rows that are put together before they are streamed to memory
-_FAR = 2**25  # bytes of a storage that the last-level cache does not hold
+_BEYOND_CACHES = 2**25  # bytes of a storage that no cache holds
 _U8, _U32, _U64 = np.uint8(0), np.uint32(0), np.uint64(0)
 
 # ---------------------------------------------------------------- memory
@@ -189,31 +189,26 @@ def _copy_strided(target, to, batch, row, stride, count, row_bytes):
 def scatter(batch, storage, begin, row_bytes, shape, length):
     """Copy the rows of one field of a batch to the same slots of every environment.
 
-    Args:
-        batch: uint8, rows (num_steps, num_envs).
-        storage: uint8, overwritten.
-        begin: position of the first slot of environment 0.
-        row_bytes: bytes of a row.
-        shape: (num_steps, num_envs).
-        length: rows of an environment in the storage.
+    Both are uint8. The batch has `shape` (num_steps, num_envs) rows, the storage `length` rows for
+    each environment; `begin` is the position of the first slot of environment 0.
     """
     num_steps, num_envs = shape
     # Into a storage that no cache holds, rows that follow each other are streamed once they are
     # put together: 0.6 of the time for 100 x 16 rows of 400 bytes. Where the caches hold it, the
     # samples that come after would be slower by more, and rows of 28 KB are slower themselves.
-    together = _STAGE // row_bytes
-    far = storage.size >= _FAR and num_steps > 1 and together > 1
-    stage = np.empty(together * row_bytes if far else 0, np.uint8)
+    together = _STAGE // row_bytes  # rows
+    is_streamed = storage.size >= _BEYOND_CACHES and num_steps > 1 and together > 1
+    stage = np.empty(together * row_bytes if is_streamed else 0, np.uint8)
     for env in range(num_envs):
         to = begin + env * length * row_bytes
-        if far:
+        if is_streamed:
             for t in range(0, num_steps, together):
                 count = min(together, num_steps - t)
                 _copy_strided(stage, 0, batch, t * num_envs + env, num_envs, count, row_bytes)
                 stream_bytes(storage, to + t * row_bytes, stage, 0, count * row_bytes)
         else:
             _copy_strided(storage, to, batch, env, num_envs, num_steps, row_bytes)
-    fence()
+    fence()  # after rows that were streamed past the caches
 
 
 # ---------------------------------------------------------------- storage
@@ -251,9 +246,9 @@ class Storage:
         self.check = structure.check
         twins, fields = twins or {}, structure.fields
         self.stored = [number for number in range(len(fields)) if number not in twins]
-        # Twins read one row beyond the last.
         self.row_bytes = [field.row_bytes for field in fields]
         stored = [self.row_bytes[number] for number in self.stored]
+        # One row more where there are twins, which read one beyond the last.
         stored_begins, size = lay_out(stored, num_envs * length + bool(twins))
         self.block: Array = allocate(size) if memmap is None else _map_new_file(memmap, size)
         begins = dict(zip(self.stored, stored_begins, strict=True))
@@ -339,11 +334,8 @@ class Storage:
     ) -> tuple[Array, Array, Array]:
         """Return n-step returns, next discounts and last rows of transitions, (n,) each.
 
-        Args:
-            fields: positions of reward, terminated and truncated.
-            rows: (n,) int64, where returns begin.
-            ring: see `rlcpu.replay.items.sum_ahead`.
-            settings: see there.
+        They begin at `rows` (n,); `fields` are the positions of reward, terminated and truncated,
+        and `ring` and `settings` those of `rlcpu.replay.items.sum_ahead`.
         """
         returns, discounts = np.empty(rows.size), np.empty(rows.size, np.float32)
         out = returns, discounts, np.empty(rows.size, np.int64)

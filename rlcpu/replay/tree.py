@@ -143,14 +143,10 @@ def weight_of_child(number, shift, count, span):
 
 
 def child_weights(sums, shift, begin, span, filled):
-    """Return the weights of the eight children of a node.
+    """Return the weights of the eight children of a node, from the sums of the values below each.
 
-    Args:
-        sums: of the values below each child.
-        shift: is added to the value of each item.
-        begin: first leaf of the node.
-        span: leaves of each child.
-        filled: number of leaves that are items, the first ones.
+    `begin` is the first leaf of the node, `span` the leaves of each child. The first `filled`
+    leaves are items, to whose values `shift` is added.
     """
     a, b, c, d, e, f, g, h = sums
     count = filled - begin
@@ -308,14 +304,10 @@ def scan(levels, u):
 
 
 def find_target(key, counter, weight, width, number):
-    """Return the random target of draw `number`, a place in [0, sum of all weights).
+    """Return the random target of draw `number`, a place in [0, weight), the sum of all weights.
 
-    Args:
-        key: of the random numbers.
-        counter: of the first draw's random number.
-        weight: sum of all weights.
-        width: of a stratum, in which draw k has [k * width, (k + 1) * width); 0 without strata.
-        number: k.
+    `counter` is that of the first draw's random number. Draw k of strata of a `width` has a place
+    in [k * width, (k + 1) * width); 0 for no strata.
     """
     u = uniform53(key, u64(counter + u64(number)))
     return (number + u) * width if width > 0.0 else u * weight

@@ -58,12 +58,8 @@ def unpack(numbers, capacity, filled):
 def _propagate(levels, nodes, count):
     """Recompute all sums above some leaves.
 
-    A level is recomputed as a whole, with all above it, where that reads less.
-
-    Args:
-        levels: of the tree.
-        nodes: int64, the first `count` are the leaves; overwritten with nodes of higher levels.
-        count: how many leaves.
+    A level is recomputed as a whole, with all above it, where that reads less. The first `count` of
+    `nodes` are the leaves; nodes of higher levels overwrite them.
     """
     offsets = levels.offsets
     for level in range(1, offsets.size - 1):
@@ -215,14 +211,9 @@ def _draw_successively(levels, key, counter, stratified, out):
     """Draw different leaves, each from those that were not drawn before (successive sampling).
 
     In rounds: a batch of leaves is drawn, of which the first of equals count; they get a weight of
-    zero, and the sums are recomputed. In the end all leaves are put back bit for bit.
-
-    Args:
-        levels: of the tree.
-        key: of the random numbers.
-        counter: of the first random number.
-        stratified: whether the draws of a round are from equal parts of the sum of weights.
-        out: (n,) int64, overwritten with leaves.
+    zero, and the sums are recomputed. In the end all leaves are put back bit for bit. `out`, (n,)
+    int64, is overwritten with them; `counter` is that of the first random number, and `stratified`
+    draws of a round are from equal parts of the sum of weights.
 
     Returns:
         How many leaves were drawn, and how many random numbers that took.

@@ -215,11 +215,8 @@ def check_systems(
 ) -> Systems:
     """Check coefficients and right-hand sides of tridiagonal systems.
 
-    Args:
-        arguments: lower, diagonal, upper and rhs.
-        axis: of the unknowns, in the shape that they broadcast to.
-        out: of that shape and their dtype, may be rhs; None for a new array.
-        backend: what computes; None for the host's cores.
+    `arguments` are lower, diagonal, upper and rhs, `axis` is that of the unknowns in the shape that
+    they broadcast to. `out`, of that shape and their dtype, may be rhs; None for a new array.
     """
     named = dict(zip(("lower", "diagonal", "upper", "rhs"), arguments, strict=True))
     inputs = check_alike(named, backend)
@@ -246,18 +243,9 @@ def check_out(
     may_be: Array | None = None,
     backend: Any = None,
 ) -> Array:
-    """Return an array that can be overwritten with the result, if it is one.
+    """Return `out` if the result can be written to it; on a device an array over the same memory.
 
-    Args:
-        name: of the argument.
-        out: the argument.
-        like: an array of the result's shape and dtype.
-        inputs: arrays that it may not overlap.
-        may_be: one of them that it may be, all of it.
-        backend: what computes; None for the host's cores.
-
-    Returns:
-        The argument; on a device the backend's array over the same memory.
+    It has the shape and dtype of `like`, and overlaps none of `inputs`, but may be one, `may_be`.
 
     Raises:
         TypeError: it is no array, a masked one or a matrix, or of another dtype.

@@ -22,15 +22,7 @@ def backend_of(chapter: str, *arrays: Any) -> Any:
 
 
 def check_on_host(function: str, **arguments: Any) -> None:
-    """Refuse arrays on a device as arguments of what is not computed there.
-
-    Args:
-        function: the function, or its option, as users know it.
-        **arguments: by name.
-
-    Raises:
-        NotImplementedError: one is on a device.
-    """
+    """Raise NotImplementedError for an argument on a device, where `function` is not computed."""
     for name, value in arguments.items():
         if device_of(value) != "cpu":
             raise cpu_only(f"{function} with {name} of {type(value).__name__}")

@@ -23,10 +23,10 @@ from rlcpu.scan.recurrences.steps import (
 
 
 def make_columns(rule: Rule, dtype: Any) -> Any:
-    """Make `columns(plan, options, outer, lane, width)`: all steps of a block.
+    """Make `columns(plan, clips, outer, lane, width)`: all steps of a block.
 
     It writes the outputs of `width` lanes from (outer, lane) on. `plan` is a view of a
-    `RecurrencePlan`, `options` the rule's three numbers.
+    `RecurrencePlan`, `clips` are those of `Rule`.
     """
     vector_lanes, zero = lanes_of(dtype), dtype(0.0)
     readers = make_step_readers(rule, dtype)
@@ -34,7 +34,7 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
     compute_step = _make_compute_step(rule, dtype)
 
     @inline(exact=True)
-    def columns(plan, options, outer, lane, width):
+    def columns(plan, clips, outer, lane, width):
         """Compute all steps of `width` lanes from (outer, lane) on."""
         prefer_small_code()
         num_steps, direction, num_streamed = plan.num_steps, plan.direction, plan.num_streamed
@@ -50,14 +50,14 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
             first = pointer_into(plan.first_output, outer, step, lane, zero)
             second = pointer_into(plan.second_output, outer, step, lane, zero)
             pointers, outputs = (here, after, ahead), (first, second, num_streamed)
-            compute_step(pointers, step + 1 < num_steps, outputs, y, width, options)
+            compute_step(pointers, step + 1 < num_steps, outputs, y, width, clips)
         return memory.size  # keeps it alive until now: pointers do not
 
     return columns
 
 
 def _make_compute_step(rule: Rule, dtype: Any) -> Any:
-    """Make `compute_step(pointers, has_after, outputs, y, width, options)`: one step of a block.
+    """Make `compute_step(pointers, has_after, outputs, y, width, clips)`: one step of a block.
 
     It writes the step's outputs, and overwrites the y of all lanes, to which `y` points. `pointers`
     lead to the first lane at this step, at the next one in time (if `has_after`; else to
@@ -70,23 +70,23 @@ def _make_compute_step(rule: Rule, dtype: Any) -> Any:
     _, _, read_step, read_after, prefetch_step = make_step_readers(rule, dtype)
 
     @inline(exact=True)
-    def compute_vector(pointers, has_after, outputs, y, lane, count, options):
+    def compute_vector(pointers, has_after, outputs, y, lane, count, clips):
         """Compute and write the `count` lanes of one vector, from `lane` of the block on."""
         here, next_here, _ = pointers
         step, previous_y = read_step(here, lane, count), load(y, lane, 1)
         after = read_after(next_here, lane, count, count if has_after else 0, zero)
-        a, b = coefficients(step, after, options)
+        a, b = coefficients(step, after, clips)
         new_y = continue_y(a, b, previous_y)
         # All lanes: a load of what has just been written to some of them waits for the store.
         store(new_y, y, lane)
-        computed = results(new_y, previous_y, step, after, options)
+        computed = results(new_y, previous_y, step, after, clips)
         first, second, num_streamed = outputs
         write_numbers(computed[0], first, lane, count, num_streamed > 0)
         if has_second:
             write_numbers(computed[1], second, lane, count, num_streamed > 1)
 
     @inline(exact=True)
-    def compute_step(pointers, has_after, outputs, y, width, options):
+    def compute_step(pointers, has_after, outputs, y, width, clips):
         """Compute one step of `width` lanes, and prefetch the next."""
         prefer_small_code()
         ahead, whole = pointers[2], width // vector_lanes * vector_lanes
@@ -94,9 +94,9 @@ def _make_compute_step(rule: Rule, dtype: Any) -> Any:
         for i in range(width // vector_lanes):
             lane = i * vector_lanes
             prefetch_step(ahead, lane)
-            compute_vector(pointers, has_after, outputs, y, lane, vector_lanes, options)
+            compute_vector(pointers, has_after, outputs, y, lane, vector_lanes, clips)
         if whole < width:
             prefetch_step(ahead, whole)
-            compute_vector(pointers, has_after, outputs, y, whole, width - whole, options)
+            compute_vector(pointers, has_after, outputs, y, whole, width - whole, clips)
 
     return compute_step

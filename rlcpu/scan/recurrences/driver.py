@@ -48,41 +48,41 @@ ROW_WINDOWS, COLUMN_WINDOWS = 512, 32
 
 
 def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> Any:
-    """Make `compute_block(plan, raw_options, block)`: the steps of block number `block`.
+    """Make `compute_block(plan, raw_clips, block)`: the steps of block number `block`.
 
-    `plan` is a view of a `RecurrencePlan`, `raw_options` a pointer to the rule's three options,
+    `plan` is a view of a `RecurrencePlan`, `raw_clips` a pointer to the three clips of `Rule`,
     float64 for every dtype.
     """
     max_rows = block_rows(dtype)
-    # All compute `width` lanes from (outer, lane) on: (plan, options, outer, lane, width, begin)
-    # of windows, from step `begin` on; (plan, options, outer, width) of rows; (plan, options,
-    # outer, lane, width) of columns.
+    # All compute `width` lanes from (outer, lane) on: (plan, clips, outer, lane, width, begin) of
+    # windows, from step `begin` on; (plan, clips, outer, width) of rows; (plan, clips, outer, lane,
+    # width) of columns.
     if has_windows:
         compute = make_windows(rule, dtype, is_rows)
     else:
         compute = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
 
-    def compute_block(plan, raw_options, block):
+    def compute_block(plan, raw_clips, block):
         """Find the lanes and steps of a block, and compute them."""
         prefer_small_code()
-        options = dtype(raw_options[0]), dtype(raw_options[1]), dtype(raw_options[2])
+        clips = dtype(raw_clips[0]), dtype(raw_clips[1]), dtype(raw_clips[2])
         lanes, inner = plan.block_lanes, plan.inner
         if has_windows:
             across = (inner - 1) // lanes + 1  # blocks side by side
             along = (plan.num_steps - 1) // plan.block_windows + 1  # blocks one after the other
             begin, lane = block // across % along * plan.block_windows, block % across * lanes
             outer = block // (across * along)
-            compute(plan, options, outer, lane, min(lanes, inner - lane), begin)
+            compute(plan, clips, outer, lane, min(lanes, inner - lane), begin)
         elif is_rows:
             outer = block * max_rows
-            compute(plan, options, outer, min(max_rows, plan.outer - outer))
+            compute(plan, clips, outer, min(max_rows, plan.outer - outer))
         else:
-            # The first block is shorter by `plan.lead` lanes, so that the others are aligned.
-            across = (inner + plan.lead + lanes - 1) // lanes
-            outer, begin = block // across, block % across * lanes - plan.lead
+            # The first block is shorter by `plan.shorter_by` lanes, so that the others are aligned.
+            across = (inner + plan.shorter_by + lanes - 1) // lanes
+            outer, begin = block // across, block % across * lanes - plan.shorter_by
             stop = min(begin + lanes, inner)
             lane = max(begin, 0)
-            compute(plan, options, outer, lane, stop - lane)
+            compute(plan, clips, outer, lane, stop - lane)
         fence()  # after results that were written past the caches
 
     return compute_block
@@ -95,10 +95,10 @@ def address_of_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = 
     return c_function(make_block(rule, dtype, is_rows, has_windows), kinds, fastmath=EXACT)
 
 
-def run_blocks(compute_block, plan, options, num_blocks):
-    """Call the function at an address for each block; `plan` is int64, `options` float64 (3,)."""
+def run_blocks(compute_block, plan, clips, num_blocks):
+    """Call the function at an address for each block; `plan` is int64, `clips` float64 (3,)."""
     for block in prange(num_blocks):
-        call_at(compute_block, (plan.ctypes.data, options.ctypes.data, np.int64(block)))
+        call_at(compute_block, (plan.ctypes.data, clips.ctypes.data, np.int64(block)))
 
 
 #: One loop serves all rules, and links none of their code.
@@ -119,7 +119,7 @@ class RecurrenceProblem(NamedTuple):
         steps: arrays that broadcast to the layout's shape, flags as uint8; None where unused.
         last: values after the last steps, without the time axis.
         initial: y before the step that is computed first, without the time axis.
-        options: up to three numbers of the rule.
+        clips: see `Rule`; () for none.
         direction: 1 if the last step is computed first, -1 if the first is.
         window: number of steps after which the recurrence ends in the next value; 0 for all.
         ends: (2, rows), overwritten in place of the outputs with the last y of every row and the
@@ -129,7 +129,7 @@ class RecurrenceProblem(NamedTuple):
     steps: Step
     last: Array = np.zeros(())
     initial: Array = np.zeros(())
-    options: tuple[float, ...] = ()
+    clips: tuple[float, ...] = ()
     direction: int = 1
     window: int = 0
     ends: Array | None = None
@@ -138,14 +138,13 @@ class RecurrenceProblem(NamedTuple):
 class Blocks(NamedTuple):
     """Cut of a call's work into blocks: their number, and fields of `RecurrencePlan`.
 
-    The first block begins `lead` lanes, or steps of a row, before the first there is: so that the
-    others begin where outputs are aligned to vectors. The first `num_streamed` outputs are written
-    past the caches.
+    The first block lacks `shorter_by` lanes, or steps of a row, so that the others begin where
+    outputs are aligned to vectors. The first `num_streamed` outputs are written past the caches.
     """
 
     num_blocks: int
     block_lanes: int = 1
-    lead: int = 0
+    shorter_by: int = 0
     num_streamed: int = 0
     block_windows: int = 0
 
@@ -179,16 +178,16 @@ def run(
     blocks = _cut(layout, problem, outputs, dtype)
     ends = 0 if problem.ends is None else address_of(problem.ends)
     # The fields of a `RecurrencePlan` in order.
-    plan = [outer, num_steps, inner, blocks.block_lanes, blocks.lead, blocks.num_streamed]
+    plan = [outer, num_steps, inner, blocks.block_lanes, blocks.shorter_by, blocks.num_streamed]
     plan += [problem.direction, ends, problem.window, blocks.block_windows]
     for place in (*inputs, *outputs):
         plan += place[1:]
-    options = np.array([*problem.options, 0.0, 0.0, 0.0][:3])
+    clips = np.array([*problem.clips, 0.0, 0.0, 0.0][:3])
     kind: Any = dtype.type
     compute_block = address_of_block(rule, kind, inner == 1, problem.window > 0)
     work = outer * num_steps * inner * max(problem.window, 1)
     numbers = np.array(plan, np.int64)
-    launch(_DRIVERS, work, num_threads, compute_block, numbers, options, blocks.num_blocks)
+    launch(_DRIVERS, work, num_threads, compute_block, numbers, clips, blocks.num_blocks)
     for out, array in zip(outs, written, strict=True):
         if array is not out:
             np.copyto(out, array)
@@ -209,11 +208,11 @@ def _cut(
         if num_steps < PIECES * PIECE or problem.ends is not None:
             return Blocks(count)
         head, num_streamed = _streams(layout, outputs, dtype.itemsize)
-        return Blocks(count, lead=-head % PIECE, num_streamed=num_streamed)
+        return Blocks(count, shorter_by=-head % PIECE, num_streamed=num_streamed)
     lanes = _block_lanes(layout, dtype)
     head, num_streamed = _streams(layout, outputs, dtype.itemsize)
-    lead = -head % lanes
-    return Blocks(outer * -(-(inner + lead) // lanes), lanes, lead, num_streamed)
+    shorter_by = -head % lanes
+    return Blocks(outer * -(-(inner + shorter_by) // lanes), lanes, shorter_by, num_streamed)
 
 
 def _block_lanes(layout: AxesOrder, dtype: np.dtype[Any]) -> int:

@@ -181,16 +181,9 @@ def _scan(
     num_threads: int | None,
     ends: Array | None = None,
 ) -> None:
-    """Compute y of `linear_scan`, checked.
+    """Overwrite `out` with y of `linear_scan`, or `ends`, if given: see `RecurrenceProblem`.
 
-    Args:
-        backend: what computes; None for the host's cores.
-        layout: the order of the axes.
-        inputs: a, b and the initial values.
-        reverse: begin at the end.
-        out: overwritten with y.
-        num_threads: at most so many; None for all.
-        ends: overwritten in the place of `out`, see `RecurrenceProblem`; None for `out`.
+    `layout` is the order of the axes, `inputs` are a, b and the initial values, all checked.
     """
     a, b, start = inputs
     steps = UNUSED._replace(reward=b, gamma=a)
@@ -206,11 +199,7 @@ def _scan_long(row: list[Array], start: Any, reverse: bool, num_threads: int | N
     where the product is that of its a, and final its last y from 0; and, once these have been put
     together, from the right y before each.
 
-    Args:
-        row: a, b and the result, which is overwritten, (n,).
-        start: initial value.
-        reverse: begin at the end.
-        num_threads: at most so many; None for all.
+    `row` has a, b and the result, which is overwritten, (n,); `start` is the initial value.
     """
 
     def scan(arrays: list[Array], start: Any, ends: Array | None = None) -> None:

@@ -298,7 +298,7 @@ def vtrace(
         bound = check_real(f"clips.{name}", clip, np.dtype(np.float64))
         if bound.ndim or not bound >= 0.0:
             raise ValueError(f"clips.{name}={clip}: expected a number that is not negative")
-    return _estimate(VTRACE, arguments, result=VTrace, options=clips)
+    return _estimate(VTRACE, arguments, result=VTrace, clips=clips)
 
 
 def retrace(
@@ -355,7 +355,7 @@ def _estimate(
     *,
     result: Any = None,
     starts_with_values: bool = False,
-    options: tuple[float, ...] = (),
+    clips: tuple[float, ...] = (),
     window: int = 0,
 ) -> Any:
     """Return the results of a public function, whose arguments are checked here.
@@ -365,7 +365,7 @@ def _estimate(
         arguments: of the public function, by name.
         result: NamedTuple of the results; None for one array.
         starts_with_values: whether y after the last step is `last_values`; else it is 0.
-        options: of the rule.
+        clips: see `Rule`; () for none.
         window: number of steps that count; 0 for all.
     """
     backend = backend_of("recurrences", arguments["rewards"])
@@ -396,7 +396,7 @@ def _estimate(
     outs = [layout.empty(dtype) if array is None else array for array in outs]
     window = window if window < layout.num_steps else 0
     initial = last if starts_with_values else np.zeros(())
-    problem = RecurrenceProblem(UNUSED._replace(**fields), last, initial, options, window=window)
+    problem = RecurrenceProblem(UNUSED._replace(**fields), last, initial, clips, window=window)
     compute = run if backend is None else backend.run
     compute(rule, layout, problem, tuple(outs), arguments["num_threads"])
     results = [new if array is None else array for array, new in zip(buffers, outs, strict=True)]
@@ -406,14 +406,10 @@ def _estimate(
 def _outputs(
     out: Any, names: Sequence[str], inputs: list[Array], like: Array, backend: Any
 ) -> list[Any]:
-    """Return the arrays to overwrite, checked; None where there is none.
+    """Return the arrays of a public function's `out`, checked; None where there is none.
 
-    Args:
-        out: of the public function.
-        names: of its arrays, for messages.
-        inputs: arrays that they may not overlap.
-        like: an array of their shape and dtype.
-        backend: what computes; None for the host's cores.
+    They may not overlap `inputs`, and have the shape and dtype of `like`; messages call them
+    `names`.
     """
     if not isinstance(out, tuple | list | np.ndarray) or len(out) != len(names):
         raise TypeError(f"out: expected {len(names)} arrays, got {type(out).__name__}")

@@ -82,12 +82,11 @@ def row_stride_of(dtype: Any) -> int:
 def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
     """Make the passes along the rows of a piece.
 
-    They take a view of a `RecurrencePlan`, a `Piece`, its `PieceScratch` and the rule's three
-    numbers, `options`.
+    They take a view of a `RecurrencePlan`, a `Piece`, its `PieceScratch` and the clips of `Rule`.
 
     Returns:
-        `compute_coefficients(plan, piece, scratch, options)` writes a and b to scratch.
-        `write_results(plan, piece, scratch, options)` writes the outputs, from y in scratch.
+        `compute_coefficients(plan, piece, scratch, clips)` writes a and b to scratch.
+        `write_results(plan, piece, scratch, clips)` writes the outputs, from y in scratch.
     """
     vector_lanes, row_stride = lanes_of(dtype), row_stride_of(dtype)
     has_second, zero = rule.outputs == 2, dtype(0.0)
@@ -95,7 +94,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
     pointers_at, _, read_step, read_after, prefetch_step = make_step_readers(rule, dtype)
 
     @inline(exact=True)
-    def compute_coefficients(plan, piece, scratch, options):
+    def compute_coefficients(plan, piece, scratch, clips):
         """Write a and b of all steps of a piece to scratch memory."""
         prefer_small_code()
         count, num_after = piece.num_steps, plan.num_steps - piece.step - 1
@@ -108,12 +107,12 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
                 prefetch_step(pointers, k - plan.direction * PIECE)
                 step = read_step(pointers, k, min(vector_lanes, count - k))
                 after = read_after(pointers, k + 1, num_after - k, num_after - k, last_value)
-                a, b = coefficients(step, after, options)
+                a, b = coefficients(step, after, clips)
                 store(a, scratch.a, begin + k)
                 store(b, scratch.b, begin + k)
 
     @inline(exact=True)
-    def write_results(plan, piece, scratch, options):
+    def write_results(plan, piece, scratch, clips):
         """Write the outputs of all steps of a piece, from y in scratch memory."""
         prefer_small_code()
         num_streamed, count = plan.num_streamed, piece.num_steps
@@ -129,7 +128,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
                 y, previous_y = load(scratch.b, begin + k, 1), load(scratch.b, begin + k + 1, 1)
                 after = read_after(pointers, k + 1, num_after - k, num_after - k, last_value)
                 step = read_step(pointers, k, some)
-                computed = results(y, previous_y, step, after, options)
+                computed = results(y, previous_y, step, after, clips)
                 write_numbers(computed[0], first, k, some, num_streamed > 0)
                 if has_second:
                     write_numbers(computed[1], second, k, some, num_streamed > 1)
@@ -182,10 +181,10 @@ def _make_compute_y(cuts_at_zero: bool, dtype: Any) -> Any:
 
 
 def make_rows(rule: Rule, dtype: Any) -> Any:
-    """Make `rows(plan, options, outer, width)`: all steps of `width` rows from `outer` on.
+    """Make `rows(plan, clips, outer, width)`: all steps of `width` rows from `outer` on.
 
     It writes the outputs; or, where `plan.ends_address` is not 0, the last y of each row and the
-    product of its a there. `plan` is a view of a `RecurrencePlan`, `options` are three numbers.
+    product of its a there. `plan` is a view of a `RecurrencePlan`, `clips` are those of `Rule`.
     """
     vector_lanes, max_rows, row_stride = lanes_of(dtype), block_rows(dtype), row_stride_of(dtype)
     plane_size, tile_size = max_rows * row_stride, vector_lanes * max_rows
@@ -197,7 +196,7 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
     size += 2 * vector_lanes  # to begin at a cache line, and to load whole vectors at the end
 
     @inline(exact=True)
-    def rows(plan, options, outer, width):
+    def rows(plan, clips, outer, width):
         """Compute all steps of `width` rows from `outer` on, piece by piece."""
         prefer_small_code()
         num_steps, direction = plan.num_steps, plan.direction
@@ -212,18 +211,18 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         a = shifted(y, max_rows)
         scratch = PieceScratch(a, shifted(a, plane_size), tiles, address(starts))
         read_initial(plan, outer, 0, plan.initial.outer, width, y)
-        num_pieces = (num_steps + plan.lead + PIECE - 1) // PIECE
+        num_pieces = (num_steps + plan.shorter_by + PIECE - 1) // PIECE
         for i in range(num_pieces):
-            begin = (num_pieces - 1 - i if direction > 0 else i) * PIECE - plan.lead
+            begin = (num_pieces - 1 - i if direction > 0 else i) * PIECE - plan.shorter_by
             step = max(begin, 0)
             piece = Piece(outer, width, step, min(begin + PIECE, num_steps) - step)
-            compute_coefficients(plan, piece, scratch, options)
+            compute_coefficients(plan, piece, scratch, clips)
             store(load(y, 0, REGISTERS), y_before, 0)
             compute_y(scratch, piece.num_steps, direction, y, products)
             for row in range(width):
                 scratch.b[row * row_stride + piece.num_steps] = y_before[row]
             if plan.ends_address == 0:
-                write_results(plan, piece, scratch, options)
+                write_results(plan, piece, scratch, clips)
         if not cuts_at_zero and plan.ends_address != 0:
             ends = pointer_to(plan.ends_address, zero)
             for row in range(width):

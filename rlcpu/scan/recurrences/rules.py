@@ -49,11 +49,11 @@ class Rule(NamedTuple):
     """One recurrence.
 
     Attributes:
-        coefficients: (step, after, options) -> (a, b). `step` and `after`, the next step in time,
+        coefficients: (step, after, clips) -> (a, b). `step` and `after`, the next step in time,
             are `Step`s; `after` has value, lambda_, ratio and action_value alone, and beyond the
-            last step the value `last_values` and 0 for the others. `options` are three numbers of
-            the rule.
-        results: (y, previous_y, step, after, options) -> two numbers, of which the first or both
+            last step the value `last_values` and 0 for the others. `clips` are V-trace's three
+            bounds of importance ratios, rho, c and that of the advantages; other rules have none.
+        results: (y, previous_y, step, after, clips) -> two numbers, of which the first or both
             are the outputs; `previous_y` is y of the step computed before.
         reads: names of the fields of `step` that are used.
         outputs: number of outputs, 1 or 2.
@@ -105,44 +105,45 @@ def clip_ratio(ratio: float, clip: float) -> Any:
 
 
 @inline(exact=True, plain=True)
-def linear_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+def linear_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of y_t = a_t * y_{t-1} + b_t."""
     return step.gamma, step.reward
 
 
 @inline(exact=True, plain=True)
-def return_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+def return_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of R_t = r_t + gamma * R_{t+1}; the last term is a value where it ended."""
     return zero_if_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
 
 
 @inline(exact=True, plain=True)
-def advantage_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+def advantage_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of A_t = delta_t + gamma * lambda * A_{t+1}."""
     delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
     return zero_if_ended(step, step.gamma * step.lambda_), delta
 
 
 @inline(exact=True, plain=True)
-def lambda_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+def lambda_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
     following = bootstrap(step, (1.0 - step.lambda_) * after.value)
     return zero_if_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
 
 
 @inline(exact=True, plain=True)
-def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+def vtrace_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of E_t = rho_t * delta_t + gamma * lambda * c_t * E_{t+1}.
 
     v_t + E_t is the target.
     """
     target = step.reward + step.gamma * bootstrap(step, after.value)
-    weight = step.gamma * (step.lambda_ * clip_ratio(step.ratio, options[1]))
-    return zero_if_ended(step, weight), clip_ratio(step.ratio, options[0]) * (target - step.value)
+    rho_clip, c_clip, _ = clips
+    weight = step.gamma * (step.lambda_ * clip_ratio(step.ratio, c_clip))
+    return zero_if_ended(step, weight), clip_ratio(step.ratio, rho_clip) * (target - step.value)
 
 
 @inline(exact=True, plain=True)
-def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+def retrace_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of G_t = r_t + gamma * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1}))."""
     c = after.lambda_ * clip_ratio(after.ratio, 1.0)
     following = bootstrap(step, after.value - c * after.action_value)
@@ -153,23 +154,23 @@ def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, An
 
 
 @inline(exact=True, plain=True)
-def y_alone(y: Any, previous_y: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+def y_alone(y: Any, previous_y: Any, step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return y, twice: rules of one output drop the second."""
     return y, y
 
 
 @inline(exact=True, plain=True)
-def y_and_sum(y: Any, previous_y: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+def y_and_sum(y: Any, previous_y: Any, step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return y, and y plus the step's value: the advantage and the return."""
     return y, y + step.value
 
 
 @inline(exact=True, plain=True)
-def vtrace_results(y: Any, previous_y: Any, step: Step, after: Step, options: Any) -> Any:
+def vtrace_results(y: Any, previous_y: Any, step: Step, after: Step, clips: Any) -> Any:
     """Return the target, and the advantage of the action against the next step's target."""
     following = bootstrap(step, after.value + step.lambda_ * previous_y)
     advantage = step.reward + step.gamma * following - step.value
-    return step.value + y, clip_ratio(step.ratio, options[2]) * advantage
+    return step.value + y, clip_ratio(step.ratio, clips[2]) * advantage
 
 
 # ---------------------------------------------------------------- the rules

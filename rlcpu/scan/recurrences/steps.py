@@ -39,7 +39,7 @@ class RecurrencePlan(NamedTuple):
     num_steps: Any
     inner: Any
     block_lanes: Any  # lanes of a block of columns, or of one of windows
-    lead: Any  # lanes or steps by which the first block or piece is shorter: others are aligned
+    shorter_by: Any  # lanes or steps that the first block or piece lacks: others are aligned
     num_streamed: Any  # how many of the outputs are written past the caches
     direction: Any  # 1 if the last step is computed first, else -1
     ends_address: Any  # address of `RecurrenceProblem.ends`, or 0

@@ -59,7 +59,7 @@ class WindowScratch(NamedTuple):
 
 
 def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
-    """Make `windows(plan, options, outer, lane, width, begin)`: the windows of one block.
+    """Make `windows(plan, clips, outer, lane, width, begin)`: the windows of one block.
 
     It writes the output of `width` lanes from (outer, lane) on, for `plan.block_windows` steps from
     `begin` on. The rule reads nothing of the step after but its value.
@@ -69,7 +69,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
     slide = _make_slide(dtype, is_rows)
 
     @inline(exact=True)
-    def windows(plan, options, outer, lane, width, begin):
+    def windows(plan, clips, outer, lane, width, begin):
         """Compute the windows of `width` lanes that begin from step `begin` on."""
         prefer_small_code()
         stop = min(begin + plan.block_windows, plan.num_steps)
@@ -80,7 +80,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
         a = address(memory)
         scratch = WindowScratch(a, shifted(a, size), shifted(a, 2 * size), row_stride)
         block = WindowBlock(outer, lane, width, begin, stop, end)
-        compute_coefficients(plan, options, block, scratch)
+        compute_coefficients(plan, clips, block, scratch)
         slide(plan, block, scratch)
         return memory.size  # keeps it alive until now: pointers do not
 
@@ -88,13 +88,13 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
 
 def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
-    """Make `compute_coefficients(plan, options, block, scratch)`, which fills a `WindowScratch`."""
+    """Make `compute_coefficients(plan, clips, block, scratch)`, which fills a `WindowScratch`."""
     vector_lanes, zero, one = lanes_of(dtype), dtype(0.0), dtype(1.0)
     pointers_at, _, read_step, _, _ = make_step_readers(rule, dtype)
     (load_numbers, _), coefficients = make_loads(dtype), rule.coefficients
 
     @inline(exact=True)
-    def compute_coefficients(plan, options, block, scratch):
+    def compute_coefficients(plan, clips, block, scratch):
         """Fill the scratch with a, b and next values of all steps of a block."""
         outer, lane, width, begin, _, end = block
         row_stride, last = scratch.row_stride, plan.num_steps - 1
@@ -102,19 +102,20 @@ def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
         step = begin
         while step < min(end, last + 1):
             here, after_here = pointers_at(plan, outer, step, lane), last_values
-            run = width  # numbers side by side: the lanes of a step or, in rows, some steps
+            side_by_side = width  # numbers: the lanes of a step or, in rows, some steps
             if step < last:
                 after_here = pointer_into(plan.arrays.value, outer, step + 1, lane, zero)
-                run = min(PIECE, min(end, last) - step) if is_rows else width
-            for k in range(0, run, vector_lanes):
-                count, at = min(vector_lanes, run - k), (step - begin) * row_stride + k
+                side_by_side = min(PIECE, min(end, last) - step) if is_rows else width
+            for k in range(0, side_by_side, vector_lanes):
+                count = min(vector_lanes, side_by_side - k)
+                at = (step - begin) * row_stride + k
                 next_value = load_numbers(after_here, k, count, zero)
                 after = Step(0, next_value, 0, 0, 0, 0, 0, 0, 0)
-                factor, addend = coefficients(read_step(here, k, count), after, options)
+                factor, addend = coefficients(read_step(here, k, count), after, clips)
                 store(factor, scratch.a, at)
                 store(addend, scratch.b, at)
                 store(next_value, scratch.next_values, at)
-            step += run if is_rows else 1
+            step += side_by_side if is_rows else 1
         # Steps beyond the last one of the arrays change nothing, see above.
         for at in range((step - begin) * row_stride, (end - begin) * row_stride):
             scratch.a[at], scratch.b[at] = one, zero
@@ -133,15 +134,15 @@ def _make_slide(dtype: Any, is_rows: bool) -> Any:
         """Compute and write y of each window of a block."""
         outer, lane, width, begin, stop, _ = block
         row_stride, num_steps = scratch.row_stride, plan.window_steps
-        run = stop - begin if is_rows else width
-        for step in range(begin, stop, run if is_rows else 1):
+        side_by_side = stop - begin if is_rows else width  # windows
+        for step in range(begin, stop, side_by_side if is_rows else 1):
             target = pointer_into(plan.first_output, outer, step, lane, zero)
-            for k in range(0, run, vector_lanes):
+            for k in range(0, side_by_side, vector_lanes):
                 at = (step - begin + num_steps - 1) * row_stride + k
                 y = load(scratch.next_values, at, 1)
                 for _ in range(num_steps):
                     y = next_y_or_cut(load(scratch.a, at, 1), load(scratch.b, at, 1), y)
                     at -= row_stride
-                write_numbers(y, target, k, min(vector_lanes, run - k), False)
+                write_numbers(y, target, k, min(vector_lanes, side_by_side - k), False)
 
     return slide

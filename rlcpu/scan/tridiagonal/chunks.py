@@ -155,10 +155,8 @@ def _cut(out: Array) -> Cut | None:
 def solve_all_ends(equations, counts, ends):
     """Overwrite `ends` with the outer unknowns of all chunks.
 
-    Args:
-        equations: (systems, chunks, 13) float64, extra outputs of `lanes.REDUCE`.
-        counts: (systems,) chunks of each system.
-        ends: (systems, chunks, 4) float64, overwritten with the extra inputs of `lanes.EXPAND`.
+    `equations` (systems, chunks, 13) are the extra outputs of `lanes.REDUCE`, `ends` (systems,
+    chunks, 4) the extra inputs of `lanes.EXPAND`, `counts` (systems,) the chunks of each system.
     """
     for system in prange(len(counts)):
         count = counts[system]
@@ -215,12 +213,8 @@ def backward_errors(
 def _read_neighbours(x: Array, lengths: Array, periodic: bool, cut: Cut, around: Array) -> None:
     """Overwrite `around` with the unknowns before and after each chunk; 0 where there is none.
 
-    Args:
-        x: (outer, inner, n), the unknowns.
-        lengths: (outer, inner), how many each system has.
-        periodic: whether the last unknown is next to the first.
-        cut: how systems are cut.
-        around: (outer, inner, chunks, 2), overwritten.
+    `around` is (outer, inner, chunks, 2), `x` has the unknowns (outer, inner, n), of which each
+    system has `lengths` (outer, inner); if `periodic`, the last is next to the first.
     """
     parts = np.maximum(count_chunks(lengths, cut.rows), 1)[..., None]
     ends, chunk = lengths[..., None], np.arange(cut.chunks)
@@ -234,11 +228,9 @@ def _read_neighbours(x: Array, lengths: Array, periodic: bool, cut: Cut, around:
 def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> None:
     """Refine solutions that are not accurate, and overwrite their errors with the new ones.
 
-    Args:
-        arrays: systems (outer, n, inner); solutions, in `out`, are overwritten.
-        lengths: (outer,) int64, unknowns of each system; None for n.
-        mode: how to solve.
-        errors: (outer, inner) backward errors; solutions above `REFINED` epsilons are refined.
+    `arrays` are systems (outer, n, inner), whose solutions, in `out`, are overwritten; `lengths`
+    (outer,) are their unknowns, None for n. Those whose backward `errors` (outer, inner) are above
+    `REFINED` epsilons are refined.
     """
     limit = REFINED * float(np.finfo(errors.dtype).eps)
     is_inaccurate = errors > limit
@@ -247,15 +239,16 @@ def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> 
     # Those that are refined become rows.
     rows = [np.moveaxis(array, 1, 2)[is_inaccurate][..., None] for array in arrays]
     systems = Arrays(*rows)
-    ends = None if lengths is None else lengths[is_inaccurate[:, 0]]
+    # Systems of different lengths are rows already: `inner` is 1.
+    row_lengths = None if lengths is None else lengths[is_inaccurate[:, 0]]
     change = np.empty_like(rows[4])  # residuals, and then the corrections that solve for them
-    new_errors = backward_errors(systems, ends, mode, change)
+    new_errors = backward_errors(systems, row_lengths, mode, change)
     for _ in range(STEPS):
         is_wrong = new_errors > limit
         if not is_wrong.any():
             break
-        _solve(systems._replace(rhs=change, out=change), ends, mode, _cut(change))
+        _solve(systems._replace(rhs=change, out=change), row_lengths, mode, _cut(change))
         systems.out[...] += np.where(np.isfinite(change) & is_wrong[:, None], change, 0)
-        new_errors = backward_errors(systems, ends, mode, change)
+        new_errors = backward_errors(systems, row_lengths, mode, change)
     errors[is_inaccurate] = new_errors[:, 0]
     np.moveaxis(arrays.out, 1, 2)[is_inaccurate] = systems.out[..., 0]

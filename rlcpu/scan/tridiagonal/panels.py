@@ -76,12 +76,8 @@ def smallest_and_largest(numbers, count):
 def gather_rows(place, starts, lists, plane, rows):
     """Fill the rows of a plane with an input whose equations lie side by side, by transposing.
 
-    Args:
-        place: the input's `StridedPointer`.
-        starts: pointer to where each lane begins in it.
-        lists: `LaneLists` of the panel.
-        plane: pointer to the plane, overwritten.
-        rows: number of rows; those that a lane does not have get the fill value.
+    `place` is the input's `StridedPointer`, `starts` points to where each lane begins in it,
+    `lists` are the `LaneLists` of the panel. Rows that a lane does not have get the fill value.
     """
     plane[0] = place.fill_value
     fill_value, lanes = plane[0], width(plane, ONE)  # of the plane's dtype
@@ -151,15 +147,9 @@ def stream_rows(plane, target, start, ends, linear, begins):
 def gather_columns(place, start, lists, count, direct, plane, rows):
     """Fill the rows of a plane with an input whose systems lie side by side.
 
-    Args:
-        place: the input's `StridedPointer`.
-        start: where the block's first lane begins in it.
-        lists: `LaneLists` of the panel.
-        count: number of lanes; others repeat the last one.
-        direct: first row and last one, exclusive, of those that are left out: they are read where
-            they lie.
-        plane: pointer to the plane, overwritten.
-        rows: number of rows.
+    `place` is the input's `StridedPointer`, in which the block's first lane begins at `start`.
+    There are `count` lanes; others repeat the last one. Rows from direct[0] on and below direct[1]
+    are left out: they are read where they lie.
     """
     plane[0] = place.fill_value
     fill_value, lanes = plane[0], width(plane, ONE)  # of the plane's dtype
@@ -188,15 +178,9 @@ def lists_behind(pointer, arrays, lanes):
 
 @inline(exact=True)
 def describe_lane(plan, places, index, lists, lanes, lane):
-    """Overwrite what `lists` say of a lane.
+    """Overwrite what `lists`, of `lanes` lanes each, say of number `lane`.
 
-    Args:
-        plan: view of a `SolvePlan`.
-        places: pointer to the places of all arrays.
-        index: (outer index, number of the chunk, index along `inner`) of the lane.
-        lists: `LaneLists`, of `lanes` lanes each.
-        lanes: see `lists`.
-        lane: position of the lane in them.
+    `index` has the lane's outer index, the number of its chunk, and its index along `inner`.
     """
     outer, chunk, column = index
     length = plan.length
@@ -299,15 +283,9 @@ class BlockOfPanel(NamedTuple):
 
 @inline(exact=True)
 def gather_inputs(plan, places, memory, scratch, here, block):
-    """Bring the inputs of a block to planes, or note where its columns are.
+    """Bring the inputs of a `BlockOfPanel` to planes, or note where its columns are.
 
-    Args:
-        plan: view of a `SolvePlan`.
-        places: pointer to the places of all arrays.
-        memory: pointer to the planes, overwritten.
-        scratch: a `PanelScratch`, whose sources are overwritten.
-        here: `LaneLists` of the panel.
-        block: a `BlockOfPanel`.
+    `memory` points to the planes; the sources of `scratch`, a `PanelScratch`, are overwritten.
     """
     lanes, direct = width(memory, ONE), (block.begin, max(block.begin, block.end))
     for i in range(plan.num_inputs):
@@ -377,16 +355,10 @@ def store_extras(plan, scratch, units):
 
 
 def run_panels(plan, places, memory, lists, start, stop, failed):
-    """Run a lane function on some panels.
+    """Run a lane function on the panels from `start` to `stop`, exclusive.
 
-    Args:
-        plan: view of a `SolvePlan`.
-        places: pointer to the places of all arrays.
-        memory: pointer to scratch of numbers.
-        lists: pointer to scratch of whole numbers.
-        start: first panel.
-        stop: last one, exclusive.
-        failed: pointer to a number, overwritten with whether a lane failed.
+    `memory` and `lists` point to scratch, of numbers and of whole numbers, `failed` to a number
+    that is overwritten with whether a lane failed.
     """
     lanes, is_rows, scratch = width(memory, ONE), plan.inner == 1, scratch_at(plan, memory, lists)
     sources, steps, here, there = (
