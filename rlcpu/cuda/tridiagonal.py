@@ -136,15 +136,16 @@ def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
     scale, choose_pivot = device_rule(scaled, dtype), device_rule(eliminate, dtype)
     width, zero, one, swaps = LINE // np.dtype(dtype).itemsize, dtype(0), dtype(1), dtype(pivoting)
 
-    def lacking(raw):
-        """Return 0, or NaN if a number is not finite."""
+    def nan_or_zero(raw):
+        """Return 0, or NaN if a number of an equation is not finite."""
         matrix = (raw.lower - raw.lower) + (raw.diagonal - raw.diagonal)
         return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
 
     def descend(arrays, sizes, shift, thread_lane, first, stop, pivots, tile):
         """Eliminate a system from its first equation to the last."""
-        thread, room, at = cuda.threadIdx.x, cuda.gridsize(1), cuda.grid(1)
-        pending, health = Pending(one, zero, zero), zero
+        # Number j of a pivot is `threads` behind number j - 1.
+        thread, threads, at = cuda.threadIdx.x, cuda.gridsize(1), cuda.grid(1)
+        pending, failure = Pending(one, zero, zero), zero
         for begin in range(0, sizes[1], width):
             load(arrays, sizes, shift, thread_lane, first, begin, tile)
             for k in range(begin, min(begin + width, stop)):
@@ -154,16 +155,16 @@ def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
                     tile[2, thread, k - begin] if k + 1 < stop else zero,
                     tile[3, thread, k - begin],
                 )
-                equation, health = scale(*raw), health + lacking(raw)
+                equation, failure = scale(*raw), failure + nan_or_zero(raw)
                 if k == 0:
                     pending = Pending(equation.diagonal, equation.upper, equation.rhs)
                 else:
                     pivot, pending = choose_pivot(pending, equation, swaps)
                     pivots[at] = pivot.upper
-                    pivots[at + room] = pivot.second
-                    pivots[at + 2 * room] = pivot.rhs
-                    at += PIVOT_NUMBERS * room
-        return pending, health
+                    pivots[at + threads] = pivot.second
+                    pivots[at + 2 * threads] = pivot.rhs
+                    at += PIVOT_NUMBERS * threads
+        return pending, failure
 
     return descend
 
@@ -183,18 +184,18 @@ def _make_substitute(dtype: Any, store: Any) -> Any:
 
     def pivot_of(pivots, sizes, k):
         """Return the pivot of x[k] of this thread's system."""
-        room = cuda.gridsize(1)
-        at = cuda.grid(1) + min(k, sizes[1] - 1) * PIVOT_NUMBERS * room
-        return Pivot(pivots[at], pivots[at + room], pivots[at + 2 * room])
+        threads = cuda.gridsize(1)
+        at = cuda.grid(1) + min(k, sizes[1] - 1) * PIVOT_NUMBERS * threads
+        return Pivot(pivots[at], pivots[at + threads], pivots[at + 2 * threads])
 
     def rise(known, pivot, k, stop, tile, i):
         """Write x[k] to place i of the tile, and return x[k], x[k+1], and 0 or NaN."""
-        x, next_x, health = known  # x[k+1], x[k+2]
+        x, next_x, failure = known  # x[k+1], x[k+2]
         if k + 1 < stop:
             x, next_x = substitute_pivot(pivot, x, next_x), x
-            health += x - x
+            failure += x - x
         tile[0, cuda.threadIdx.x, i] = x if k < stop else zero
-        return x, next_x, health
+        return x, next_x, failure
 
     def ascend(pending, sizes, thread_lane, first, stop, pivots, tile, out):
         """Compute and write a system's unknowns from the last to the first."""
@@ -223,8 +224,8 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
     """Make the driver (arrays, lengths, sizes, shift, pivots, out, status), by blocks of `WARP`.
 
     `arrays` is a `PlainEquation` of `DeviceStrided`; `lengths` int64 has the number of unknowns of
-    each system, or one for all; `pivots` is scratch, `PIVOT_NUMBERS` * n numbers for each thread of the
-    grid; `status` int8 is overwritten with a `Status` for each.
+    each system, or one for all; `pivots` is scratch, `PIVOT_NUMBERS` * n numbers for each thread of
+    the grid; `status` int8 is overwritten with a `Status` for each.
     """
     width = LINE // np.dtype(dtype).itemsize
     load, store = _make_tiles(width)
@@ -238,12 +239,12 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
         for first in range(cuda.blockIdx.x * WARP, systems, cuda.gridsize(1)):
             number = min(first + cuda.threadIdx.x, systems - 1)
             lane, stop = lane_of(sizes, number), lengths[min(number, lengths.size - 1)]
-            pending, health = descend(arrays, sizes, shift, lane, first, stop, pivots, tile)
+            pending, failure = descend(arrays, sizes, shift, lane, first, stop, pivots, tile)
             outcome = ascend(pending, sizes, lane, first, stop, pivots, tile, out)
             if first + cuda.threadIdx.x < systems:
                 status[number] = 0
-                if health + outcome != 0:  # as NaN is
-                    status[number] = SINGULAR if health == 0 else NOT_FINITE
+                if failure + outcome != 0:  # as NaN is
+                    status[number] = SINGULAR if failure == 0 else NOT_FINITE
 
     return solve_systems
 

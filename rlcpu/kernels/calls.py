@@ -212,6 +212,6 @@ def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     if isinstance(kind, types.BaseTuple):
         items = cgutils.unpack_tuple(builder, value)
         pairs = zip(kind.types, items, strict=True)
-        owned = [_without_owner(context, builder, *pair) for pair in pairs]
-        return context.make_tuple(builder, kind, owned)
+        parts = [_without_owner(context, builder, *pair) for pair in pairs]
+        return context.make_tuple(builder, kind, parts)
     return value

@@ -97,6 +97,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
     def compute_coefficients(plan, piece, scratch, clips):
         """Write a and b of all steps of a piece to scratch memory."""
         prefer_small_code()
+        # How many steps of the arrays come after the piece's first step.
         count, num_after = piece.num_steps, plan.num_steps - piece.step - 1
         for row in range(piece.width):
             pointers = pointers_at(plan, piece.outer + row, piece.step, 0)
