@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import importlib.util
 import types
 from typing import TYPE_CHECKING
@@ -58,29 +59,7 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
 
 def _load(name: str) -> types.ModuleType:
     """Return a module of this package, imported at its first use."""
-    if name == "nn":
-        import rlcpu.nn
-
-        return rlcpu.nn
-    if name == "policies":
-        import rlcpu.policies
-
-        return rlcpu.policies
-    if name == "replay":
-        import rlcpu.replay
-
-        return rlcpu.replay
-    if name == "scan":
-        import rlcpu.scan
-
-        return rlcpu.scan
-    if name == "train":
-        import rlcpu.train
-
-        return rlcpu.train
-    import rlcpu.envs
-
-    return rlcpu.envs
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def _hint(name: str) -> str:

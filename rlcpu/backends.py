@@ -16,8 +16,8 @@ _HOST = {np.ndarray, float, int}
 def find(device: str, chapter: str = "") -> Any:
     """Return the module that computes on a device other than the CPU.
 
-    This is the only import by name in the package: a backend and what it needs are imported when
-    a device is used, and nothing else leads there.
+    A backend is imported by name: it and what it needs are imported when a device is used, and
+    nothing else leads there.
 
     Args:
         device: "cuda".

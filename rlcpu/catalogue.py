@@ -38,15 +38,10 @@ AGENTS: dict[str, Any] = {
 
 
 class Chapter(NamedTuple):
-    """Environments of one origin.
+    """Environments of one origin."""
 
-    Attributes:
-        title: the heading in the catalogue.
-        port_of: what they are ports of, with {id} for the environment's; empty for none.
-    """
-
-    title: str
-    port_of: str = ""
+    title: str  # the heading in the catalogue
+    port_of: str = ""  # what they are ports of, with {id} for the environment's; empty for none
 
 
 #: By the module of the scalar functions; the first that it begins with counts.
@@ -83,35 +78,21 @@ FAMILIES = {
 
 
 class Parameter(NamedTuple):
-    """One field of an environment's params.
+    """One field of an environment's params."""
 
-    Attributes:
-        name: as `make_vec` and `--param` take it.
-        default: its value.
-        text: the comment beside it.
-    """
-
-    name: str
-    default: Any
-    text: str
+    name: str  # as `make_vec` and `--param` take it
+    default: Any  # its value
+    text: str  # the comment beside it
 
 
 class Learning(NamedTuple):
-    """Settings by which `rlcpu train` learns an environment with one algorithm.
+    """Settings by which `rlcpu train` learns an environment with one algorithm."""
 
-    Attributes:
-        algorithm: as `--algo` takes it.
-        steps: environment steps, unless `--steps` says otherwise.
-        config: all settings.
-        is_default: whether `rlcpu train` takes this algorithm without `--algo`.
-        is_tuned: whether the settings are this environment's, not general ones.
-    """
-
-    algorithm: str
-    steps: int
-    config: Any
-    is_default: bool
-    is_tuned: bool
+    algorithm: str  # as `--algo` takes it
+    steps: int  # environment steps, unless `--steps` says otherwise
+    config: Any  # all settings
+    is_default: bool  # whether `rlcpu train` takes this algorithm without `--algo`
+    is_tuned: bool  # whether the settings are this environment's, not general ones
 
     def changes(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults of the config's class."""

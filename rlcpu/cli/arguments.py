@@ -93,15 +93,10 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 class Environment(NamedTuple):
-    """An environment of the command line.
+    """An environment of the command line."""
 
-    Attributes:
-        text: as it was given, such as balance:Balance-v0.
-        id: such as Balance-v0.
-    """
-
-    text: str
-    id: str
+    text: str  # as it was given, such as balance:Balance-v0
+    id: str  # such as Balance-v0
 
 
 def environment(text: str) -> Environment:

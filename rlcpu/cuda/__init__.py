@@ -12,10 +12,4 @@ from rlcpu.cuda.device import (
     synchronize,
 )
 
-__all__ = [
-    "CudaMemoryError",
-    "CudaUnavailableError",
-    "describe",
-    "is_available",
-    "synchronize",
-]
+__all__ = ["CudaMemoryError", "CudaUnavailableError", "describe", "is_available", "synchronize"]

@@ -44,15 +44,10 @@ _module: Any = _SimulatedModule() if SIMULATED else cuda
 
 
 class Kernel(NamedTuple):
-    """A driver for the device; `rlcpu.cuda.device.launch` runs it.
+    """A driver for the device; `rlcpu.cuda.device.launch` runs it."""
 
-    Attributes:
-        dispatcher: the compiler's kernel, of which tests read the machine code.
-        exact: whether its arithmetic is exact, see `arithmetic`.
-    """
-
-    dispatcher: Any
-    exact: bool
+    dispatcher: Any  # the compiler's kernel, of which tests read the machine code
+    exact: bool  # whether its arithmetic is exact, see `arithmetic`
 
 
 def kernel(

@@ -41,16 +41,11 @@ _ZERO = np.float32(0)
 
 
 class NetworkFacts(NamedTuple):
-    """Facts of a policy's networks on which machine code depends.
+    """Facts of a policy's networks on which machine code depends."""
 
-    Attributes:
-        sizes, value_sizes: layers of the policy's network, and of the value's if it has one.
-        activation: code of the hidden layers' activation.
-    """
-
-    sizes: tuple[int, ...]
-    value_sizes: tuple[int, ...]
-    activation: int
+    sizes: tuple[int, ...]  # layers of the policy's network
+    value_sizes: tuple[int, ...]  # layers of the value's network; () without one
+    activation: int  # code of the hidden layers' activation
 
 
 class DeviceDecide(NamedTuple):

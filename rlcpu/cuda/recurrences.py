@@ -42,15 +42,10 @@ class DeviceStrided(NamedTuple):
 
 
 class StepsAxis(NamedTuple):
-    """A shape and its axis of steps, seen as (outer, num_steps, inner).
+    """A shape and its axis of steps, seen as (outer, num_steps, inner)."""
 
-    Attributes:
-        shape: of the arrays.
-        axis: of the steps, counted from the first.
-    """
-
-    shape: tuple[int, ...]
-    axis: int
+    shape: tuple[int, ...]  # of the arrays
+    axis: int  # of the steps, counted from the first
 
     @property
     def num_steps(self) -> int:

@@ -43,15 +43,10 @@ DeviceRecords: Any = namedtuple("DeviceRecords", _FIELDS)  # type: ignore[misc]
 
 
 class Sums(NamedTuple):
-    """Sums that `simulate` makes, for each environment.
+    """Sums that `simulate` makes, for each environment."""
 
-    Attributes:
-        returns: (2 * N,) sums of returns, then of their squares.
-        counts: (2 * N,) uint32, numbers of episodes, then of their steps.
-    """
-
-    returns: Any
-    counts: Any
+    returns: Any  # (2 * N,) sums of returns, then of their squares
+    counts: Any  # (2 * N,) uint32, numbers of episodes, then of their steps
 
 
 def _copy_to_shared(copy: Any, weights: Any) -> None:

@@ -85,11 +85,7 @@ class RayActor:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        kind: type,
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
+        self, cluster: Cluster, kind: type, arguments: tuple[Any, ...], options: Mapping[str, Any]
     ) -> None:
         self._ray = cluster.ray
         self._num_results = getattr(kind, "num_results", {})

@@ -27,19 +27,12 @@ Columns = dict[str, Array]
 
 
 class Made(NamedTuple):
-    """Report of a collector on the transitions that it made.
+    """Report of a collector on the transitions that it made."""
 
-    Attributes:
-        size: transitions in the block; fewer than steps while n-step sums wait for their end.
-        returns: (num_episodes,) float64, undiscounted, of the episodes that ended.
-        seconds: that it took.
-        life: names this run of the process; another one after each restart.
-    """
-
-    size: int
-    returns: Array
-    seconds: float
-    life: int
+    size: int  # transitions in the block; fewer than steps while n-step sums wait for their end
+    returns: Array  # (num_episodes,) float64, undiscounted, of the episodes that ended
+    seconds: float  # that it took
+    life: int  # names this run of the process; another one after each restart
 
 
 class CollectorBase:

@@ -47,17 +47,11 @@ PAUSE = 0.1
 
 
 class Request(NamedTuple):
-    """Steps that a collector was asked for.
+    """Steps that a collector was asked for."""
 
-    Attributes:
-        collector: its number.
-        size: steps of all its environments.
-        block, priorities, report: references to its answer, see `Collector.collect`.
-    """
-
-    collector: int
-    size: int
-    block: Any
+    collector: int  # its number
+    size: int  # steps of all its environments
+    block: Any  # references to its answer, see `Collector.collect`
     priorities: Any
     report: Any
 

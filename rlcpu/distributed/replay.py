@@ -44,50 +44,30 @@ class EmptyError(ValueError):
 
 
 class _Sent(NamedTuple):
-    """A block that was sent to a shard, which has not said that it stored it.
+    """A block that was sent to a shard, which has not said that it stored it."""
 
-    Attributes:
-        size: transitions.
-        block: transitions and priorities, or references to them.
-        call: for `Remote.result`.
-    """
-
-    size: int
-    block: tuple[Any, Any]
-    call: Any
+    size: int  # transitions
+    block: tuple[Any, Any]  # transitions and priorities, or references to them
+    call: Any  # for `Remote.result`
 
 
 class _Stock(NamedTuple):
-    """Transitions that shards have drawn, of which batches are taken.
+    """Transitions that shards have drawn, of which batches are taken."""
 
-    Attributes:
-        order: rows that are left, in random order: a batch is a slice of it.
-        leaves: arrays of all rows, one for each field.
-        indices, probabilities: of all rows.
-    """
-
-    order: Array
-    leaves: list[Array]
-    indices: Array
-    probabilities: Array
+    order: Array  # rows that are left, in random order: a batch is a slice of it
+    leaves: list[Array]  # arrays of all rows, one for each field
+    indices: Array  # of all rows
+    probabilities: Array  # of all rows
 
 
 class _Request(NamedTuple):
-    """Transitions that shards were asked for.
+    """Transitions that shards were asked for."""
 
-    Attributes:
-        size: how many in all.
-        counts: (num_shards,) int64, how many of each.
-        shares: (num_shards,) float64, the probabilities by which these were chosen.
-        calls: by shard, for `Remote.result`; two results, `Updated` and `Drawn`.
-        updates: by shard, how many priorities went with the call.
-    """
-
-    size: int
-    counts: Array
-    shares: Array
-    calls: dict[int, Any]
-    updates: dict[int, int]
+    size: int  # how many in all
+    counts: Array  # (num_shards,) int64, how many of each
+    shares: Array  # (num_shards,) float64, the probabilities by which these were chosen
+    calls: dict[int, Any]  # by shard, for `Remote.result`; two results, `Updated` and `Drawn`
+    updates: dict[int, int]  # by shard, how many priorities went with the call
 
 
 #: Slots, tickets and priorities, arrays (n,) each.

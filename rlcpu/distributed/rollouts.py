@@ -34,19 +34,12 @@ _ALL = slice(None)
 
 
 class Part(NamedTuple):
-    """A rollout of a part of the agent's environments.
+    """A rollout of a part of the agent's environments."""
 
-    Attributes:
-        records: its arrays.
-        state: of the environments after it.
-        faulty: whether it has a number that is not finite.
-        seconds: that it took.
-    """
-
-    records: Records
-    state: dict[str, Array]
-    faulty: bool
-    seconds: float
+    records: Records  # its arrays
+    state: dict[str, Array]  # of the environments after it
+    faulty: bool  # whether it has a number that is not finite
+    seconds: float  # that it took
 
 
 class RolloutCollector(CollectorBase):

@@ -21,33 +21,20 @@ Array = npt.NDArray[Any]
 
 
 class ShardStatus(NamedTuple):
-    """Report of a shard on itself, which comes with every answer.
+    """Report of a shard on itself, which comes with every answer."""
 
-    Attributes:
-        life: names this run of the process; another one after each restart.
-        blocks: blocks stored, those of the last save included.
-        added: transitions stored, those of the last save included; of sequences, their steps.
-        held: transitions that are there.
-        total: sum of the weights that they are drawn by.
-    """
-
-    life: int
-    blocks: int
-    added: int
-    held: int
-    total: float
+    life: int  # names this run of the process; another one after each restart
+    blocks: int  # blocks stored, those of the last save included
+    added: int  # transitions stored, those of the last save included; of sequences, their steps
+    held: int  # transitions that are there
+    total: float  # sum of the weights that they are drawn by
 
 
 class Updated(NamedTuple):
-    """Result of an update of priorities.
+    """Result of an update of priorities."""
 
-    Attributes:
-        applied: how many reached their transition.
-        status: of the shard after that.
-    """
-
-    applied: int
-    status: ShardStatus
+    applied: int  # how many reached their transition
+    status: ShardStatus  # of the shard after that
 
 
 class Drawn(NamedTuple):

@@ -24,17 +24,11 @@ QUIET = 1.0
 
 
 class CompilePlan(NamedTuple):
-    """Kernels that are about to be needed.
+    """Kernels that are about to be needed."""
 
-    Attributes:
-        subject: what they are for, such as an environment's id.
-        total: how many.
-        begin: seconds that had been counted before the first of them.
-    """
-
-    subject: str
-    total: int
-    begin: float
+    subject: str  # what they are for, such as an environment's id
+    total: int  # how many
+    begin: float  # seconds that had been counted before the first of them
 
 
 _lock = threading.Lock()

@@ -54,18 +54,12 @@ class Matrix(NamedTuple):
 
     Tiles read and write whole vectors along a row: only the left factor of a product may have a
     column stride other than 1, elsewhere it is not looked at.
-
-    Attributes:
-        values: pointer from `address`. An array in its place would cost two atomic counts a use.
-        begin: position of the first element.
-        row_stride: distance between rows, in elements; 0 repeats one row.
-        column_stride: distance between columns, in elements.
     """
 
-    values: Any
-    begin: int
-    row_stride: int
-    column_stride: int
+    values: Any  # pointer from `address`. An array in its place would cost two atomic counts a use
+    begin: int  # position of the first element
+    row_stride: int  # distance between rows, in elements; 0 repeats one row
+    column_stride: int  # distance between columns, in elements
 
 
 class Windows(NamedTuple):
@@ -75,28 +69,17 @@ class Windows(NamedTuple):
     product's shape. Number k of piece g of row r is
 
         values[begin + (r // per_line) * line + (r % per_line) * step + g * segment + k * stride]
-
-    Attributes:
-        values: pointer from `address`.
-        begin: position of the first number of row 0.
-        first: row of this factor that a product takes as its row 0.
-        per_line: windows side by side.
-        line: distance between lines of windows, in numbers; so the next ones.
-        step: distance between windows side by side.
-        segments: pieces of a window.
-        segment: distance between pieces.
-        stride: distance between numbers of a piece.
     """
 
-    values: Any
-    begin: int
-    first: int
-    per_line: int
-    line: int
-    step: int
-    segments: int
-    segment: int
-    stride: int
+    values: Any  # pointer from `address`
+    begin: int  # position of the first number of row 0
+    first: int  # row of this factor that a product takes as its row 0
+    per_line: int  # windows side by side
+    line: int  # distance between lines of windows, in numbers; so the next ones
+    step: int  # distance between windows side by side
+    segments: int  # pieces of a window
+    segment: int  # distance between pieces
+    stride: int  # distance between numbers of a piece
 
 
 # ---------------------------------------------------------------- LLVM pieces

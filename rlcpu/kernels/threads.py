@@ -43,17 +43,11 @@ _lost_in_fork: frozenset[str] = frozenset()
 
 
 class Kernels(NamedTuple):
-    """One driver, compiled twice.
+    """One driver, compiled twice."""
 
-    Attributes:
-        serial: runs on the calling thread.
-        parallel: runs on all of numba's threads.
-        grain: units of work (see `launch`) from which `parallel` is faster.
-    """
-
-    serial: Any
-    parallel: Any
-    grain: int
+    serial: Any  # runs on the calling thread
+    parallel: Any  # runs on all of numba's threads
+    grain: int  # units of work (see `launch`) from which `parallel` is faster
 
 
 def launcher(kernels: Kernels, work: int, num_threads: int | None) -> Callable[..., Any]:
@@ -227,10 +221,9 @@ def _load_tbb() -> None:
 
 def _describe_layer() -> str:
     """Return the threading layer, and what it lacks."""
-    lacks = {
-        "omp": "serial after a fork",
-        "workqueue": "one parallel kernel at a time",
-    }.get(threading_layer())
+    lacks = {"omp": "serial after a fork", "workqueue": "one parallel kernel at a time"}.get(
+        threading_layer()
+    )
     if lacks is None:
         return threading_layer()
     tbb = "pip" if platform.machine() in ("x86_64", "AMD64") else "conda"

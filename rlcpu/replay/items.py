@@ -48,18 +48,12 @@ class Items(NamedTuple):
 
     Item number i of an environment begins at its step i * period. Its index, while it is there, is
     `env * per_env + i % per_env`; it is there when all of its steps are.
-
-    Attributes:
-        num_envs: number of environments.
-        per_env: items of each that can be there.
-        steps: of a sequence; None for transitions.
-        period: steps from the beginning of an item to that of the next.
     """
 
-    num_envs: int
-    per_env: int
-    steps: int | None = None
-    period: int = 1
+    num_envs: int  # number of environments
+    per_env: int  # items of each that can be there
+    steps: int | None = None  # of a sequence; None for transitions
+    period: int = 1  # steps from the beginning of an item to that of the next
 
     def numbers(self, ring: Ring) -> tuple[int, int]:
         """Return the number of the first item that is there, and of the first that is not yet."""

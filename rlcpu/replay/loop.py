@@ -20,76 +20,46 @@ from rlcpu.replay.items import Batch, NStep, Ring, pick_items, sums_ahead
 from rlcpu.replay.samplers import MOST
 from rlcpu.replay.storage import Storage, copy_row, gather_field
 from rlcpu.replay.structure import TransitionStructure
-from rlcpu.replay.tree_cpu import (
-    draw_leaves,
-    importance_weights,
-    leaf_of,
-    write_leaves,
-    write_new,
-)
+from rlcpu.replay.tree_cpu import draw_leaves, importance_weights, leaf_of, write_leaves, write_new
 
 Array = npt.NDArray[Any]
 _BYTE = np.uint8(0)
 
 
 class Loop(NamedTuple):
-    """The memory of a buffer and of one batch; arrays of what it does not have are empty.
+    """The memory of a buffer and of one batch; arrays of what it does not have are empty."""
 
-    Attributes:
-        add, draw, update: addresses of the functions below, the last one 0 without priorities.
-        added: (1,) int64, steps that were added so far.
-        block: uint8, the storage.
-        sources: (num_fields, 4) int64: where a field begins in the block, bytes of its rows,
-            address of the first row that is added, and bytes from there to the next.
-        num_steps, num_envs, length: steps that are added at a time, and the storage's shape.
-        stream: (2,) uint64 of random numbers.
-        tree: float64, all levels of the tree of priorities.
-        largest: (1,) float64, the largest leaf so far.
-        exponents: (3,) float64, alpha, beta and epsilon.
-        n_step, gamma: of returns.
-        rewards, terminated, truncated: (num_envs * length,), columns of the storage for returns.
-        indices, last: (S,) int64, rows of the drawn transitions, and the last row of each return.
-        out: uint8, the batch.
-        first, following: (any, 3) int64, `rlcpu.replay.storage.GATHER`'s table of the fields that
-            the batch has of drawn rows, and of last rows.
-        returns: (S,) float32, the batch's rewards.
-        discounts, weights: (S,) float32 of the batch.
-        probabilities: (S,) float64.
-        errors: (S,) float32, whose sizes become priorities.
-        leaves: (S,) float64, scratch.
-        fault: (1,) int64, not 0 where an error was not finite, and no priority was changed.
-    """
-
-    add: Any
+    add: Any  # addresses of the functions below
     draw: Any
-    update: Any
-    added: Any
-    block: Any
-    sources: Any
-    num_steps: Any
-    num_envs: Any
+    update: Any  # 0 without priorities
+    added: Any  # (1,) int64, steps that were added so far
+    block: Any  # uint8, the storage
+    sources: Any  # (num_fields, 4) int64: where a field begins in the block, bytes of its rows,
+    # address of the first row that is added, and bytes from there to the next
+    num_steps: Any  # steps that are added at a time
+    num_envs: Any  # shape of the storage
     length: Any
-    stream: Any
-    tree: Any
-    largest: Any
-    exponents: Any
-    n_step: Any
+    stream: Any  # (2,) uint64 of random numbers
+    tree: Any  # float64, all levels of the tree of priorities
+    largest: Any  # (1,) float64, the largest leaf so far
+    exponents: Any  # (3,) float64, alpha, beta and epsilon
+    n_step: Any  # of returns
     gamma: Any
-    rewards: Any
+    rewards: Any  # (num_envs * length,), columns of the storage for returns
     terminated: Any
     truncated: Any
-    indices: Any
-    last: Any
-    out: Any
-    first: Any
-    following: Any
-    returns: Any
-    discounts: Any
-    weights: Any
-    probabilities: Any
-    errors: Any
-    leaves: Any
-    fault: Any
+    indices: Any  # (S,) int64, rows of the drawn transitions
+    last: Any  # (S,) int64, the last row of each return
+    out: Any  # uint8, the batch
+    first: Any  # (any, 3) int64, `rlcpu.replay.storage.GATHER`'s table of the fields of drawn rows
+    following: Any  # the same of the fields of last rows
+    returns: Any  # (S,) float32, the batch's rewards
+    discounts: Any  # (S,) float32 of the batch
+    weights: Any  # (S,) float32 of the batch
+    probabilities: Any  # (S,) float64
+    errors: Any  # (S,) float32, whose sizes become priorities
+    leaves: Any  # (S,) float64, scratch
+    fault: Any  # (1,) int64, not 0 where an error was not finite, and no priority was changed
 
 
 class LoopParts(NamedTuple):

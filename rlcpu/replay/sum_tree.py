@@ -142,12 +142,7 @@ class SumTree(Locked):
     # ------------------------------------------------------------ sampling
 
     def sample(
-        self,
-        size: int,
-        *,
-        seed: int | None = None,
-        stratified: bool = False,
-        replace: bool = True,
+        self, size: int, *, seed: int | None = None, stratified: bool = False, replace: bool = True
     ) -> npt.NDArray[np.int64]:
         """Draw items with probabilities proportional to their priorities.
 

@@ -39,23 +39,14 @@ WIDTH = 8
 
 
 class Levels(NamedTuple):
-    """One tree, as rules see it.
+    """One tree, as rules see it."""
 
-    Attributes:
-        sums: (offsets[-1],) float64, all levels, each padded to whole nodes.
-        lows, highs: (offsets[-1] - offsets[1],) smallest and largest item below, from the leaves'
-            parents on; or empty: not kept.
-        offsets: (num_levels + 1,) int64, beginning of each level in `sums`.
-        shift: float, added to each value for its weight; None for priorities.
-        filled: number of leaves that are items; None for priorities.
-    """
-
-    sums: Any
-    lows: Any
-    highs: Any
-    offsets: Any
-    shift: Any
-    filled: Any
+    sums: Any  # (offsets[-1],) float64, all levels, each padded to whole nodes
+    lows: Any  # (offsets[-1] - offsets[1],) smallest items below leaves' parents and on; or empty
+    highs: Any  # the same of the largest items
+    offsets: Any  # (num_levels + 1,) int64, beginning of each level in `sums`
+    shift: Any  # float, added to each value for its weight; None for priorities
+    filled: Any  # number of leaves that are items; None for priorities
 
 
 def layout(capacity):

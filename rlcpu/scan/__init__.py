@@ -16,12 +16,7 @@ from rlcpu.scan.recurrences.returns import (
 
 if TYPE_CHECKING:
     from rlcpu.scan.kalman.loglik import KalmanGradients, kalman_loglik, kalman_loglik_vjp
-    from rlcpu.scan.kalman.states import (
-        KalmanStates,
-        SmoothedStates,
-        kalman_filter,
-        kalman_smooth,
-    )
+    from rlcpu.scan.kalman.states import KalmanStates, SmoothedStates, kalman_filter, kalman_smooth
     from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
     from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
     from rlcpu.scan.tridiagonal.factor import TridiagonalFactors, factor_tridiagonal

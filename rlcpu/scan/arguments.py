@@ -197,17 +197,11 @@ def check_lengths(lengths: npt.ArrayLike, batch: tuple[int, ...], n: int) -> Arr
 
 
 class Systems(NamedTuple):
-    """Checked arguments of a solve.
+    """Checked arguments of a solve."""
 
-    Attributes:
-        arrays: lower, diagonal, upper, rhs and `result` as views (batch..., n).
-        result: what the caller gets, of the shape that the arguments broadcast to.
-        axis: of the unknowns in `result`, from the first.
-    """
-
-    arrays: tuple[Array, ...]
-    result: Array
-    axis: int
+    arrays: tuple[Array, ...]  # lower, diagonal, upper, rhs and `result` as views (batch..., n)
+    result: Array  # what the caller gets, of the shape that the arguments broadcast to
+    axis: int  # of the unknowns in `result`, from the first
 
 
 def check_systems(

@@ -46,24 +46,15 @@ class AxesOrder(NamedTuple):
     """The order in which kernels go through the axes of several arrays of one shape.
 
     Its methods take arrays whose axes are in the order of the caller.
-
-    Attributes:
-        order: axes of the arrays from the longest stride to the shortest.
-        shape: of the arrays, in that order.
-        axis: of time, in that order.
-        outer: number of indices before time.
-        num_steps: length of the time axis.
-        inner: number of lanes, after time.
-        is_plain: whether the order is the caller's.
     """
 
-    order: tuple[int, ...]
-    shape: tuple[int, ...]
-    axis: int
-    outer: int
-    num_steps: int
-    inner: int
-    is_plain: bool
+    order: tuple[int, ...]  # axes of the arrays from the longest stride to the shortest
+    shape: tuple[int, ...]  # of the arrays, in that order
+    axis: int  # of time, in that order
+    outer: int  # number of indices before time
+    num_steps: int  # length of the time axis
+    inner: int  # number of lanes, after time
+    is_plain: bool  # whether the order is the caller's
 
     @property
     def _run_axis(self) -> int:

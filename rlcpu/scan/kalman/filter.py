@@ -72,37 +72,21 @@ class StateArrays(NamedTuple):
 
 
 class KalmanTask(NamedTuple):
-    """A call of one of the Kalman functions.
+    """A call of one of the Kalman functions."""
 
-    Attributes:
-        inputs: of all models.
-        positions: (7, lanes of all blocks) int64, where each lane's model is in each input.
-        loglik: (lanes of all blocks,) float64, overwritten.
-        states: results, overwritten.
-        gradients: of the log-likelihoods, overwritten; of no models if unwanted.
-        m: numbers of a state.
-        p: numbers of an observation.
-        length: time steps of a chunk.
-        chunks: number of chunks whose first states are kept; 1 if nothing goes back in time.
-        wants_states: whether the filter writes states.
-        varies: whether one of F, Q, H and R varies with time.
-        joseph: whether to update in Joseph's form.
-        tolerance: change of a covariance, in units of standard deviations, that counts as rounding.
-    """
-
-    inputs: Any
-    positions: Any
-    loglik: Any
-    states: Any
-    gradients: Any
-    m: Any
-    p: Any
-    length: Any
-    chunks: Any
-    wants_states: Any
-    varies: Any
-    joseph: Any
-    tolerance: Any
+    inputs: Any  # `ModelArrays` of all models
+    positions: Any  # (7, lanes of all blocks) int64, where each lane's model is in each input
+    loglik: Any  # (lanes of all blocks,) float64, overwritten
+    states: Any  # `StateArrays`, overwritten
+    gradients: Any  # `ModelArrays` of the log-likelihoods, overwritten; of no models if unwanted
+    m: Any  # numbers of a state
+    p: Any  # numbers of an observation
+    length: Any  # time steps of a chunk
+    chunks: Any  # number of chunks whose first states are kept; 1 if nothing goes back in time
+    wants_states: Any  # whether the filter writes states
+    varies: Any  # whether one of F, Q, H and R varies with time
+    joseph: Any  # whether to update in Joseph's form
+    tolerance: Any  # change of a covariance, in standard deviations, that counts as rounding
 
 
 #: The matrices of a block of models, see `lay_out_workspace`.

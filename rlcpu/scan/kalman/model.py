@@ -26,25 +26,15 @@ NAMES = ("observations", *MATRICES, "initial_mean", "initial_cov")
 
 
 class KalmanProblem(NamedTuple):
-    """A call that has been checked.
+    """A call that has been checked. Tuples have an item for each of `NAMES`."""
 
-    Attributes:
-        inputs: arrays in the order of `NAMES`, of one dtype.
-        shapes: shape of each input of one model, see `KalmanGradients`.
-        rows: time steps and numbers of a step of each input; one step where it is constant.
-        leading: shape of the models of each input.
-        batch: shape of all models, to which `leading` broadcast.
-        joseph: whether to update in Joseph's form.
-        num_threads: at most so many; None for all.
-    """
-
-    inputs: tuple[Array, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    rows: tuple[tuple[int, int], ...]
-    leading: tuple[tuple[int, ...], ...]
-    batch: tuple[int, ...]
-    joseph: bool
-    num_threads: int | None
+    inputs: tuple[Array, ...]  # of one dtype
+    shapes: tuple[tuple[int, ...], ...]  # of one model, see `KalmanGradients`
+    rows: tuple[tuple[int, int], ...]  # time steps, 1 where it is constant, and numbers of a step
+    leading: tuple[tuple[int, ...], ...]  # shape of the models
+    batch: tuple[int, ...]  # shape of all models, to which `leading` broadcast
+    joseph: bool  # whether to update in Joseph's form
+    num_threads: int | None  # at most so many; None for all
 
 
 # ---------------------------------------------------------------- checks

@@ -39,19 +39,12 @@ PIECE = 128  # steps of a piece
 
 
 class Piece(NamedTuple):
-    """Steps of a block that are computed together.
+    """Steps of a block that are computed together."""
 
-    Attributes:
-        outer: first row of the block.
-        width: number of rows.
-        step: first step.
-        num_steps: number of steps.
-    """
-
-    outer: Any
-    width: Any
-    step: Any
-    num_steps: Any
+    outer: Any  # first row of the block
+    width: Any  # number of rows
+    step: Any  # first step
+    num_steps: Any  # number of steps
 
 
 class PieceScratch(NamedTuple):

@@ -16,29 +16,17 @@ from rlcpu.kernels.vectors import where
 
 
 class Step(NamedTuple):
-    """Inputs of a step; in kernels also a pointer, a place or a flag for each of them.
+    """Inputs of a step; in kernels also a pointer, a place or a flag for each of them."""
 
-    Attributes:
-        reward: what the step yielded.
-        value: of the observation before the step.
-        terminated: whether the episode ended with the step.
-        truncated: whether a limit cut the episode short after the step.
-        final_value: value of the last observation of an episode that was truncated.
-        gamma: discount of what follows the step.
-        lambda_: weight of what follows against the value of the next observation.
-        ratio: probability of the action under the target policy over that under the one that acted.
-        action_value: of the action taken.
-    """
-
-    reward: Any
-    value: Any
-    terminated: Any
-    truncated: Any
-    final_value: Any
-    gamma: Any
-    lambda_: Any
-    ratio: Any
-    action_value: Any
+    reward: Any  # what the step yielded
+    value: Any  # of the observation before the step
+    terminated: Any  # whether the episode ended with the step
+    truncated: Any  # whether a limit cut the episode short after the step
+    final_value: Any  # value of the last observation of an episode that was truncated
+    gamma: Any  # discount of what follows the step
+    lambda_: Any  # weight of what follows against the value of the next observation
+    ratio: Any  # probability of the action by the target policy over that by the one that acted
+    action_value: Any  # of the action taken
 
 
 #: The arrays that hold flags.

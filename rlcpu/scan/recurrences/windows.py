@@ -28,22 +28,14 @@ WIDE = 4  # registers of lanes in a block of columns
 
 
 class WindowBlock(NamedTuple):
-    """Windows that are computed together: those of some lanes that begin with some steps.
+    """Windows that are computed together: those of some lanes that begin with some steps."""
 
-    Attributes:
-        outer, lane: indices of the first lane.
-        width: number of lanes; 1 in rows.
-        begin: first step of the first window.
-        stop: first step of the last window, exclusive.
-        end: last step of the last window, exclusive; it may be beyond the arrays.
-    """
-
-    outer: Any
+    outer: Any  # indices of the first lane
     lane: Any
-    width: Any
-    begin: Any
-    stop: Any
-    end: Any
+    width: Any  # number of lanes; 1 in rows
+    begin: Any  # first step of the first window
+    stop: Any  # first step of the last window, exclusive
+    end: Any  # last step of the last window, exclusive; it may be beyond the arrays
 
 
 class WindowScratch(NamedTuple):

@@ -42,19 +42,12 @@ class Arrays(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """Choices of a solve.
+    """Choices of a solve."""
 
-    Attributes:
-        pivoting: whether to exchange equations.
-        periodic: whether lower[0] is the coefficient of x[n-1], and upper[n-1] that of x[0].
-        transposed: whether to solve the transposed systems, which are not periodic.
-        num_threads: at most so many; None for all.
-    """
-
-    pivoting: bool = True
-    periodic: bool = False
-    transposed: bool = False
-    num_threads: int | None = None
+    pivoting: bool = True  # whether to exchange equations
+    periodic: bool = False  # whether lower[0] belongs to x[n-1], and upper[n-1] to x[0]
+    transposed: bool = False  # whether to solve the transposed systems, which are not periodic
+    num_threads: int | None = None  # at most so many; None for all
 
 
 def solve_arrays(

@@ -29,13 +29,7 @@ from rlcpu.scan.arguments import (
 )
 from rlcpu.scan.device import check_on_host
 from rlcpu.scan.tridiagonal.blocks import LaneInput
-from rlcpu.scan.tridiagonal.chunks import (
-    Arrays,
-    Mode,
-    layout_of_systems,
-    repeats_of,
-    solve_arrays,
-)
+from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, layout_of_systems, repeats_of, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import FACTORED, FACTORS, factor_matrix
 from rlcpu.scan.tridiagonal.plans import SHORT, LaneArguments, even, run
 from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of

@@ -73,27 +73,16 @@ def cut_systems(count: int, n: int, dtype: Any) -> Cut | None:
 
 
 class LaneArguments(NamedTuple):
-    """Arguments of a lane function besides arrays.
+    """Arguments of a lane function besides arrays."""
 
-    Attributes:
-        cut: how systems are cut; None for whole ones.
-        periodic: whether the last equation is next to the first.
-        pivoting: whether to exchange equations.
-        lengths: int64 (outer,), equations of each system, in rows alone; None for n.
-        shared: contiguous array that all lanes read.
-        extra_inputs: float64 (systems, chunks, numbers), see `LaneFunction`.
-        extra_outputs: likewise, overwritten.
-        num_threads: at most so many; None for all.
-    """
-
-    cut: Cut | None = None
-    periodic: bool = False
-    pivoting: bool = False
-    lengths: Array | None = None
-    shared: Array | None = None
-    extra_inputs: Array | None = None
-    extra_outputs: Array | None = None
-    num_threads: int | None = None
+    cut: Cut | None = None  # how systems are cut; None for whole ones
+    periodic: bool = False  # whether the last equation is next to the first
+    pivoting: bool = False  # whether to exchange equations
+    lengths: Array | None = None  # int64 (outer,), equations of systems that are rows; None for n
+    shared: Array | None = None  # contiguous array that all lanes read
+    extra_inputs: Array | None = None  # float64 (systems, chunks, numbers), see `LaneFunction`
+    extra_outputs: Array | None = None  # likewise, overwritten
+    num_threads: int | None = None  # at most so many; None for all
 
 
 # ---------------------------------------------------------------- calls
