@@ -63,12 +63,7 @@ def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | N
 
 
 def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> None:
-    """Check the kind of dtype and the shape of actions, an array on any device.
-
-    Raises:
-        TypeError: another kind of dtype.
-        ValueError: another shape.
-    """
+    """Raise TypeError or ValueError for another kind of dtype or shape of actions on any device."""
     wanted, kinds = ("an integer", "iu") if dynamics.is_discrete else ("a real", "fiu")
     if actions.dtype.kind not in kinds:
         raise TypeError(f"actions have dtype {actions.dtype}: expected {wanted} dtype")
@@ -101,9 +96,8 @@ def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
 def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     """Return a state as an array of a dtype.
 
-    Raises:
-        TypeError: it has no real numbers.
-        ValueError: another shape, or numbers that are not finite in the dtype.
+    Raises TypeError unless it has real numbers, ValueError for another shape, or numbers that are
+    not finite in the dtype.
     """
     numbers = as_numbers("state", state)
     if numbers.shape != shape:
@@ -118,9 +112,8 @@ def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> npt.NDArray[np.bool_]:
     """Return the environments to reset, (num_envs,) bool: all, unless the options hold a mask.
 
-    Raises:
-        TypeError: the mask is no bool array.
-        ValueError: the mask has another shape, or selects nothing.
+    Raises TypeError unless the mask is a bool array, ValueError if it has another shape or selects
+    nothing.
     """
     if options is not None and not isinstance(options, dict):
         raise TypeError(f"options={options!r}: expected a dict or None")

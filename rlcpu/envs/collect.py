@@ -184,10 +184,9 @@ def _check_arguments(env: VectorEnv, num_steps: Any) -> int:
 
 
 def take_rollout(engine: Engine, num_steps: int, out: Rollout | None) -> Rollout:
-    """Return a new rollout of an engine, or `out`, if it is one of the same form.
+    """Return a new rollout of an engine, or `out`.
 
-    Raises:
-        TypeError, ValueError: `out` is no rollout of the same form.
+    Raises TypeError or ValueError if `out` is none of the same form.
     """
     form = engine.form
     if out is None:

@@ -202,11 +202,7 @@ class NetworkPolicy(RunsNetworks):
         return self._actings.of(name, plan, array)
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """Return the `PolicyCode`; see there.
-
-        Raises:
-            ValueError: the sizes do not fit the environment.
-        """
+        """Return the `PolicyCode`; raise ValueError if sizes do not fit the environment."""
         self.networks()
         needed = Head.of(dynamics.action_space)
         outputs, num_stds = needed.size, needed.center.size
@@ -225,11 +221,7 @@ class NetworkPolicy(RunsNetworks):
         return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """Return the `PolicyArrays`; see there.
-
-        Raises:
-            ValueError: an attribute was replaced by an array of another size.
-        """
+        """Return the `PolicyArrays`; raise ValueError if an array was replaced by one of another size."""
         inputs, networks = self.num_inputs, self.networks()
         sizes, value_sizes, activation = self._layers()
         separate = "value" in networks
@@ -435,11 +427,7 @@ class Linear(MLP):
 
 
 def view_of(space: Any) -> ObservationView:
-    """Return the view of observations of a space, for networks.
-
-    Raises:
-        TypeError: networks cannot get observations of this space.
-    """
+    """Return the view of observations of a space, for networks; raise TypeError for other spaces."""
     parts = list(space.values()) if isinstance(space, Dict) else [space]
     for part in parts or [space]:
         known = isinstance(part, Box | Discrete | MultiBinary | MultiDiscrete)

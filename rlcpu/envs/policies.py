@@ -330,8 +330,7 @@ class Scalar:
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """Return the `PolicyCode`, after a trial of the function on one observation.
 
-        Raises:
-            TypeError, ValueError: it fails, or returns something else than it has to.
+        Raises TypeError or ValueError if it fails, or returns something else than it has to.
         """
         observation, masked = dynamics.sample_observation(), takes_mask(self.act)
         if masked and not dynamics.num_masked:

@@ -67,8 +67,7 @@ def add_modules(folder: str, modules: Mapping[str, Mapping[str, Limits]]) -> Fam
 def lookup(id: str) -> Any:
     """Return the `Dynamics` of an id, made now if it was not before; None if there is none.
 
-    Raises:
-        ImportError: it needs a package that is not installed.
+    Raises ImportError if it needs a package that is not installed.
     """
     if id not in made and id in families:
         made[id] = families[id].make(id)

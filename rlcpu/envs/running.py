@@ -168,10 +168,8 @@ def states_of(policy: RunsNetworks, name: str, states: Array) -> Array:
 def check_state(state: Any, starts: Any, count: int, size: int) -> tuple[Array, Array | None]:
     """Return a copy of the states of `count` environments, and where episodes begin, after checks.
 
-    A state is (count, size), or None without memory; `starts` are (count,) bools, or None.
-
-    Raises:
-        ValueError: the state is missing, or something has another shape.
+    A state is (count, size), or None without memory; `starts` are (count,) bools, or None. Raises
+    ValueError for another shape or a missing state.
     """
     if size == 0 and state is not None:
         raise ValueError("state: the policy has no memory, expected None")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import gymnasium
@@ -113,7 +114,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         observation = (
             step.rows[:, 0].copy()
             if self._is_plain
-            else each_part(_first, view.show(step.rows.copy()))
+            else each_part(operator.itemgetter(0), view.show(step.rows.copy()))
         )
         return observation, step.reward.item(), terminated, truncated, infos
 
@@ -178,8 +179,3 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
 
     def __str__(self) -> str:
         return f"<{self!r}>"  # as Gymnasium's wrappers expect it
-
-
-def _first(observations: Array) -> Any:
-    """Return the observation of the first environment."""
-    return observations[0]

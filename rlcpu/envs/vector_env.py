@@ -156,6 +156,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         if not isinstance(dynamics, Dynamics):
             raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
         engine, self.device, self.dynamics = find_engine(device, dynamics), device, dynamics
+        # Engines count environments and steps in 32 bits, of which `PENDING` is no count.
         self.num_envs = check_count("num_envs", num_envs, limit=PENDING)
         check_varied(dynamics, self.num_envs)
         self.dtype = np.dtype(check_dtype(dtype))
@@ -301,8 +302,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def action_masks(self) -> Array | None:
         """Return action masks of the present states, as the infos of `step` hold them, or None.
 
-        Raises:
-            ValueError: one allows nothing.
+        Raises ValueError if one allows nothing.
         """
         return self.engine.masks(self.engine.observe()) if self.view.num_masked else None
 
@@ -440,9 +440,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
     """Return the class of the engine that runs an environment on a device.
 
-    Raises:
-        ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`; or another engine
-        than our kernels steps the environment, on the CPU alone.
+    Raises ValueError for other engines than our kernels on a device, and what `rlcpu.backends.find`
+    raises.
     """
     if isinstance(device, str) and device == "cpu":  # not an array of names
         engine: type[Engine] = engine_of(dynamics)

@@ -102,8 +102,7 @@ def compare(
 def make_other(against: Any) -> gymnasium.Env[Any, Any]:
     """Return the environment that the argument `against` of `compare` names, makes or is.
 
-    Raises:
-        TypeError, ImportError, ValueError: it is no environment, or there is none of this name.
+    Raises TypeError, ImportError or ValueError if it is none, or there is none of this name.
     """
     environment = against
     if isinstance(against, str):
@@ -122,9 +121,7 @@ def make_other(against: Any) -> gymnasium.Env[Any, Any]:
 def find_object(argument: str, text: str) -> Any:
     """Return the object that "package.module:name" names; `argument` is its name in errors.
 
-    Raises:
-        ImportError: there is no such module.
-        ValueError: it has no such name.
+    Raises ImportError if there is no such module, ValueError if it has no such name.
     """
     module, _, name = text.rpartition(":")
     found_object = importlib.import_module(module)

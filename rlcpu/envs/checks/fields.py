@@ -128,8 +128,7 @@ def _is_box(space: Any, is_written: bool) -> bool:
 def layout_of_state(dynamics: Dynamics) -> ArrayLayout | None:
     """Return the layout of states with arrays, of the class that `state` is; None for others.
 
-    Raises:
-        TypeError: `state` is no subclass of `State`, or a field has a bad type hint.
+    Raises TypeError unless it is a subclass of `State` whose fields have good type hints.
     """
     state = dynamics.state
     if isinstance(state, ArrayLayout):
@@ -235,10 +234,7 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
 
     A field is an int if its type hint says so, or if it has no hint and its value is an int. With
     `tuples` fields may be tuples of numbers, and all numbers are floats. `name` is the
-    environment's, for errors.
-
-    Raises:
-        TypeError, ValueError: `params` is no NamedTuple, or a field is no number.
+    environment's, for errors: TypeError or ValueError unless `params` is a NamedTuple of numbers.
     """
     if not isinstance(params, tuple) or not hasattr(params, "_fields"):
         raise TypeError(
@@ -303,11 +299,7 @@ def as_whole(what: str, value: Any) -> int:
 
 
 def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the parameters that vary by name, read-only arrays (num_envs,) float64.
-
-    Raises:
-        TypeError, ValueError: there is no such number, or its values are bad.
-    """
+    """Return the parameters that vary by name, read-only arrays (num_envs,) float64, checked."""
     varied = dynamics.varied
     if not isinstance(varied, Mapping):
         what = "a dict from names of params to arrays (num_envs,)"

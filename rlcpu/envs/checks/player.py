@@ -322,10 +322,8 @@ def sample_action(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None
 def _chosen(dynamics: Dynamics, policy: Callable[[Any], Any], observation: Any, mask: Any) -> Any:
     """Return the action that a user's policy chooses of a plain observation.
 
-    `mask` has a bool for each action, None if all are allowed.
-
-    Raises:
-        ValueError: it is no action, or is masked.
+    `mask` has a bool for each action, None if all are allowed. Raises ValueError if it forbids the
+    action, or that is none.
     """
     space, action = dynamics.action_space, policy(observation)
     array = np.asarray(action)

@@ -38,11 +38,7 @@ _LARGE = 2000
 
 
 def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
-    """Return the names of the parameters that `randomize` draws; () without it.
-
-    Raises:
-        TypeError, ValueError: `randomize` fails, or returns anything but numbers of params.
-    """
+    """Return the names of the parameters that `randomize` draws, after a trial; () without it."""
     names: tuple[str, ...] = ()
     if dynamics.randomize is None:
         return names
@@ -67,13 +63,10 @@ def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
 
 
 def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
-    """Return the names of the parameters in a result of `randomize`.
+    """Return the names of the parameters, numbers of params, in a result of `randomize`.
 
     The result has fields of its own, or is a whole params: then those are its numbers that do not
-    vary.
-
-    Raises:
-        TypeError: it is anything but a NamedTuple of numbers of params.
+    vary. Raises TypeError for anything else.
     """
     defaults = dynamics.params._asdict()
     valid = [name for name, value in defaults.items() if not is_bool(value)]
@@ -228,11 +221,7 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
 
 
 def _allowed_actions(dynamics: Dynamics, state: Any, params: Any, steps: int) -> list[int]:
-    """Return the actions that are allowed in a state, reached after so many steps.
-
-    Raises:
-        TypeError, ValueError: the mask is no mask, or allows nothing.
-    """
+    """Return the actions that are allowed in a state, reached after so many steps, after checks."""
     if dynamics.action_mask is None:
         return list(range(dynamics.num_actions))
     mask = mask_of(dynamics, state, params)
@@ -246,11 +235,7 @@ def _allowed_actions(dynamics: Dynamics, state: Any, params: Any, steps: int) ->
 
 
 def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
-    """Return the action mask of a state.
-
-    Raises:
-        TypeError, ValueError: it is no tuple of one bool for each action.
-    """
+    """Return the action mask of a state; raise TypeError or ValueError for a bad one."""
     mask: tuple[bool, ...] = _call(dynamics, "action_mask", state, params)
     _check_mask(dynamics, mask)
     return mask
@@ -287,13 +272,11 @@ def call_function(
 
     Where states have arrays, functions write into a state or into `out`. Here they get a copy of
     the state and a new `out`, and the result is that of functions that return what they write: a
-    new state of `reset`, (new state, *results) of `step`, an observation of `observe`.
+    new state of `reset`, (new state, *results) of `step`, an observation of `observe`. A function
+    that writes and returns a result raises TypeError, and so does one that must not write and does.
 
     `inputs` are the function's arguments, but for those into which it writes; `watch` is called
     with the state before the function writes into it.
-
-    Raises:
-        TypeError: a function that writes returns a result, or one that must not write does.
     """
     if not dynamics.has_arrays or name == "randomize":
         return function(*inputs)

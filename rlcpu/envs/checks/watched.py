@@ -65,8 +65,8 @@ def is_users(module: str | None) -> bool:
     return not known and package not in ("numpy", "numba") and "rlcpu.kernels" not in str(module)
 
 
-class _Array(np.ndarray[Any, Any]):
-    """An array that reports negative indices."""
+class _Watched:
+    """Base of arrays and tuples that report negative indices."""
 
     name = ""
     report: Any = None
@@ -75,27 +75,23 @@ class _Array(np.ndarray[Any, Any]):
         self.name, self.report = getattr(source, "name", ""), getattr(source, "report", None)
 
     def __getitem__(self, index: Any) -> Any:
-        _check_index(self, index if isinstance(index, tuple) else (index,), sys._getframe(1))
-        return super().__getitem__(index)
+        _check_index(self, index, sys._getframe(1), "reads")
+        return super().__getitem__(index)  # type: ignore[misc]
 
 
-class _StateArray(Numbers):
-    """An array of a plain state that reports negative indices."""
+class _Array(_Watched, np.ndarray[Any, Any]):
+    """A table."""
 
-    name = ""
-    report: Any = None
 
-    def __array_finalize__(self, source: Any) -> None:
-        self.name, self.report = getattr(source, "name", ""), getattr(source, "report", None)
+class _Tuple(_Watched, tuple[Any, ...]):
+    """A table."""
 
-    def __getitem__(self, index: Any) -> Any:
-        _check_index(self, index if isinstance(index, tuple) else (index,), sys._getframe(1))
-        return super().__getitem__(index)
+
+class _StateArray(_Watched, Numbers):
+    """An array of a plain state."""
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        _check_index(
-            self, index if isinstance(index, tuple) else (index,), sys._getframe(1), "writes"
-        )
+        _check_index(self, index, sys._getframe(1), "writes")
         super().__setitem__(index, value)
 
 
@@ -107,32 +103,19 @@ def watch_state(state: Any, report: Report) -> None:
             watched.name, watched.report = f"state.{name}", report
 
 
-class _Tuple(tuple[Any, ...]):
-    """A tuple that reports negative indices."""
+def _check_index(table: Any, index: Any, frame: types.FrameType, verb: str) -> None:
+    """Report an index that is negative and no constant as in `table[-1]`.
 
-    name = ""
-    report: Any = None
-
-    def __getitem__(self, index: Any) -> Any:
-        _check_index(self, (index,), sys._getframe(1))
-        return super().__getitem__(index)
-
-
-def _check_index(
-    table: Any, index: tuple[Any, ...], frame: types.FrameType, verb: str = "reads"
-) -> None:
-    """Report an index, an item for each axis, that is negative and no constant as in `table[-1]`.
-
-    The function of `frame` reads or writes (`verb`) the table, an array or tuple with `name` and
-    `report`.
+    The function of `frame` "reads" or "writes" (`verb`) an item of `table`.
     """
-    if table.report is None or not any(isinstance(i, numbers.Integral) and i < 0 for i in index):
+    items = index if isinstance(index, tuple) else (index,)  # one for each axis
+    if table.report is None or not any(isinstance(i, numbers.Integral) and i < 0 for i in items):
         return
     before = [i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti]
     if before and isinstance(before[-1].argval, int | tuple) and "CONST" in before[-1].opname:
         return  # the instruction before loads a constant: the index
     path, line = frame.f_code.co_filename, frame.f_lineno
-    shown = ", ".join(map(str, index))
+    shown = ", ".join(map(str, items))
     table.report(
         f"{path}:{line}: `{linecache.getline(path, line).strip()}` {verb} {table.name}[{shown}], "
         "which counts from the end of the table"

@@ -297,10 +297,8 @@ class GymnasiumEngine(Engine):
     ) -> Array:
         """Return observations of no group, or a part of one, as (N, rows of it) float32.
 
-        `name` and `view` are the part's; `where` and `actions` are as of `_rows`.
-
-        Raises:
-            ValueError, FloatingPointError: another shape or dtype, or bad numbers.
+        `name` and `view` are the part's; `where` and `actions` are as of `_rows`, as are
+        exceptions.
         """
         array, shape = np.asarray(observations), (self.num_envs, *view.shape)
         if array.shape != shape:

@@ -97,8 +97,7 @@ class GymnasiumTask(Dynamics):
     def with_params(self, **params: Any) -> GymnasiumTask:
         """Return the task made with further keyword arguments.
 
-        Raises:
-            TypeError: the environment does not take them, or users gave it.
+        Raises TypeError if the environment does not take them, or users gave it.
         """
         if not params:
             return self
@@ -110,8 +109,7 @@ class GymnasiumTask(Dynamics):
 def _convert_observed(id: str, space: Any) -> Any:
     """Return an observation space with float32 in the place of other floats, and all else the same.
 
-    Raises:
-        TypeError: a part is of no kind that rollouts can have.
+    Raises TypeError for a part of a kind that rollouts cannot have.
     """
     if not isinstance(space, Dict):
         return _convert_part(id, "", space)
@@ -148,8 +146,7 @@ def _convert_part(id: str, name: str, space: Any) -> Any:
 def _convert_actions(id: str, space: Any) -> Box | Discrete | MultiDiscrete:
     """Return an action space with float32 in the place of other floats, and all else the same.
 
-    Raises:
-        TypeError: it is of no kind that policies know.
+    Raises TypeError for a kind that policies do not know.
     """
     if isinstance(space, Discrete) and space.start == 0:
         return Discrete(int(space.n))

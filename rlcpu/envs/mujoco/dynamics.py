@@ -320,8 +320,7 @@ class MuJoCoDynamics(base.Dynamics):
     def _derive_from_model(self) -> None:
         """Load the model, and set the attributes that depend on it: views, sizes and spaces.
 
-        Raises:
-            TypeError, ValueError: the model lacks something, or an argument is bad.
+        Raises TypeError or ValueError if the model lacks something, or an argument is bad.
         """
         model = load_model(self.xml)
         self._set(model=model)
@@ -359,8 +358,7 @@ class MuJoCoDynamics(base.Dynamics):
     def _apply_varied(self) -> None:
         """Set fields of the model that users gave for all environments; keep those that vary.
 
-        Raises:
-            TypeError, ValueError: `varied` or `randomized` is bad.
+        Raises TypeError or ValueError if `varied` or `randomized` is bad.
         """
         drawn, values = tuple(self.randomized), dict(self.varied)
         if bool(drawn) != (self.randomize is not None):
@@ -514,8 +512,7 @@ def _remake(arguments: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoD
 def find_model(path: Any) -> str:
     """Return the path of an `xml_file`; as in Gymnasium, plain names are those of its models.
 
-    Raises:
-        ValueError: there is no such file.
+    Raises ValueError if there is no such file.
     """
     full_path = os.path.expanduser(os.fspath(path))
     if not full_path.startswith((".", os.sep)):
@@ -559,10 +556,8 @@ def load_model(xml: Any) -> mujoco.MjModel:
 def resolve_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
     """Return the number that an entry of `names` stands for: an id, or a place in an array.
 
-    The entry is named `alias`; its `target` is "kind:name", such as "body:torso".
-
-    Raises:
-        ValueError: the model has no such object.
+    The entry is named `alias`; its `target` is "kind:name", such as "body:torso", of an object of
+    the model.
     """
     kind, _, name = target.partition(":") if isinstance(target, str) else ("", "", "")
     if kind not in _OBJECTS:

@@ -278,11 +278,7 @@ class MuJoCoEngine(Engine):
         )
 
     def step(self, actions: Any) -> TimeStep:
-        """Take one step; see `Engine.step`.
-
-        Raises:
-            RuntimeError: see `call`.
-        """
+        """Take one step; see `Engine.step`, and `call` for exceptions."""
         actions = self.convert(actions)
         if self.disabled:
             self.check_running()
@@ -447,8 +443,8 @@ class MuJoCoRunner(Runner):
     def __init__(self, engine: MuJoCoEngine, policy: Policy) -> None:
         super().__init__(engine, policy)
         code, sizes = policy.code(engine.dynamics), (engine.code.action_size, engine.rows)
-        # Facts that the function of a network does not depend on are the same for all of them, so
-        # that they share it: the value network, and the sizes of observations and actions.
+        # One function serves all networks, which it finds by their addresses: facts of the policy
+        # and sizes that it does not depend on are set to the same, so that the cache finds it.
         if code.act is None:
             code, sizes = code._replace(value="none"), (sizes[0], 0)
         if code.act is None and code.head is None:

@@ -109,8 +109,7 @@ def warnings_offset(model: mujoco.MjModel) -> tuple[int, int]:
 def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
     """Return the struct that has a field: the mjData, or else the mjModel.
 
-    Raises:
-        ValueError: none has it, or its numbers are not float64, or there are none of them.
+    Raises ValueError if none has it, or its numbers are not float64, or there are none of them.
     """
     for struct in (data, model):
         field = getattr(struct, name, None)

@@ -134,7 +134,7 @@ def hopper_is_healthy(data: Any, params: Any) -> bool:
     return healthy
 
 
-def reward_alive(data: Any, action: Any, alive: bool, speed: float, params: Any) -> float:
+def reward_alive(action: Any, alive: bool, speed: float, params: Any) -> float:
     """Return the reward for forward speed and, if `alive`, for health, less the control's cost."""
     forward = params.forward_reward_weight * speed
     return (forward + (params.healthy_reward if alive else 0.0)) - control_cost(
@@ -145,7 +145,7 @@ def reward_alive(data: Any, action: Any, alive: bool, speed: float, params: Any)
 def reward_hopper(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
     """Return the reward of the hopper; see `reward_alive`."""
     speed = (after[0] - before[0]) / data.dt
-    return reward_alive(data, action, hopper_is_healthy(data, params), speed, params)
+    return reward_alive(action, hopper_is_healthy(data, params), speed, params)
 
 
 def hopper_has_fallen(data: Any, params: Any) -> bool:
@@ -156,7 +156,7 @@ def hopper_has_fallen(data: Any, params: Any) -> bool:
 def reward_walker(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
     """Return the reward of the walker; see `reward_alive`."""
     speed = (after[0] - before[0]) / data.dt
-    return reward_alive(data, action, walker_is_healthy(data, params), speed, params)
+    return reward_alive(action, walker_is_healthy(data, params), speed, params)
 
 
 def walker_has_fallen(data: Any, params: Any) -> bool:

@@ -147,7 +147,11 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
     @inline(exact=True)
     def choose(i, step, job, policy, scratch):
-        """Run the networks for simulation i, draw its action, and apply and record it."""
+        """Run the networks for simulation i, draw its action, and apply and record it.
+
+        `critic` is the address of a value's own network, or 0; `outputs`, `value_place` and
+        `begin_place` are places in scratch.
+        """
         normalise(job.observation[i], policy.mean, policy.scale, scratch)
         network, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
         outputs, state_size = network.size, policy.settings[STATE_SIZE]

@@ -86,10 +86,8 @@ class VariedFields(NamedTuple):
 def field_numbers(model: mujoco.MjModel, name: str) -> npt.NDArray[np.float64]:
     """Return the numbers of a field of mjModel or, if there is none, of mjOption.
 
-    They are a view of the model's memory; of a lone number of mjOption, a copy (1,).
-
-    Raises:
-        ValueError: neither has such a field of float64, or the field cannot vary.
+    They are a view of the model's memory; of a lone number of mjOption, a copy (1,). Raises
+    ValueError if neither has such a field of float64, or the field cannot vary.
     """
     field = getattr(model, name, None)
     if not isinstance(field, np.ndarray):
@@ -111,12 +109,9 @@ def write_field(model: mujoco.MjModel, name: str, values: Any) -> None:
 
 
 def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[np.float64]:
-    """Return values of a field as float64, (*shape,) or (num_envs, *shape).
+    """Return values of a field as float64, (*shape,) or (num_envs, *shape), after checks.
 
     A lone number of mjOption, of shape (1,), may also be a float or (num_envs,).
-
-    Raises:
-        TypeError, ValueError: naming the field and what was expected.
     """
     shape = field_numbers(model, name).shape
     array = np.asarray(as_numbers(name, values), np.float64)
@@ -174,10 +169,7 @@ def find_varied(
 
     Those that vary are in `values`, which users set, or in `drawn`, which `randomize` draws. The
     others are found by a trial: each field is changed, and fields that `mj_setConst` then changes
-    are derived.
-
-    Raises:
-        ValueError: a field is unknown, or other things than numbers depend on it.
+    are derived. Raises ValueError if a field is unknown, or other things than numbers depend on it.
     """
     names, derived = tuple(dict.fromkeys((*values, *drawn))), dict[str, None]()
     fields = tuple(_locate(model, name) for name in names)

@@ -24,8 +24,7 @@ from rlcpu.kernels.source import check_source
 def find_transformable(environment: str | Dynamics) -> Dynamics:
     """Return the `Dynamics` of an id, or the one that is given.
 
-    Raises:
-        TypeError, ValueError: there is none, or another engine steps it.
+    Raises TypeError if another engine steps it.
     """
     dynamics = find(environment)
     if not dynamics.runs_in_kernels:

@@ -373,10 +373,8 @@ def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
     """Return the function that observes a state as numbers, and the space of these.
 
     It is (state, params) -> a tuple of floats; where states have arrays, (state, params, out), and
-    writes into zeros. A choice is a number of 0 or 1 for each value.
-
-    Raises:
-        TypeError: an observation is boards, or has several parts.
+    writes into zeros. A choice is a number of 0 or 1 for each value. Raises TypeError for boards or
+    several parts.
     """
     observe, space = dynamics.observe, dynamics.observation_space
     numbers: Any = space

@@ -44,6 +44,15 @@ RECIPES = np.array(
         (Item.IRON_SWORD, Achievement.MAKE_IRON_SWORD, 1, 1),
     ]
 )
+#: Block, item, achievement, and the tool that it takes, of what is dug out and leaves a path.
+ORES = np.array(
+    [
+        (Block.STONE, Item.STONE, Achievement.COLLECT_STONE, Item.WOOD_PICKAXE),
+        (Block.COAL, Item.COAL, Achievement.COLLECT_COAL, Item.WOOD_PICKAXE),
+        (Block.IRON, Item.IRON, Achievement.COLLECT_IRON, Item.STONE_PICKAXE),
+        (Block.DIAMOND, Item.DIAMOND, Achievement.COLLECT_DIAMOND, Item.IRON_PICKAXE),
+    ]
+)
 
 
 # ---------------------------------------------------------------- crafting
@@ -134,21 +143,13 @@ def interact(s: Any, rng: Rng) -> None:
     if fight(s, row, column) or not is_inside(row, column):
         return
     block = s.map[row, column]
+    for k in range(len(ORES)):
+        if block == ORES[k, 0] and s.inventory[ORES[k, 3]] > 0:
+            s.map[row, column] = Block.PATH
+            collect(s, ORES[k, 1], ORES[k, 2])
     if block == Block.TREE:
         s.map[row, column] = Block.GRASS
         collect(s, Item.WOOD, Achievement.COLLECT_WOOD)
-    elif block == Block.STONE and s.inventory[Item.WOOD_PICKAXE] > 0:
-        s.map[row, column] = Block.PATH
-        collect(s, Item.STONE, Achievement.COLLECT_STONE)
-    elif block == Block.COAL and s.inventory[Item.WOOD_PICKAXE] > 0:
-        s.map[row, column] = Block.PATH
-        collect(s, Item.COAL, Achievement.COLLECT_COAL)
-    elif block == Block.IRON and s.inventory[Item.STONE_PICKAXE] > 0:
-        s.map[row, column] = Block.PATH
-        collect(s, Item.IRON, Achievement.COLLECT_IRON)
-    elif block == Block.DIAMOND and s.inventory[Item.IRON_PICKAXE] > 0:
-        s.map[row, column] = Block.PATH
-        collect(s, Item.DIAMOND, Achievement.COLLECT_DIAMOND)
     elif block == Block.GRASS and rng.uniform(SAPLING) < SAPLING_CHANCE:
         collect(s, Item.SAPLING, Achievement.COLLECT_SAPLING)
     elif block == Block.WATER:
