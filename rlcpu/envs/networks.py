@@ -221,7 +221,7 @@ class NetworkPolicy(RunsNetworks):
         return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """Return the `PolicyArrays`; raise ValueError if an array was replaced by one of another size."""
+        """Return the `PolicyArrays`; raise ValueError if an array has another size now."""
         inputs, networks = self.num_inputs, self.networks()
         sizes, value_sizes, activation = self._layers()
         separate = "value" in networks
@@ -427,7 +427,7 @@ class Linear(MLP):
 
 
 def view_of(space: Any) -> ObservationView:
-    """Return the view of observations of a space, for networks; raise TypeError for other spaces."""
+    """Return the view of observations of a space, for networks; raise TypeError for others."""
     parts = list(space.values()) if isinstance(space, Dict) else [space]
     for part in parts or [space]:
         known = isinstance(part, Box | Discrete | MultiBinary | MultiDiscrete)

@@ -211,6 +211,7 @@ def _write_following(repeat, size):
 def _unpack_masks(repeat, size):
     """Write the action mask of each of the `size` observations in `following`."""
     num_masked = repeat.masks.shape[1]
+    # The last rows of an observation have the bits, `BITS` in each.
     first = repeat.rows - (num_masked + BITS - 1) // BITS
     for k in range(size):
         for action in range(num_masked):

@@ -100,7 +100,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             actions[0] = action  # a tenth of the time of a conversion that takes any action
         else:
             actions[:] = convert_actions(np.asarray(action)[None], self.dynamics, actions.shape)
-        if step.run(*step.arguments):
+        if step.run(*step.arguments):  # the action is bad, and no step was taken
             bad = find_bad_actions(actions, self.dynamics)
             raise ValueError(describe_bad_actions(actions, bad, self.dynamics))
         terminated, truncated = step.terminated.item(), step.truncated.item()

@@ -143,7 +143,7 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]
     Raises:
         TypeError, ValueError: a function fails or returns a wrong result.
     """
-    layout: Any = dynamics.state if dynamics.has_arrays else floats(0)
+    layout: Any = dynamics.state if dynamics.has_arrays else floats(0)  # that is not known yet
     num_results, has_whole = 0, False
     is_large = dynamics.has_arrays and dynamics.state_size > _LARGE
     uniforms = _TRIAL_UNIFORMS[1:2] if is_large else _TRIAL_UNIFORMS

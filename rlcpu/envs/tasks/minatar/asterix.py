@@ -27,7 +27,7 @@ LAST_RAMP = 9
 
 
 class State(NamedTuple):
-    """Columns count from the left, rows from the top; timers count steps down to 0."""
+    """A board has column x, row y as cell 10 * y + x, from the upper left; timers count to 0."""
 
     x: int  # of the player, 0 to 9
     y: int  # 1 to 8

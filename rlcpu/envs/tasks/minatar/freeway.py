@@ -21,7 +21,7 @@ Numbers = tuple[Board, Board, Board]
 
 
 class State(NamedTuple):
-    """Columns count from the left, rows from the top; timers count steps down to 0."""
+    """A board has column x, row y as cell 10 * y + x, from the upper left; timers count to 0."""
 
     y: int  # row of the chicken, which is in column 4
     move_timer: int
@@ -77,6 +77,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
     moving = ~(waits[0] | waits[1] | waits[2])
     cars = (s.cars & ~moving) | around(s.cars & moving, right)
     hit = hit or bool(cars & cell(y, 4))
+    # Cars that moved wait anew; the waits of others, a number in three bits, are less by 1.
     waits = (
         (slowness[0] & moving) | (~waits[0] & ~moving),
         (slowness[1] & moving) | ((waits[1] ^ ~waits[0]) & ~moving),

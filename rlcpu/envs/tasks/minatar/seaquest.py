@@ -45,7 +45,7 @@ Six = tuple[Board, Board, Board, Board, Board, Board]
 
 
 class State(NamedTuple):
-    """Columns count from the left, rows from the top; timers count steps down to 0."""
+    """A board has column x, row y as cell 10 * y + x, from the upper left; timers count to 0."""
 
     x: int  # front of the player's submarine, 0 to 9
     y: int  # 0, the surface, to 8
@@ -257,8 +257,8 @@ def cells_of_shots(subs: Six, phase: Four, pause: int, right: Board) -> tuple[Bo
     shots = shots | (subs[3] & cells_of_phase(phase, 8)) | (subs[4] & cells_of_phase(phase, 7))
     shots = shots | (subs[5] & cells_of_phase(phase, 6))
     ones, twos, fours, eights = phase
-    for i in range(6):  # 1 + pause steps nearer to the shot, modulo 11
-        less = i <= pause
+    for i in range(6):  # 1 + pause times: the number in the four bits of each cell less by 1
+        less = i <= pause  # below, 0 becomes 10, which is 8 + 2
         zero = ~(ones | twos | fours | eights)
         eights = eights ^ (~(ones | twos | fours)) if less else eights
         fours = (fours ^ ~(ones | twos)) & ~zero if less else fours

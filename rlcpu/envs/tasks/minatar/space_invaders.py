@@ -18,7 +18,7 @@ SLOWEST, FASTEST = 12, 6  # steps between two moves of a wave
 
 
 class State(NamedTuple):
-    """Columns count from the left, rows from the top; timers count steps down to 0."""
+    """A board has column x, row y as cell 10 * y + x, from the upper left; timers count to 0."""
 
     x: int  # column of the cannon, which is in row 9
     bullets: Board  # the cannon's
