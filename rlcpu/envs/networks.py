@@ -213,7 +213,7 @@ class NetworkPolicy(RunsNetworks):
                 f"policy has {sizes[0]} inputs, {sizes[1]} outputs and {sizes[2]} standard "
                 f"deviations: {dynamics.id} needs {wanted[0]}, {wanted[1]} and {wanted[2]}"
             )
-        draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size
+        draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size  # two for a normal number
         masked, choices = dynamics.num_masked > 0, dynamics.choices
         if choices:
             act, value = ActCategoricals(choices), self.value or "none"

@@ -150,11 +150,6 @@ def observe_pendulum(data: Any, observation: Any, params: Any) -> None:
     put(observation, put(observation, 0, data.qpos), data.qvel)
 
 
-def size_pendulum(model: Any, params: Any) -> int:
-    """Return how many numbers an observation has."""
-    return int(model.nq + model.nv)
-
-
 def double_pendulum_has_fallen(data: Any, params: Any) -> bool:
     """Tell whether the tip is at a height of 1 m or below."""
     return data.site_xpos[0, 2] <= 1.0

@@ -167,6 +167,6 @@ def reset_uniformly(data: Any, uniforms: Any, params: Any) -> None:
     add_uniform(data.qvel, uniforms, first, params.reset_noise_scale)
 
 
-def draws_uniformly(model: Any, params: Any) -> int:
-    """Return how many uniforms `reset_uniformly` takes."""
+def num_coordinates(model: Any, params: Any) -> int:
+    """Return how many positions and velocities a model has: the uniforms of `reset_uniformly`."""
     return int(model.nq + model.nv)

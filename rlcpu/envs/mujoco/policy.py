@@ -204,19 +204,13 @@ def _act_by_head(code: PolicyCode, action_size: int) -> Any:
     assert code.head is not None
     head: Any = specialise(code.head(code.outputs), np.float32)
     draws, apply_action = uniforms(code.draws, 0, np.float32), _make_apply_action(action_size)
-    load_outputs, load_params = (_make_load(count) for count in (code.outputs, code.num_params))
+    read_outputs, read_params = tuple_of(None, code.outputs), tuple_of(None, code.num_params)
 
     @inline(exact=True)
     def act(i, step, job, policy, scratch, outputs):
         a, b = draw_bits(job.streams[i])
-        params, greedy = load_params(policy.log_std, 0), policy.settings[GREEDY] != 0
-        action, log_prob = head(load_outputs(scratch, outputs), draws(a, b), params, greedy)
+        params, greedy = read_params(policy.log_std), policy.settings[GREEDY] != 0
+        action, log_prob = head(read_outputs(scratch[outputs:]), draws(a, b), params, greedy)
         return log_prob, apply_action(i, step, job, action)
 
     return act
-
-
-def _make_load(count: int) -> Any:
-    """Make an inlinable function (array, first) -> the tuple of `count` numbers from there on."""
-    items = source_of_tuple(f"array[first + {k}]" for k in range(count))
-    return inline(define(f"def load(array, first): return {items}"))

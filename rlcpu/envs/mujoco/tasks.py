@@ -19,14 +19,14 @@ from rlcpu.envs.mujoco import arms
 from rlcpu.envs.mujoco import locomotion as gait
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics, find_model
 from rlcpu.envs.mujoco.numerics import (
-    draws_uniformly,
     draws_with_normal_velocities,
+    num_coordinates,
     reset_uniformly,
     reset_with_normal_velocities,
 )
 
 #: Noise on positions and velocities of a new episode.
-_UNIFORM: dict[str, Any] = {"reset": reset_uniformly, "reset_draws": draws_uniformly}
+_UNIFORM: dict[str, Any] = {"reset": reset_uniformly, "reset_draws": num_coordinates}
 _NORMAL: dict[str, Any] = {
     "reset": reset_with_normal_velocities,
     "reset_draws": draws_with_normal_velocities,
@@ -121,7 +121,7 @@ _TASKS: dict[str, dict[str, Any]] = {
         "reward": arms.reward_pendulum,
         "terminated": arms.pendulum_has_fallen,
         "observe": arms.observe_pendulum,
-        "observation_size": arms.size_pendulum,
+        "observation_size": num_coordinates,
     },
     # An arm of seven joints and a cylinder.
     "Pusher-v5": {

@@ -105,7 +105,7 @@ def outside(x: int, y: int, size: int, direction: int) -> int:
     ahead = distance(x, y, size, direction)
     right = distance(x, y, size, (direction + 1) % 4)
     left = distance(x, y, size, (direction + 3) % 4)
-    # Rows from the far end to the wall, and columns from it on: column x has the bits from 7 * x on.
+    # Rows from the far end to the wall, then columns from it on: column x has bits from 7 * x on.
     far = (NEAR >> 6) * ((1 << max(7 - ahead, 0)) - 1)
     on_right, on_left = ALL & -(1 << 7 * min(3 + right, 7)), (1 << 7 * max(4 - left, 0)) - 1
     return far | on_right | on_left
