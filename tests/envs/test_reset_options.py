@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
@@ -152,6 +152,7 @@ def assert_refused(error: type[Exception], message: str, **arguments: Any) -> No
 # ---------------------------------------------------------------- masks
 
 
+@settings(max_examples=30)
 @given(st.lists(st.booleans(), min_size=NUM_ENVS, max_size=NUM_ENVS).filter(any))
 def test_mask_resets_its_environments_and_no_other(mask: list[bool]) -> None:
     """The others keep state, clock and stream, as if there had been no reset."""
