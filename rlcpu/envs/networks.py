@@ -224,11 +224,11 @@ class NetworkPolicy(RunsNetworks):
         """Return the `PolicyArrays`; raise ValueError if an array has another size now."""
         inputs, networks = self.num_inputs, self.networks()
         sizes, value_sizes, activation = self._layers()
-        separate = "value" in networks
+        counts = {name: network.plan.flat for name, network in networks.items()}  # of parameters
         return PolicyArrays(
-            self._checked("parameters", networks["policy"].plan.flat),
+            self._checked("parameters", counts["policy"]),
             sizes,
-            self._checked("value_parameters", networks["value"].plan.flat if separate else 0),
+            self._checked("value_parameters", counts.get("value", 0)),
             value_sizes,
             self._checked("log_std", 0 if dynamics.is_discrete else dynamics.action_size),
             self._checked("observation_mean", inputs),
@@ -331,7 +331,9 @@ class MLP(NetworkPolicy):
         rng = np.random.default_rng(check_seed(seed))
         self.parameters = orthogonal(rng, self.sizes, 0.01)
         if value == "shared":
-            columns = int(self.sizes[-1])
+            columns = int(
+                self.sizes[-1]
+            )  # of the last layer's weights, of which one is the value's
             weights = self.parameters[-columns * (int(self.sizes[-2]) + 1) : -columns]
             weights[columns - 1 :: columns] *= 100.0  # gain 1 of the value, 0.01 of the others
         self.value_parameters = orthogonal(rng, self.value_sizes, 1.0)

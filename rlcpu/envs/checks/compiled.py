@@ -85,8 +85,10 @@ def compare_kernels(player: Player, cases: list[Case], dtype: Any, seed: int) ->
     ]
     step_results, names = _kernel_results(env, step)
     last_bits = [
-        _differ(player, "reset", plain["reset"], reset_inputs, reset_results, names, dtype),
-        _differ(player, "step", plain["step"], step_inputs, step_results, names, dtype),
+        _count_different(
+            player, "reset", plain["reset"], reset_inputs, reset_results, names, dtype
+        ),
+        _count_different(player, "step", plain["step"], step_inputs, step_results, names, dtype),
     ]
     if dynamics.randomize is not None:
         rngs = _kernel_draws(dynamics, "randomize", seed, n, dtype)
@@ -94,7 +96,9 @@ def compare_kernels(player: Player, cases: list[Case], dtype: Any, seed: int) ->
         labels = list(dynamics.randomized)
         results = np.array([[getattr(p, key) for key in labels] for p in reset_params])
         last_bits.append(
-            _differ(player, "randomize", plain["randomize"], inputs, results, labels, dtype)
+            _count_different(
+                player, "randomize", plain["randomize"], inputs, results, labels, dtype
+            )
         )
     if dtype is np.float64 and any(last_bits):
         player.note(
@@ -171,25 +175,13 @@ def _plain_functions(player: Player) -> dict[str, Callable[..., Array]]:
     return {"randomize": randomize, "reset": reset, "step": step}
 
 
-def _differ(
+def _count_different(
     player: Player, name: str, plain: Any, inputs: Any, results: Array, names: list[str], dtype: Any
 ) -> int:
-    """Compare results of a kernel with those of plain Python, and note the first that differs.
+    """Return how many results of a kernel differ from plain Python's in any bit.
 
-    A difference is no error if rounding explains it, or if plain Python's results differ as
-    much for inputs nearby.
-
-    Args:
-        player: notes it.
-        name: of the function.
-        plain: the function in plain Python, see `_plain_functions`.
-        inputs: n tuples of its arguments.
-        results: (n, count), of the kernel.
-        names: of the numbers of a result.
-        dtype: of the kernel.
-
-    Returns:
-        How many results differ in any bit.
+    Differences that nothing explains are noted as errors. `results` are (n, count), their numbers
+    have `names`; `inputs` are n tuples of arguments of `plain`, see `_plain_functions`.
     """
     rng, different, kernel = np.random.default_rng(0), 0, np.dtype(dtype).name
     for arguments, got in zip(inputs, results.astype(np.float64), strict=True):
@@ -200,15 +192,7 @@ def _differ(
         if np.array_equal(got, expected, equal_nan=True):
             continue
         different += 1
-        numbers = np.concatenate([*map(_floats_of, arguments), expected])
-        slack = TOLERANCES[dtype] * np.abs(numbers).max(initial=0.0)
-        if (abs(got - expected) <= slack).all():
-            continue
-        near = np.stack([expected, *_nearby(plain, arguments, NEARBY[dtype], rng)])
-        low, high = near.min(axis=0), near.max(axis=0)
-        spread = slack + (high - low)
-        is_bad = ~((got >= low - spread) & (got <= high + spread))
-        for k in np.flatnonzero(is_bad)[:1]:
+        for k in _unexplained(plain, arguments, got, expected, dtype, rng)[:1]:
             call = ", ".join(str(plain_value(part)) for part in arguments if part != ())
             player.note(
                 "error",
@@ -217,6 +201,24 @@ def _differ(
                 (name, names[k], dtype),
             )
     return different
+
+
+def _unexplained(
+    plain: Any, arguments: Any, got: Array, expected: Array, dtype: Any, rng: np.random.Generator
+) -> Array:
+    """Return the indices of numbers of a kernel's result that plain Python does not explain.
+
+    A difference is explained by rounding, or if plain Python's results differ as much for inputs
+    nearby.
+    """
+    numbers = np.concatenate([*map(_floats_of, arguments), expected])
+    slack = TOLERANCES[dtype] * np.abs(numbers).max(initial=0.0)
+    if (abs(got - expected) <= slack).all():
+        return np.zeros(0, np.int64)
+    near = np.stack([expected, *_nearby(plain, arguments, NEARBY[dtype], rng)])
+    low, high = near.min(axis=0), near.max(axis=0)
+    spread = slack + (high - low)
+    return np.flatnonzero(~((got >= low - spread) & (got <= high + spread)))
 
 
 def _kernel_draws(dynamics: Dynamics, name: str, seed: int, n: int, dtype: Any) -> list[Any]:

@@ -114,13 +114,13 @@ def structure(dynamics: MuJoCoDynamics) -> TaskCode:
     return frozen
 
 
-def _make_unpack(env: TaskCode) -> Callable[..., Any]:
+def _make_unpack(task: TaskCode) -> Callable[..., Any]:
     """Make an inlinable function (numbers,) -> the params NamedTuple.
 
     Its source is `Params(numbers[0], True, (numbers[1], numbers[2], ), ...)`.
     """
     places, fields = itertools.count(), []
-    for option in env.options:
+    for option in task.options:
         if isinstance(option, bool):
             fields.append(repr(option))
         elif option is None:
@@ -128,7 +128,7 @@ def _make_unpack(env: TaskCode) -> Callable[..., Any]:
         else:
             fields.append(f"({''.join(f'numbers[{next(places)}], ' for _ in range(option))})")
     source = f"def unpack(numbers): return Params({', '.join(fields)})"
-    return inline(define(source, Params=env.params_type), exact=True)
+    return inline(define(source, Params=task.params_type), exact=True)
 
 
 def pack(params: Any, dtype: Any) -> Any:
@@ -137,17 +137,17 @@ def pack(params: Any, dtype: Any) -> Any:
     return np.array([*itertools.chain.from_iterable(items)], np.float64)
 
 
-def _make_simulate(env: TaskCode) -> Callable[..., Any]:
+def _make_simulate(task: TaskCode) -> Callable[..., Any]:
     """Make `simulate(m, d, ctrl, action)`, which takes MuJoCo's steps of one step of the task.
 
     `ctrl` is the array of mjData that takes the action. It returns False if MuJoCo found the
     simulation unstable and reset it.
     """
-    frame_skip, size = env.frame_skip, env.action_size
-    current, after_constraints = env.current, env.after_constraints
+    frame_skip, size = task.frame_skip, task.action_size
+    current, after_constraints = task.current, task.after_constraints
     # Above all counts that a step can reach, so that any change shows.
     zero, sentinel = np.int32(0), np.int32(1000)
-    first, distance = env.warnings
+    first, distance = task.warnings
     bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
 
     @inline(exact=True)
@@ -182,19 +182,19 @@ def _make_simulate(env: TaskCode) -> Callable[..., Any]:
     return simulate
 
 
-def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]:
+def _make_redraw(task: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]:
     """Make `redraw(m, d, row, key, count, params)`, which lets `randomize` draw fields of a model.
 
     They are written to the model and, with the fields derived from them, to the simulation's row,
     by `store(m, row)`. `key` and `count` make the random bits. Without `randomize` the function
     does nothing.
     """
-    if env.randomize is None:
+    if task.randomize is None:
         return inline(lambda m, d, row, key, count, params: None, exact=True)
-    randomize = specialise(env.randomize, np.float64, exact=True, arrays=True)
-    drawn_view, rng = make_drawn_view(env.varied), make_rng(STEP_GROUP, np.float64)
-    is_bad = make_is_bad(env.varied)
-    derives, mask, half = bool(env.varied.derived), np.uint64(0xFFFFFFFF), np.uint64(32)
+    randomize = specialise(task.randomize, np.float64, exact=True, arrays=True)
+    drawn_view, rng = make_drawn_view(task.varied), make_rng(STEP_GROUP, np.float64)
+    is_bad = make_is_bad(task.varied)
+    derives, mask, half = bool(task.varied.derived), np.uint64(0xFFFFFFFF), np.uint64(32)
     u32 = np.uint32
 
     @inline(exact=True)
@@ -209,18 +209,18 @@ def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]
     return redraw
 
 
-def _make_reset(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _make_reset(task: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Make `set_model(m, i, job)` and `reset(m, d, i, job, data, params)`.
 
     `set_model` copies the row of simulation i into a thread's model. `reset` draws fields of the
     model, starting from the nominal ones, then the simulation's state. A row with bad numbers is
     not drawn again, so that the engine finds it when the call is over, and refuses it.
     """
-    load, store = make_row_copiers(env.varied)
-    redraw, draws, varies = _make_redraw(env, store), env.reset_draws, bool(env.varied.fields)
-    user_reset = specialise(env.reset, np.float64, exact=True, arrays=True)
-    is_bad = make_is_bad(env.varied)
-    randomizes, settle_steps = env.randomize is not None, env.settle_steps
+    load, store = make_row_copiers(task.varied)
+    redraw, draws, varies = _make_redraw(task, store), task.reset_draws, bool(task.varied.fields)
+    user_reset = specialise(task.reset, np.float64, exact=True, arrays=True)
+    is_bad = make_is_bad(task.varied)
+    randomizes, settle_steps = task.randomize is not None, task.settle_steps
 
     @inline(exact=True)
     def set_model(m, i, job):
@@ -260,7 +260,7 @@ _RETURNED = {
 
 
 @functools.cache
-def make_physics(env: TaskCode) -> int:
+def make_physics(task: TaskCode) -> int:
     """Return the address of the task's compiled function (m, d, i, address, operation).
 
     Every operation overwrites `observation` and `measured` of simulation i; a step also
@@ -272,7 +272,7 @@ def make_physics(env: TaskCode) -> int:
     """
     measure, reward, terminated, truncated, observe = functions = tuple(
         specialise(function, np.float64, exact=True, arrays=True)
-        for function in (env.measure, env.reward, env.terminated, env.truncated, env.observe)
+        for function in (task.measure, task.reward, task.terminated, task.truncated, task.observe)
     )
 
     def check():
@@ -280,12 +280,12 @@ def make_physics(env: TaskCode) -> int:
         for name, function in zip(_RETURNED, functions, strict=False):
             for result in results_with_none(function):
                 returned = f"{_RETURNED[name]}; returned {result!r} in a branch"
-                raise TypeError(f"{ids[env]}: {name} has to return {returned}")
+                raise TypeError(f"{ids[task]}: {name} has to return {returned}")
 
-    view, unpack = env.view_in_kernels, _make_unpack(env)
+    view, unpack = task.view_in_kernels, _make_unpack(task)
     open_job = make_open(_USED, np.float64)
-    simulate, (set_model, reset) = _make_simulate(env), _make_reset(env)
-    load, store = _make_measured(env.measure_size)
+    simulate, (set_model, reset) = _make_simulate(task), _make_reset(task)
+    load, store = _make_measured(task.measure_size)
     one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 
     def run(m, d, i, address, operation):
@@ -313,4 +313,4 @@ def make_physics(env: TaskCode) -> int:
             job.step_ended[i, 1] = yes if truncated(data, params) else no
 
     kinds = (types.intp, types.intp, types.int32, types.intp, types.intp)
-    return c_function(run, kinds, fastmath=EXACT, check=check, subject=ids[env])
+    return c_function(run, kinds, fastmath=EXACT, check=check, subject=ids[task])

@@ -61,10 +61,8 @@ class MuJoCoRenderer(Renderer):
                 os.environ.setdefault("MUJOCO_GL", "egl")  # which draws without a screen
             model = copy.copy(self._dynamics.model)
             screen = model.vis.global_
-            screen.offwidth, screen.offheight = (
-                max(screen.offwidth, SIZE),
-                max(screen.offheight, SIZE),
-            )
+            screen.offwidth = max(screen.offwidth, SIZE)
+            screen.offheight = max(screen.offheight, SIZE)
             data, camera = mujoco.MjData(model), _following_camera(model)
             camera_config = None if camera is not None else _camera_of(self._dynamics.id)
             renderer = MujocoRenderer(model, data, camera_config, SIZE, SIZE, camera_id=camera)

@@ -63,6 +63,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
     row, column = drive(s.row, s.column, action)
     if params.is_rainy:
         u, ahead = rng.uniform(0), params.rainy_probability
+        # To the left of south (0) is east (2), of north (1) west (3), of east north, of west south.
         left = action + 2 if action < 2 else 3 - action
         right = 3 - action if action < 2 else action - 2
         aside = left if u < ahead + 0.5 * (1.0 - ahead) else right
