@@ -331,9 +331,7 @@ class MLP(NetworkPolicy):
         rng = np.random.default_rng(check_seed(seed))
         self.parameters = orthogonal(rng, self.sizes, 0.01)
         if value == "shared":
-            columns = int(
-                self.sizes[-1]
-            )  # of the last layer's weights, of which one is the value's
+            columns = int(self.sizes[-1])  # of the last layer's weights; the last is the value's
             weights = self.parameters[-columns * (int(self.sizes[-2]) + 1) : -columns]
             weights[columns - 1 :: columns] *= 100.0  # gain 1 of the value, 0.01 of the others
         self.value_parameters = orthogonal(rng, self.value_sizes, 1.0)
