@@ -140,7 +140,7 @@ def test_parameters_are_those_of_gymnasium() -> None:
 
 
 def test_models_of_ones_own(tmp_path: Path) -> None:
-    text = Path(rlcpu.envs.mujoco.dynamics.ASSETS, "hopper.xml").read_text()
+    text = Path(rlcpu.envs.mujoco.models.ASSETS, "hopper.xml").read_text()
     path = tmp_path / "heavy.xml"
     path.write_text(text.replace('friction="2.0"', 'friction="1.2"'))
     assert path.read_text() != text

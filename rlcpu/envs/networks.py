@@ -389,7 +389,7 @@ class MLP(NetworkPolicy):
 
     def networks(self) -> dict[str, Network]:
         """Return the networks; see `NetworkPolicy`."""
-        if self._activation != self.activation:
+        if self._activation != self.activation:  # that of the networks: users may set another one
             self._activation, self._networks = self.activation, {}
             sizes = {"policy": self.sizes, "value": self.value_sizes}
             for name, layer_sizes in sizes.items():

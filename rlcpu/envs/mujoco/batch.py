@@ -105,6 +105,7 @@ def _make_run_once(real: type) -> Any:
         mode, observation = job.mode, job.observation[i]
         ended = terminated = truncated = False
         reward = real(0.0)
+        # A step of an episode that has finished is its reset, but for same-step autoreset.
         is_reset = job.elapsed[i] == pending and job.same_step == 0
         if mode == FORWARD:
             call_at(job.task, (m, d, i, address, np.int64(TASK_FORWARD)))

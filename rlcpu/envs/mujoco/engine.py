@@ -104,9 +104,9 @@ class Simulations:
         Returns:
             Whether MuJoCo raised an error in a simulation.
         """
-        # Half of the time of `job.ctypes.data`.
-        address = job.__array_interface__["data"][0]
-        return bool(self._apply(self.address, None, 0, function, address, save))
+        address = job.__array_interface__["data"][0]  # in half of the time of `job.ctypes.data`
+        all_simulations = None, 0  # in the place of an array of their numbers, and how many
+        return bool(self._apply(self.address, *all_simulations, function, address, save))
 
     def errors(self) -> dict[int, str]:
         """Return MuJoCo's error messages of the last call, by the number of the simulation."""

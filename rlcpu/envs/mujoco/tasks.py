@@ -17,7 +17,8 @@ import gymnasium
 
 from rlcpu.envs.mujoco import arms
 from rlcpu.envs.mujoco import locomotion as gait
-from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics, find_model
+from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
+from rlcpu.envs.mujoco.models import find_model
 from rlcpu.envs.mujoco.numerics import (
     draws_with_normal_velocities,
     num_coordinates,

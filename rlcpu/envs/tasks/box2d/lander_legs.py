@@ -319,7 +319,8 @@ def make_leg(
     )
     gap = gap_at(ground, x + cx, y + cy) if abs(x + cx) < WIDTH else 1.0
     flush = abs(leg.cosine * nx + leg.sine * ny)
-    corner = Corner(x + cx, gap, ax * ny - ay * nx, -ax * nx - ay * ny, flush)
+    arm_n, arm_t = ax * ny - ay * nx, -ax * nx - ay * ny  # (ax, ay) cross normal, and cross tangent
+    corner = Corner(x + cx, gap, arm_n, arm_t, flush)
     return LegRows(normal, tangent, hinge, responses, speed, corner, gap < SKIN)
 
 
