@@ -35,7 +35,8 @@ class Learnt(NamedTuple):
     Attributes:
         parameters: (P,), the flat vector.
         first, second: (P,), its moments in Adam.
-        copies: (C,), transposed weights of all networks.
+        copies: (C,), transposed weights of all networks, of which those of turned matrices alone
+            are written: forward passes read no others.
     """
 
     parameters: Any
@@ -174,8 +175,8 @@ def pair_views(
 
 
 def write_copies(networks: Sequence[Network], learnt: Learnt, layout: LearntLayout) -> None:
-    """Make the transposed weights of all networks anew."""
+    """Make the transposed weights that forward passes read anew."""
     for k, each in enumerate(networks):
-        network = network_of.py_func(learnt, layout, k)
-        for copy, weights in each.plan.copied_views(network.parameters, network.copies):
+        network = network_of.py_func(learnt.parameters, learnt.copies, layout, k)
+        for copy, weights in each.plan.copied_views(network.parameters, network.copies, False):
             copy[...] = weights

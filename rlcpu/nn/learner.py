@@ -217,6 +217,8 @@ class Learner:
     def write_copies(self) -> None:
         """Write the transposed weights of all networks from their parameters."""
         flat.write_copies(self.networks, self.learnt, self.layout)
+        if self.space is not None:
+            self.space.copied[...] = -1  # workers make theirs anew
 
     def state(self) -> dict[str, Array]:
         """Return every array that an update changes, by name, for checkpoints."""
@@ -563,6 +565,9 @@ class Learner:
             products=aligned_zeros((workers, (most + 1) * products), real),
             rows=aligned_zeros((workers, most * height), real),
             slopes=aligned_zeros((workers, most * height), real),
+            copies=aligned_zeros((workers, self.learnt.copies.size), real),
+            stepped=np.zeros(len(self.networks), np.int64),
+            copied=np.full((workers, len(self.networks)), -1),
             claims=np.zeros(LINE_WORDS * max(parts, slices, minibatches), np.int64),
             done=np.zeros(LINE_WORDS, np.int64),
             report=np.zeros((len(self.updates), self.num_sums + 3)),

@@ -51,10 +51,16 @@ def output_place(network, number):
 
 
 @inline
-def network_of(learnt, layout, k):
-    """Return network number k as views of the flat vectors; see `rlcpu.nn.flat.Learnt`.
+def network_of(parameters, copies, layout, k):
+    """Return network number k as views of the flat vectors of all networks.
 
     Its free parameters lie in front of the packed ones, and are not among these.
+
+    Args:
+        parameters: see `rlcpu.nn.flat.Learnt`.
+        copies: of all networks, those of `Learnt` or a worker's own.
+        layout: see `rlcpu.nn.flat.LearntLayout`.
+        k: number of the network.
     """
     begin, end = layout.begins[k] + layout.free[k], layout.begins[k + 1]
     first, last = layout.copies_begins[k], layout.copies_begins[k + 1]
@@ -63,8 +69,8 @@ def network_of(learnt, layout, k):
         layout.inputs[k],
         layout.outputs[k],
         layout.states[k],
-        learnt.parameters[begin:end],
-        learnt.copies[first:last],
+        parameters[begin:end],
+        copies[first:last],
     )
 
 

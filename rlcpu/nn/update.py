@@ -8,7 +8,7 @@ each run `update` (see `rlcpu.nn.workers`):
     gradient    items are *parts* of the minibatch, each with a gradient of its own
     sum         items are *slices* of what is learnt (`rlcpu.nn.flat`): the gradients of all parts
                 are added in order, and their squares
-    step        the same slices: Adam, the transposed copies, and the targets
+    step        the same slices: Adam, and the targets
 
 The result of an item does not depend on the worker that computes it, so that an update does not
 depend on the number of threads. The kernel is the same for all algorithms and networks: it runs the
@@ -70,6 +70,11 @@ class Space(NamedTuple):
         sums: (num_parts, num_sums) float64, of losses and statistics.
         squares: (num_slices,) float64, sums of the squares of gradients.
         units, products, rows, slopes: (num_workers, any), scratch of each worker.
+        copies: (num_workers, C), transposed weights that backward passes of a worker read. Each
+            makes its own: to write those of all takes longer, as other caches have them.
+        stepped: (num_networks,) int64, how often each network was stepped.
+        copied: (num_workers, num_networks) int64, the number of steps after which a worker made
+            its copies of a network; -1 for copies that are to be made anew.
         claims, done: see `rlcpu.nn.workers.WorkersMemory`.
         report: (num_updates, num_sums + 3) float64: sums over the gradient steps of means over the
             samples, then `NORM`, `STEPS` and `FAULT`.
@@ -84,6 +89,9 @@ class Space(NamedTuple):
     products: Any
     rows: Any
     slopes: Any
+    copies: Any
+    stepped: Any
+    copied: Any
     claims: Any
     done: Any
     report: Any
@@ -310,7 +318,7 @@ def make_step(dtype: type) -> Callable[..., None]:
 
     @outline
     def step(item, factor, rates, moves_targets, frame):
-        """Step one slice by Adam, write its transposed copies, and move its target's slice.
+        """Step one slice by Adam, and move its target's slice.
 
         Args:
             item: number of the slice.
@@ -328,14 +336,18 @@ def make_step(dtype: type) -> Callable[..., None]:
         if k < 0:  # of an array
             return
         layer = layout.tables[k, cut.step]
-        copy_rows(layer, network_of(learnt, layout, k), first, last)
+        if begin == layout.begins[k] + layout.free[k]:  # the first slice of a network
+            space.stepped[k] += 1
+        if layer.turned != 0:  # the only copies that a forward pass reads
+            copy_rows(layer, network_of(learnt.parameters, learnt.copies, layout, k), first, last)
         target = layout.targets[k]
         if moves_targets and target >= 0:
             shift = layout.begins[target] - layout.begins[k]
             tau = frame.settings.tau
             approach(learnt.parameters[begin + shift : end + shift], parameters, tau)
-            if layer.turned != 0:  # the only copies that a forward pass reads
-                copy_rows(layer, network_of(learnt, layout, target), first, last)
+            if layer.turned != 0:
+                network = network_of(learnt.parameters, learnt.copies, layout, target)
+                copy_rows(layer, network, first, last)
 
     return step
 

@@ -250,6 +250,30 @@ def test_state_holds_all_that_an_update_changes() -> None:
     np.testing.assert_array_equal(learner.networks[0].parameters, other.networks[0].parameters)
 
 
+def test_slopes_pass_a_network_as_it_is_now() -> None:
+    """Also one that no update learns: workers keep its transposed weights between updates."""
+
+    def fit_through(batch: Any, nets: Any, settings: Any) -> Any:
+        value = nets.fixed(nets.f(batch.x))
+        loss = nn.each(huber, value, batch.target, settings.width, results=2)[0]
+        return nn.mean(loss), {}
+
+    batch, ends = make_batch(64), []
+    for was_other in (False, True):
+        fixed = nn.Network((1, 32, 32, 1), seed=2 + was_other)
+        algorithm = [nn.Update(fit_through, ("f",))]
+        learner = make_learner(algorithm, arrays={"fixed": fixed})
+        if was_other:
+            learner.update(batch, learning_rate=0.0)
+            fixed.parameters[:] = nn.Network((1, 32, 32, 1), seed=2).parameters
+            learner.read_networks()
+            learner.counters[:] = 0
+            learner.learnt.first[:] = learner.learnt.second[:] = 0.0
+        learner.update(batch, learning_rate=1e-2)
+        ends.append(learner.networks[0].parameters.copy())
+    np.testing.assert_array_equal(*ends)
+
+
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_learn_alike_and_apart(make: Any) -> None:
     batch, learner = make_batch(), make_learner()

@@ -23,7 +23,7 @@ from rlcpu.nn.instructions.chunk import floats_at
 from rlcpu.nn.instructions.numbers import fill_row
 from rlcpu.nn.layers.embedding import add_slopes, sum_ones
 from rlcpu.nn.network import CLIP
-from rlcpu.nn.packed import input_place, network_of, output_place, write_state
+from rlcpu.nn.packed import copy_rows, input_place, network_of, output_place, write_state
 from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time
 from rlcpu.nn.program import FROM_COLUMN, FROM_ROWS
 
@@ -53,7 +53,7 @@ def through_network(chunk: Any, instruction: Any) -> None:
     """Compute a network's gradients from the slopes of its outputs, and add those of its inputs."""
     program, count = chunk.frame.program, chunk.samples.size
     application = program.applications[instruction.index]
-    network, units = network_at(chunk, application), units_of(chunk, application)
+    network, units = network_backward_at(chunk, application), units_of(chunk, application)
     write_slopes(chunk, instruction.out, network, units)
     gradients, scratch = gradients_of(chunk, application), chunk.frame.space.products[chunk.worker]
     mode = mode_of(chunk, application)
@@ -73,7 +73,7 @@ def through_network(chunk: Any, instruction: Any) -> None:
 def through_network_of_ones(chunk: Any, instruction: Any) -> None:
     """Compute a network's gradients from the slopes of its outputs; its inputs are constants."""
     application = chunk.frame.program.applications[instruction.index]
-    network, units = network_at(chunk, application), units_of(chunk, application)
+    network, units = network_backward_at(chunk, application), units_of(chunk, application)
     write_slopes(chunk, instruction.out, network, units)
     gradients, scratch = gradients_of(chunk, application), chunk.frame.space.products[chunk.worker]
     mode, time = mode_of(chunk, application), time_of(chunk, application)
@@ -87,8 +87,25 @@ def through_network_of_ones(chunk: Any, instruction: Any) -> None:
 
 
 def network_at(chunk: Any, application: Any) -> Any:
-    """Return the network of an application, as kernels have it."""
-    return network_of(chunk.frame.learnt, chunk.frame.layout, application.network)
+    """Return the network of an application, as forward passes have it."""
+    learnt = chunk.frame.learnt
+    return network_of(learnt.parameters, learnt.copies, chunk.frame.layout, application.network)
+
+
+def network_backward_at(chunk: Any, application: Any) -> Any:
+    """Return the network of an application, with transposed weights of the worker's own.
+
+    They are made anew where the network was stepped since.
+    """
+    frame, worker, k = chunk.frame, chunk.worker, application.network
+    space, parameters = frame.space, frame.learnt.parameters
+    network = network_of(parameters, space.copies[worker], frame.layout, k)
+    if space.copied[worker, k] != space.stepped[k]:
+        for step in network.table:
+            if step.turned == 0:
+                copy_rows(step, network, 0, step.rows)
+        space.copied[worker, k] = space.stepped[k]
+    return network
 
 
 def units_of(chunk: Any, application: Any) -> Any:
