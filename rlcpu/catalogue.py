@@ -104,37 +104,23 @@ class Learning(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One environment.
+    """One environment."""
 
-    Attributes:
-        id: such as "CartPole-v1".
-        family, port_of: see `Chapter`.
-        title: one sentence.
-        text: paragraphs, as the source has them.
-        observation, action: the spaces in words.
-        observed, acts: what the numbers of an observation and of an action mean, if that is said.
-        is_masked: whether some actions are not allowed in some states.
-        state: names and meanings of the state's fields.
-        parameters: of `params`.
-        max_episode_steps, reward_threshold: None where there is none.
-        learning: one for each algorithm that takes its actions.
-    """
-
-    id: str
-    family: str
-    port_of: str
-    title: str
-    text: str
-    observation: str
-    observed: str
-    action: str
-    acts: str
-    is_masked: bool
-    state: tuple[Parameter, ...]
-    parameters: tuple[Parameter, ...]
+    id: str  # such as "CartPole-v1"
+    family: str  # title of its `Chapter`
+    port_of: str  # see `Chapter`
+    title: str  # one sentence
+    text: str  # paragraphs, as the source has them
+    observation: str  # the space in words
+    observed: str  # what the numbers of an observation mean, if that is said
+    action: str  # the space in words
+    acts: str  # what the numbers of an action mean, if that is said
+    is_masked: bool  # whether some actions are not allowed in some states
+    state: tuple[Parameter, ...]  # names and meanings of the state's fields
+    parameters: tuple[Parameter, ...]  # of `params`
     max_episode_steps: int | None
     reward_threshold: float | None
-    learning: tuple[Learning, ...]
+    learning: tuple[Learning, ...]  # one for each algorithm that takes its actions
 
 
 def entries() -> list[Entry]:

@@ -30,15 +30,10 @@ __all__ = ["asarray", "layout_of", "run", "run_log_sums", "xp"]
 
 
 class DeviceStrided(NamedTuple):
-    """An array as kernels take it, whatever its layout: machine code is the same for all.
+    """An array as kernels take it, whatever its layout: machine code is the same for all."""
 
-    Attributes:
-        memory: all its numbers, and perhaps more, of one dimension and contiguous.
-        strides: in numbers, over the axes before the steps, the steps and the axes after them.
-    """
-
-    memory: Any
-    strides: tuple[int, int, int]
+    memory: Any  # all its numbers, and perhaps more, of one dimension and contiguous
+    strides: tuple[int, int, int]  # numbers, over axes before the steps, the steps, axes after them
 
 
 class StepsAxis(NamedTuple):

@@ -38,20 +38,12 @@ class Updated(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Transitions of one shard, or sequences.
+    """Transitions of one shard, or sequences."""
 
-    Attributes:
-        leaves: an array (n, *shape), or (sequence_length, n, *shape), for each field of the
-            structure.
-        slots: (n,) int64, where they were.
-        tickets: (n,) int64, which name each transition for good.
-        probabilities: (n,) float64, of each draw, within the shard.
-    """
-
-    leaves: list[Array]
-    slots: Array
-    tickets: Array
-    probabilities: Array
+    leaves: list[Array]  # for each field (n, *shape), or (sequence_length, n, *shape)
+    slots: Array  # (n,) int64, where they were
+    tickets: Array  # (n,) int64, which name each transition for good
+    probabilities: Array  # (n,) float64, of each draw, within the shard
 
 
 #: Arguments in which a saved buffer has to equal the new one.

@@ -247,21 +247,13 @@ def _sweep(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Reader:
-    """An open checkpoint; see `reading`.
+    """An open checkpoint; see `reading`."""
 
-    Attributes:
-        path: the folder.
-        header: what `save` was given.
-        token: names this save; for `since` in `save`.
-        sections: bytes and parts of each.
-        prefix: stands before the names that methods get.
-    """
-
-    path: Path
-    header: dict[str, Any]
-    token: str
-    sections: dict[str, tuple[int, list[_Part]]]
-    prefix: str = ""
+    path: Path  # the folder
+    header: dict[str, Any]  # what `save` was given
+    token: str  # names this save; for `since` in `save`
+    sections: dict[str, tuple[int, list[_Part]]]  # bytes and parts of each
+    prefix: str = ""  # stands before the names that methods get
 
     def within(self, prefix: str) -> Reader:
         """Return a reader of sections whose names begin with `prefix`; their rest is the name."""

@@ -20,18 +20,11 @@ _NUMBERS = "biufc"
 
 
 class TransitionField(NamedTuple):
-    """One array of a transition.
+    """One array of a transition."""
 
-    Attributes:
-        name: dotted path such as "observation.camera", positions as numbers ("0.1"); "" where the
-            transition is one array.
-        dtype: in native byte order.
-        shape: of one item.
-    """
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    name: str  # such as "observation.camera", or "0.1" of tuples; "" of a transition of one array
+    dtype: np.dtype[Any]  # in native byte order
+    shape: tuple[int, ...]  # of one item
 
     @property
     def row_bytes(self) -> int:

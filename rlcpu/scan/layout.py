@@ -26,20 +26,14 @@ REPEATED = 4096
 class Place(NamedTuple):
     """Where the numbers of an array (outer, num_steps, inner) are in memory.
 
-    Attributes:
-        array: whose memory it is, to be kept alive.
-        address: of the first number.
-        outer: stride over the axes before time, in numbers.
-        time: stride over steps.
-        lane: stride over the axes after time. In runs the stride is 1, or 0 where `REPEATED` bytes
-            of the same number stand for all.
+    In runs the stride is 1, or 0 where `REPEATED` bytes of the same number stand for all.
     """
 
-    array: Array
-    address: int
-    outer: int
-    time: int
-    lane: int
+    array: Array  # whose memory it is, to be kept alive
+    address: int  # of the first number
+    outer: int  # stride over the axes before time, in numbers
+    time: int  # stride over steps
+    lane: int  # stride over the axes after time
 
 
 class AxesOrder(NamedTuple):

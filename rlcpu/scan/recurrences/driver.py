@@ -115,23 +115,16 @@ _ZERO = Place(_ZEROS, address_of(_ZEROS), 0, 0, 0)
 class RecurrenceProblem(NamedTuple):
     """One call of a recurrence.
 
-    Attributes:
-        steps: arrays that broadcast to the layout's shape, flags as uint8; None where unused.
-        last: values after the last steps, without the time axis.
-        initial: y before the step that is computed first, without the time axis.
-        clips: see `Rule`; () for none.
-        direction: 1 if the last step is computed first, -1 if the first is.
-        window: number of steps after which the recurrence ends in the next value; 0 for all.
-        ends: (2, rows), overwritten in place of the outputs with the last y of every row and the
-            product of its a; or None. For rules that do not cut, where there is one lane.
+    `ends`, if not None, is (2, rows): the last y of every row and the product of its a overwrite it
+    in place of the outputs. For rules that do not cut, where there is one lane.
     """
 
-    steps: Step
-    last: Array = np.zeros(())
-    initial: Array = np.zeros(())
-    clips: tuple[float, ...] = ()
-    direction: int = 1
-    window: int = 0
+    steps: Step  # arrays that broadcast to the layout's shape, flags as uint8; None where unused
+    last: Array = np.zeros(())  # values after the last steps, without the time axis
+    initial: Array = np.zeros(())  # y before the step that is computed first, without that axis
+    clips: tuple[float, ...] = ()  # see `Rule`
+    direction: int = 1  # 1 if the last step is computed first, -1 if the first is
+    window: int = 0  # steps after which the recurrence ends in the next value; 0 for all
     ends: Array | None = None
 
 
