@@ -19,7 +19,7 @@ from rlcpu.envs.checks.player import Player
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.tasks.classic_control import cartpole
-from rlcpu.policies import MLP, Scalar, Uniform
+from rlcpu.policies import MLP, Scalar
 from rlcpu.train import PPO
 from tests import naive
 from tests.envs.trials import assert_step_vectorises, try_kernels
@@ -166,16 +166,16 @@ def test_steps_are_those_of_plain_python(mode: str) -> None:
 
 
 def test_collect_simulate_and_steps_draw_the_same_on_any_number_of_threads() -> None:
-    n, held = 8192, []
+    n, held, policy = 8192, [], POLICIES["float64"](SPRING.observation_space)
     for threads, way in ((1, "collect"), (2, "simulate"), (1, "step")):
         env = rlcpu.make_vec(
             SPRING, n, dtype="float64", num_threads=threads, autoreset_mode="SameStep"
         )
         env.reset(seed=3)
         if way == "collect":
-            actions = rlcpu.collect(env, Uniform(), 12).actions
+            actions = rlcpu.collect(env, policy, 12).actions
         elif way == "simulate":
-            rlcpu.simulate(env, Uniform(), 12)
+            rlcpu.simulate(env, policy, 12)
         else:
             for chosen in actions:
                 env.step(chosen)
@@ -234,14 +234,15 @@ def test_environments_that_do_not_vary_have_the_memory_and_structure_of_before()
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 def test_copies_and_snapshots_go_on(copied: Any) -> None:
     env = make()
+    policy = POLICIES["float32"](env.single_observation_space)
     env.reset(seed=2)
-    rlcpu.collect(env, Uniform(), 5)
+    rlcpu.collect(env, policy, 5)
     snapshot, other = env.snapshot(), make()
     other.restore(snapshot)
     twins = [other, copied(env), copied(other)]
-    rlcpu.collect(env, Uniform(), 15)
+    rlcpu.collect(env, policy, 15)
     for twin in twins:
-        rlcpu.collect(twin, Uniform(), 15)
+        rlcpu.collect(twin, policy, 15)
         np.testing.assert_array_equal(twin.state, env.state)
         for found, expected in zip(twin.params, env.params, strict=True):
             np.testing.assert_array_equal(found, expected)
