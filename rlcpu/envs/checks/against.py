@@ -313,10 +313,8 @@ class Comparison(NamedTuple):
         """Take our step; return the new state, and observation, reward, terminated, truncated."""
         is_number = np.ndim(action) == 0
         plain_action: Any = int(action) if is_number else tuple(np.asarray(action).tolist())
-        arguments = (
-            (state, plain_action, params) if draws == () else (state, plain_action, params, draws)
-        )
-        new_state, reward, *flags = self._call("step", *arguments)
+        drawn = () if draws == () else (draws,)
+        new_state, reward, *flags = self._call("step", state, plain_action, params, *drawn)
         truncated = bool(flags[1:] and flags[1])
         observation = self._observe(new_state, params)
         return new_state, [observation, float(reward), bool(flags[0]), truncated]

@@ -213,6 +213,7 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
     for name, part in spaces.items():
         if slack is None and isinstance(part, Box) and part.dtype == np.float32:
             continue
+        # Whole numbers that `observe` wrote are the one field of a record.
         value = getattr(observation, name or INT_ARRAY, observation)
         fault = fault_of_value(part, value, slack or 0)
         if fault:

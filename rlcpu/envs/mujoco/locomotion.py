@@ -226,6 +226,7 @@ def observe_ant(data: Any, observation: Any, params: Any) -> None:
     place = put(observation, place, data.qvel)
     if params.include_cfrc_ext_in_observation:
         low, high = params.contact_force_range
+        # Six numbers of each body, of which the first is the world.
         put_clipped(observation, place, data.cfrc_ext.ravel()[6:], low, high)
 
 
@@ -316,6 +317,7 @@ def observe_humanoid(data: Any, observation: Any, params: Any) -> None:
     if params.include_cvel_in_observation:
         place = put_rows(observation, place, data.cvel)
     if params.include_qfrc_actuator_in_observation:
+        # No actuator moves the six coordinates in which the torso is free.
         place = put(observation, place, data.qfrc_actuator[6:])
     if params.include_cfrc_ext_in_observation:
         put_rows(observation, place, data.cfrc_ext)

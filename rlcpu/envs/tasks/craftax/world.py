@@ -103,7 +103,7 @@ def make_noise(s: Any, rng: Rng, layer: int) -> tuple[float, float]:
         blend_line(s, line, columns)
         if line > 0:
             write_noise(s, (line - 1) * height, height)
-    low, high = 2.0, -2.0
+    low, high = 2.0, -2.0  # which noise never reaches
     for i in range(SIZE):
         for j in range(SIZE):
             low, high = min(low, s.noise[i, j]), max(high, s.noise[i, j])
