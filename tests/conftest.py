@@ -112,6 +112,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(young, middle, 1_000_000)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a worker end without a last look at what kernels left, of which nobody would hear."""
+    if hasattr(session.config, "workerinput"):
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the rooms; skip the tests marked `gpu` where there is no CUDA driver."""
     sizes = collections.Counter(_room_of(item.nodeid) for item in items)
