@@ -44,7 +44,7 @@ def seconds() -> float:
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[None]:
+def time_counted() -> Iterator[None]:
     """Count the seconds of a block; those that several threads share count once."""
     global _running, _since, _total
     with _lock:
@@ -88,7 +88,7 @@ def announced(subject: str, kernel: str) -> Iterator[None]:
     logger.info("compiling %s (once): %s", subject, kernel)
     gc.disable()
     try:
-        with counted(), _shown_line(subject), _interrupts():
+        with time_counted(), _shown_line(subject), _interrupts():
             yield
     finally:
         if collects:

@@ -154,7 +154,7 @@ class KernelCache(hooks.Cache):
         overload = self._load(path, files, target_context)
         if overload is None:
             self.end_turn()
-            with announce.counted():
+            with announce.time_counted():
                 self._turn = CompileTurn(path)
             overload = self._load(path, files, target_context)  # somebody may have compiled it
             if overload is not None:
@@ -172,11 +172,11 @@ class KernelCache(hooks.Cache):
     def _load(self, path: Path, files: hooks.CodeFiles, target_context: Any) -> Any:
         """Return the code of a file; None if it is absent or of no use."""
         try:
-            with announce.counted():
+            with announce.time_counted():
                 content = read_whole(path)
                 if not content:
                     return None
-                hooks.refresh_target(target_context)
+                hooks.refresh_target(target_context)  # with what the code will be linked to
                 return files.unpack(target_context, content)
         except (FileNotFoundError, ImportError, AttributeError):
             return None  # absent, or of what was renamed since: it is written anew

@@ -223,8 +223,8 @@ def in_python(function: Any, dtype: type) -> Callable[..., Any]:
     """Return a function of this module in plain Python that computes in a dtype, as kernels do."""
     replacements = {"log": maths.log, "exp": maths.exp} if dtype is np.float32 else {}
 
-    def convert(_: str, value: Any) -> Any:
-        """Return what the twin reads for a value: our mathematics, and copies of functions."""
+    def convert(name_in_function: str, value: Any) -> Any:
+        """Return what the copy reads for a value: our mathematics, and copies of functions."""
         name = getattr(value, "__name__", "")
         if getattr(value, "__module__", "") == "math":
             return replacements.get(name, np.sqrt if name == "sqrt" else value)
@@ -232,17 +232,17 @@ def in_python(function: Any, dtype: type) -> Callable[..., Any]:
         return rebuild(value, convert, stays, copies) if is_function else value
 
     def stays(module: Any) -> bool:
-        """Tell whether the twin reads a module itself, not its converted members."""
+        """Tell whether the copy reads a module itself, not its converted members."""
         return module is not math
 
-    copies: dict[Any, Any] = {}
-    twin = rebuild(function, convert, stays, copies)
+    copies: dict[Any, Any] = {}  # filled with the copy of `function` and of all that it calls
+    in_dtype = rebuild(function, convert, stays, copies)
     for copy in copies.values():
         copy.__globals__["float"] = dtype
 
     def draw(*inputs: Any) -> Any:
         with np.errstate(all="ignore"):
-            drawn = twin(*(dtype(x) if isinstance(x, float) else x for x in inputs))
+            drawn = in_dtype(*(dtype(x) if isinstance(x, float) else x for x in inputs))
         return int(drawn) if isinstance(drawn, np.integer | int) else float(drawn)
 
     return draw

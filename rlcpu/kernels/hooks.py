@@ -674,7 +674,8 @@ def constant_power(statement: Any, state: Any) -> tuple[Any, int] | None:
 def named_constant(statement: Any) -> Any:
     """Return the statement; what assigns a constant of a NumPy type reads it as a global instead.
 
-    Numba writes Python of constants in expressions of arrays, and Python's numbers alone have it.
+    Numba makes a Python source of an expression of arrays. A constant stands there as a literal,
+    and NumPy's numbers have none; a global stands there by its name.
     """
     value = getattr(statement, "value", None)
     if not isinstance(value, ir.Const) or not isinstance(value.value, np.generic):

@@ -82,7 +82,8 @@ class Learner:
     Attributes:
         counters: (2,) int64, minibatches and epochs so far.
         per_sample: by name, (S,) numbers of the last batch.
-        awaited: a process that compiles the same kernels, or None; see `rlcpu.train.precompile`.
+        compiling_process: a second process that compiles the same kernels ahead, or None; see
+            `rlcpu.train.precompile`.
         num_sums: number of statistics of the update that has most, its loss among them.
         columns, settings, targets: see above.
         updates: a list of `Update`.
@@ -116,7 +117,7 @@ class Learner:
         6.0
     """
 
-    awaited: subprocess.Popen[bytes] | None = None
+    compiling_process: subprocess.Popen[bytes] | None = None
     space: Any = None
     _space_sizes: tuple[int, ...] = ()
     last_call: UpdateArguments | None = None
@@ -282,17 +283,17 @@ class Learner:
         if self._is_ready:
             return
         chunk_type = self._kind()
-        is_awaited, self.awaited = self.awaited is not None, None
+        has_helper, self.compiling_process = self.compiling_process is not None, None
         kernel: Any = make_kernel(share_kind(chunk_type))
         kinds = [self._kind_of(each) for each in self.tape.instructions]
         rows = list(zip(self._program.instructions, kinds, strict=True))
         # A second process that compiles ahead begins with the update, the longest piece, and this
         # one with its kernel and the last instruction. Each finds in the cache what the other has
         # made, until they meet; what is compiled once costs nothing below.
-        if is_awaited:
+        if has_helper:
             kernel.compile(self._types())
             instructions.link(rows[::-1], self.tape.functions, self.dtype, chunk_type)
-        else:
+        else:  # alone, in any order
             self._compile_update(chunk_type)
         for table, each in zip(self.layout.tables, self.networks, strict=True):
             table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)
@@ -612,7 +613,7 @@ class Learner:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out scratch memory, and what belongs to this process: addresses, a child."""
-        left_out = "awaited", "_compiled", "last_call", "space"
+        left_out = "compiling_process", "_compiled", "last_call", "space"
         return {**self.__dict__, **dict.fromkeys(left_out), "_pairs": [], "_is_ready": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

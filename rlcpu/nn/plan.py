@@ -225,7 +225,7 @@ def _copy_where_needed(
             if source.is_input or not is_alone:
                 result.append(_insert_copy(source, [draft]))
             if draft.kind.in_place:
-                draft.target.shares = draft.source
+                draft.target.shares = draft.source  # the same memory
         result.append(draft)
     for draft in result:
         draft.source.readers, draft.target.makers = [], []

@@ -230,7 +230,7 @@ class Buffer(Locked, Shown):
             )
         with self.locked():
             rows = self._storage.copy_rows(self._ring.filled)
-            return {**self._copied("_storage"), "_rows": rows}
+            return {**self._copy_attributes_without("_storage"), "_rows": rows}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         rows = state.pop("_rows")

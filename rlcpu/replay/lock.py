@@ -26,10 +26,12 @@ class Locked:
         self.order, self._lock = next(_count), threading.RLock()
         _locks[self.order] = self._lock
 
-    def _copied(self, *left: str) -> dict[str, Any]:
+    def _copy_attributes_without(self, *left_out: str) -> dict[str, Any]:
         """Return a copy of all attributes but for the lock and those that are left out."""
-        left = ("_lock", "order", *left)
-        return copy.deepcopy({name: vars(self)[name] for name in vars(self) if name not in left})
+        left_out = ("_lock", "order", *left_out)
+        return copy.deepcopy(
+            {name: vars(self)[name] for name in vars(self) if name not in left_out}
+        )
 
     def locked(self) -> Any:
         """Return the lock as a context manager.

@@ -55,7 +55,7 @@ class SumTree(Locked):
 
     def __getstate__(self) -> dict[str, Any]:
         with self.locked():
-            return self._copied()
+            return self._copy_attributes_without()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

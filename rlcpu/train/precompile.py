@@ -41,11 +41,11 @@ def precompiled(learner: Learner, description: str) -> Iterator[None]:
     if process is None:
         yield
         return
-    learner.awaited = process
+    learner.compiling_process = process
     try:
         yield
     finally:
-        learner.awaited = None
+        learner.compiling_process = None
         process.kill()
         with process:  # waits, and closes its input
             pass

@@ -60,10 +60,10 @@ def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
 def test_the_first_update_shares_the_work_with_it(discrete: bool) -> None:
     updater = make_updater(discrete=discrete)
     with precompile.precompiled(updater, described(updater)):
-        process = updater.awaited
+        process = updater.compiling_process
         assert process is not None
         losses = updater.improve(make_batch(updater.policy, 64).columns, 1e-3, 0.2)
-        assert not updater.awaited
+        assert not updater.compiling_process
     assert process.returncode is not None
     expected = make_updater(discrete=discrete).improve(
         make_batch(updater.policy, 64).columns, 1e-3, 0.2
@@ -75,16 +75,16 @@ def test_the_first_update_shares_the_work_with_it(discrete: bool) -> None:
 def test_one_that_fails_or_is_not_needed_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     updater = make_updater()
     with precompile.precompiled(updater, described(updater)):
-        unneeded: Any = updater.awaited
+        unneeded: Any = updater.compiling_process
     assert unneeded.returncode is not None
     assert unneeded.stdin.closed
-    assert updater.awaited is None
+    assert updater.compiling_process is None
     monkeypatch.setattr(precompile, "_PROGRAM", "raise SystemExit(3)")
     with precompile.precompiled(updater, described(updater)):
         assert updater.improve(make_batch(updater.policy, 64).columns, 1e-3, 0.2).num_gradients > 0
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with precompile.precompiled(updater, described(updater)):
-        assert updater.awaited is None
+        assert updater.compiling_process is None
 
 
 @pytest.mark.usefixtures("nothing_cached")
@@ -153,7 +153,7 @@ precompile._PROGRAM = precompile._PROGRAM.replace(start, sleep + start)
 updater = Updater(make_policy(), PPOConfig(), num_threads=2)
 block = precompile.precompiled(updater, described(updater))
 block.__enter__()
-print(json.dumps(updater.awaited.pid), flush=True)
+print(json.dumps(updater.compiling_process.pid), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

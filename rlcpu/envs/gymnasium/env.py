@@ -40,6 +40,8 @@ class GymnasiumEnv(VectorEnv):
             `Discrete`, or a `Box` or `MultiDiscrete` of one axis. Floats are kept as float32, also
             those of a float64 `Box`.
         autoreset_mode: of a vector environment whose metadata does not tell it.
+        task: a description of the environment, if there is one already; its spaces are the
+            environment's.
 
     Attributes:
         env: a vector environment; a single one was put into a `SyncVectorEnv`.
@@ -82,7 +84,7 @@ class GymnasiumEnv(VectorEnv):
         )
         self.num_envs, self.num_threads = check_count("num_envs", env.num_envs), None
         self.max_episode_steps = self.dynamics.max_episode_steps
-        self.dtype = np.dtype(np.float64)
+        self.dtype = np.dtype(np.float64)  # of rewards
         self.single_observation_space = self.dynamics.observation_space
         self.single_action_space = self.dynamics.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

@@ -104,9 +104,10 @@ class Kind(NamedTuple):
         forward: dtype -> `forward(step, work)`, which writes the outputs of all samples.
         backward: dtype -> `backward(step, work)`, which computes gradients and input slopes from
             output slopes, which it may overwrite.
-        in_place: outputs take the place of the inputs.
-        overwrites_inputs: it writes into its inputs, which it gets as a copy where they are the
-            network's or another layer reads them. Their slopes are written in their place.
+        overwrites_inputs: it writes into the memory of its inputs, outputs or scratch, and gets a
+            copy of them where they are the network's or another layer reads them. Their slopes are
+            written there too.
+        in_place: outputs are what it writes there; such a layer overwrites its inputs.
         reads_outputs: the backward pass needs the outputs.
         takes_floor: it can apply the relu behind it at no cost, see `LayerStep.floor`.
     """

@@ -308,10 +308,10 @@ def reduce_chunks(block, pivoting):
 
     Returns:
         The two equations that are left of each chunk, `ChunkPending`, and one over its smallest
-        pivot.
+        pivot: where that is large, the caller doubts the solution.
     """
     one, two = start_chunks(block)
-    largest = nan_or_zero(one.before)
+    largest_inverse = nan_or_zero(one.before)
     prefetch_row(block, 4, 0, ROWS_AHEAD)
     prefetch_row(block, 4, 1, ROWS_AHEAD + 1)
     for k in range(2, block.rows):
@@ -321,11 +321,12 @@ def reduce_chunks(block, pivoting):
         )
         if k >= block.common_rows:  # some lanes have stopped
             goes_on = lane_rows(block) > k
-            inverse = where(goes_on, inverse, nan_or_zero(largest))
+            inverse = where(goes_on, inverse, nan_or_zero(largest_inverse))
             new_one = select_chunk_pending(goes_on, new_one, one)
             new_two = select_chunk_pending(goes_on, new_two, two)
-        one, two, largest = new_one, new_two, maximum(abs(inverse), largest)
-    return one, two, largest
+        one, two = new_one, new_two
+        largest_inverse = maximum(abs(inverse), largest_inverse)
+    return one, two, largest_inverse
 
 
 @inline(exact=True)
@@ -378,7 +379,7 @@ def report_equations(block, pivoting):
 
     They are numbers of two equations, in the order of `solve_chunk_ends`, and of the pivot.
     """
-    one, two, largest = reduce_chunks(block, pivoting)
+    one, two, largest_inverse = reduce_chunks(block, pivoting)
     place = 0
     for equation in (one, two):
         set_extra_output(equation.before, block, place)
@@ -387,7 +388,7 @@ def report_equations(block, pivoting):
         for number in equation.pending:
             set_extra_output(number, block, place)
             place += 1
-    set_extra_output(largest, block, 2 * EQUATION_NUMBERS)
+    set_extra_output(largest_inverse, block, 2 * EQUATION_NUMBERS)
     return nan_or_zero(one.pending.rhs)
 
 
