@@ -131,7 +131,7 @@ class ShardedReplay:
         self.prioritized = prioritized
         self.num_envs = num_envs
         #: Leading axes of a batch's leaves, before that of the batch.
-        self._lead = () if sequence_length is None else (sequence_length,)
+        self._time_shape = () if sequence_length is None else (sequence_length,)
         self._shards = list(shards)
         self._rng = np.random.default_rng(check_seed(seed))
         self._prefetch = check_count("prefetch", prefetch, 0)
@@ -184,14 +184,14 @@ class ShardedReplay:
 
     def _check(self, block: Any) -> tuple[Any, int]:
         """Return a block that fits the example, and how many transitions it has."""
-        arrays, lead = self.structure.check(block, 1 + len(self._lead))
-        if not self._lead:
+        arrays, lead = self.structure.check(block, 1 + len(self._time_shape))
+        if not self._time_shape:
             block = [array if lead else array[None] for array in arrays]
             return self.structure.unflatten(block), lead[0] if lead else 1
-        if len(lead) != 2 or lead[0] < self._lead[0] or lead[1] != self.num_envs:
+        if len(lead) != 2 or lead[0] < self._time_shape[0] or lead[1] != self.num_envs:
             raise ValueError(
                 f"block has leading axes {lead}: expected (num_steps, {self.num_envs}) with "
-                f"{self._lead[0]} steps at least"
+                f"{self._time_shape[0]} steps at least"
             )
         return self.structure.unflatten(arrays), lead[0] * lead[1]
 
@@ -379,11 +379,11 @@ class ShardedReplay:
 
     def _new_batch(self, size: int) -> Batch:
         """Return arrays for a batch."""
-        fields, lead = self.structure.fields, (*self._lead, size)
-        leaves = [np.empty((*lead, *field.shape), field.dtype) for field in fields]
+        fields, items = self.structure.fields, (*self._time_shape, size)
+        leaves = [np.empty((*items, *field.shape), field.dtype) for field in fields]
         batch = Batch(self.structure.unflatten(leaves), leaves, np.empty(size, np.int64), self)
         names = [field.name for field in fields]
-        if "discount" in names and not self._lead:
+        if "discount" in names and not self._time_shape:
             batch.discounts = leaves[names.index("discount")]
         return batch
 
@@ -396,7 +396,7 @@ class ShardedReplay:
         stock = self._stock
         rows, rest = np.split(stock.order, [len(indices) - begin])
         self._stock = stock._replace(order=rest) if len(rest) else None
-        places, axis = slice(begin, begin + len(rows)), len(self._lead)
+        places, axis = slice(begin, begin + len(rows)), len(self._time_shape)
         lead = (slice(None),) * axis
         for target, source in zip(leaves, stock.leaves, strict=True):
             np.take(source, rows, axis, out=target[(*lead, places)], mode="clip")
@@ -410,7 +410,7 @@ class ShardedReplay:
             more, missing = self._read(self._ask(missing))
             parts += more
         sizes = [len(drawn.slots) for _, _, drawn in parts]
-        indices, axis = np.empty(sum(sizes), ITEM), len(self._lead)
+        indices, axis = np.empty(sum(sizes), ITEM), len(self._time_shape)
         indices["shard"] = np.repeat([shard for shard, _, _ in parts], sizes)
         indices["slot"] = np.concatenate([drawn.slots for _, _, drawn in parts])
         indices["ticket"] = np.concatenate([drawn.tickets for _, _, drawn in parts])
