@@ -68,7 +68,10 @@ def rollout_kernel(
     `rlcpu.cuda.networks.make_forward`), num_steps; and `out`, `DeviceRecords` or `Sums`.
     """
     lane, decide = compile_lane(env, dtype), make_decide(env, code, network)
-    turn, clip = make_step_lane(env, dtype, True), make_to_env_action(env, dtype)
+    turn, clip = (
+        make_step_lane(env, dtype, True),
+        make_to_env_action(env.action_size, bool(env.choices), dtype),
+    )
     record_observation, record_step, finish = _record(env, dtype, decide) if records else _add_up()
     weights_size, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     unpack, observe, choose = lane.unpack_params, lane.observe, decide.choose

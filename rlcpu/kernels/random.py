@@ -83,6 +83,43 @@ def uniforms(count: int, first: int, dtype: type) -> Callable[..., Any]:
     return inline(define(f"def draw(a0, b0):{body}", **constants))
 
 
+@functools.cache
+def make_draw_keys(count: int) -> Callable[..., Any]:
+    """Make `keys(first)`, for kernels: what `uniforms_of_keys` takes of `count` indices from first.
+
+    It is a tuple of (group, K, L) for each.
+    """
+
+    @inline
+    def key(index):
+        z = _mix64(u64(u64(index & (GROUP - 1)) + _GOLDEN64))
+        return u32(index // GROUP), u32(z) & u32(0xFFFFFFFE), u32(z >> u64(32))
+
+    keys = source_of_tuple(f"key(first + {k})" for k in range(count))
+    return inline(define(f"def keys(first): return {keys}", key=key))
+
+
+@functools.cache
+def uniforms_of_keys(count: int, dtype: type) -> Callable[..., Any]:
+    """Make `draw(a, b, keys)`: the numbers of `uniforms` whose index is known at run time only."""
+    single = dtype is np.float32
+    finish = "real(i32(w >> u32(8)))" if single else "real(i64(w ^ (w >> u32(24))))"
+    constants: dict[str, Any] = {"u32": u32, "i32": np.int32, "i64": np.int64, "real": dtype}
+    constants["scale"] = dtype(2.0**-24 if single else 2.0**-32)
+    to_number = inline(define(f"def to_number(w): return {finish} * scale", **constants))
+
+    @inline
+    def number(a, b, key):
+        group, k, el = key
+        mixed_a, mixed_b = mix(a, b, group)
+        # Words of the first group are those of (a, b) themselves.
+        first, second = (a, b) if group == u32(0) else (mixed_a, mixed_b)
+        return to_number(u32(u32(first + k) * u32(second + el)))
+
+    numbers = source_of_tuple(f"number(a, b, keys[{k}])" for k in range(count))
+    return inline(define(f"def draw(a, b, keys): return {numbers}", number=number))
+
+
 def _addends(index: int) -> tuple[int, int]:
     """Return K (even, so that a + K is odd) and L of one index."""
     word = int(splitmix64(np.uint64(index)))

@@ -531,7 +531,7 @@ def test_large_states_are_stepped_by_all_cores_with_the_same_bits() -> None:
     found: list[Any] = []
     for num_threads in (1, 2):
         env = rlcpu.make_vec(TOY, 3700, num_threads=num_threads, autoreset_mode="SameStep")
-        kernels = step_kernels(env.engine.code, np.float32, True).drivers
+        kernels = step_kernels(env.engine.code, np.float32).drivers
         assert kernels.grain < 3700
         env.reset(seed=0)
         env.action_space.seed(0)

@@ -176,7 +176,7 @@ def make(step: Any) -> Dynamics:
 
 
 def driver_of(dynamics: Dynamics) -> Driver:
-    kernel = step_kernels(structure(dynamics), np.float32, False).function
+    kernel = step_kernels(structure(dynamics), np.float32).function
     found = find_driver(kernel, dynamics.step)
     assert found is not None
     return found

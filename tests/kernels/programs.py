@@ -36,9 +36,7 @@ def find_kernels(env, collector, simulator):
     layers, _ = [f for f in compile._c_functions if f.py_func.__module__ == "rlcpu.nn.passes"]
     codes = collector.code(env.dynamics), simulator.code(env.dynamics)
     return {
-        "reset": steps.reset_kernel(env.engine.code, real),
-        "observe": steps.observe_kernel(env.engine.code, real),
-        "step": steps.step_kernels(env.engine.code, real, False).function,
+        "step": steps.step_kernels(env.engine.code, real).function,
         "collect": rollout.collect_kernels(env.engine.code, real, codes[0]).function,
         "simulate": rollout.simulate_kernels(env.engine.code, real, codes[1]).function,
         "layers": layers,

@@ -35,7 +35,7 @@ LIBM = ("sin", "cos", "tan", "exp", "log", "tanh", "pow", "floor", "fmod")
 ARITHMETIC = re.compile(r"v(add|sub|mul|div|sqrt|min|max|fn?m(add|sub)\d+)ps [yz]mm")
 
 
-NAMES = ["reset", "observe", "step", "simulate", "collect", "layers"]
+NAMES = ["step", "simulate", "collect", "layers"]
 BUILT_IN = "use(rlcpu.make_vec('MountainCar-v0', 70), assembly={assembly})"
 
 
@@ -74,7 +74,7 @@ def test_float32_kernels_do_no_double_arithmetic(compiled, name):
 
 
 @reads_avx
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "observe"])
+@pytest.mark.parametrize("name", NAMES)
 def test_float32_kernels_compute_in_vectors(compiled, name):
     found = sum(
         count for m, count in compiled.report["assembly"][name][0].items() if ARITHMETIC.match(m)

@@ -53,7 +53,7 @@ def ran_in_parallel():
     code, real = rlcpu.policies.MLP(*spaces).code(env.dynamics), np.float32
     made = [make(env.engine.code, real, code) for make in (simulate_kernels, collect_kernels)]
     kernels = [each.drivers for each in made]
-    kernels += [step_kernels(env.engine.code, kind, False).drivers for kind in (real, np.float64)]
+    kernels += [step_kernels(env.engine.code, kind).drivers for kind in (real, np.float64)]
     return [bool(kernel.parallel.signatures) for kernel in kernels]
 
 found = {}

@@ -20,7 +20,7 @@ from rlcpu.envs.checks.player import Player
 from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_drivers, find_driver
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.lane import reasons_of_policies, structure
-from rlcpu.envs.engine.rollout import collect_kernels, simulate_kernels
+from rlcpu.envs.engine.rollout import simulate_kernels
 from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.policies import Uniform
 from rlcpu.envs.registration import find
@@ -98,10 +98,9 @@ def vectorisation_findings(
     drivers: dict[str, Any] = {}
     for name in names:
         if name == "step":
-            kernels: Any = step_kernels(code, np.float32, False)
+            kernels: Any = step_kernels(code, np.float32)
         else:
-            make_kernels = collect_kernels if name == "collect" else simulate_kernels
-            kernels = make_kernels(code, np.float32, policy)
+            kernels = simulate_kernels(code, np.float32, policy)
         known_reasons = () if name == "step" else reasons_of_policies(code)
         drivers[name] = find_driver(kernels.function, dynamics.step, known_reasons)
     yield from describe_drivers(drivers)

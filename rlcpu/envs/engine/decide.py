@@ -1,19 +1,21 @@
 """The functions by which a policy chooses the actions of a block inside a rollout's kernel.
 
 A block is `LANES` environments, of which lane i is the i-th; the last block of all has fewer in
-use, `count`. A policy is a scalar function, which is called for one lane after the other, or a
-network, which runs for a whole block at once: `prepare` writes the observations of all lanes into
-its inputs, runs it, and leaves its outputs in scratch memory, from which `choose` draws the action
-of each lane.
+use, `count`. Environments write their observations into the block's memory, and a policy reads them
+there. It is a scalar function, which is called for one lane after the other, or a network, which
+runs for a whole block at once: `prepare` writes the inputs of all lanes, runs it, and leaves its
+outputs in scratch memory, from which `choose` draws the action of each lane.
 
 Inputs and outputs of networks are rows of `lanes` numbers, `count` rounded up to a multiple of 16
 (or 1): input k of lane i is at `k * lanes + i`. They are float32 and normalised, see `normalised`.
 Where `observe` writes an array, and of groups, each lane has a row of inputs instead.
 Where they are zeros and ones, mostly zeros, networks take lists of the ones in their place.
 
-The functions that are made here are inlined into kernels. `env` is a `Structure`, `dtype` that of
-the environment's floats; `rows` are the float32 rows of an observation, a tuple or an array, in
-which choices and planes are kept by their bits, as int32 and uint32.
+The functions that are made here are inlined into kernels. They depend on an environment by its
+`Interface` alone: environments that have it in common share the machine code. `observations` is the
+memory of a block's observations, (rows * LANES,) float32: a row of LANES numbers for each number of
+an observation, or one environment's numbers after the other's. Choices and planes are kept there by
+their bits, as int32 and uint32.
 """
 
 from __future__ import annotations
@@ -26,18 +28,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.lane import ELAPSED, LANES, Structure, compile_lane
+from rlcpu.envs.engine.lane import ELAPSED, LANES, Structure
 from rlcpu.envs.engine.layout import make_decode
-from rlcpu.envs.engine.masks import make_unpack, make_unpack_to_memory
+from rlcpu.envs.engine.masks import make_unpack, make_unpack_to_memory, mask_rows
 from rlcpu.envs.engine.observations import GroupPart
 from rlcpu.envs.engine.record import make_record_access
+from rlcpu.envs.engine.steps import is_whole
 from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, inline_source, outline, specialise, tuple_of
 from rlcpu.kernels.matmul import MANY_ONES
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
-from rlcpu.kernels.random import uniforms
-from rlcpu.kernels.rows import ANY, load_rows, row_access, store_rows
+from rlcpu.kernels.random import uniforms_of_keys
+from rlcpu.kernels.rows import ANY, load_rows, row_access
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
@@ -45,6 +48,66 @@ from rlcpu.nn.network import CLIP
 _LOW, _HIGH = np.float32(-CLIP), np.float32(CLIP)
 #: Rows of scratch memory for the int32 that say where each lane's ones begin, one more than lanes.
 ROWS_OF_STARTS = 2
+
+
+class Interface(NamedTuple):
+    """Facts of an environment on which a policy's functions depend.
+
+    Attributes:
+        in_rows: whether the numbers of observations lie in rows, not side by side.
+        action_size, num_actions: see `Structure`.
+        is_whole: whether actions are whole numbers.
+        mask_row: row of an observation where its action mask begins; 0 without masks.
+        kind: of what networks read: "floats", "choice", "planes" or "group".
+        lowest: the smallest value of the choice; 0 of other kinds.
+        num_planes: of planes; 0 of other kinds.
+        parts: of a group; () of other kinds.
+        num_rows: of an observation; 0 where nothing reads it: then environments with observations
+            of different sizes share code.
+        layout, written_shape, is_int_array: `Structure.observation` and its attributes of these
+            names, for a scalar policy; None, (), and False for networks.
+    """
+
+    in_rows: bool
+    action_size: int
+    num_actions: int
+    is_whole: bool
+    mask_row: int
+    kind: str
+    lowest: int
+    num_planes: int
+    parts: tuple[GroupPart, ...]
+    num_rows: int
+    layout: Any
+    written_shape: tuple[int, ...]
+    is_int_array: bool
+
+
+def interface_of(env: Structure, policy: PolicyCode) -> Interface:
+    """Return the facts of an environment on which the functions of a policy depend."""
+    is_network, rows = policy.act is None, env.observation_rows
+    planes = 0 if env.observation.is_record else env.observation.fields[0].size
+    if env.group_parts:
+        kind = "group"
+    elif env.writes_observation or env.observation.is_plain:
+        kind = "floats"
+    else:
+        kind = "planes" if planes else "choice"
+    return Interface(
+        in_rows=not env.state.is_record,
+        action_size=env.action_size,
+        num_actions=env.num_actions,
+        is_whole=is_whole(env),
+        mask_row=rows if policy.masked else 0,
+        kind=kind,
+        lowest=sum(env.choice_starts) if kind == "choice" else 0,
+        num_planes=planes if kind == "planes" else 0,
+        parts=env.group_parts,
+        num_rows=0 if is_network and kind != "group" else rows,
+        layout=None if is_network else env.observation,
+        written_shape=() if is_network else env.written_shape,
+        is_int_array=not is_network and env.is_int_array,
+    )
 
 
 class Decide(NamedTuple):
@@ -55,12 +118,13 @@ class Decide(NamedTuple):
     Attributes:
         unpack: (weights, log_std) -> constants, what `choose` needs of the policy's parameters.
         allocate: (settings,) -> scratch, the float32 memory of a block.
-        prepare: (state, words, params, policy, count, block, scratch) -> places, once for each step
+        prepare: (observations, words, policy, count, block, scratch) -> places, once for each step
             of a block. It runs the networks for the first `count` lanes of block number `block`,
-            and returns where in scratch their outputs are. `state` and `words` are the block's
-            memory, see `rlcpu.envs.engine.lane`.
-        choose: (rows, constants, greedy, bits, scratch, places, i) -> (action, log_prob, value) of
-            lane i, from the rows of its observation and two words of random bits.
+            and returns where in scratch their outputs are. `words` is the block's memory, see
+            `rlcpu.envs.engine.lane`.
+        choose: (observations, i, constants, greedy, bits, keys, scratch, places) -> (action,
+            log_prob, value) of lane i, from two words of random bits; `keys` are those of
+            the policy's random numbers, see `make_draw_keys`.
     """
 
     unpack: Callable[..., Any]
@@ -70,25 +134,16 @@ class Decide(NamedTuple):
 
 
 @functools.cache
-def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
-    """Make the functions of a policy for an environment; policies compute in float32."""
-    draws = uniforms(policy.draws, env.num_draws, np.float32)
+def make_decide(interface: Interface, policy: PolicyCode) -> Decide:
+    """Make the functions of a policy; policies compute in float32."""
     if policy.act is not None:
-        return _decide_by_function(env, policy, draws)
-    return _decide_by_network(env, dtype, policy, draws)
+        return _decide_by_function(interface, policy)
+    return _decide_by_network(interface, policy)
 
 
-def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
-    """Make the functions of a policy that is a scalar function: it needs no scratch memory.
-
-    Args:
-        env: the environment.
-        policy: with the function, `act`.
-        draws: (a, b) -> its random numbers, from the two words of random bits of a step.
-    """
-    assert policy.act is not None
-    act = specialise(policy.act, np.float32, arrays=env.observation.is_record)
-    to_observation = _make_to_observation(env)
+def _decide_by_function(interface: Interface, policy: PolicyCode) -> Decide:
+    """Make the functions of a policy that is a scalar function: it needs no scratch memory."""
+    act, load = make_act(interface, policy), make_load_observation(interface)
     read_params = tuple_of(policy.params_type, policy.num_params)
 
     @inline
@@ -96,139 +151,157 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
         return np.empty(0, np.float32)
 
     @inline
-    def prepare(state, words, params, policy, count, block, scratch):
+    def prepare(observations, words, policy, count, block, scratch):
         return 0, 0, 0
 
-    masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
+    @inline
+    def choose(observations, i, constants, greedy, bits, keys, scratch, places):
+        return act(load(observations, i), constants, bits, keys)
+
+    return Decide(inline(lambda weights, log_std: read_params(weights)), allocate, prepare, choose)
+
+
+@functools.cache
+def make_act(interface: Interface, policy: PolicyCode) -> Callable[..., Any]:
+    """Make an inlinable (rows, constants, bits, keys) -> decision of a scalar policy.
+
+    `rows` are those of one observation; the other arguments and the result are those of `choose`.
+    """
+    assert policy.act is not None
+    act = specialise(policy.act, np.float32, arrays=getattr(interface.layout, "is_record", False))
+    to_observation, draws = (
+        _make_to_observation(interface),
+        uniforms_of_keys(policy.draws, np.float32),
+    )
+    masked, unpack_mask = policy.masked, make_unpack(interface.num_rows, interface.num_actions)
 
     @inline
-    def choose(rows, constants, greedy, bits, scratch, places, i):
-        observation, uniforms = to_observation(rows), draws(bits[0], bits[1])
+    def act_on(rows, constants, bits, keys):
+        observation, uniforms = to_observation(rows), draws(bits[0], bits[1], keys)
         if masked:
             return act(observation, constants, uniforms, unpack_mask(rows))
         return act(observation, constants, uniforms)
 
-    unpack = inline(lambda weights, log_std: read_params(weights))
-    return Decide(unpack, allocate, prepare, choose)
+    return act_on
 
 
-def _make_to_observation(env: Structure) -> Callable[..., Any]:
+def _make_to_observation(interface: Interface) -> Callable[..., Any]:
     """Make an inlinable function: rows -> the observation as a scalar policy gets it.
 
     That is the value that `observe` returns, or an array or record over the memory that it wrote.
     """
-    size, shape, zero = env.observation_rows, env.written_shape, np.float32(0)
-    if env.observation.is_record:
-        record_at, _ = make_record_access(env.observation, np.float32)
-        if env.is_int_array:
+    layout, shape, zero = interface.layout, interface.written_shape, np.float32(0)
+    if layout.is_record:
+        record_at, _ = make_record_access(layout, np.float32)
+        if interface.is_int_array:
             # An array of whole numbers is in memory as a record of one field, "image".
             return inline(lambda rows: record_at(rows, 0).image)
         return inline(lambda rows: record_at(rows, 0))
     if shape:
         return inline(lambda rows: array_at(place_of(rows, 0), shape, zero))
-    if env.observation.is_plain:
-        return _make_to_float32(size)
-    return make_decode(env.observation, np.float32)  # returns a choice, planes or a group
+    if layout.is_plain:
+        return _make_to_float32(interface.num_rows)
+    return make_decode(layout, np.float32)  # returns a choice, planes or a group
 
 
 @functools.cache
-def make_load_observation(env: Structure) -> Callable[..., Any]:
-    """Make an inlinable function (observations, i) -> the rows of environment i.
+def make_load_observation(interface: Interface) -> Callable[..., Any]:
+    """Make an inlinable function (observations, i) -> the rows of environment i, with its mask.
 
-    `observations` is flat float32 memory, one environment's rows after the other's. The rows are
-    returned as a tuple, or as an array where `observe` writes into one.
+    They are returned as a tuple, or as an array where `observe` writes into one.
     """
-    size, zero = env.shown_rows, np.float32(0)
-    if env.writes_observation:  # not a slice, of whose owner numba would count references
-        return inline(lambda rows, i: array_at(place_of(rows, i * size), (size,), zero))
+    num_masked = interface.num_actions if interface.mask_row else 0
+    size, zero = interface.num_rows + mask_rows(num_masked), np.float32(0)
+    if interface.in_rows:
+        load = load_rows(size, "observations")
+        return inline(lambda observations, i: load(observations, LANES, i))
+    if interface.written_shape or interface.layout.is_record:
+        # Not a slice, of whose owner numba would count references.
+        return inline(
+            lambda observations, i: array_at(
+                place_of(observations, i * (observations.size // LANES)), (size,), zero
+            )
+        )
     load = load_rows(size, ANY)
-    return inline(lambda rows, i: load(rows, 1, i * size))
+    return inline(lambda observations, i: load(observations, 1, i * (observations.size // LANES)))
 
 
-def _make_observe_lane(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (state, params, i) -> the rows of lane i's observation.
-
-    `state` is a block's memory; where states have arrays, it is the memory of the block's
-    observations, which were written before, as `make_load_observation` reads it.
-    """
-    if env.state.is_record:
-        load_observation = make_load_observation(env)
-        return inline(lambda observations, params, i: load_observation(observations, i))
-    lane = compile_lane(env, dtype)
-    load, observe, params_of_lane = lane.load, lane.observe, lane.params_of_lane
-    return inline(
-        lambda state, params, i: observe(load(state, LANES, i), params_of_lane(params, state, i))
-    )
+@functools.cache
+def _make_place(interface: Interface) -> Callable[..., Any]:
+    """Make an inlinable (observations, k, i) -> position of number k of lane i's observation."""
+    if interface.in_rows:
+        return inline(lambda observations, k, i: k * LANES + i)
+    return inline(lambda observations, k, i: i * (observations.size // LANES) + k)
 
 
-def _decide_by_network(
-    env: Structure, dtype: type, policy: PolicyCode, draws: Callable[..., Any]
-) -> Decide:
+def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     """Make the functions of a policy whose networks run for a block of lanes at once.
 
-    Scratch memory has the rows that `_make_scratch_rows` names, then extra rows for observations,
-    see `_make_write_ones` and `_make_write_group`, and last a number for each action where masks
-    are unpacked to memory.
-
-    Args:
-        env: the environment.
-        dtype: of its floats.
-        policy: with `head`, which makes the function that draws an action from outputs.
-        draws: (a, b) -> its random numbers, from the two words of random bits of a step.
+    Scratch memory has the rows that `_make_scratch_rows` names, then those of `ROWS_OF_STARTS`, one
+    group, and last a number for each action where masks are unpacked to memory.
     """
-    head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
+    num_actions, draws = interface.num_actions, uniforms_of_keys(policy.draws, np.float32)
+    head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
     # As many as the policy says, else a mean for each number of an action, or a logit for each.
-    outputs = policy.outputs or env.action_size or env.num_actions
+    outputs = policy.outputs or interface.action_size or num_actions
     # Constants are a plain tuple: params of the head, or logarithms of deviations.
-    read_constants = tuple_of(None, policy.num_params if policy.head else env.action_size)
+    read_constants = tuple_of(None, policy.num_params if policy.head else interface.action_size)
     load_outputs, get_output = load_rows(outputs, "outputs"), row_access("outputs")[0]
-    masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
-    mask_of, mask_size = inline(lambda rows, scratch: unpack_mask(rows)), 0
-    if env.num_actions > UNROLLED and "loops" in inspect.signature(head).parameters:
+    masked, load_mask = policy.masked, _make_load_mask(interface)
+    unpack_mask, mask_size = make_unpack(0, num_actions), 0
+    mask_of = inline(lambda words, scratch: unpack_mask(words))
+    if num_actions > UNROLLED and "loops" in inspect.signature(head).parameters:
         # Of many actions, outputs and mask are arrays, over which the head has loops.
         scalar_act = head(outputs, masked, loops=True)
         load_outputs = inline(
             lambda scratch, lanes, first: scratch[first : first + outputs * lanes : lanes]
         )
         if masked:
-            mask_of = make_unpack_to_memory(env.observation_rows, env.num_actions)
-            mask_size = env.num_actions
+            mask_of, mask_size = make_unpack_to_memory(0, num_actions), num_actions
     else:
         scalar_act = head(outputs, True) if masked else head(outputs)
     act = specialise(scalar_act, np.float32)
     has_value, no_value = policy.value != "none", np.float32(0)
     is_separate = policy.value == "separate"
     scratch_rows = _make_scratch_rows(is_separate)
-    # Choices, planes and groups are kept for a whole block before inputs are made of them.
-    keeps_rows = not (env.observation.is_plain or env.writes_observation)
-    extra_rows = env.observation_rows + ROWS_OF_STARTS if keeps_rows else 0
+    last_numbers = ROWS_OF_STARTS * LANES + interface.num_rows + mask_size
 
     @inline
     def allocate(settings):
-        return np.zeros((scratch_rows(settings)[3] + extra_rows) * LANES + mask_size, np.float32)
+        return np.zeros(scratch_rows(settings)[3] * LANES + last_numbers, np.float32)
 
     @inline
-    def choose(rows, constants, greedy, bits, scratch, places, i):
+    def choose(observations, i, constants, greedy, bits, keys, scratch, places):
         lanes, first_output, value_row = places
         lane_outputs = load_outputs(scratch, lanes, first_output + i)
         value = get_output(scratch, value_row + i) if has_value else no_value
-        uniforms = draws(bits[0], bits[1])
+        uniforms = draws(bits[0], bits[1], keys)
         if masked:
-            mask = mask_of(rows, scratch)
+            mask = mask_of(load_mask(observations, i), scratch)
             action, log_prob = act(lane_outputs, uniforms, constants, greedy, mask)
         else:
             action, log_prob = act(lane_outputs, uniforms, constants, greedy)
         return action, log_prob, value
 
-    prepare = _make_prepare(env, dtype, is_separate, outputs, mask_size)
+    prepare = _make_prepare(interface, is_separate, outputs, mask_size)
     # `log_std` holds the params of the head, where there is one.
     unpack = inline(lambda weights, log_std: read_constants(log_std))
     return Decide(unpack, allocate, prepare, choose)
 
 
+def _make_load_mask(interface: Interface) -> Callable[..., Any]:
+    """Make an inlinable (observations, i) -> tuple of the rows of lane i's action mask."""
+    first, place = interface.mask_row, _make_place(interface)
+    load = load_rows(mask_rows(interface.num_actions), "observations")
+    stride_of = inline((lambda: LANES) if interface.in_rows else (lambda: 1))
+    return inline(
+        lambda observations, i: load(observations, stride_of(), place(observations, first, i))
+    )
+
+
 @functools.cache
 def _make_prepare(
-    env: Structure, dtype: type, is_separate: bool, outputs: int, mask_size: int
+    interface: Interface, is_separate: bool, outputs: int, mask_size: int
 ) -> Callable[..., Any]:
     """Make `prepare` of `Decide`, which runs the networks of a block.
 
@@ -236,22 +309,21 @@ def _make_prepare(
     i is at `first output + k * lanes + i`, its value at `value row + i`.
 
     Args:
-        env: the environment.
-        dtype: of its floats.
+        interface: of the environment.
         is_separate: whether values come from a network of their own.
         outputs: how many the policy's network has, without a value.
         mask_size: numbers at the end of scratch which belong to `choose`.
     """
-    write_inputs = _make_write_inputs(env, dtype, is_separate, mask_size)
+    write_inputs = _make_write_inputs(interface, is_separate, mask_size)
     scratch_rows, get_word = _make_scratch_rows(is_separate), row_access("words")[0]
 
     @inline_source
-    def prepare(state, words, params, policy, count, block, scratch):
+    def prepare(observations, words, policy, count, block, scratch):
         """Write the inputs of lanes, run the networks, and return where outputs are."""
         settings = policy.settings
         job, lanes = job_at(settings[NETWORK]), 1 if count == 1 else (count + 15) // 16 * 16
         first, first_value, units, end = scratch_rows(settings)
-        has_few_ones, starts, row = write_inputs(state, params, policy, lanes, count, scratch)
+        has_few_ones, starts, row = write_inputs(observations, policy, lanes, count, scratch)
         inputs, ints = address(scratch), address(scratch.view(np.int32))
         is_first_step, memory = shifted(inputs, (end - 1) * LANES), inputs
         state_size = settings[STATE_SIZE]
@@ -283,100 +355,93 @@ def _make_prepare(
 
 
 def _make_write_inputs(
-    env: Structure, dtype: type, is_separate: bool, mask_size: int
+    interface: Interface, is_separate: bool, mask_size: int
 ) -> Callable[..., Any]:
     """Make the function that writes a block's observations into the inputs of networks.
 
-    It is (state, params, policy, lanes, count, scratch) -> (has_few_ones, starts, row). Inputs are
+    It is (observations, policy, lanes, count, scratch) -> (has_few_ones, starts, row). Inputs are
     the first rows of scratch, and normalised; `row` is that of `rlcpu.nn.acting.Tile`. If inputs
     are zeros and ones, few of them ones, it may write the places of the ones instead: then
     `has_few_ones` is True, the inputs that are one are int32 in the place of the inputs, lane after
     lane, and from `starts` on in scratch are int32 that say where each lane begins among them.
     """
-    observe_lane, normalise = _make_observe_lane(env, dtype), _make_normalise(env)
-    if env.writes_observation:  # an array of floats, or a group
-
-        @inline_source
-        def write_array(state, params, policy, lanes, count, scratch):
-            for i in range(count):
-                rows = observe_lane(state, params, i)
-                normalise(rows, policy.mean, policy.scale, scratch, i)
-            return False, 0, policy.mean.size
-
-        return write_array
-    if env.group_parts:
-        return _make_write_group(env, dtype, mask_size)
-    if not env.observation.is_plain:
-        return _make_write_ones(env, dtype, is_separate, mask_size)
-    size = env.observation_rows
-    to_tuple, put = tuple_of(None, size), store_rows(size, "observations")
+    if interface.kind == "group":
+        return _make_write_group(interface, mask_size)
+    if interface.kind != "floats":
+        return _make_write_ones(interface, is_separate, mask_size)
+    get, set_ = row_access(ANY)[0], row_access("target")[1]
 
     @inline_source
-    def write_tuple(state, params, policy, lanes, count, scratch):
-        mean, scale = to_tuple(policy.mean), to_tuple(policy.scale)
-        for i in range(lanes):
-            put(scratch, lanes, i, normalise(observe_lane(state, params, i), mean, scale))
-        return False, 0, size if lanes == 1 else 0
+    def write_floats(observations, policy, lanes, count, scratch):
+        mean, scale = policy.mean, policy.scale
+        for k in range(mean.size):
+            for i in range(lanes):
+                x = get(observations, k * LANES + i)
+                set_(scratch, k * lanes + i, normalised(x, mean[k], scale[k]))
+        return False, 0, mean.size if lanes == 1 else 0
 
-    return write_tuple
+    @inline_source
+    def write_arrays(observations, policy, lanes, count, scratch):
+        mean, scale = policy.mean, policy.scale
+        for i in range(count):
+            begin = i * (observations.size // LANES)
+            for k in range(mean.size):
+                x = get(observations, begin + k)
+                set_(scratch, i * mean.size + k, normalised(x, mean[k], scale[k]))
+        return False, 0, mean.size
+
+    return write_floats if interface.in_rows else write_arrays
 
 
-def _make_write_group(env: Structure, dtype: type, mask_size: int) -> Callable[..., Any]:
-    """Make `write_inputs` of an observation of several parts, which `observe` returns.
+def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any]:
+    """Make `write_inputs` of an observation of several parts.
 
-    Each lane's observation goes to the end of scratch, in front of `mask_size` numbers, and from
-    there to the inputs.
+    Parts have numbers of several dtypes, side by side: each lane's observation is gathered near the
+    end of scratch, in front of `mask_size` numbers, and goes from there to the inputs.
     """
-    observe_lane, normalise = _make_observe_lane(env, dtype), _make_normalise(env)
-    size = env.observation_rows
-    put = store_rows(size, "observations")
+    normalise, place = _make_normalise_group(interface), _make_place(interface)
+    size = interface.num_rows
 
     @inline_source
-    def write_group(state, params, policy, lanes, count, scratch):
+    def write_group(observations, policy, lanes, count, scratch):
         begin = scratch.size - mask_size - size
         rows = scratch[begin : begin + size]
         for i in range(count):
-            put(rows, 1, 0, observe_lane(state, params, i))
+            for k in range(size):
+                rows[k] = observations[place(observations, k, i)]
             normalise(rows, policy.mean, policy.scale, scratch, i)
         return False, 0, policy.mean.size
 
     return write_group
 
 
-def _make_write_ones(
-    env: Structure, dtype: type, is_separate: bool, mask_size: int
-) -> Callable[..., Any]:
+def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) -> Callable[..., Any]:
     """Make `write_inputs` of a choice or of planes, whose inputs are zeros and ones.
 
     If the networks take lists of ones, the observations are not normalised, and at most the
-    fraction `MANY_ONES` of the inputs is one, it lists the ones and writes no inputs. The block's
-    observations go to the end of scratch, in front of `mask_size` numbers; the starts of the lanes
-    in the list are in front of them.
+    fraction `MANY_ONES` of the inputs is one, it lists the ones and writes no inputs. The starts of
+    the lanes in the list are at the end of scratch, in front of `mask_size` numbers.
     """
-    observe_lane, normalise = _make_observe_lane(env, dtype), _make_normalise(env)
-    list_ones: Any = _make_list_ones(env)
-    size = env.observation_rows
-    put = store_rows(size, "observations")
+    list_ones: Any = _make_list_ones(interface)
+    normalise: Any = _make_normalise_ones(interface)
 
     @inline_source
-    def write_ones(state, params, policy, lanes, count, scratch):
+    def write_ones(observations, policy, lanes, count, scratch):
         """Write the places of ones, or all inputs where there are too many."""
         job, has_few_ones = job_at(policy.settings[NETWORK]), False
-        inputs, rows_begin = job.size, scratch.size - mask_size - size * LANES
-        starts_begin = rows_begin - ROWS_OF_STARTS * LANES
-        rows = scratch[rows_begin : rows_begin + size * LANES]
-        starts = scratch[starts_begin:rows_begin].view(np.int32)
+        inputs, starts_end = job.size, scratch.size - mask_size
+        starts_begin = starts_end - ROWS_OF_STARTS * LANES
+        starts = scratch[starts_begin:starts_end].view(np.int32)
         columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
-        for i in range(lanes):
-            put(rows, lanes, i, observe_lane(state, params, i))
         takes_ones = job.takes_ones
         if is_separate:
             takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
         if takes_ones != 0 and is_plain_scale(policy.mean, policy.scale):
             most = np.int64(MANY_ONES * inputs * lanes)
-            has_few_ones = list_ones(rows, lanes, count, inputs, starts, columns, most) <= most
+            num_ones = list_ones(observations, lanes, count, inputs, starts, columns, most)
+            has_few_ones = num_ones <= most
         if not has_few_ones:
-            normalise(rows, lanes, scratch, policy.mean, policy.scale)
+            normalise(observations, lanes, scratch, policy.mean, policy.scale)
         return has_few_ones, starts_begin, inputs if lanes == 1 else 0
 
     return write_ones
@@ -413,39 +478,41 @@ def is_plain_scale(mean, scale):
     return same
 
 
-def _make_list_ones(env: Structure) -> Callable[..., Any]:
+def _make_list_ones(interface: Interface) -> Callable[..., Any]:
     """Make the function that lists which inputs are one, of a choice or of planes.
 
-    It is (rows, lanes, count, inputs, starts, columns, most) -> number of ones. `rows` are the
-    observations of `lanes` lanes, of which the first `count` count; an observation has `inputs`
-    inputs. It writes the inputs that are one to `columns`, lane after lane, and to `starts`,
-    (lanes + 1,), where each lane begins there. It stops at more than `most` ones.
+    It is (observations, lanes, count, inputs, starts, columns, most) -> number of ones, of `lanes`
+    lanes, of which the first `count` count; an observation has `inputs` inputs. It writes the
+    inputs that are one to `columns`, lane after lane, and to `starts`, (lanes + 1,), where each
+    lane begins there. It stops at more than `most` ones.
     """
-    num_planes = env.observation.fields[0].size
-    lowest = sum(env.choice_starts)  # of the one choice; planes have none
+    num_planes, lowest, place = interface.num_planes, interface.lowest, _make_place(interface)
 
     @inline
-    def list_choices(rows, lanes, count, inputs, starts, columns, most):
+    def list_choices(observations, lanes, count, inputs, starts, columns, most):
         """Write the input of each lane that stands for its choice."""
-        choices, num_ones = rows.view(np.int32), 0
+        choices, num_ones = observations.view(np.int32), 0
         for i in range(lanes):
             starts[i] = num_ones
-            if i < count and 0 <= choices[i] - lowest < inputs:
-                columns[num_ones] = choices[i] - lowest
+            choice = choices[place(observations, 0, i)] - lowest
+            if i < count and 0 <= choice < inputs:
+                columns[num_ones] = choice
                 num_ones += 1
         starts[lanes] = num_ones
         return num_ones
 
     @inline
-    def list_cells(rows, lanes, count, inputs, starts, columns, most):
+    def list_cells(observations, lanes, count, inputs, starts, columns, most):
         """Write the cells of each lane's planes that are set."""
-        words, num_ones = rows.view(np.uint32), 0
+        words, num_ones = observations.view(np.uint32), 0
         for i in range(lanes):
             starts[i] = num_ones
             if i < count and num_ones <= most:
+                first, second = place(observations, 0, i), place(observations, 1, i)
                 num_ones = append_cells(
-                    words, i, lanes, num_planes, inputs // num_planes, columns, num_ones
-                )
+                    words, first, second - first, num_planes, inputs // num_planes, columns,
+                    num_ones,
+                )  # fmt: skip
         starts[lanes] = num_ones
         return num_ones
 
@@ -458,70 +525,49 @@ def normalised(x, mean, scale):
     return min(max((np.float32(x) - mean) * scale, _LOW), _HIGH)
 
 
-def _make_normalise(env: Structure) -> Callable[..., Any]:
-    """Make the inlinable function that makes inputs of networks of an observation.
+def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
+    """Make the inlinable function that writes the inputs of a choice or of planes.
 
-    What it takes depends on the kind of observation. `mean` and `scale` have a number for each
-    input.
-
-    - A tuple of floats: (numbers, mean, scale) -> tuple of inputs, of one lane.
-    - A choice or planes: (rows, lanes, inputs, mean, scale) writes the zeros and ones of all lanes
-      to `inputs`, one row of `lanes` numbers for each choice or cell.
-    - An array that `observe` writes, and a group: (rows, mean, scale, inputs, i) writes row i of
-      `inputs`, those of lane i.
+    It is (observations, lanes, inputs, mean, scale): it writes the normalised zeros and ones of all
+    lanes to `inputs`, one row of `lanes` numbers for each choice or cell. `mean` and `scale` have a
+    number for each input.
     """
-    if env.group_parts:
-        return _make_normalise_group(env)
-    if env.written_shape:
-
-        @inline
-        def normalise_array(numbers, mean, scale, inputs, i):
-            row = array_at(place_of(inputs, i * mean.size), (mean.size,), _LOW)
-            for k in range(mean.size):
-                row[k] = normalised(numbers[k], mean[k], scale[k])
-
-        return normalise_array
-    if env.observation.is_plain:
-        rows = range(env.observation_rows)
-        items = "".join(f"normalised(numbers[{k}], mean[{k}], scale[{k}]), " for k in rows)
-        source = f"def normalise(numbers, mean, scale): return ({items})"
-        return inline(define(source, normalised=normalised))
-    zero, one = np.float32(0), np.float32(1)
-    lowest = sum(env.choice_starts)  # of the one choice; planes have none
+    zero, one, place = np.float32(0), np.float32(1), _make_place(interface)
+    num_planes, lowest = interface.num_planes, interface.lowest
 
     @inline
-    def normalise_choice(rows, lanes, inputs, mean, scale):
+    def normalise_choice(observations, lanes, inputs, mean, scale):
         """Write, for each value of the choice, a row with one in the lanes that have it."""
-        choices = rows.view(np.int32)
+        choices = observations.view(np.int32)
         for k in range(mean.size):
             off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
             row = inputs[k * lanes : (k + 1) * lanes]
             for i in range(row.size):
-                row[i] = on if choices[i] - lowest == k else off
-
-    num_planes = env.observation.fields[0].size  # 0 of a choice
+                row[i] = on if choices[place(observations, 0, i)] - lowest == k else off
 
     @inline
-    def normalise_planes(rows, lanes, inputs, mean, scale):
+    def normalise_planes(observations, lanes, inputs, mean, scale):
         """Write, for each cell, a row with one in the lanes where the cell is set."""
-        words, cells = rows.view(np.uint32), mean.size // num_planes
+        words, cells = observations.view(np.uint32), mean.size // num_planes
         for k in range(mean.size):
             off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
             cell = k % cells
             # A plane is a `Board`: 4 words of 32 bits.
-            first = (k // cells * 4 + cell // 32) * lanes
-            word, row = words[first : first + lanes], inputs[k * lanes : (k + 1) * lanes]
+            number, row = k // cells * 4 + cell // 32, inputs[k * lanes : (k + 1) * lanes]
             bit = np.uint32(1 << (cell % 32))
             for i in range(row.size):
-                row[i] = on if word[i] & bit != 0 else off
+                row[i] = on if words[place(observations, number, i)] & bit != 0 else off
 
     return normalise_planes if num_planes else normalise_choice
 
 
-def _make_normalise_group(env: Structure) -> Callable[..., Any]:
-    """Make `_make_normalise`'s function of a group: it calls one for each part."""
+def _make_normalise_group(interface: Interface) -> Callable[..., Any]:
+    """Make the function (rows, mean, scale, inputs, i) that writes the inputs of lane i.
+
+    `rows` are the numbers of its observation, side by side: for each part it calls a function.
+    """
     lines, functions, first_input = ["def normalise(rows, mean, scale, inputs, i):"], {}, 0
-    for k, part in enumerate(env.group_parts):
+    for k, part in enumerate(interface.parts):
         functions[f"normalise{k}"] = _make_normalise_part(part, first_input)
         lines.append(f"    normalise{k}(rows, mean, scale, inputs, i)")
         first_input += part.view.num_inputs

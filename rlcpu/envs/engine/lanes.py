@@ -37,7 +37,7 @@ from rlcpu.envs.engine.rollout import (
     collect_kernels,
     simulate_kernels,
 )
-from rlcpu.envs.engine.steps import Steps, observe_kernel, reset_kernel, step_kernels
+from rlcpu.envs.engine.steps import OBSERVE, RESTART, Steps, step_kernels
 from rlcpu.envs.policies import MEMORY, Policy, mark_of, version_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import GOLDEN, keys
@@ -61,8 +61,8 @@ class LaneEngine(Engine):
         state_size: rows that hold a state; the next row has the returns.
         code: the facts of the environment that decide machine code.
         numbers: (num_numbers,), the run-time numbers of its parameters.
-        step_kernels, reset_kernel, observe_kernel, collect_kernels, simulate_kernels: makers of
-            kernels of (structure, dtype, ...), which subclasses replace.
+        step_kernels, collect_kernels, simulate_kernels: makers of kernels of (structure, dtype,
+            ...), which subclasses replace.
         make_step: makes a `TimeStep` of the arrays that kernels have written.
     """
 
@@ -70,8 +70,6 @@ class LaneEngine(Engine):
     numbers: Array
     make_step: Any = TimeStep
     step_kernels = staticmethod(step_kernels)
-    reset_kernel = staticmethod(reset_kernel)
-    observe_kernel = staticmethod(observe_kernel)
     collect_kernels = staticmethod(collect_kernels)
     simulate_kernels = staticmethod(simulate_kernels)
 
@@ -99,7 +97,7 @@ class LaneEngine(Engine):
     @functools.cached_property
     def steps(self) -> Steps:
         """Return the kernels of a step, compiled when first asked for."""
-        return self.step_kernels(self.code, self.scalar_type, self.same_step)
+        return self.step_kernels(self.code, self.scalar_type)
 
     @functools.cached_property
     def _run_steps(self) -> Any:
@@ -140,7 +138,8 @@ class LaneEngine(Engine):
         observations, rewards = np.empty(self._shape, _FLOAT), np.empty(n, self.dtype)
         terminated, truncated = np.empty(n, _BOOL), np.empty(n, _BOOL)
         if self._run_steps(
-            *steps.leads, self.real, self.words, actions, self.numbers, self.clock,
+            *steps.leads, steps.limits,
+            self.real, self.words, actions, self.numbers, self.clock,
             observations, rewards, terminated, truncated, self._finals,
         ):  # fmt: skip
             return self.step(self.zero_waiting(actions))
@@ -152,16 +151,28 @@ class LaneEngine(Engine):
 
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
-        reset_batch = self.reset_kernel(self.code, self.scalar_type)
         numbers = pack(params, self.scalar_type)
-        reset_batch(self.real, self.words, self._pad(mask), numbers, self.clock)
+        padded = self._pad(mask) if self.steps.leads[2] else mask
+        self._run_others(RESTART, numbers, padded, np.empty(0, np.float32))
 
     def observe(self) -> Any:
         """Return the observations of the present states, (rows, N) float32."""
-        observations = np.empty((self.rows, self.num_envs), np.float32)
-        observe_batch = self.observe_kernel(self.code, self.scalar_type)
-        observe_batch(self.real, self.numbers, observations.ravel())
+        padded = np.empty((self.rows, self.words.shape[0] * LANES), np.float32)
+        return np.ascontiguousarray(self._observe(padded)[:, : self.num_envs])
+
+    def _observe(self, observations: Array) -> Array:
+        """Overwrite and return an array of observations, in the order of kernels."""
+        count = observations.size // self.rows
+        self._run_others(OBSERVE, self.numbers, np.empty(count, np.bool_), observations)
         return observations
+
+    def _run_others(self, mode: int, numbers: Array, mask: Array, observations: Array) -> None:
+        """Reset environments, or observe them; see `rlcpu.envs.engine.steps.make_driver`."""
+        launch(
+            self.steps.others, self.num_envs, self.num_threads, *self.steps.leads,
+            mode, self.real, self.words, numbers, self.clock,
+            mask.view(np.uint8), observations.reshape(-1),
+        )  # fmt: skip
 
     def make_runner(self, policy: Policy) -> LaneRunner:
         """Return the runner of a policy; see `Engine.runner`."""
@@ -265,6 +276,12 @@ class LaneEngine(Engine):
         return padded
 
 
+def _rows_of(spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    """Return the rows of spans of rows, (first row, number of rows) each."""
+    rows = [row for first, count in spans for row in range(first, first + count)]
+    return np.array(rows, np.int64)
+
+
 def _rows(array: Array) -> Array:
     """Return a view (rows, blocks, LANES) of an array (blocks, rows * LANES)."""
     return array.reshape(array.shape[0], -1, LANES).swapaxes(0, 1)
@@ -290,7 +307,7 @@ class SingleStep:
         steps = engine.steps
         self._engine, self.run = engine, steps.drivers.serial
         self.arguments = (
-            *steps.leads,
+            *steps.leads, steps.limits,
             engine.real, engine.words, self.actions, engine.numbers, engine.clock,
             self.rows, self.reward, self.terminated, self.truncated, np.zeros((0, 0), np.float32),
         )  # fmt: skip
@@ -330,12 +347,35 @@ class LaneRunner(Runner):
         bounds: Any = np.zeros(0, np.float32)
         if not dynamics.is_discrete:
             bounds = np.concatenate((space.low, space.high)).astype(np.float32)  # type: ignore[union-attr]
-        self.env_arrays = tuple(
-            EnvArrays(engine.real, engine.words, engine.numbers, bounds, engine.clock)
-        )
+        self.env_arrays = tuple(self._env_arrays(bounds))
         blocks = len(engine.real)
         self.sums = np.zeros((blocks + 1, 5))
         self.shared_envs = engine.num_envs if blocks > 1 else 0
+
+    def _env_arrays(self, bounds: npt.NDArray[np.float32]) -> EnvArrays:
+        """Return the arrays that rollouts read of the environments; `bounds` are of actions."""
+        engine, code, dtype = self.engine, self.engine.code, self.engine.scalar_type
+        returns_at = engine.state_size * LANES
+        sizes = (
+            engine.steps.leads[0],
+            code.num_draws,
+            engine.real.shape[1],
+            returns_at,
+            code.observation_rows,
+            code.shown_rows,
+        )
+        observed = _rows_of(code.float_spans)
+        state_spans = () if code.state.is_record else code.state.float_spans(dtype)
+        return EnvArrays(
+            real=engine.real,
+            words=engine.words,
+            numbers=engine.numbers,
+            bounds=bounds,
+            clock=engine.clock,
+            sizes=np.array(sizes, np.int64),
+            observed_floats=observed,
+            state_floats=_rows_of([*state_spans, (engine.state_size, 1)]),
+        )
 
     def is_current(self, policy: Policy) -> bool:
         """Tell whether this runs the policy as it is now; if so, read its present numbers."""

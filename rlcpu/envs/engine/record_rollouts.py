@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.decide import make_decide, make_load_observation
+from rlcpu.envs.engine.decide import interface_of, make_decide
 from rlcpu.envs.engine.lane import (
     KEY_HIGH,
     KEY_LOW,
     LANES,
     Structure,
+    env_kernel,
     make_draw_bits,
     make_unpack_params,
 )
@@ -43,12 +44,13 @@ from rlcpu.envs.engine.rollout import (
     make_to_env_action,
     sum_elapsed,
 )
+from rlcpu.envs.engine.steps import is_whole
 from rlcpu.envs.policies import GREEDY, PolicyCode
 from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.memory import array_at, place_of
-from rlcpu.kernels.random import mix
-from rlcpu.kernels.rows import ANY, row_access, store_rows
+from rlcpu.kernels.random import make_draw_keys, mix
+from rlcpu.kernels.rows import ANY, load_rows, row_access, store_rows
 
 #: Steps of an environment for which random bits are drawn at once.
 AHEAD = 32
@@ -59,14 +61,14 @@ u32 = np.uint32
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
     """Return the kernels of `simulate`, as `rlcpu.envs.engine.rollout.simulate_kernels` does."""
     run = _make_block(env, dtype, policy, _make_sums(env, dtype))
-    return compile_rollouts("simulate", env, dtype, run, 1024)
+    return compile_rollouts("simulate", env_kernel(env, dtype, by_address=True), run, 1024)
 
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
     """Return the kernels of `collect`, as `rlcpu.envs.engine.rollout.collect_kernels` does."""
     run = _make_block(env, dtype, policy, _make_records(env, dtype))
-    return compile_rollouts("collect", env, dtype, run, 1024)
+    return compile_rollouts("collect", env_kernel(env, dtype, by_address=True), run, 1024)
 
 
 class StepRecorder(NamedTuple):
@@ -107,16 +109,17 @@ def _make_block(
     that all lanes step together. Observations are written only if somebody reads them.
     """
     _, params_of_lane, step_lane, restart, observe = compile_functions(env, dtype)
-    decide, to_env_action = make_decide(env, dtype, policy), make_to_env_action(env, dtype)
+    decide = make_decide(interface_of(env, policy), policy)
+    to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
     unpack, draw_bits = make_unpack_params(env), make_draw_bits()
     unpack_policy, allocate, prepare, choose = decide
     open_outputs, keeps_observations, start, put, put_end, finish = recorder
-    open_env, open_policy = make_open_env(env, dtype), make_open_policy()
+    open_env, open_policy = make_open_env(dtype), make_open_policy()
+    first_draw, make_keys = env.num_draws, make_draw_keys(policy.draws)
     group, size = (LANES if policy.act is None else 1), env.shown_rows
     draw_ahead = _make_draw_ahead()
     policy_observes = policy.act is None or policy.masked or reads_argument(policy.act, 0)
     observes = keeps_observations or policy_observes
-    load_observation = make_load_observation(env)
 
     def run(frame, num_steps, num_envs, block):
         env, policy = open_env(frame, block), open_policy(frame)
@@ -125,7 +128,7 @@ def _make_block(
         counter, limit = env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
-        greedy = policy.settings[GREEDY] != 0
+        greedy, keys = policy.settings[GREEDY] != 0, make_keys(first_draw)
         scratch, observations = allocate(policy.settings), np.zeros(LANES * size, np.float32)
         faults = start(outputs, words, count, num_steps)
         bits_ahead: Any = np.empty(2 * AHEAD, np.uint32)
@@ -135,7 +138,7 @@ def _make_block(
         for first in range(0, count, group):
             for step in range(num_steps):
                 now = u32(counter + u32(step))
-                places = prepare(observations, words, params, policy, count, block, scratch)
+                places = prepare(observations, words, policy, count, block, scratch)
                 for i in range(first, min(first + group, count)):
                     place = step * num_envs + begin + i
                     if group > 1:
@@ -144,8 +147,9 @@ def _make_block(
                         if step % AHEAD == 0:
                             draw_ahead(words, i, now, bits_ahead)
                         bits = bits_ahead[step % AHEAD], bits_ahead[AHEAD + step % AHEAD]
-                    observation = load_observation(observations, i)
-                    decision = choose(observation, constants, greedy, bits, scratch, places, i)
+                    decision = choose(
+                        observations, i, constants, greedy, bits, keys, scratch, places
+                    )
                     action = to_env_action(decision[0], env.bounds)
                     result = step_lane(rows, words, i, action, bits, params, limit)
                     put(outputs, faults, place, i, observations, i * size, decision, result)
@@ -160,6 +164,19 @@ def _make_block(
         )
 
     return run
+
+
+@functools.cache
+def _make_load_observation(env: Structure) -> Callable[..., Any]:
+    """Make an inlinable function (observations, i) -> the rows of environment i.
+
+    They are returned as a tuple, or as an array where `observe` writes into one.
+    """
+    size, zero = env.shown_rows, np.float32(0)
+    if env.writes_observation:  # not a slice, of whose owner numba would count references
+        return inline(lambda rows, i: array_at(place_of(rows, i * size), (size,), zero))
+    load = load_rows(size, ANY)
+    return inline(lambda rows, i: load(rows, 1, i * size))
 
 
 @functools.cache
@@ -187,7 +204,7 @@ def _make_sums(env: Structure, dtype: type) -> StepRecorder:
     fault_of_state = make_fault_of(tuple(env.state.float_spans(dtype)), dtype)
     return_row, nothing, real = size * LANES, dtype(0), dtype
     zeros = np.zeros
-    load_observation = make_load_observation(env)
+    load_observation = _make_load_observation(env)
 
     @inline_source
     def start(sums, words, count, num_steps):
@@ -226,7 +243,7 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
     fault_of_step, fault_of = make_fault_of_step(env, dtype), make_fault_of_rows(env, dtype)
     is_written = env.writes_observation
     observe = compile_functions(env, dtype).observe
-    real, nothing, load_observation = dtype, dtype(0), make_load_observation(env)
+    real, nothing, load_observation = dtype, dtype(0), _make_load_observation(env)
     action_type: Any = np.float32 if env.action_size and not env.choices else np.int64
     put_actions: Any = store_rows(width, ANY)
     like = np.float32(0)
@@ -276,4 +293,4 @@ def _make_records(env: Structure, dtype: type) -> StepRecorder:
             num_faulty += faults[i] != nothing
         return num_faulty
 
-    return StepRecorder(make_open_records(env, dtype), True, start, put, put_end, finish)
+    return StepRecorder(make_open_records(is_whole(env), dtype), True, start, put, put_end, finish)

@@ -7,7 +7,7 @@ record and takes branches as they come; loops over an array become vectors. The 
 observation are side by side as well.
 
 Three functions are compiled for an environment, and drivers call them by address for some
-environments at a time: `_compile_job`'s observes, resets and steps; those of
+environments at a time: `_compile_records`' observes, resets and steps; those of
 `rlcpu.envs.engine.record_rollouts` are `simulate` and `collect`.
 """
 
@@ -20,13 +20,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.lane import (
     ELAPSED,
-    KEY_LOW,
     LANES,
     NUM_WORDS,
     PENDING,
@@ -34,28 +32,22 @@ from rlcpu.envs.engine.lane import (
     env_kernel,
     make_draw_bits,
     make_unpack_params,
-    pack,
 )
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.record import compile_functions
 from rlcpu.envs.engine.record_rollouts import collect_kernels, simulate_kernels
 from rlcpu.envs.engine.steps import (
-    OBSERVE,
     RESTART,
     STEP,
-    StepCall,
     Steps,
     call_type,
     is_whole,
     make_steps,
 )
-from rlcpu.kernels.calls import View, make_call
-from rlcpu.kernels.compile import EXACT, define, inline, inline_source, kernel
-from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.memory import address, shifted
-from rlcpu.kernels.random import GOLDEN
-from rlcpu.kernels.rows import row_access
-from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.kernels.calls import View
+from rlcpu.kernels.compile import inline, inline_source
+from rlcpu.kernels.memory import shifted
+from rlcpu.kernels.rows import ANY, load_rows, row_access
 
 Array = npt.NDArray[Any]
 #: Environments that one core takes at a time; few, since some steps take longer than others.
@@ -64,54 +56,34 @@ u32 = np.uint32
 
 
 @functools.cache
-def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
-    """Return the kernels of a step, as `rlcpu.envs.engine.steps.step_kernels` does."""
-    return make_steps(env, dtype, _compile_job(env, dtype), SHARE, SHARE * 4)
+def step_kernels(env: Structure, dtype: type) -> Steps:
+    """Return the kernels of N environments, as `rlcpu.envs.engine.steps.step_kernels` does."""
+    facts = SHARE, 0, env.shown_rows
+    return make_steps(env, dtype, _compile_records(env, dtype), facts, SHARE * 4)
 
 
-@functools.cache
-def _compile_job(env: Structure, dtype: type) -> Any:
-    """Compile for C the function that observes, resets or steps some environments.
-
-    Its argument is a view of a `StepCall`, whose `mode` says which of these it does.
-    """
+def _compile_records(env: Structure, dtype: type) -> Any:
+    """Compile for C the function of a view of a `StepCall`, for states with arrays."""
     _, params_of_lane, step, restart, observe = compile_functions(env, dtype)
     unpack, draw_bits, size = make_unpack_params(env), make_draw_bits(), env.shown_rows
-    get_action = _make_get_action(env, dtype)
+    width, get_action = max(env.action_size, 1), _make_get_action(env)
     get_word, set_word = row_access("words")
     _, set_reward = row_access("rewards")
     _, set_terminated = row_access("terminated")
     _, set_truncated = row_access("truncated")
     stride, nothing = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, dtype(0)
 
-    # Below, environment k of all is lane i of the block whose memory is `rows` and `words`.
-
-    @inline_source
-    def restart_if_masked(job, rows, words, i, k, bits, params):
-        """Reset where the mask is set; elsewhere keep the stream as it is.
-
-        The counter advances after the reset: one step back of the key makes up for it.
-        """
-        if job.mask[k] != 0:
-            restart(rows, words, i, bits, params)
-        else:
-            key = get_word(words, KEY_LOW * LANES + i)
-            set_word(words, KEY_LOW * LANES + i, u32(key - GOLDEN))
-
     @inline_source
     def step_or_restart(job, rows, words, i, k, bits, params):
-        """Step, or reset an environment that waits for it; write all outputs but observations."""
+        """Step environment k, lane i of a block, or reset it if it waits for that."""
         reward, terminated, truncated = nothing, False, False
         if get_word(words, ELAPSED * LANES + i) == u32(PENDING):
             restart(rows, words, i, bits, params)
         else:
-            action = get_action(job.actions, k)
+            action = get_action(shifted(job.actions, (k - i) * width), i)
             result = step(rows, words, i, action, bits, params, job.clock[1])
             reward, terminated, truncated = result.reward, result.terminated, result.truncated
-            if (terminated or truncated) and job.same_step != 0:
-                observe(rows, i, params_of_lane(params, rows, i), job.finals, k * size)
-                restart(rows, words, i, bits, params)
-            elif terminated or truncated:
+            if terminated or truncated:
                 set_word(words, ELAPSED * LANES + i, u32(PENDING))
         set_reward(job.rewards, k, reward)
         set_terminated(job.terminated, k, terminated)
@@ -126,7 +98,8 @@ def _compile_job(env: Structure, dtype: type) -> Any:
             words = shifted(job.words, block * NUM_WORDS * LANES)
             bits = draw_bits(words, i, counter)
             if mode == RESTART:
-                restart_if_masked(job, rows, words, i, k, bits, params)
+                if job.mask[k] != 0:
+                    restart(rows, words, i, bits, params)
                 continue
             if mode == STEP:
                 step_or_restart(job, rows, words, i, k, bits, params)
@@ -136,50 +109,12 @@ def _compile_job(env: Structure, dtype: type) -> Any:
     return run
 
 
-def _make_get_action(env: Structure, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (actions, k) -> the action of environment k, as `step` takes it.
-
-    `actions` are those of all environments, as users give them.
-    """
-    size = env.action_size
-    if size == 0:
-        return inline(lambda actions, k: np.int32(actions[k]))
-    number = np.int32 if env.choices else dtype
-    items = "".join(f"number(actions[k * {size} + {n}]), " for n in range(size))
-    return inline(define(f"def get_action(actions, k): return ({items})", number=number))
-
-
-@functools.cache
-def _make_observe_driver(dtype: type, is_whole: bool) -> Kernels:
-    """Make the driver of the modes `OBSERVE` and `RESTART`, over all environments.
-
-    Its arguments are the address of `_compile_job`'s function, the mode, the arrays of the engine,
-    a mask (n,) uint8 of environments to reset, and outputs, of which only observations are written;
-    the others are empty.
-    """
-    call = make_call(call_type(dtype, is_whole))
-
-    def run(
-        function, mode, state, words, numbers, clock, mask, actions, observations, rewards, flags
-    ):
-        n = mask.shape[0]
-        for c in prange((n + SHARE - 1) // SHARE):
-            call(
-                function,
-                StepCall(
-                    mode, 0, c * SHARE, min(SHARE, n - c * SHARE), n, address(state),
-                    address(words), address(numbers), address(clock), address(mask),
-                    address(actions), address(observations), address(rewards),
-                    address(flags), address(flags), address(observations),
-                ),
-            )  # fmt: skip
-        if mode == RESTART:
-            clock[0] += u32(1)
-        return 0
-
-    return Kernels(
-        kernel(run, fastmath=EXACT), kernel(run, fastmath=EXACT, parallel=True), SHARE * 4
-    )
+def _make_get_action(env: Structure) -> Callable[..., Any]:
+    """Make an inlinable function (actions, i) -> the action of lane i in a block's rows."""
+    if env.action_size == 0:
+        return inline(lambda actions, i: actions[i])
+    load = load_rows(env.action_size, ANY)
+    return inline(lambda actions, i: load(actions, LANES, i))
 
 
 # ---------------------------------------------------------------- the engine
@@ -216,35 +151,9 @@ class ArrayEngine(LaneEngine):
         """Return a `TimeStep` of arrays that kernels have written, observations as (N, rows)."""
         return TimeStep(observations.T, rewards, terminated, truncated, finals.T)
 
-    def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
-        """Start new episodes; see `Engine.restart`."""
-        self._run(RESTART, mask, pack(params, self.scalar_type), np.empty(0, np.float32))
-
     def observe(self) -> Any:
         """Return the observations of the present states, (rows, N) float32."""
-        observations = np.empty(self._shape, np.float32)
-        everywhere = np.ones(self.num_envs, np.bool_)
-        self._run(OBSERVE, everywhere, self.numbers, observations.reshape(-1))
-        return observations.T
-
-    def _run(self, mode: int, mask: Array, numbers: Array, observations: Array) -> None:
-        """Observe all environments, or reset those of the mask.
-
-        Args:
-            mode: `OBSERVE` or `RESTART`.
-            mask: (N,) bool.
-            numbers: run-time numbers of the parameters.
-            observations: (N * rows,) float32, overwritten; (0,) for a reset.
-        """
-        whole = is_whole(self.code)
-        function = address_of(_compile_job(self.code, self.scalar_type))
-        actions: Any = np.empty(0, np.int64 if whole else np.float32)
-        launch(
-            _make_observe_driver(self.scalar_type, whole), self.num_envs, self.num_threads,
-            function, mode,
-            self.real, self.words, numbers, self.clock, mask.view(np.uint8), actions,
-            observations, np.empty(0, self.dtype), np.empty(0, np.bool_),
-        )  # fmt: skip
+        return self._observe(np.empty(self._shape, np.float32)).T
 
     def get_state(self) -> Array:
         """Return a copy of the states, (N, floats of a record)."""

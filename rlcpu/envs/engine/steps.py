@@ -1,20 +1,23 @@
-"""Kernels of one step, of a reset and of observations, for N environments in blocks of lanes.
+"""Kernels that step, reset and observe N environments.
 
-`rlcpu.envs.engine.lane` describes blocks and their memory. A step has two kernels: the function of
-some blocks, which knows the environment and is compiled for C; and the driver, a loop over groups
-of blocks, serial or parallel, which calls that function by its address with a `StepCall`. So the
-long function is compiled once for both loops, and the driver once for all environments of a dtype.
+`rlcpu.envs.engine.lane` describes blocks of environments and their memory. One function is compiled
+for an environment, for C: it steps, resets or observes some environments, as a `StepCall` says.
+Drivers, loops over all environments, serial or parallel, call it by its address. They know nothing
+of the environment but a few sizes: they are compiled once for all environments of a dtype, and so
+are rollouts (`rlcpu.envs.engine.rollout`), which call the same function.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import from_dtype, njit, prange, types
+from numba import from_dtype, prange, types
 
+from rlcpu.envs.dynamics import identity
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     KEY_LOW,
@@ -27,16 +30,7 @@ from rlcpu.envs.engine.lane import (
     make_step_lane,
 )
 from rlcpu.kernels.calls import View, kind_of, make_call
-from rlcpu.kernels.compile import (
-    EXACT,
-    FAST,
-    INLINE,
-    inline,
-    kernel,
-    never_inline,
-    outline,
-    prefer_small_code,
-)
+from rlcpu.kernels.compile import EXACT, inline, inline_source, kernel, outline
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN
@@ -48,8 +42,8 @@ CHUNK_ROWS = 64
 #: Numbers of the states of all environments from which two cores are faster than one. The larger a
 #: state is, the longer its step takes: CartPole's has 4 numbers, LunarLander's 28.
 GRAIN = 2**16
-u32 = np.uint32
-#: Modes of a `StepCall`: to write observations, to start episodes, to step.
+u8, u32 = np.uint8, np.uint32
+#: Modes of a `StepCall`: to write observations, to start episodes, to step and write observations.
 OBSERVE, RESTART, STEP = range(3)
 
 
@@ -57,40 +51,48 @@ class Steps(NamedTuple):
     """Kernels that step the environments of one structure.
 
     Attributes:
-        drivers: the loops over environments, see `make_driver`.
-        function: one step of some environments, compiled for C.
-        leads: the first arguments of drivers: address of the function; how many environments one
-            core takes at a time; and (max(action_size, 1) * LANES,) int64, how many choices each
-            number of a block's actions has, or (0,) where actions are floats.
+        drivers: of a step, see `make_step_driver`.
+        others: drivers of resets and of observations, see `make_driver`.
+        function: the function of some environments, compiled for C.
+        leads: the first arguments of drivers, numbers: address of the function; how many
+            environments one core takes at a time; 1 if a step writes outputs of all lanes of a
+            block, in use or not, else 0; and the distance of the same number of two environments'
+            observations: 1 if observations are rows of N numbers, else the size of an observation.
+        limits: (max(action_size, 1) * LANES,) int64, how many choices each number of a block's
+            actions has, or (0,) where actions are floats.
     """
 
     drivers: Kernels
+    others: Kernels
     function: Any
-    leads: tuple[int, int, npt.NDArray[np.int64]]
+    leads: tuple[int, int, int, int]
+    limits: npt.NDArray[np.int64]
 
 
 class StepCall(NamedTuple):
-    """Argument of the function that steps some environments: numbers, and pointers to arrays.
+    """Argument of the function that steps, resets or observes some environments.
+
+    It holds numbers, and pointers to the arrays of all environments.
 
     Attributes:
-        mode: `STEP`, or another one of a function that has several.
-        same_step: whether a step that ends an episode starts the next one.
+        mode: `OBSERVE`, `RESTART` or `STEP`. A step ends an episode without a new one, which the
+            next step begins, or a restart.
         begin, count: the environments: so many from `begin` on, which begins a block where
             environments are lanes.
-        num_envs: of all environments, whose arrays follow.
+        stride: numbers from one row of observations to the next, where they are in rows.
         state, words, numbers, clock: arrays of `rlcpu.envs.engine.lanes.LaneEngine`; `state` is
             `real`.
-        mask: (num_envs,) uint8, which environments to reset.
-        actions: (num_envs, action_size), as users give them.
-        observations, rewards, terminated, truncated, finals: outputs. Those of observations are
-            (shown rows, num_envs), or (num_envs, shown rows) where states have arrays.
+        mask: uint8 of each environment, whether a restart takes it.
+        actions: a block after the other, with a row of LANES for each number of an action: int32,
+            or floats of the environment's dtype.
+        observations, rewards, terminated, truncated: outputs. Observations are rows of `stride`
+            numbers, or the environments' one after the other where states have arrays.
     """
 
     mode: Any
-    same_step: Any
     begin: Any
     count: Any
-    num_envs: Any
+    stride: Any
     state: Any
     words: Any
     numbers: Any
@@ -101,7 +103,6 @@ class StepCall(NamedTuple):
     rewards: Any
     terminated: Any
     truncated: Any
-    finals: Any
 
 
 @functools.cache
@@ -110,55 +111,29 @@ def call_type(dtype: type, is_whole: bool) -> Any:
 
     Args:
         dtype: of the environment's floats.
-        is_whole: whether actions are int64, not float32.
+        is_whole: whether actions are whole numbers.
     """
-    reals, singles, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
+    # Flags are bytes, since numba reads no bools behind pointers.
+    reals, singles, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "u1"))
     words, number = types.CPointer(types.uint32), types.int64
     return kind_of(
         StepCall(
             mode=number,
-            same_step=number,
             begin=number,
             count=number,
-            num_envs=number,
+            stride=number,
             state=reals,
             words=words,
             numbers=reals,
             clock=words,
-            mask=types.CPointer(types.uint8),
-            actions=types.CPointer(types.int64) if is_whole else singles,
+            mask=flags,
+            actions=types.CPointer(types.int32) if is_whole else reals,
             observations=singles,
             rewards=reals,
             terminated=flags,
             truncated=flags,
-            finals=singles,
         )
     )
-
-
-@functools.cache
-def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
-    """Return the kernels of a step of N environments; `same_step` is the autoreset mode."""
-    function = _compile_blocks(env, dtype, same_step)
-    grain = GRAIN // env.state.rows(dtype) if dtype is np.float32 else 512
-    rows = env.state.rows(dtype) + 1 + len(env.varied)
-    return make_steps(env, dtype, function, max(CHUNK_ROWS // rows, 1) * LANES, grain)
-
-
-def make_steps(env: Structure, dtype: type, function: Any, share: int, grain: int) -> Steps:
-    """Return the kernels of a step, of a function that is compiled already.
-
-    Args:
-        env: the environment.
-        dtype: of its floats.
-        function: one step of some environments, of a view of a `StepCall`.
-        share: environments that one core takes at a time.
-        grain: environments from which on several cores share them.
-    """
-    choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
-    limits = np.tile(np.array(choices, np.int64), LANES)
-    drivers = make_driver(dtype, is_whole(env))._replace(grain=grain)
-    return Steps(drivers, function, (address_of(function), share, limits))
 
 
 def is_whole(env: Structure) -> bool:
@@ -167,20 +142,223 @@ def is_whole(env: Structure) -> bool:
 
 
 @functools.cache
-def make_driver(dtype: type, is_whole: bool) -> Kernels:
-    """Make the driver that checks all actions, then steps all environments.
+def step_kernels(env: Structure, dtype: type) -> Steps:
+    """Return the kernels of N environments."""
+    rows = env.state.rows(dtype) + 1 + len(env.varied)
+    is_single = dtype is np.float32
+    facts = max(CHUNK_ROWS // rows, 1) * LANES, int(is_single), 1
+    grain = GRAIN // env.state.rows(dtype) if is_single else 512
+    return make_steps(env, dtype, _compile_lanes(env, dtype), facts, grain)
 
-    Its arguments are `Steps.leads` (`function`, `share`, `limits`); state (blocks, rows * LANES),
-    words (blocks, NUM_WORDS * LANES), actions (n,) or (n, action_size), int64 or float32, params
-    (num_numbers,) and clock (2,) of a `LaneEngine`; and the outputs of `StepCall`, of which finals
-    are empty unless a step that ends an episode starts the next one. It returns the number of bad
-    actions; nothing is written unless that is 0.
+
+def make_steps(
+    env: Structure, dtype: type, function: Any, facts: tuple[int, int, int], grain: int
+) -> Steps:
+    """Return the kernels of an environment, of its function that is compiled already.
+
+    Args:
+        env: the environment.
+        dtype: of its floats.
+        function: of a view of a `StepCall`.
+        facts: the last three of `Steps.leads`.
+        grain: environments from which on several cores share them.
+    """
+    choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
+    limits = np.tile(np.array(choices, np.int64), LANES)
+    drivers = make_step_driver(dtype, is_whole(env))._replace(grain=grain)
+    others = make_driver(dtype, is_whole(env))._replace(grain=grain)
+    return Steps(drivers, others, function, (address_of(function), *facts), limits)
+
+
+# ---------------------------------------------------------------- the function of an environment
+
+
+def _compile_lanes(env: Structure, dtype: type) -> Any:
+    """Compile for C the function of a view of a `StepCall`, for states along the lanes.
+
+    In float32 it runs all lanes of a block, so that loops have a constant length: outputs have room
+    for them. libm does not vectorise: in float64, the exact mode, only lanes in use are stepped.
+    """
+    lane, exact = compile_lane(env, dtype), dtype is np.float64
+    unpack, block_size = lane.unpack_params, (lane.rows + 1 + len(env.varied)) * LANES
+    step, restart = _make_step_block(env, dtype), _make_restart_block(env, dtype)
+    observe, width = _make_observe_block(env, dtype), max(env.action_size, 1)
+    step_observes = _observes_states(env)
+
+    @env_kernel(env, dtype, by_address=True)
+    def run(job):
+        params, mode = unpack(job.numbers), job.mode
+        for block in range(job.begin // LANES, (job.begin + job.count + LANES - 1) // LANES):
+            state = shifted(job.state, block * block_size)
+            words = shifted(job.words, block * NUM_WORDS * LANES)
+            place = block * LANES
+            lanes = min(LANES, job.begin + job.count - place) if exact else LANES
+            if mode == RESTART:
+                restart(job, state, words, place, lanes, params)
+                continue
+            if mode == STEP:
+                step(job, state, words, place, lanes, params, shifted(job.actions, place * width))
+                if step_observes:
+                    continue
+            observe(job, state, place, lanes, params)
+
+    run.compile((View(call_type(dtype, is_whole(env))),))
+    return run
+
+
+# Below, `state` and `words` are the memory of a block, whose first `lanes` lanes count, and whose
+# first environment is number `place`.
+
+
+def _make_step_block(env: Structure, dtype: type) -> Callable[..., None]:
+    """Make (job, state, words, place, lanes, params, actions), which steps a block.
+
+    It writes observations, too, where they are the states: for CartPole a loop of their own takes a
+    tenth of the time.
+    """
+    observes, put = _observes_states(env), store_rows(env.shown_rows, "observations")
+    step_lane, draw_bits = make_step_lane(env, dtype, False), make_draw_bits()
+    load_action: Any = load_rows(env.action_size, "actions")
+    peek_action, is_tuple = row_access("actions")[0], env.action_size > 0
+    names = ("rewards", "terminated", "truncated")
+    set_reward, set_terminated, set_truncated = (row_access(name)[1] for name in names)
+    get_action = inline(
+        (lambda actions, i: load_action(actions, LANES, i))
+        if is_tuple
+        else (lambda actions, i: peek_action(actions, i))
+    )
+
+    @inline_source
+    def step(job, state, words, place, lanes, params, actions):
+        counter, limit = job.clock[0], job.clock[1]
+        rewards, terminated, truncated = job.rewards, job.terminated, job.truncated
+        observations, stride = job.observations, job.stride
+        for i in range(lanes):
+            bits = draw_bits(words, i, counter)
+            result = step_lane(state, words, i, get_action(actions, i), bits, params, limit)
+            if observes:
+                put(observations, stride, place + i, result.next_state)
+            set_reward(rewards, place + i, result.reward)
+            set_terminated(terminated, place + i, result.terminated)
+            set_truncated(truncated, place + i, result.truncated)
+
+    return step
+
+
+def _observes_states(env: Structure) -> bool:
+    """Tell whether an observation is the state itself, a tuple of floats, and has no mask."""
+    is_state = env.observe.__code__ == identity.__code__ and env.observation.is_plain
+    return is_state and env.action_mask is None
+
+
+def _make_restart_block(env: Structure, dtype: type) -> Callable[..., None]:
+    """Make (job, state, words, place, lanes, params): new episodes where the mask is set.
+
+    Both the new and the old state are computed and one is selected, without branches.
+    """
+    lane, draw_bits = compile_lane(env, dtype), make_draw_bits()
+    load, store, select, reset = lane.load, lane.store, lane.select, lane.reset
+    params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
+    select_params, store_params = lane.select_params, lane.store_params
+    get_return, set_return = row_access("state")
+    # Not "words": stores under that name tell whether the loop of a step became vectors.
+    get_elapsed, set_elapsed = row_access("lengths")
+    get_mask, return_row, nothing = row_access("source")[0], lane.rows * LANES, dtype(0)
+
+    @inline_source
+    def restart(job, state, words, place, lanes, params):
+        mask, counter = job.mask, job.clock[0]
+        for i in range(lanes):
+            bits, is_reset = draw_bits(words, i, counter), get_mask(mask, place + i) != 0
+            lane_params = params_of_lane(params, state, i)
+            new_params = redraw_params(params, lane_params, bits[0], bits[1])
+            new_state = reset(new_params, bits[0], bits[1])
+            store(state, LANES, i, select(is_reset, new_state, load(state, LANES, i)))
+            store_params(state, i, select_params(is_reset, new_params, lane_params))
+            total = get_return(state, return_row + i)
+            set_return(state, return_row + i, nothing if is_reset else total)
+            elapsed = get_elapsed(words, ELAPSED * LANES + i)
+            set_elapsed(words, ELAPSED * LANES + i, u32(0) if is_reset else elapsed)
+
+    return restart
+
+
+def _make_observe_block(env: Structure, dtype: type) -> Callable[..., None]:
+    """Make (job, state, place, lanes, params), which writes the observations of a block.
+
+    It reads states from memory, after a step too: an observation depends on nothing else.
+    """
+    lane = compile_lane(env, dtype)
+    load, observe, params_of_lane = lane.load, lane.observe, lane.params_of_lane
+    put = store_rows(env.shown_rows, "observations")
+
+    @inline_source
+    def observe_block(job, state, place, lanes, params):
+        observations, stride = job.observations, job.stride
+        for i in range(lanes):
+            observation = observe(load(state, LANES, i), params_of_lane(params, state, i))
+            put(observations, stride, place + i, observation)
+
+    return observe_block
+
+
+# ---------------------------------------------------------------- drivers
+
+
+@functools.cache
+def make_driver(dtype: type, is_whole: bool) -> Kernels:
+    """Make the driver of the modes `OBSERVE` and `RESTART`, over all environments.
+
+    Its arguments are `Steps.leads`, the mode, the arrays of the engine, a mask uint8 of the
+    environments to reset, and flat observations, which only `OBSERVE` writes. There are as many
+    environments as the mask has numbers. No reset of some changes the streams of others: it
+    advances the counter, and their keys step back by one.
     """
     call = make_call(call_type(dtype, is_whole))
+    real, action = dtype(0), np.int32(0) if is_whole else dtype(0)
+
+    def run(
+        function, share, fills_blocks, env_step, mode, state, words, numbers, clock, mask,
+        observations,
+    ):  # fmt: skip
+        n = mask.shape[0]
+        for chunk in prange((n + share - 1) // share):
+            begin = chunk * share
+            call(
+                function,
+                StepCall(
+                    mode, begin, min(share, n - begin), n, address(state), address(words),
+                    address(numbers), address(clock), address(mask), pointer_to(0, action),
+                    address(observations), pointer_to(0, real), pointer_to(0, u8(0)),
+                    pointer_to(0, u8(0)),
+                ),
+            )  # fmt: skip
+        if mode == RESTART:
+            for k in range(n):
+                key = KEY_LOW * LANES + k % LANES
+                if mask[k] == 0:
+                    words[k // LANES, key] -= GOLDEN
+            clock[0] += u32(1)
+
+    return Kernels(kernel(run, fastmath=EXACT), kernel(run, fastmath=EXACT, parallel=True), 0)
+
+
+@functools.cache
+def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
+    """Make the driver that checks all actions, then steps all environments.
+
+    Its arguments are `Steps.leads` and `Steps.limits`; state (blocks, rows * LANES), words (blocks,
+    NUM_WORDS * LANES), actions (n,) or (n, action_size), int64 or float32, params (num_numbers,)
+    and clock (2,) of a `LaneEngine`; and outputs: observations (rows, n) or (n, rows), rewards,
+    terminated, truncated (n,), and finals like observations, which are empty unless a step that
+    ends an episode starts the next one. It returns the number of bad actions; nothing is written
+    unless that is 0.
+    """
     count_bad: Any = _out_of_range if is_whole else _not_a_number
+    step_some = _make_step_some(dtype, is_whole)
 
     def step(
-        function, share, limits, state, words, actions, params, clock,
+        function, share, fills_blocks, env_step, limits, state, words, actions, params, clock,
         observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
         n, bad = rewards.shape[0], 0
@@ -192,124 +370,143 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
                 bad += count_bad(part, address(limits), min(LANES, end - begin) * width)
         if bad > 0:
             return bad
+        arrays = address(state), address(words), address(params), address(clock)
+        outputs = (
+            address(observations), address(rewards), address(terminated.view(u8)),
+            address(truncated.view(u8)), address(finals),
+        )  # fmt: skip
+        sizes = n, observations.size // n, width, env_step
         for chunk in prange((n + share - 1) // share):
             begin = chunk * share
-            call(
-                function,
-                StepCall(
-                    STEP, np.int64(finals.size > 0), begin, min(share, n - begin), n,
-                    address(state), address(words), address(params), address(clock),
-                    pointer_to(0, np.uint8(0)), address(actions),
-                    address(observations), address(rewards), address(terminated),
-                    address(truncated), address(finals),
-                ),
-            )  # fmt: skip
+            some = begin, min(share, n - begin), fills_blocks != 0, finals.size > 0
+            step_some(function, some, sizes, arrays, address(actions), outputs)
         clock[0] += u32(1)
         return bad
 
     return Kernels(kernel(step, fastmath=EXACT), kernel(step, fastmath=EXACT, parallel=True), 0)
 
 
-def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
-    """Compile for C the step of some blocks: a function of a view of a `StepCall`.
+def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
+    """Make the function that steps the environments of one chunk, `count` from `begin` on.
 
-    The last block of all may have fewer environments than lanes. Its outputs are written to memory
-    of `LANES` environments, and those of the environments that there are copied to their places.
+    It is (function, some, sizes, arrays, actions, outputs). `some` are begin, count, whether the
+    environment's function fills blocks, and whether a step that ends an episode starts the next
+    one; `sizes` are n, numbers of an observation and of an action, and `env_step` of `Steps.leads`;
+    the other tuples are those of `make_step_driver`. Where blocks are filled, the environments of a
+    block that is not full get memory of their own for outputs, from which those of the lanes in use
+    are copied.
     """
-    lane = compile_lane(env, dtype)
-    observe, unpack = lane.observe, lane.unpack_params
-    step_lane, exact = make_step_lane(env, dtype, same_step), dtype is np.float64
-    draw_bits, width = make_draw_bits(), max(env.action_size, 1)
-    _, set_reward = row_access("rewards")
-    _, set_terminated = row_access("terminated")
-    _, set_truncated = row_access("truncated")
-    (peek, _), (_, poke) = row_access("source"), row_access("actions")
-    get_action = _make_get_action(env)
-    set_observation = store_rows(env.shown_rows, "observations")
-    set_final = store_rows(env.shown_rows, "finals")
-    block_size = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
-    action_type, size = np.int32 if is_whole(env) else dtype, env.shown_rows
-    # Examples of the items behind pointers, from which `pointer_to` reads their type.
-    like_real, like_single, like_action = dtype(0), np.float32(0), action_type(0)
-    # First bytes of the parts of a block's own memory: actions, which begin it, then outputs.
-    rewards_at = width * LANES * np.dtype(action_type).itemsize
-    observations_at = rewards_at + LANES * np.dtype(dtype).itemsize
-    finals_at = observations_at + 4 * LANES * size
-    flags_at = finals_at + (4 * LANES * size if same_step else 0)
+    step_part, (peek, _) = _make_step_part(dtype, is_whole), row_access("source")
+    _, poke = row_access("target")
+    action_type: Any = np.int32 if is_whole else dtype
+    like_action, like_single, like_real = action_type(0), np.float32(0), dtype(0)
+    action_item, item = np.dtype(action_type).itemsize, np.dtype(dtype).itemsize
 
-    @njit(fastmath=EXACT if exact else FAST, **{**INLINE, "forceinline": False})
-    def step_blocks(job, first, count, action_rows, stride, begin, outputs):
-        """Step `count` environments from number `first` on, which begins a block.
-
-        It writes outputs, pointers to rows of `stride` numbers, from column `begin` on.
-        `action_rows` is memory for the actions of a block, one row for each number of an action. A
-        function of its own: where the same pointers may be those of a last block or those of all
-        environments, LLVM finds no vectors.
-        """
-        never_inline()
-        observations, rewards, terminated, truncated, finals = outputs
-        params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
-        for block in range((count + LANES - 1) // LANES):
-            state = shifted(job.state, (first // LANES + block) * block_size)
-            words = shifted(job.words, (first // LANES + block) * NUM_WORDS * LANES)
-            actions = shifted(job.actions, (first + block * LANES) * width)
-            lanes, place = min(LANES, count - block * LANES), begin + block * LANES
-            if lanes < LANES:  # lanes that nobody sees take an action, too
-                for i in range(width * LANES):
-                    poke(action_rows, i, like_action)
-            # Narrow numbers in rows: an int64 in the loop over lanes would halve its vectors.
-            for i in range(lanes):
-                for k in range(width):
-                    poke(action_rows, k * LANES + i, peek(actions, i * width + k))
-            # libm does not vectorise: the exact mode steps only the lanes that are in use.
-            for i in range(lanes if exact else LANES):
-                bits = draw_bits(words, i, counter)
-                action = get_action(action_rows, LANES, i)
-                result = step_lane(state, words, i, action, bits, params, limit)
-                if same_step:
-                    set_final(finals, stride, place + i, observe(result.reached, result.params))
-                observation = observe(result.next_state, result.next_params)
-                set_observation(observations, stride, place + i, observation)
-                set_reward(rewards, place + i, result.reward)
-                set_terminated(terminated, place + i, result.terminated)
-                set_truncated(truncated, place + i, result.truncated)
-
-    @env_kernel(env, dtype, by_address=True)
-    def step(job):
-        n, begin, rest = job.num_envs, job.begin, job.count % LANES
-        full = job.count - rest
-        memory = np.empty(flags_at + 2 * LANES if rest > 0 else rewards_at, np.uint8)
-        place = memory.ctypes.data
-        action_rows = pointer_to(place, like_action)
-        if full > 0:
-            outputs = job.observations, job.rewards, job.terminated, job.truncated, job.finals
-            step_blocks(job, begin, full, action_rows, n, begin, outputs)
+    @outline(exact=True)
+    def step_some(function, some, sizes, arrays, actions, outputs):
+        (begin, count, fills_blocks, same_step), (n, size, width, env_step) = some, sizes
+        lane, rest = begin % LANES, count % LANES if fills_blocks else 0
+        action_bytes = (lane + count + LANES - 1) // LANES * LANES * width * action_item
+        own_bytes = (4 * size + item + 2) * LANES if rest > 0 else 0
+        memory = np.empty(action_bytes + own_bytes, u8)
+        rows = pointer_to(memory.ctypes.data, like_action)
+        write_actions(actions, begin, count, width, shifted(rows, lane))
+        # The function counts environments, and so actions, from the first one of all on.
+        action_rows = shifted(rows, -(begin - lane) * width)
+        row_step = n if env_step == 1 else 1
+        if count > rest:
+            steps = row_step, env_step, row_step, size
+            step_part(function, begin, count - rest, same_step, steps, arrays, action_rows, outputs)
         if rest > 0:
-            observations = pointer_to(place + observations_at, like_single)
-            rewards = pointer_to(place + rewards_at, like_real)
-            terminated = pointer_to(place + flags_at, False)
-            truncated = shifted(terminated, LANES)
-            finals = pointer_to(place + finals_at, like_single)
-            outputs_of_block = observations, rewards, terminated, truncated, finals
-            step_blocks(job, begin + full, rest, action_rows, LANES, 0, outputs_of_block)
-            copy_rows(rewards, job.rewards, 1, rest, n)
-            copy_rows(terminated, job.terminated, 1, rest, n)
-            copy_rows(truncated, job.truncated, 1, rest, n)
-            copy_rows(observations, job.observations, size, rest, n)
-            if same_step:
-                copy_rows(finals, job.finals, size, rest, n)
-        memory[0] = 0  # an access, which keeps the array alive until here; its address does not
+            first, place = begin + count - rest, memory.ctypes.data + action_bytes
+            own_rewards = pointer_to(place, like_real)
+            own_observations = pointer_to(place + item * LANES, like_single)
+            own_terminated = pointer_to(place + (item + 4 * size) * LANES, u8(0))
+            own_truncated = shifted(own_terminated, LANES)
+            own = (
+                shifted(own_observations, -first), shifted(own_rewards, -first),
+                shifted(own_terminated, -first), shifted(own_truncated, -first), outputs[4],
+            )  # fmt: skip
+            steps = LANES, 1, n, size
+            step_part(function, first, rest, same_step, steps, arrays, action_rows, own)
+            observations, rewards, terminated, truncated, _ = outputs
+            for i in range(rest):
+                rewards[first + i] = own_rewards[i]
+                terminated[first + i] = own_terminated[i]
+                truncated[first + i] = own_truncated[i]
+            for row in range(size):
+                for i in range(rest):
+                    observations[row * n + first + i] = own_observations[row * LANES + i]
+        memory[0] = 0  # an access, which keeps the array alive until here
 
-    step.compile((View(call_type(dtype, is_whole(env))),))
-    return step
+    @inline(exact=True)
+    def write_actions(actions, begin, count, width, rows):
+        """Write the actions of some environments to rows of blocks, LANES numbers each.
+
+        Lanes of the last block that nobody sees take an action, too: 0.
+        """
+        for first in range(0, count, LANES):
+            lanes, block = min(LANES, count - first), shifted(rows, first * width)
+            chosen = shifted(actions, (begin + first) * width)
+            if lanes < LANES:
+                for i in range(width * LANES):
+                    block[i] = like_action
+            if width == 1:  # a loop of its own, which becomes vectors
+                for i in range(lanes):
+                    poke(block, i, action_type(peek(chosen, i)))
+            else:
+                for i in range(lanes):
+                    for k in range(width):
+                        block[k * LANES + i] = action_type(chosen[i * width + k])
+
+    return step_some
 
 
-def _make_get_action(env: Structure) -> Any:
-    """Make an inlinable function (rows, stride, i) -> the action in column i of rows of actions."""
-    peek, _ = row_access("actions")
-    if env.action_size == 0:
-        return inline(lambda rows, stride, i: peek(rows, i))
-    return load_rows(env.action_size, "actions")
+def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
+    """Make the function that steps environments, and starts the next episodes in the same step.
+
+    It is (function, begin, count, same_step, steps, arrays, actions, outputs), and `steps` is
+    (row_step, env_step, final_row_step, size): number k of environment i's observation is at
+    `k * row_step + i * env_step`; final observations have rows of another length.
+    """
+    call = make_call(call_type(dtype, is_whole))
+
+    @outline(exact=True)
+    def step_part(function, begin, count, same_step, steps, arrays, actions, outputs):
+        row_step, env_step, final_row_step, size = steps
+        state, words, numbers, clock = arrays
+        observations, rewards, terminated, truncated, finals = outputs
+        no_mask = pointer_to(0, u8(0))
+        call(
+            function,
+            StepCall(
+                STEP, begin, count, row_step, state, words, numbers, clock, no_mask, actions,
+                observations, rewards, terminated, truncated,
+            ),
+        )  # fmt: skip
+        if not same_step:
+            return
+        mask, num_ended = np.zeros(count + LANES, u8), 0
+        for i in range(begin, begin + count):
+            if terminated[i] | truncated[i] != 0:
+                mask[i - begin] = 1
+                num_ended += 1
+                for k in range(size):
+                    number = observations[k * row_step + i * env_step]
+                    finals[k * final_row_step + i * env_step] = number
+        if num_ended > 0:
+            places = shifted(address(mask), -begin)
+            for mode in (RESTART, OBSERVE):
+                call(
+                    function,
+                    StepCall(
+                        mode, begin, count, row_step, state, words, numbers, clock, places,
+                        actions, observations, rewards, terminated, truncated,
+                    ),
+                )  # fmt: skip
+        mask[0] = 0  # an access, which keeps the array alive until here
+
+    return step_part
 
 
 @inline
@@ -328,87 +525,3 @@ def _not_a_number(actions, limits, count):
     for i in range(count):
         bad += actions[i] != actions[i]
     return bad
-
-
-@functools.cache
-def reset_kernel(env: Structure, dtype: type) -> Any:
-    """Make the driver (state, words, mask, numbers, clock) of a reset of all environments or some.
-
-    It starts new episodes where mask, (blocks * LANES,) bool, is set; `numbers` are those of
-    params. The counter of random numbers advances by one; the keys of the other environments step
-    back by one, so that the reset does not change their streams. Both the new and the old state are
-    computed and one is selected, without branches.
-    """
-    lane = compile_lane(env, dtype)
-    load, store, select, reset, unpack = (
-        lane.load,
-        lane.store,
-        lane.select,
-        lane.reset,
-        lane.unpack_params,
-    )
-    params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
-    select_params, store_params = lane.select_params, lane.store_params
-    return_row, zero, real = lane.rows * LANES, u32(0), dtype
-    draw_bits = make_draw_bits()
-
-    @env_kernel(env, dtype)
-    def reset_batch(state, words, mask, numbers, clock):
-        """Draw new states of the environments of a mask; see `reset_kernel`."""
-        params, counter = unpack(numbers), clock[0]
-        for block in range(state.shape[0]):
-            rows, word, is_reset = state[block], words[block], mask[block * LANES :]
-            for i in range(LANES):
-                bits = draw_bits(word, i, counter)
-                lane_params = params_of_lane(params, rows, i)
-                new_params = redraw_params(params, lane_params, bits[0], bits[1])
-                new_state = reset(new_params, bits[0], bits[1])
-                store(rows, LANES, i, select(is_reset[i], new_state, load(rows, LANES, i)))
-                store_params(rows, i, select_params(is_reset[i], new_params, lane_params))
-                total, elapsed = rows[return_row + i], word[ELAPSED * LANES + i]
-                rows[return_row + i] = real(0) if is_reset[i] else total
-                key = word[KEY_LOW * LANES + i]
-                word[KEY_LOW * LANES + i] = key if is_reset[i] else u32(key - GOLDEN)
-                word[ELAPSED * LANES + i] = zero if is_reset[i] else elapsed
-        clock[0] += u32(1)
-
-    return reset_batch
-
-
-@functools.cache
-def observe_kernel(env: Structure, dtype: type) -> Any:
-    """Make the driver (state, numbers, observations) that writes all observations.
-
-    `observations`, (shown rows * n,) float32, has a row for each number and a column for each
-    environment.
-    """
-    lane = compile_lane(env, dtype)
-    load, observe, unpack, params_of_lane = (
-        lane.load,
-        lane.observe,
-        lane.unpack_params,
-        lane.params_of_lane,
-    )
-    put, size = store_rows(env.shown_rows, "observations"), env.shown_rows
-
-    @env_kernel(env, dtype)
-    def observe_batch(state, numbers, observations):
-        params, n = unpack(numbers), observations.shape[0] // size
-        for block in range(state.shape[0]):
-            begin = block * LANES
-            for i in range(min(LANES, n - begin)):
-                lane_params = params_of_lane(params, state[block], i)
-                observation = observe(load(state[block], LANES, i), lane_params)
-                put(observations, n, begin + i, observation)
-
-    return observe_batch
-
-
-@outline
-def copy_rows(source, target, rows, count, n):
-    """Copy `count` items of each of `rows` rows of LANES to the end of a row of n in `target`."""
-    never_inline()
-    prefer_small_code()
-    for row in range(rows):
-        for i in range(count):
-            target[row * n + n - count + i] = source[row * LANES + i]
