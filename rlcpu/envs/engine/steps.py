@@ -410,7 +410,7 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
         own_bytes = (4 * size + item + 2) * LANES if rest > 0 else 0
         memory = np.empty(action_bytes + own_bytes, u8)
         rows = pointer_to(memory.ctypes.data, like_action)
-        write_actions(actions, begin, count, width, shifted(rows, lane))
+        write_actions(actions, some, width, shifted(rows, lane))
         # The function counts environments, and so actions, from the first one of all on.
         action_rows = shifted(rows, -(begin - lane) * width)
         row_step = n if env_step == 1 else 1
@@ -440,17 +440,17 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
         memory[0] = 0  # an access, which keeps the array alive until here
 
     @inline(exact=True)
-    def write_actions(actions, begin, count, width, rows):
+    def write_actions(actions, some, width, rows):
         """Write the actions of some environments to rows of blocks, LANES numbers each.
 
-        Lanes of the last block that nobody sees take an action, too: 0.
+        Where blocks are filled, lanes of the last one that nobody sees take an action, too: 0.
         """
+        begin, count, fills_blocks, _ = some
         for first in range(0, count, LANES):
             lanes, block = min(LANES, count - first), shifted(rows, first * width)
             chosen = shifted(actions, (begin + first) * width)
-            if lanes < LANES:
-                for i in range(width * LANES):
-                    block[i] = like_action
+            for i in range(width * LANES if fills_blocks and lanes < LANES else 0):
+                block[i] = like_action
             if width == 1:  # a loop of its own, which becomes vectors
                 for i in range(lanes):
                     poke(block, i, action_type(peek(chosen, i)))
