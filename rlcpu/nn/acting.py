@@ -328,10 +328,9 @@ class Acting:
             parameters: (plan.parameters,) float32, packed; the job has their address.
             copies: (plan.copies,) float32, transposed matrices; the job has their address.
         """
-        fields, job = Job._fields, self._job.copy()
-        job[fields.index("parameters")] = parameters.ctypes.data
-        job[fields.index("copies")] = copies.ctypes.data
-        return job
+        job = Job(*self._job.tolist())
+        places = {"parameters": parameters.ctypes.data, "copies": copies.ctypes.data}
+        return np.array(job._replace(**places), np.int64)
 
     def refresh(self) -> None:
         """Read the present parameters."""

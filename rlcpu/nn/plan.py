@@ -297,7 +297,7 @@ def _place(
             parameters=packed,
             input_slopes=slopes.get(source, IN_PLACE),
             output_slopes=slopes.get(target, IN_PLACE),
-            adds=int(draft is not source.readers[-1]),
+            adds_to_slopes=int(draft is not source.readers[-1]),
             learns_below=int(source in learns),
             **draft.fields,
         )

@@ -176,8 +176,8 @@ def next_call(gate, last, patience):
 
 
 @inline
-def enter(gate, number):
-    """Tell whether the gate of a call is still open, with the helper inside; see `leave`.
+def join_call(gate, number):
+    """Count a helper as inside; return whether the gate of call `number` is still open.
 
     The helper counts as inside before it checks the gate, and the leader checks who is inside after
     it has closed the gate: one of them sees the other.
@@ -187,8 +187,8 @@ def enter(gate, number):
 
 
 @inline
-def leave(gate):
-    """Say that a helper is no longer inside, also where the gate was closed."""
+def leave_call(gate):
+    """Count a helper as inside no longer, also where `join_call` found the gate closed."""
     _exchange_add(gate.inside, 0, -1)
 
 

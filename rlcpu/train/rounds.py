@@ -37,8 +37,8 @@ from rlcpu.nn.workers import (
     Gate,
     close_gate,
     dismiss,
-    enter,
-    leave,
+    join_call,
+    leave_call,
     next_call,
     open_gate,
 )
@@ -137,9 +137,9 @@ def _help(update, share, gate):
     patience = share.frame.settings.patience
     number = next_call(gate, 0, patience)
     while number >= 0:
-        if enter(gate, number):
+        if join_call(gate, number):
             call_at(update, (share,))
-        leave(gate)
+        leave_call(gate)
         number = next_call(gate, number, patience)
 
 

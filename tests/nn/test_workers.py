@@ -15,9 +15,9 @@ from rlcpu.nn.workers import (
     claim,
     close_gate,
     dismiss,
-    enter,
     finish,
-    leave,
+    join_call,
+    leave_call,
     next_call,
     open_gate,
     stop,
@@ -115,7 +115,7 @@ def attend(worker, helpers, num_calls, patience, claims, done, calls, inside, ru
                 return
             if worker > 1:
                 dawdle(inside, number * 37 % 9000)
-        if worker == 0 or enter(gate, number):
+        if worker == 0 or join_call(gate, number):
             if worker > 0:
                 dawdle(inside, number * 71 % 3000)
             for shift in range(ITEMS):
@@ -127,7 +127,7 @@ def attend(worker, helpers, num_calls, patience, claims, done, calls, inside, ru
         if worker == 0:
             close_gate(gate)
         else:
-            leave(gate)
+            leave_call(gate)
     dismiss(gate)
 
 

@@ -190,7 +190,7 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
                 fill(by_x, zero)
                 add_by_inputs(x, parameters, slope, by_x[: step.size_in])
                 row = sample(out, i, width, width)
-                if step.adds == 0:  # else slopes of another layer are there
+                if step.adds_to_slopes == 0:
                     fill(row, zero)
                 add_to(row, by_x)
 

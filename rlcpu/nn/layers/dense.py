@@ -223,7 +223,7 @@ def write_slopes(step, work, slopes, zeros, no_floor):
     product(
         Matrix(address(slopes), 0, step.width_out, 1),
         Matrix(weights, 0, width, 1) if is_turned else Matrix(copies, step.copies, width, 1),
-        out if step.adds != 0 else zeros,  # `adds`: slopes of another layer are there
+        out if step.adds_to_slopes != 0 else zeros,
         out,
         (work.samples, step.rows if is_turned else step.width_out, width),
         no_floor,

@@ -97,7 +97,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
                 for k in range(step.size_in):
                     row = row_of(inputs[i * step.width_in + k], k, choices)
                     add_to(gradients[row * width : (row + 1) * width], slope)
-        if wants_inputs(step, work) and step.adds == 0:  # else slopes of another layer are there
+        if wants_inputs(step, work) and step.adds_to_slopes == 0:
             fill(input_slopes(step, work), zero)
 
     return backward

@@ -340,7 +340,7 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
         Where the image was copied, `image` is the copy and is overwritten with its slopes.
         """
         out = part(input_slopes(step, work), i * step.width_in, step.width_in)
-        if step.adds == 0:  # else slopes of another layer are there
+        if step.adds_to_slopes == 0:
             fill(out, zero)
         if size.is_copied:
             fill(image, zero)

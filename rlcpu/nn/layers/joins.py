@@ -88,7 +88,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
             return
         by_inputs, by_outputs = input_slopes(step, work), output_slopes(step, work)
         count, first_in, first_out = columns_of(step)
-        if step.adds == 0:  # else another reader of the inputs has written its slopes there
+        if step.adds_to_slopes == 0:
             fill(by_inputs, zero)
         for i in range(work.samples):
             out, row = i * step.width_out + first_out, i * step.width_in + first_in

@@ -56,7 +56,8 @@ class LayerStep(NamedTuple):
         copies: where its transpose is in the network's copies, or -1.
         input_slopes, output_slopes: places in `slopes` of the slopes of inputs and outputs, or
             `IN_PLACE`: where the inputs and outputs are.
-        adds: 1 where its input slopes are added to those of another layer with the same inputs.
+        adds_to_slopes: 1 where another layer with the same inputs has written their slopes before,
+            to which it adds its own.
         learns_below: 1 where layers in front of it have parameters.
         height, width, channels, are_planes: of an image in front, see `rlcpu.nn.layers.images`.
         window, stride, padding: of windows of the image.
@@ -81,7 +82,7 @@ class LayerStep(NamedTuple):
     copies: int = -1
     input_slopes: int = IN_PLACE
     output_slopes: int = IN_PLACE
-    adds: int = 0
+    adds_to_slopes: int = 0
     learns_below: int = 0
     height: int = 0
     width: int = 0
@@ -254,7 +255,10 @@ def gradients_of(step, work):
 
 @inline
 def input_slopes(step, work):
-    """Return where slopes of a step's inputs go, (samples * width_in,); see `LayerStep.adds`."""
+    """Return where slopes of a step's inputs go, (samples * width_in,).
+
+    Other slopes may be there already, see `LayerStep.adds_to_slopes`.
+    """
     if step.input_slopes == IN_PLACE:
         return inputs_of(step, work)
     begin = step.input_slopes * work.samples

@@ -142,7 +142,7 @@ def make_pool_back(dtype: type) -> Callable[..., None]:
             fill(image, zero)
             pool_back(step, inputs, outputs, slopes, image, scratch)
             out = part(input_slopes(step, work), i * step.width_in, step.width_in)
-            if step.adds == 0:  # else slopes of another layer are there
+            if step.adds_to_slopes == 0:
                 fill(out, zero)
             add_to(out, image)
 
