@@ -42,6 +42,7 @@ from rlcpu.train.rounds import (
     AT_ONCE,
     BAD_PRIORITY,
     BAD_ROLLOUT,
+    HAS_MANY_ONES,
     LEAST_CALLS,
     LONGEST,
     calls_of,
@@ -461,6 +462,12 @@ class OffPolicy(Agent):
             runner.check(rollout.records, len(rollout.rewards))
         elif result.stopped == BAD_PRIORITY:
             self._update_priorities(batch)  # raises
+        elif result.stopped == HAS_MANY_ONES:
+            start = clock()
+            self._remaining = remaining_of(bounds, self.steps - size)
+            updates_left = config.num_updates - result.calls * AT_ONCE
+            history.losses = self._improve(updates_left, batch)
+            history.time_update += clock() - start
 
     def _schedule_rounds(
         self, num_rounds: int, size: int, bounds: tuple[int, int]
@@ -508,14 +515,21 @@ class OffPolicy(Agent):
 
     def improve(self) -> Any:
         """Make the updates of a round, and return the losses of the last ones."""
-        config, updates_left, report = self.config, self.config.num_updates, {}
+        return self._improve(self.config.num_updates)
+
+    def _improve(self, updates_left: int, drawn: Any = None) -> Any:
+        """Make so many updates, the first from `drawn`, and return the losses of the last ones."""
+        config, report = self.config, {}
         # Several minibatches are drawn at once, unless what is drawn in one depends on the others.
         most = 1 if isinstance(self.buffer, replay.ReturnWeightedBuffer) else AT_ONCE
         while updates_left > 0:
             count = min(updates_left, most)
             updates_left -= count
             size = count * self._draw_size
-            batch = self._batches[size] = self.buffer.sample(size, out=self._batches.get(size))
+            batch, drawn = drawn, None
+            if batch is None:
+                batch = self.buffer.sample(size, out=self._batches.get(size))
+                self._batches[size] = batch
             columns, options = (
                 self._columns_of_sequences(batch)
                 if self.state_size

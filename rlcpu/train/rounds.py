@@ -4,8 +4,9 @@ A round of a small network takes 50 us in kernels, and three times as long in Py
 round in Python, which checks everything, a kernel makes the next ones in the same memory: the same
 functions collect, store, draw, learn and give priorities, called by address or inlined, and the
 result is the same, bit for bit. Python goes on after 50 ms, for the sake of Ctrl-C, and wherever it
-has something to do: callbacks, evaluations, and numbers that are not finite. Of several threads
-one, the *leader*, makes the rounds, and all share each update.
+has something to do: callbacks, evaluations, numbers that are not finite, and boards with so many
+ones that networks take all of their cells. Of several threads one, the *leader*, makes the rounds,
+and all share each update.
 
 The kernel works on views of these tuples:
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -28,9 +30,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs import repeat as rollouts
+from rlcpu.envs.engine.observations import WORDS
+from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.calls import view
 from rlcpu.kernels.compile import EXACT, inline_source, kernel
 from rlcpu.kernels.memory import address, array_at, call_at
+from rlcpu.nn.columns import make_room
+from rlcpu.nn.layers.embedding import most_ones
 from rlcpu.nn.update import FAULT, STEPS, Frame, Share
 from rlcpu.nn.workers import (
     LINE_WORDS,
@@ -52,11 +58,12 @@ AT_ONCE = 8
 LONGEST = 50_000_000
 #: Calls of the learner, in the rest of `learn`, from which it pays to load the kernel.
 LEAST_CALLS = 1000
-#: Why the kernel stopped: rounds are whole, or the last one has numbers that are not finite.
-WHOLE, BAD_ROLLOUT, BAD_LOSS, BAD_PRIORITY = range(4)
+#: Why the kernel stopped: rounds are whole, the last one has numbers that are not finite, or boards
+#: that were drawn last, and are not learnt from, have many ones.
+WHOLE, BAD_ROLLOUT, BAD_LOSS, BAD_PRIORITY, HAS_MANY_ONES = range(5)
 #: Conversions of a drawn field to a column of the learner: of int64, of bool, of rewards that are
-#: scaled, of four bytes as they are, and of rewards that are normalised and scaled.
-FROM_INTEGERS, FROM_FLAGS, SCALED, COPIED, NORMALISED = range(5)
+#: scaled, of rewards that are normalised and scaled, and of choices and boards to `Ones`.
+FROM_INTEGERS, FROM_FLAGS, SCALED, NORMALISED, FROM_CHOICES, FROM_BOARDS = range(6)
 #: Longest row that NumPy adds up in eight sums alone; it adds halves of longer ones.
 SUMMED = 128
 f32 = np.float32
@@ -83,13 +90,17 @@ class RoundsPlan(NamedTuple):
         params: float32, of the policy's head, such as its epsilon.
         round_params: (max_rounds, params.size) float32, the policy's params in each round.
         round_rates: (max_rounds, num_updates), learning rates in each round.
-        columns: (any, 4) int64, for each column of the learner the conversion, the addresses of
-            the drawn field and of the column, and the size of both.
+        columns: (any, 5) int64, for each column of the learner the conversion, the addresses of
+            the drawn field and of the column, and the size of both; then the least choice, or of
+            boards the address of `Ones.starts`.
+        boards: (4,) int64: samples of a batch, planes, cells of each, and from how many ones of the
+            batch on they are too many.
         reward_scale: float32.
         calls: of the learner in a round.
         gate: of the updates, which helpers pass.
-        results: (3,) int64: whole rounds, why the kernel stopped, and how many workers lost
-            patience (see `rlcpu.nn.workers.wait`), after which the leader is alone.
+        results: (4,) int64: whole rounds, why the kernel stopped, how many workers lost patience
+            (see `rlcpu.nn.workers.wait`), after which the leader is alone, and calls of the learner
+            that were made in the round that stopped.
         times: (2,) int64, nanoseconds of collecting and of updating.
         observations: a `Running` of what the policy sees.
         shift, scale: (size,) float32, mean and scale by which networks see observations normalised.
@@ -105,6 +116,7 @@ class RoundsPlan(NamedTuple):
     round_params: Any
     round_rates: Any
     columns: Any
+    boards: Any
     reward_scale: Any
     calls: Any
     gate: Any
@@ -262,8 +274,32 @@ def _add_observations(plan):
 
 
 @inline_source
+def _find_ones(boards, words_at, starts_at, places_at):
+    """Write the ones of boards in the form of `Ones`; returns False where they are too many.
+
+    `boards` is that of the plan; the others are addresses: of the boards' words, of
+    `Ones.starts`, and of `Ones.columns`, with room for the ones of a board more than are allowed.
+    """
+    samples, planes, cells, too_many = boards[0], boards[1], boards[2], boards[3]
+    words = array_at(words_at, (samples * planes * WORDS,), np.uint32(0))
+    starts = array_at(starts_at, (samples + 1,), np.int64(0))
+    places = array_at(places_at, (too_many + planes * cells,), np.int32(0))
+    count = 0
+    for i in range(samples):
+        starts[i] = count
+        count = append_cells(words, i * planes * WORDS, 1, planes, cells, places, count)
+        if count >= too_many:
+            return False
+    starts[samples] = count
+    return True
+
+
+@inline_source
 def _make_columns(plan):
-    """Write the learner's columns from the fields of a drawn batch; see `RoundsPlan.columns`."""
+    """Write the learner's columns from the fields of a drawn batch; see `RoundsPlan.columns`.
+
+    Returns False where boards have too many ones.
+    """
     for k in range(plan.columns.shape[0]):
         conversion, size = plan.columns[k, 0], plan.columns[k, 3]
         source, target = plan.columns[k, 1], plan.columns[k, 2]
@@ -285,11 +321,14 @@ def _make_columns(plan):
             for i in range(size):
                 reward = min(max(rewards[i] * scale, -plan.max_reward), plan.max_reward)
                 column[i] = f32(reward) * plan.reward_scale
-        else:
-            words = array_at(source, (size,), np.int32(0))
-            copies = array_at(target, (size,), np.int32(0))
+        elif conversion == FROM_CHOICES:
+            choices = array_at(source, (size,), np.int32(0))
+            places = array_at(target, (size,), np.int32(0))
             for i in range(size):
-                copies[i] = words[i]
+                places[i] = choices[i] - plan.columns[k, 4]
+        elif not _find_ones(plan.boards, source, plan.columns[k, 4], target):
+            return False
+    return True
 
 
 @inline_source
@@ -311,9 +350,11 @@ def _make_round(number, update, repeat, loop, plan, share, scratch):
     call_at(loop.add, (loop,))
     now = _now(plan.clock, scratch)
     plan.times[0] += now - start
-    for _ in range(plan.calls):
+    for call in range(plan.calls):
+        plan.results[3] = call
         call_at(loop.draw, (loop,))
-        _make_columns(plan)
+        if not _make_columns(plan):
+            return HAS_MANY_ONES
         if _learn(update, share, plan) > 0:
             return BAD_LOSS
         if loop.update != 0:
@@ -400,12 +441,13 @@ def can_repeat(agent: Any, base: type, rollout: Any, batch: Any) -> bool:
     )
 
 
-def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | None:
+def _find_columns(agent: Any, batch: Any) -> list[tuple[int, ...]] | None:
     """Return the rows of `RoundsPlan.columns`; None if Python made a column in another way.
 
     The columns are those of the last update of an agent, which was given `batch`.
     """
-    columns: list[tuple[int, int, int, int]] = []
+    columns: list[tuple[int, ...]] = []
+    are_normalised = agent.config.normalize_observations
     for name, column in agent.learner.last_call.columns.items():
         attributes = {"weight": batch.weights, "discount": batch.discounts}
         drawn, array = attributes[name] if name in attributes else batch[name], column.array
@@ -416,12 +458,30 @@ def _find_columns(agent: Any, batch: Any) -> list[tuple[int, int, int, int]] | N
             continue  # the learner reads the batch itself
         conversion = _CONVERSIONS.get((drawn.dtype.type, array.dtype.type))
         is_other = conversion == SCALED and name != "reward"
+        is_other |= column.is_of_ones and are_normalised  # soon no ones
+        is_other |= conversion != FROM_BOARDS and drawn.size != array.size
         if conversion == SCALED and agent.config.normalize_rewards:
             conversion = NORMALISED
-        if conversion is None or is_other or name in attributes or drawn.size != array.size:
+        if conversion is None or is_other or name in attributes:
             return None
-        columns.append((conversion, *addresses, array.size))
+        last = 0
+        if conversion == FROM_CHOICES:
+            last = agent.env.view.start[0]
+        elif conversion == FROM_BOARDS:
+            last = column.pair[0].ctypes.data
+        columns.append((conversion, *addresses, array.size, last))
     return columns
+
+
+def _make_room(agent: Any, batch: Any) -> Array:
+    """Give columns of boards room for the ones of any batch; returns `RoundsPlan.boards`."""
+    view, last_update = agent.env.view, agent.learner.last_call
+    if view.kind != "planes":
+        return np.zeros(4, np.int64)
+    planes, cells, samples = view.size[0], math.prod(view.size[1:]), len(batch)
+    too_many = most_ones(samples, planes * cells) + 1
+    make_room(last_update.columns, last_update.frame.batch.columns, too_many + planes * cells)
+    return np.array([samples, planes, cells, too_many], np.int64)
 
 
 def _find_inputs(agent: Any, rollout: Any) -> Array | None:
@@ -445,7 +505,8 @@ _CONVERSIONS: dict[Any, int] = {
     (np.int64, f32): FROM_INTEGERS,
     (np.bool_, f32): FROM_FLAGS,
     (f32, f32): SCALED,
-    (np.int32, np.int32): COPIED,
+    (np.int32, np.int32): FROM_CHOICES,
+    (np.uint32, np.int32): FROM_BOARDS,
 }
 
 
@@ -457,12 +518,14 @@ class RoundsResult(NamedTuple):
         stopped: `WHOLE`, or why one more round stopped before its end.
         returns: (any,) float64, of episodes that ended.
         times: seconds of collecting and of updating.
+        calls: of the learner in the round that stopped.
     """
 
     num_whole: int
     stopped: int
     returns: Array
     times: tuple[float, float]
+    calls: int
 
 
 def make_rounds(
@@ -487,15 +550,17 @@ def make_rounds(
     rewards, inputs = agent.rewards, _find_inputs(agent, rollout)
     num_returns = rollout.rewards.size if agent.config.normalize_rewards else 0
     sources, errors = rollouts.sources_of(repeat, rollout), learner.per_sample["error"]
+    boards = _make_room(agent, batch)  # before their addresses are found
     plan = RoundsPlan(
         params=agent.policy.params,
         round_params=round_params,
         round_rates=round_rates,
-        columns=np.array(_find_columns(agent, batch), np.int64).reshape(-1, 4),
+        columns=np.array(_find_columns(agent, batch), np.int64).reshape(-1, 5),
+        boards=boards,
         reward_scale=f32(getattr(agent.config, "reward_scale", 1.0)),
         calls=calls_of(agent.config),
         gate=Gate(np.zeros(LINE_WORDS, np.int64), np.zeros(LINE_WORDS, np.int64)),
-        results=np.zeros(3, np.int64),
+        results=np.zeros(4, np.int64),
         times=np.zeros(2, np.int64),
         observations=Running(inputs, **agent.normalizer.state()),
         shift=agent.policy.observation_mean,
@@ -515,9 +580,9 @@ def make_rounds(
 
         learner.helpers.run(last_update.workers, run)
     rollout.renew(agent.policy, engine.last_runner)
-    num_whole, stopped, _ = plan.results.tolist()
+    num_whole, stopped, _, calls = plan.results.tolist()
     returns, times = repeat.returns[: repeat.ended[0]], (plan.times * 1e-9).tolist()
-    return RoundsResult(num_whole, stopped, returns, tuple(times))
+    return RoundsResult(num_whole, stopped, returns, tuple(times), calls)
 
 
 def calls_of(config: Any) -> int:

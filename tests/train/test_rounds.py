@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
 import time
@@ -10,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 
 import rlcpu
+from rlcpu import nn
+from rlcpu.nn.layers import embedding
 from rlcpu.train import DDPG, DQN, SAC, TD3
 from rlcpu.train.rounds import LEAST_CALLS
 from tests.envs.masked import COUNTER
@@ -123,10 +127,10 @@ def test_steps_environments_and_schedules(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parallel
-@pytest.mark.parametrize(("kind", "env"), ACTORS[:2])
+@pytest.mark.parametrize(("kind", "env"), [*ACTORS[:2], (DQN, "MinAtar/Breakout-v1")])
 def test_threads_share_the_updates_of_a_round(kind: Any, env: str) -> None:
     large = {"hidden": (64, 64), "batch_size": 128, "capacity": 2000, "learning_starts": 200}
-    both = learn_both(kind, env, 600, num_threads=2, **large)
+    both = learn_both(kind, env, 600, num_threads=2, network="mlp", **large)
     assert both[0].learner.last_call.workers == 2
     assert_same(*both)
 
@@ -170,7 +174,36 @@ def test_masks() -> None:
 
 
 def test_observations_that_are_choices() -> None:
-    assert_same(*learn_both(DQN, "FrozenLake-v1"))
+    env, space = rlcpu.envs.find("FrozenLake-v1"), Discrete(16, start=3)
+    env = dataclasses.replace(
+        env, observe=lambda state, params: state[0] + 3, observation_space=space
+    )
+    assert_same(*learn_both(DQN, env))
+
+
+MORE_CALLS: dict[str, Any] = {**SEVERAL, "replay": "prioritized", "n_step": 2}
+
+
+@pytest.mark.parametrize(
+    ("most", "settings", "told"),
+    [(0.2, {}, {True}), (0.0816, {}, {True, False}), (0.0811, MORE_CALLS, {True, False})],
+)
+def test_boards(
+    most: float, settings: dict[str, Any], told: set[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a batch has too many ones, Python ends the round, and networks take all cells."""
+    monkeypatch.setattr(embedding, "MANY_ONES", most)
+    are_few, answers = nn.Ones.are_few, set()
+
+    def ask(ones: nn.Ones) -> bool:
+        answer = are_few(ones)
+        answers.add(answer)
+        return answer
+
+    monkeypatch.setattr(nn.Ones, "are_few", ask)
+    both = learn_both(DQN, "MinAtar/Breakout-v1", network="mlp", **settings)
+    assert_same(*both)
+    assert answers == told
 
 
 def test_a_callback_may_change_everything() -> None:

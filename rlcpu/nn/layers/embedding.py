@@ -151,6 +151,11 @@ def _normal(rng: np.random.Generator, shape: tuple[int, int], deviation: float) 
 # ---------------------------------------------------------------- ones among zeros
 
 
+def most_ones(samples: int, size: int) -> int:
+    """Return up to how many ones of so many samples adding up rows is faster than a product."""
+    return int(MANY_ONES * samples * size)
+
+
 class Ones(NamedTuple):
     """Inputs of S samples that are zeros but for a few ones, such as boards and choices.
 
@@ -202,7 +207,7 @@ class Ones(NamedTuple):
 
     def are_few(self) -> bool:
         """Tell whether they are so few that adding up rows of weights is faster than a product."""
-        return len(self.columns) <= MANY_ONES * (len(self.starts) - 1) * self.size
+        return len(self.columns) <= most_ones(len(self.starts) - 1, self.size)
 
 
 @inline
