@@ -11,7 +11,11 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
-def check_count(name: str, value: Any, least: int = 1, limit: int = 2**48) -> int:
+#: Counts are below it: sums and products by sizes of arrays stay in int64.
+COUNT_LIMIT = 2**48
+
+
+def check_count(name: str, value: Any, least: int = 1, limit: int = COUNT_LIMIT) -> int:
     """Return a whole number in [least, limit); a float without a fraction, such as 1e6, is one.
 
     Raises:

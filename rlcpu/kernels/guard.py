@@ -266,23 +266,25 @@ def _check_written(what: str, kind: Any, value: Any, loc: Any = None) -> None:
         raise errors.TypingError(f"it writes a float into {what} of {kind}: use {fitting}", loc)
 
 
-def _prepared(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
+def _prepared(statement: Any, scope: Any, compiler_state: Any, has_arrays: bool) -> Iterator[Any]:
     """Yield the statement, or those that do the same with functions of this module.
 
     It is one of numba's statements of a function, before types are known. They read and write
-    items; without `arrays` in the state they multiply in the place of `x ** 2`, up to `x ** 8`:
-    numba's power of a whole number is a loop, which keeps the loop over lanes from vectors.
+    items. If states of environments have arrays (`has_arrays`), they convert what `+=` adds, see
+    `fit`, and read NumPy's constants by a name; else they multiply in the place of `x ** 2`, up to
+    `x ** 8`: numba's power of a whole number is a loop, which keeps the loop over lanes from
+    vectors.
     """
     variables = hooks.item_access(statement)
     if variables is not None:
-        read = read_item if arrays else read_table
+        read = read_item if has_arrays else read_table
         function = read if len(variables) == 2 else write_item
         yield from hooks.call_statements(function, variables, statement, scope)
         return
-    if arrays:
+    if has_arrays:
         yield from hooks.fit_operand(fit, statement, scope) or (hooks.named_constant(statement),)
         return
-    power = hooks.constant_power(statement, state)
+    power = hooks.constant_power(statement, compiler_state)
     if power is None or power[1] not in _POWERS:
         yield statement
     else:
@@ -471,7 +473,8 @@ def user_compiler(arrays: bool, real: Any) -> type:
     It keeps a sentence on what is wrong with a function in `_failures`. `real` is the type of its
     floats.
     """
-    check, prepare = (functools.partial(f, arrays=arrays) for f in (_checked, _prepared))
+    check = functools.partial(_checked, arrays=arrays)
+    prepare = functools.partial(_prepared, has_arrays=arrays)
     base = hooks.linked_compiler(check, prepare, unroll=not arrays, rules=type_rules(real))
 
     class GuardedCompiler(base):  # type: ignore[misc,valid-type]

@@ -25,9 +25,11 @@ from rlcpu.nn.layers.embedding import sum_ones
 from rlcpu.nn.layers.kind import STEP, UNIT, padded
 from rlcpu.nn.packed import Packed, input_place, output_place, read_state, write_state
 from rlcpu.nn.passes import Time, forward, link
-from rlcpu.nn.plan import NetworkPlan
+from rlcpu.nn.plan import NetworkPlan, TensorPlace
 
 Array = npt.NDArray[Any]
+#: Numbers of a row of a plan's inputs, outputs and states.
+FIELDS = len(TensorPlace._fields)
 #: Samples that pass a network at a time outside of rollouts.
 BATCH = 1024
 
@@ -145,7 +147,9 @@ def to_rows(tile, units, begin, lanes, row_width):
         row_width: numbers of a row of units, a multiple of 16.
     """
     target = address(units)
-    block = width(target, 1)  # a block of so many lanes and numbers is transposed in registers
+    block = width(
+        target, 1
+    )  # numbers of a register: so many lanes and numbers are transposed there
     for lane in range(0, lanes, block):
         for k in range(0, row_width, block):
             row = Matrix(target, begin + lane * row_width + k, row_width, 1)
@@ -180,12 +184,12 @@ def to_lanes(units, begin, tile, first, lanes, size, row_width):
 
 @inline
 def network_of_job(job):
-    """Return the network of a `Job` as a `Packed`."""
+    """Return the network of a `Job`, which has one input, as a `Packed`."""
     return Packed(
         carray(job.table, (job.steps,)),
-        carray(job.inputs, (1, 3)),
-        carray(job.outputs, (job.num_outputs, 3)),
-        carray(job.states, (job.num_states, 3)),
+        carray(job.inputs, (1, FIELDS)),
+        carray(job.outputs, (job.num_outputs, FIELDS)),
+        carray(job.states, (job.num_states, FIELDS)),
         carray(job.parameters, (job.num_parameters,)),
         carray(job.copies, (job.num_copies,)),
     )

@@ -149,6 +149,7 @@ def _loop_masked_categorical(size: int) -> Callable[..., Any]:
                 action = i32(k)
                 before += exp(logits[k] - top)
         action = best if greedy else action
+        # A mask that allows nothing leaves action 0, and a log_prob that is not finite.
         return action, (logits[action] if mask[action] else lowest) - top - log(total)
 
     return act

@@ -42,6 +42,8 @@ Array = npt.NDArray[Any]
 #: Parameters times samples from which a second thread pays: of a minibatch, as threads wait for
 #: each other, and of all minibatches of a call, as threads are started.
 LEAST_OF_MINIBATCH, LEAST_OF_CALL = 1_000_000, 4_000_000
+#: Looks at another worker in a millisecond.
+LOOKS_OF_MILLISECOND = 800_000
 #: Updates that one thread makes alone after a helper has lost its core to another process.
 UPDATES_ALONE = 8
 
@@ -151,16 +153,20 @@ class Learner:
             each._replace(learns=everything) if each.learns is None else each for each in algorithm
         ]
         self._check_names()
-        copies = {name: _copy_of(self._sources[source]) for name, source in self.targets.items()}
-        named = {**self._sources, **copies}
+        targets_by_name = {
+            name: _copy_of(self._sources[source]) for name, source in self.targets.items()
+        }
+        named = {**self._sources, **targets_by_name}
         self.names, self.networks, self.dtype = list(named), list(named.values()), dtype
         self._per_sample_names = tuple(per_sample)
         self.per_sample: dict[str, Array] = {}
         learns = [each.learns or () for each in self.updates]
         self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
-        size, copied = int(self.layout.begins[-1]), int(self.layout.copies_begins[-1])
-        sizes = size, size, size, copied
-        self.learnt: Any = flat.Learnt(*(aligned_zeros((each,), dtype) for each in sizes))
+        size, copied = (int(self.layout.begins[-1]),), (int(self.layout.copies_begins[-1]),)
+        self.learnt: Any = flat.Learnt(
+            parameters=aligned_zeros(size, dtype), first=aligned_zeros(size, dtype),
+            second=aligned_zeros(size, dtype), copies=aligned_zeros(copied, dtype),
+        )  # fmt: skip
         self.counters = np.zeros(2, np.int64)
         self.key = keys(stream_seeds(seed, 1))[:, 0]
         self.num_workers = num_threads or default_num_threads()
@@ -227,7 +233,7 @@ class Learner:
 
     def discard(self) -> None:
         """Make new arrays after an interrupted update: its threads may still write to the old."""
-        self.learnt = self.learnt._make(array.copy() for array in self.learnt)
+        self.learnt = flat.Learnt(*(array.copy() for array in self.learnt))
         self.counters = self.counters.copy()
         self._pairs = self._pair_arrays()
         self.space = None
@@ -366,9 +372,10 @@ class Learner:
         options = LearnerSettings.of(steps)
         rates = options.rates(len(self.updates), self.dtype)
         self._read_settings(settings)
-        ones = self._columns.ones
+        ones_before = self._columns.ones
         columns, references, count = self._columns.read(batch, normalise or {})
-        self._is_ready &= ones == self._columns.ones  # they need other instructions
+        # Columns of ones need other instructions than plain ones.
+        self._is_ready &= ones_before == self._columns.ones
         kernel_settings = self._settings_of(options, rates, count)
         arrays = self._state_arrays(states or {}, count, options.sequence_length)
         self._prepare()
@@ -378,6 +385,7 @@ class Learner:
         samples = SampleColumns(count, columns, outputs, addresses)
         space = self._space_for(count, kernel_settings)
         frame = Frame(self.learnt, self.layout, self._program, samples, space, kernel_settings)
+        # Rounds repeat the call many times, see `rlcpu.train.rounds`.
         workers = self._workers_for(kernel_settings, math.inf)
         self.last_call = UpdateArguments(workers, references, self._compiled.update, frame)
         self._run(frame, count, (references, arrays))
@@ -408,7 +416,7 @@ class Learner:
 
     def _settings_of(self, options: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
         """Return the settings of an update of `count` samples for kernels."""
-        watched, most = options.watched(self.tape.statistics[0])
+        watched, most_watched = options.watched(self.tape.statistics[0])
         values = options.for_kernels(
             count,
             self.learnt.parameters.size,
@@ -418,15 +426,16 @@ class Learner:
             every=self._every,
             learning_rates=rates,
             watched=watched,
-            most=most,
+            most=most_watched,
             key_low=self.key[0],
             key_high=self.key[1],
             patience=0,
         )
-        # A look at a worker takes 1.3 ns: about four times as long as the longest item, and a
-        # millisecond. A virtual machine often takes a core away for less: without it, half of
-        # PPO's updates were made by one thread.
-        return values._replace(patience=800_000 + values.part * self.learnt.parameters.size // 16)
+        # A look at another worker takes 1.3 ns. Workers wait about as long as one part of a
+        # minibatch takes, and a millisecond: a virtual machine often takes a core away for less,
+        # and without it half of PPO's updates were made by one thread.
+        looks_of_part = values.part * self.learnt.parameters.size // 16
+        return values._replace(patience=LOOKS_OF_MILLISECOND + looks_of_part)
 
     def _workers_for(self, values: UpdateSettings, steps: float) -> int:
         """Return how many threads pay for an update of so many gradient steps."""
@@ -552,8 +561,8 @@ class Learner:
         """Return scratch memory for `count` samples, in minibatches, parts and chunks of a size."""
         layout, tape, workers, real = self.layout, self.tape, self.num_workers, self.dtype
         minibatches, parts = -(-count // minibatch), -(-minibatch // part)
-        products = max(each.plan.slopes for each in self.networks)
-        most, height = min(part, chunk), max(tape.heights)
+        network_slopes = max(each.plan.slopes for each in self.networks)  # of a sample
+        most, height = min(part, chunk), max(tape.heights)  # samples; numbers of one in a program
         slices = len(layout.slices)
         return Space(
             indices=np.zeros(count, np.int64),
@@ -563,7 +572,7 @@ class Learner:
             sums=np.zeros((parts, self.num_sums)),
             squares=np.zeros(slices),
             units=aligned_zeros((workers, chunk * (tape.saved_units + tape.shared_units)), real),
-            products=aligned_zeros((workers, (most + 1) * products), real),
+            network_slopes=aligned_zeros((workers, (most + 1) * network_slopes), real),
             rows=aligned_zeros((workers, most * height), real),
             slopes=aligned_zeros((workers, most * height), real),
             copies=aligned_zeros((workers, self.learnt.copies.size), real),
@@ -571,7 +580,7 @@ class Learner:
             copied=np.full((workers, len(self.networks)), -1),
             claims=np.zeros(LINE_WORDS * max(parts, slices, minibatches), np.int64),
             done=np.zeros(LINE_WORDS, np.int64),
-            report=np.zeros((len(self.updates), self.num_sums + 3)),
+            report=np.zeros((len(self.updates), self.num_sums + len((NORM, STEPS, FAULT)))),
         )
 
     # ------------------------------------------------------------ machine code

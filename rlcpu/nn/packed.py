@@ -54,7 +54,8 @@ def output_place(network, number):
 def network_of(parameters, copies, layout, k):
     """Return network number k as views of the flat vectors of all networks.
 
-    Its free parameters lie in front of the packed ones, and are not among these.
+    Its free parameters, which no input changes, such as logarithms of deviations, lie in front of
+    the packed ones, `layout.free[k]` numbers with their padding, and are not among these.
 
     Args:
         parameters: see `rlcpu.nn.flat.Learnt`.
@@ -75,6 +76,15 @@ def network_of(parameters, copies, layout, k):
 
 
 # ---------------------------------------------------------------- states of layers with memory
+
+
+@inline
+def state_size_of(network):
+    """Return how many numbers a network remembers of a sequence."""
+    size = 0
+    for k in range(network.states.shape[0]):
+        size += _read_place(network.states[k]).width
+    return size
 
 
 @inline

@@ -69,7 +69,9 @@ class Space(NamedTuple):
             what a step takes off the parameters.
         sums: (num_parts, num_sums) float64, of losses and statistics.
         squares: (num_slices,) float64, sums of the squares of gradients.
-        units, products, rows, slopes: (num_workers, any), scratch of each worker.
+        units, network_slopes: (num_workers, any), numbers between the layers of networks, and
+            scratch of their backward passes, of each worker.
+        rows, slopes: (num_workers, any), those of `Chunk` of each worker.
         copies: (num_workers, C), transposed weights that backward passes of a worker read. Each
             makes its own: to write those of all takes longer, as other caches have them.
         stepped: (num_networks,) int64, how often each network was stepped.
@@ -86,7 +88,7 @@ class Space(NamedTuple):
     sums: Any
     squares: Any
     units: Any
-    products: Any
+    network_slopes: Any
     rows: Any
     slopes: Any
     copies: Any

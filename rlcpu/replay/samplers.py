@@ -133,7 +133,10 @@ class ByPriority(_Weighted):
         self.cut = 0
 
     def add(self, before: Ring, after: Ring, *weights: Array) -> None:
-        """Give new items the largest priority, and none to those whose steps were overwritten."""
+        """Give new items the largest priority, and 0 to sequences that are not complete yet.
+
+        These have the leaves of older ones, whose steps were overwritten.
+        """
         items, largest = self.items, np.array([self.largest])
         if items.steps is None:
             self.tree.write_runs(items.num_envs, before.added, after.added, largest)
@@ -141,9 +144,8 @@ class ByPriority(_Weighted):
         begin, end = items.numbers(after)
         begin = max(begin, items.numbers(before)[1], -(-self.cut // items.period))
         self.tree.write_runs(items.num_envs, min(begin, end), end, largest)
-        # Sequences that have begun and are not complete yet took the leaves of older ones.
-        first, last = (-(-ring.added // items.period) for ring in (before, after))
-        self.tree.write_runs(items.num_envs, max(first, end), last, np.zeros(1))
+        first_begun, num_begun = (-(-ring.added // items.period) for ring in (before, after))
+        self.tree.write_runs(items.num_envs, max(first_begun, end), num_begun, np.zeros(1))
 
     def draw(
         self, stream: Array, ring: Ring, indices: Array, batch: Any, beta: float | None = None

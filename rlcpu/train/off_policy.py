@@ -569,13 +569,17 @@ class OffPolicy(Agent):
         return self.settings()
 
     def _columns(self, batch: Any) -> dict[str, Any]:
-        """Return the columns of a batch for the learner."""
+        """Return the columns of a drawn batch for the learner, arrays with a row for each sample.
+
+        Rewards of the batch are sums of `n_step` steps.
+        """
         ones, discounts = self._constants(len(batch))
+        n_step = getattr(self.buffer, "n_step", 1)
         columns = {
             "observation": self._inputs(batch["observation"]),
             "next_observation": self._inputs(batch["next_observation"]),
             "action": batch["action"],
-            "reward": self._learnt_rewards(batch["reward"], getattr(self.buffer, "n_step", 1)),
+            "reward": self._learnt_rewards(batch["reward"], n_step),
             "discount": discounts if batch.discounts is None else batch.discounts,
             "terminated": batch["terminated"],
             "weight": ones if batch.weights is None else batch.weights,

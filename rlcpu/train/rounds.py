@@ -457,12 +457,13 @@ def _find_columns(agent: Any, batch: Any) -> list[tuple[int, ...]] | None:
         if addresses[0] == addresses[1]:
             continue  # the learner reads the batch itself
         conversion = _CONVERSIONS.get((drawn.dtype.type, array.dtype.type))
-        is_other = conversion == SCALED and name != "reward"
-        is_other |= column.is_of_ones and are_normalised  # soon no ones
-        is_other |= conversion != FROM_BOARDS and drawn.size != array.size
+        # Other float32 columns and attributes are read where they are, or are not what was drawn.
+        is_changed = (conversion == SCALED and name != "reward") or name in attributes
+        is_changed |= column.is_of_ones and are_normalised  # soon no ones
+        is_changed |= conversion != FROM_BOARDS and drawn.size != array.size
         if conversion == SCALED and agent.config.normalize_rewards:
             conversion = NORMALISED
-        if conversion is None or is_other or name in attributes:
+        if conversion is None or is_changed:
             return None
         last = 0
         if conversion == FROM_CHOICES:

@@ -265,18 +265,15 @@ def test_faults_are_found_when_it_is_defined(
 
 
 def test_what_computes_in_float64_is_named_by_its_line(folder: Path) -> None:
-    """Nothing has been stepped."""
+    """A reset says it, too: one function of the environment is compiled for both."""
     source = BALL.replace("4.0 * action[0]", "np.float64(action[0])")
     (folder / "ball.py").write_text(f"import numpy as np\n{source}")
     importlib.import_module("ball")
     env = rlcpu.make_vec("Ball-v0", 3)
-    env.reset(seed=0)
-    before = env.state
     line = 2 + source[: source.index("np.float64")].count("\n")
     for _ in range(2):
         with pytest.raises(TypeError, match=rf"line {line}, in step: `speed = speed \+ np.float64"):
-            env.step(np.zeros((3, 1), np.float32))
-    np.testing.assert_array_equal(env.state, before)
+            env.reset(seed=0)
 
 
 def test_parallel_is_serial(folder: Path) -> None:

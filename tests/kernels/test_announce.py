@@ -77,7 +77,7 @@ def test_an_interrupt_in_a_callback_of_llvm_is_raised_later():
 
 def test_what_two_threads_wait_for_counts_once():
     def wait() -> None:
-        with announce.counted(), announce.counted():
+        with announce.time_counted(), announce.time_counted():
             time.sleep(0.2)
 
     threads = [threading.Thread(target=wait) for _ in range(2)]

@@ -189,6 +189,8 @@ def _make_to_observation(interface: Interface) -> Callable[..., Any]:
     """Make an inlinable function: rows -> the observation as a scalar policy gets it.
 
     That is the value that `observe` returns, or an array or record over the memory that it wrote.
+    `rows` are a tuple, or an array where `observe` writes. Plain floats may still be of the
+    environment's dtype, in `simulate`.
     """
     layout, shape, zero = interface.layout, interface.written_shape, np.float32(0)
     if layout.is_record:

@@ -447,6 +447,8 @@ def _find_ones(words, stride, word_stride, planes, cells, starts, columns):
 #: 4,096 environments all lines of one observation fall into one set of the cache, which holds
 #: eight.
 SIDE_BY_SIDE = 16
+#: Numbers that are written, from which on all cores are faster than one.
+EXPANDED_BY_ONE = 2**20
 
 
 @functools.cache
@@ -481,8 +483,7 @@ def _expand_kernels(cells: int) -> Kernels:
                         if high:
                             at += 2 * word_stride
                             store_high(flat, place + 64, pair_at(words, at, word_stride))
-            return 0
 
         return expand
 
-    return Kernels(make(False), make(True), 1 << 20)
+    return Kernels(make(False), make(True), EXPANDED_BY_ONE)

@@ -159,6 +159,7 @@ def _make_observe(env: Structure, dtype: type, record_of_lane: Any) -> Callable[
     user_mask: Any = users.get("action_mask")
     encode: Any = None if is_written else make_encode(env.observation, np.float32)
     to_floats = make_floats(env.observation, dtype, env.has_whole)
+    # "ANY" promises nothing of the array's memory. Where `observe` writes, `put` is not called.
     put, pack_mask = store_rows(1 if is_written else size, ANY), make_pack(env.num_actions)
     put_mask, is_masked = store_rows(env.shown_rows - size, ANY), user_mask is not None
     shape, zero, is_group = env.written_shape, np.float32(0), env.observation.is_record

@@ -69,6 +69,19 @@ class Steps(NamedTuple):
     limits: npt.NDArray[np.int64]
 
 
+class Strides(NamedTuple):
+    """Places of observations: number k of environment i's is at `k * row_step + i * env_step`.
+
+    Final observations have `final_row_step` in the place of `row_step`; `size` are the numbers of
+    an observation.
+    """
+
+    row_step: Any
+    env_step: Any
+    final_row_step: Any
+    size: Any
+
+
 class StepCall(NamedTuple):
     """Argument of the function that steps, resets or observes some environments.
 
@@ -392,9 +405,9 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
     It is (function, some, sizes, arrays, actions, outputs). `some` are begin, count, whether the
     environment's function fills blocks, and whether a step that ends an episode starts the next
     one; `sizes` are n, numbers of an observation and of an action, and `env_step` of `Steps.leads`;
-    the other tuples are those of `make_step_driver`. Where blocks are filled, the environments of a
-    block that is not full get memory of their own for outputs, from which those of the lanes in use
-    are copied.
+    the other tuples are those of `make_step_driver`. Where blocks are filled, `begin` begins one,
+    and the environments of a block that is not full get memory of their own for outputs, from which
+    those of the lanes in use are copied; final observations are written to their places at once.
     """
     step_part, (peek, _) = _make_step_part(dtype, is_whole), row_access("source")
     _, poke = row_access("target")
@@ -407,7 +420,8 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
         (begin, count, fills_blocks, same_step), (n, size, width, env_step) = some, sizes
         lane, rest = begin % LANES, count % LANES if fills_blocks else 0
         action_bytes = (lane + count + LANES - 1) // LANES * LANES * width * action_item
-        own_bytes = (4 * size + item + 2) * LANES if rest > 0 else 0
+        # Of each lane: a reward, the float32 numbers of an observation, and two flags.
+        own_bytes = (item + 4 * size + 2) * LANES if rest > 0 else 0
         memory = np.empty(action_bytes + own_bytes, u8)
         rows = pointer_to(memory.ctypes.data, like_action)
         write_actions(actions, some, width, shifted(rows, lane))
@@ -415,8 +429,9 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
         action_rows = shifted(rows, -(begin - lane) * width)
         row_step = n if env_step == 1 else 1
         if count > rest:
-            steps = row_step, env_step, row_step, size
-            step_part(function, begin, count - rest, same_step, steps, arrays, action_rows, outputs)
+            strides = Strides(row_step, env_step, row_step, size)
+            part = begin, count - rest, same_step
+            step_part(function, part, strides, arrays, action_rows, outputs)
         if rest > 0:
             first, place = begin + count - rest, memory.ctypes.data + action_bytes
             own_rewards = pointer_to(place, like_real)
@@ -427,8 +442,8 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
                 shifted(own_observations, -first), shifted(own_rewards, -first),
                 shifted(own_terminated, -first), shifted(own_truncated, -first), outputs[4],
             )  # fmt: skip
-            steps = LANES, 1, n, size
-            step_part(function, first, rest, same_step, steps, arrays, action_rows, own)
+            strides, part = Strides(LANES, 1, n, size), (first, rest, same_step)
+            step_part(function, part, strides, arrays, action_rows, own)
             observations, rewards, terminated, truncated, _ = outputs
             for i in range(rest):
                 rewards[first + i] = own_rewards[i]
@@ -465,15 +480,14 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
 def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
     """Make the function that steps environments, and starts the next episodes in the same step.
 
-    It is (function, begin, count, same_step, steps, arrays, actions, outputs), and `steps` is
-    (row_step, env_step, final_row_step, size): number k of environment i's observation is at
-    `k * row_step + i * env_step`; final observations have rows of another length.
+    It is (function, part, strides, arrays, actions, outputs); `part` is begin, count and whether
+    to start the next episodes.
     """
     call = make_call(call_type(dtype, is_whole))
 
     @outline(exact=True)
-    def step_part(function, begin, count, same_step, steps, arrays, actions, outputs):
-        row_step, env_step, final_row_step, size = steps
+    def step_part(function, part, strides, arrays, actions, outputs):
+        (begin, count, same_step), (row_step, env_step, final_row_step, size) = part, strides
         state, words, numbers, clock = arrays
         observations, rewards, terminated, truncated, finals = outputs
         no_mask = pointer_to(0, u8(0))

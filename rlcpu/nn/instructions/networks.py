@@ -23,7 +23,14 @@ from rlcpu.nn.instructions.chunk import floats_at
 from rlcpu.nn.instructions.numbers import fill_row
 from rlcpu.nn.layers.embedding import add_slopes, sum_ones
 from rlcpu.nn.network import CLIP
-from rlcpu.nn.packed import copy_rows, input_place, network_of, output_place, write_state
+from rlcpu.nn.packed import (
+    copy_rows,
+    input_place,
+    network_of,
+    output_place,
+    state_size_of,
+    write_state,
+)
 from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time
 from rlcpu.nn.program import FROM_COLUMN, FROM_ROWS
 
@@ -55,7 +62,10 @@ def through_network(chunk: Any, instruction: Any) -> None:
     application = program.applications[instruction.index]
     network, units = network_backward_at(chunk, application), units_of(chunk, application)
     write_slopes(chunk, instruction.out, network, units)
-    gradients, scratch = gradients_of(chunk, application), chunk.frame.space.products[chunk.worker]
+    gradients, scratch = (
+        gradients_of(chunk, application),
+        chunk.frame.space.network_slopes[chunk.worker],
+    )
     mode = mode_of(chunk, application)
     time = time_of(chunk, application)
     passes.backward(network, units, scratch, gradients, count, False, time, mode)
@@ -75,7 +85,10 @@ def through_network_of_ones(chunk: Any, instruction: Any) -> None:
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_backward_at(chunk, application), units_of(chunk, application)
     write_slopes(chunk, instruction.out, network, units)
-    gradients, scratch = gradients_of(chunk, application), chunk.frame.space.products[chunk.worker]
+    gradients, scratch = (
+        gradients_of(chunk, application),
+        chunk.frame.space.network_slopes[chunk.worker],
+    )
     mode, time = mode_of(chunk, application), time_of(chunk, application)
     passes.backward(network, units, scratch, gradients, chunk.samples.size, True, time, mode)
     if application.by_parameters != 0:
@@ -164,15 +177,15 @@ def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> No
 
     The batch has states (sequences, size) for each network with memory.
     """
-    if application.starts < 0:
+    if application.starts < 0:  # a network without memory
         return
-    batch, steps, size = chunk.frame.batch, chunk.frame.settings.steps, 0
+    batch, steps = chunk.frame.batch, chunk.frame.settings.steps
+    # In a batch, sequences lie side by side: the first steps of so many, then their second steps.
     abreast = chunk.frame.settings.abreast
-    for k in range(network.states.shape[0]):
-        size += network.states[k, 1]
+    size = state_size_of(network)
     states = floats_at(batch.states[application.network], batch.size // steps * size)
     for b in range(chunk.samples.size // steps):
-        sample = chunk.samples[b]  # the sequence's first; see `LearnerSettings.abreast`
+        sample = chunk.samples[b]  # the sequence's first
         sequence = sample // (abreast * steps) * abreast + sample % abreast
         state = states[sequence * size : (sequence + 1) * size]
         write_state(network, units, chunk.samples.size, b, state)

@@ -110,14 +110,17 @@ def activation(
 
         @outline
         def backward(step, work):
-            """Overwrite all inputs (in place: outputs) with their slopes."""
+            """Overwrite all inputs (in place: outputs) with their slopes, as `Kind` asks for."""
             units, slopes = inputs_of(step, work), output_slopes(step, work)
             for i in range(units.size):
                 units[i] = slope_of(units[i], slopes[i])
 
         return backward
 
-    return Kind(name or function.__name__, make_forward, make_backward, in_place, True, in_place)
+    return Kind(
+        name or function.__name__, make_forward, make_backward,
+        in_place=in_place, overwrites_inputs=True, reads_outputs=in_place,
+    )  # fmt: skip
 
 
 def _through_dual(function: Callable[[float], float], dtype: type) -> Callable[..., Any]:

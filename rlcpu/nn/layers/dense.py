@@ -68,6 +68,8 @@ from rlcpu.nn.layers.rows import add_rows, fill
 
 #: Inputs of a sample from which on a layer looks for zeros.
 WIDE = 64
+#: Registers of inputs that are searched at once: at most 64 numbers, a bit of an uint64 for each.
+REGISTERS = 4
 _NONE, _ONE = np.uint64(0), np.uint64(1)
 
 
@@ -90,9 +92,9 @@ def list_nonzeros(row, size, nonzeros, capacity):
         nonzeros: pointer to the list, overwritten.
         capacity: numbers of the list.
     """
-    count, step = 1, width(row, 4)
-    for begin in range(0, size, step):
-        bits = nonzero_bits(load(row, begin, 4, min(step, size - begin), 0.0))
+    count, at_once = 1, width(row, REGISTERS)
+    for begin in range(0, size, at_once):
+        bits = nonzero_bits(load(row, begin, REGISTERS, min(at_once, size - begin), 0.0))
         while bits != _NONE:
             if count == capacity:
                 return False
@@ -337,12 +339,14 @@ class Dense(Layer):
         if gain is None:
             gain = 1.0 if sizes.is_last else math.sqrt(2.0)
         initial = functools.partial(orthogonal, shape=shape, gain=gain)
-        if sizes.is_last:
+        if sizes.is_last:  # turned, with rows as long as a vector for each output
             packed = sizes.outputs, padded(sizes.inputs)
         else:
             packed = sizes.inputs if sizes.is_first else padded(sizes.inputs), width
-        copied = sizes.is_last or not sizes.is_first
-        weights = ParameterArray("weights", shape, initial, packed, sizes.is_last, copied)
+        weights = ParameterArray(
+            "weights", shape, initial, packed,
+            turned=sizes.is_last, copied=sizes.is_last or not sizes.is_first,
+        )  # fmt: skip
         return [weights, vector("biases", sizes.outputs, 0.0)]
 
 

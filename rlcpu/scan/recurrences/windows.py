@@ -119,7 +119,7 @@ def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
 def _make_slide(dtype: Any, is_rows: bool) -> Any:
     """Make `slide(plan, block, scratch)`, which writes y of all windows of a block."""
-    vector_lanes, zero = lanes_of(dtype), dtype(0.0)
+    vector_lanes, zero, is_streamed = lanes_of(dtype), dtype(0.0), False
 
     @inline(exact=True)
     def slide(plan, block, scratch):
@@ -135,6 +135,6 @@ def _make_slide(dtype: Any, is_rows: bool) -> Any:
                 for _ in range(num_steps):
                     y = next_y_or_cut(load(scratch.a, at, 1), load(scratch.b, at, 1), y)
                     at -= row_stride
-                write_numbers(y, target, k, min(vector_lanes, side_by_side - k), False)
+                write_numbers(y, target, k, min(vector_lanes, side_by_side - k), is_streamed)
 
     return slide

@@ -315,7 +315,7 @@ def observe(s: State, params: Params) -> tuple[Board, ...]:
         fish,
         subs,
         oxygen << 90,
-        (ROW >> 10 - crew) << 99 - crew,
+        (ROW >> 10 - crew) << 99 - crew,  # columns 9 - crew to 8 of row 9, as in the original
         s.divers[0] | s.divers[1],
     )
 
