@@ -84,7 +84,7 @@ def test_compiling_is_in_no_time_but_its_own(monkeypatch: pytest.MonkeyPatch) ->
     original = PPO.collect_rollout
 
     def collect(*args: Any, **options: Any) -> Any:
-        with announce.counted():
+        with announce.time_counted():
             time.sleep(0.25)
         return original(*args, **options)
 
