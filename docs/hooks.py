@@ -161,11 +161,12 @@ def card_figures() -> str:
     """The table of a GPU, without the rows of the paper's Figure 8."""
     from asv_benches.peers import readme
 
-    lines = ["| What | rlcpu | Against | Other | Ratio |", "|---|---|---|---|---|"]
+    lines = ["| What | Card | rlcpu | Against | Other | Ratio |", "|---|---|---|---|---|---|"]
     for row in readme.newest(names=["cuda"])["cuda"]["rows"]:
         if not row["name"].startswith("figure8"):
             what, against, ratio, ours, theirs = readme.told(row)
-            lines.append(f"| {what} | {ours} | {against} | {theirs} | {ratio} |")
+            card = row["machine"].removeprefix("nvidia-").partition("-")[0].upper()
+            lines.append(f"| {what} | {card} | {ours} | {against} | {theirs} | {ratio} |")
     return "\n".join(lines)
 
 

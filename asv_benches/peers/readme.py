@@ -69,7 +69,7 @@ def rewrite(readme: Path = README, results: Path = RESULTS, folder: Path = PICTU
 def newest(results: Path = RESULTS, names: Sequence[str] = TABLES) -> dict[str, Any]:
     """The newest measurement of each row, table by table; quick ones mean nothing and are left out.
 
-    Each row has its `machine`; versions of libraries are those of the newest file that names them.
+    Each row has its `machine`, on a GPU the card; versions of libraries are those of the newest file that names them.
 
     Args:
         results: folder of the JSON files.
@@ -78,9 +78,9 @@ def newest(results: Path = RESULTS, names: Sequence[str] = TABLES) -> dict[str, 
     Raises:
         ValueError: there is none.
     """
-    tables = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
+    tables = [(json.loads(p.read_text()), p.stem) for p in sorted(results.glob("*.json"))]
     found: dict[str, Any] = {}
-    for table in sorted(tables, key=lambda table: str(table["machine"]["date"])):
+    for table, file in sorted(tables, key=lambda pair: str(pair[0]["machine"]["date"])):
         machine = table["machine"]
         rows = [row for row in table["rows"] if row["effort"]["rounds"] >= FULL.rounds]
         if not rows or table["what"] not in names:
@@ -92,6 +92,8 @@ def newest(results: Path = RESULTS, names: Sequence[str] = TABLES) -> dict[str, 
             last = merged["rows"].get(row["name"])
             if last is None or last["measured"] <= row["measured"]:
                 place = f"{machine['cpu']}, {machine['cores']} cores"
+                if table["what"] == "cuda":
+                    place = file.removesuffix("-cuda")
                 merged["rows"][row["name"]] = {**row, "machine": place}
     if not found:
         raise ValueError(f"no result in {results}: run `python -m asv_benches.peers all`")

@@ -118,10 +118,10 @@ def test_nothing_is_imported_unasked() -> None:
     assert result.stdout.strip() == ""
 
 
-#: Modules that import by name: one, two that a user's module, and three that their own modules.
+#: Modules that import by name: one, two that a user's module, and four that their own modules.
 BY_NAME = {
     *("backends.py", "cli/arguments.py", "envs/checks/against.py"),
-    *("envs/registry.py", "nn/__init__.py", "train/precompile.py"),
+    *("__init__.py", "envs/registry.py", "nn/__init__.py", "train/precompile.py"),
 }
 #: Modules that know the compiler.
 OF_COMPILER = {"cuda/compile.py", "cuda/device.py", "cuda/maths.py"}

@@ -10,7 +10,7 @@ from rlcpu.replay.storage import allocate
 
 
 @pytest.mark.parametrize("row_bytes", [1, 12, 400, 5000, 20000])
-@pytest.mark.parametrize("num_bytes", [2**22, gather._FAR])
+@pytest.mark.parametrize("num_bytes", [2**22, gather._BEYOND_CACHES])
 @pytest.mark.parametrize("num_steps", [1, 2, 45])
 def test_rows_of_many_environments_reach_their_slots(row_bytes, num_bytes, num_steps):
     num_envs = 3
