@@ -69,7 +69,8 @@ def rewrite(readme: Path = README, results: Path = RESULTS, folder: Path = PICTU
 def newest(results: Path = RESULTS, names: Sequence[str] = TABLES) -> dict[str, Any]:
     """The newest measurement of each row, table by table; quick ones mean nothing and are left out.
 
-    Each row has its `machine`, on a GPU the card; versions of libraries are those of the newest file that names them.
+    Each row has its `machine`, on a GPU the card; versions of libraries are those of the newest
+    file that names them.
 
     Args:
         results: folder of the JSON files.
