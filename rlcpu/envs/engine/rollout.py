@@ -54,7 +54,15 @@ from rlcpu.kernels.compile import (
     tuple_of,
 )
 from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.memory import address, array_at, call_at, pointer_to, shifted
+from rlcpu.kernels.memory import (
+    LINE,
+    address,
+    array_at,
+    call_at,
+    pointer_to,
+    shifted,
+    to_line,
+)
 from rlcpu.kernels.random import make_draw_keys
 from rlcpu.kernels.rows import ANY, row_access, store_rows
 from rlcpu.kernels.threads import Kernels
@@ -252,7 +260,7 @@ def _make_block(
         constants = unpack_policy(policy.weights, policy.log_std)
         greedy, scratch = policy.settings[GREEDY] != 0, allocate(policy.settings)
         num_rows = env.sizes[NUM_ROWS]
-        memory_of_step = np.zeros(step_bytes + 4 * num_rows * LANES, u8)
+        memory_of_step = np.zeros(step_bytes + 4 * num_rows * LANES + LINE, u8)
         now = open_step(memory_of_step, num_rows)
         now.clock[0], now.clock[1] = counter, env.clock[1]
         call_env(env, now, OBSERVE, count)
@@ -326,7 +334,7 @@ def _make_open_step(interface: Interface, dtype: type) -> Callable[..., Any]:
     observations = f"array_at(begin + {place}, (num_rows * {LANES},), number)"
     source = (
         "def open_step(memory, num_rows):\n"
-        "    begin = memory.ctypes.data\n"
+        f"    begin = (memory.ctypes.data + {LINE - 1}) // {LINE} * {LINE}\n"
         f"    return BlockStep(observations={observations}, {', '.join(items)})"
     )
     return inline(define(source, **names))
@@ -684,8 +692,9 @@ def _make_sums(dtype: type) -> BlockRecorder:
     def start(sums, words, count, num_steps):
         sums[:] = 0.0
         sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
-        lane_sums: Any = np.zeros(4 * LANES, real)
-        return lane_sums
+        memory: Any = np.zeros(5 * LANES, real)
+        first = to_line(address(memory), 0)  # a vector across two lines takes twice as long
+        return memory[first : first + 4 * LANES]
 
     @inline
     def save_decisions(now, sums, place, count):
