@@ -32,7 +32,7 @@ from rlcpu.envs.engine.lane import (
 from rlcpu.kernels.calls import View, kind_of, make_call
 from rlcpu.kernels.compile import EXACT, inline, inline_source, kernel, outline
 from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.memory import address, pointer_to, shifted
+from rlcpu.kernels.memory import LINE, address, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.kernels.threads import Kernels
@@ -422,8 +422,9 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
         action_bytes = (lane + count + LANES - 1) // LANES * LANES * width * action_item
         # Of each lane: a reward, the float32 numbers of an observation, and two flags.
         own_bytes = (item + 4 * size + 2) * LANES if rest > 0 else 0
-        memory = np.empty(action_bytes + own_bytes, u8)
-        rows = pointer_to(memory.ctypes.data, like_action)
+        memory = np.empty(action_bytes + own_bytes + LINE, u8)
+        memory_place = (memory.ctypes.data + LINE - 1) // LINE * LINE
+        rows = pointer_to(memory_place, like_action)
         write_actions(actions, some, width, shifted(rows, lane))
         # The function counts environments, and so actions, from the first one of all on.
         action_rows = shifted(rows, -(begin - lane) * width)
@@ -433,7 +434,7 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
             part = begin, count - rest, same_step
             step_part(function, part, strides, arrays, action_rows, outputs)
         if rest > 0:
-            first, place = begin + count - rest, memory.ctypes.data + action_bytes
+            first, place = begin + count - rest, memory_place + action_bytes
             own_rewards = pointer_to(place, like_real)
             own_observations = pointer_to(place + item * LANES, like_single)
             own_terminated = pointer_to(place + (item + 4 * size) * LANES, u8(0))
