@@ -54,7 +54,7 @@ class Update(NamedTuple):
     Attributes:
         function: (batch, nets, settings) -> (mean, statistics), see `rlcpu.nn.tape`.
         learns: names of the networks and arrays that it changes; None for all.
-        every: minibatches from one of its gradient steps to the next.
+        every: minibatches from one of its gradient steps to the next; 1 of the first update.
     """
 
     function: Callable[..., Any]
@@ -190,6 +190,11 @@ class Learner:
                     f"targets={{{name!r}: {source!r}}}: expected a new name of a network"
                 )
         known = [*self._sources, *self.arrays]
+        if self.updates and self.updates[0].every != 1:
+            raise ValueError(
+                f"every={self.updates[0].every!r} of the first update: expected 1, as its gradient "
+                "steps count the minibatches"
+            )
         for each in self.updates:
             check_count("every", each.every)
             for name in each.learns or ():

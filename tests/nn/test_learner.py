@@ -404,6 +404,7 @@ def test_bad_algorithms(body: Any, error: Any, match: str) -> None:
         ({"targets": {"slow": "g"}}, "targets={'slow': 'g'}"),
         ({"targets": {"f": "f"}}, "targets={'f': 'f'}: expected a new name"),
         ({"per_sample": ("kl",)}, "per_sample='kl'"),
+        ({"algorithm": [nn.Update(fit, every=2), nn.Update(fit)]}, "every=2 of the first update"),
     ],
 )
 def test_bad_names(options: dict[str, Any], match: str) -> None:
