@@ -325,8 +325,8 @@ def _argument(value: Any) -> Any:
 def _view(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
     """Return Numba's array over memory of CuPy's: a description, which does not keep it alive.
 
-    To make one takes 20 us, and a step of environments has twelve; from call to call they are
-    mostly the same.
+    To make one takes tens of microseconds, and a step of environments has twelve; from call to call
+    they are mostly the same.
     """
     interface = {"data": (pointer, False), "shape": shape, "strides": strides, "typestr": dtype}
     return cuda.from_cuda_array_interface({**interface, "version": 3}, sync=False)

@@ -476,7 +476,7 @@ def kernel(
     options = {"parallel": parallel, "fastmath": fastmath, wrapper: True}
     dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
     check = check or (lambda: None)
-    cache = KernelCache(dispatcher, functools.partial(_refuse, dispatcher, scalars, check))
+    cache = KernelCache(dispatcher, functools.partial(_check_or_forget, dispatcher, scalars, check))
     hooks.set_cache(dispatcher, cache)
     subject = subject or ".".join(function.__module__.split(".")[:2])
     announced = announce.announced(subject, function.__name__)
@@ -530,7 +530,7 @@ def _explained(kernel: Any, cache: KernelCache, check: Callable[[], None]) -> It
         raise
 
 
-def _refuse(kernel: Any, scalars: tuple[Any, ...], check: Callable[[], None]) -> None:
+def _check_or_forget(kernel: Any, scalars: tuple[Any, ...], check: Callable[[], None]) -> None:
     """Run `check` and `check_precision` on a kernel just compiled; forget its code if one raises.
 
     All that the kernel reaches is forgotten: a function between the kernel and a scalar holds the

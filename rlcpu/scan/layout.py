@@ -24,7 +24,7 @@ REPEATED = 4096
 
 
 class Place(NamedTuple):
-    """Where the numbers of an array (outer, num_steps, inner) are in memory.
+    """Address and strides of an array (outer, num_steps, inner) in memory.
 
     In runs the stride is 1, or 0 where `REPEATED` bytes of the same number stand for all.
     """

@@ -420,9 +420,10 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
         (begin, count, fills_blocks, same_step), (n, size, width, env_step) = some, sizes
         lane, rest = begin % LANES, count % LANES if fills_blocks else 0
         action_bytes = (lane + count + LANES - 1) // LANES * LANES * width * action_item
-        # Of each lane: a reward, the float32 numbers of an observation, and two flags.
-        own_bytes = (item + 4 * size + 2) * LANES if rest > 0 else 0
-        memory = np.empty(action_bytes + own_bytes + LINE, u8)
+        # Outputs of a block that is not full: of each lane a reward, the float32 numbers of an
+        # observation, and two flags.
+        partial_bytes = (item + 4 * size + 2) * LANES if rest > 0 else 0
+        memory = np.empty(action_bytes + partial_bytes + LINE, u8)
         memory_place = (memory.ctypes.data + LINE - 1) // LINE * LINE
         rows = pointer_to(memory_place, like_action)
         write_actions(actions, some, width, shifted(rows, lane))
@@ -435,24 +436,24 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
             step_part(function, part, strides, arrays, action_rows, outputs)
         if rest > 0:
             first, place = begin + count - rest, memory_place + action_bytes
-            own_rewards = pointer_to(place, like_real)
-            own_observations = pointer_to(place + item * LANES, like_single)
-            own_terminated = pointer_to(place + (item + 4 * size) * LANES, u8(0))
-            own_truncated = shifted(own_terminated, LANES)
-            own = (
-                shifted(own_observations, -first), shifted(own_rewards, -first),
-                shifted(own_terminated, -first), shifted(own_truncated, -first), outputs[4],
+            partial_rewards = pointer_to(place, like_real)
+            partial_observations = pointer_to(place + item * LANES, like_single)
+            partial_terminated = pointer_to(place + (item + 4 * size) * LANES, u8(0))
+            partial_truncated = shifted(partial_terminated, LANES)
+            partial_outputs = (
+                shifted(partial_observations, -first), shifted(partial_rewards, -first),
+                shifted(partial_terminated, -first), shifted(partial_truncated, -first), outputs[4],
             )  # fmt: skip
             strides, part = Strides(LANES, 1, n, size), (first, rest, same_step)
-            step_part(function, part, strides, arrays, action_rows, own)
+            step_part(function, part, strides, arrays, action_rows, partial_outputs)
             observations, rewards, terminated, truncated, _ = outputs
             for i in range(rest):
-                rewards[first + i] = own_rewards[i]
-                terminated[first + i] = own_terminated[i]
-                truncated[first + i] = own_truncated[i]
+                rewards[first + i] = partial_rewards[i]
+                terminated[first + i] = partial_terminated[i]
+                truncated[first + i] = partial_truncated[i]
             for row in range(size):
                 for i in range(rest):
-                    observations[row * n + first + i] = own_observations[row * LANES + i]
+                    observations[row * n + first + i] = partial_observations[row * LANES + i]
         memory[0] = 0  # an access, which keeps the array alive until here
 
     @inline(exact=True)

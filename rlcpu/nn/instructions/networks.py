@@ -180,7 +180,8 @@ def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> No
     if application.starts < 0:  # a network without memory
         return
     batch, steps = chunk.frame.batch, chunk.frame.settings.steps
-    # In a batch, sequences lie side by side: the first steps of so many, then their second steps.
+    # Sequences lie in groups of `abreast`, a group step after step: sample
+    # (group * steps + step) * abreast + k is of sequence group * abreast + k.
     abreast = chunk.frame.settings.abreast
     size = state_size_of(network)
     states = floats_at(batch.states[application.network], batch.size // steps * size)

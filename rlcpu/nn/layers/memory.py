@@ -258,7 +258,11 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
 
     @inline_source
     def go_back(step, work, t, state, slopes, sequences):
-        """Go back through time step t of all sequences, one after the other."""
+        """Go back through time step t of all sequences, one after the other.
+
+        A row of states, slopes or outputs has `size` numbers and padding; one of inputs the gate z,
+        then x_h.
+        """
         inputs, by_outputs = inputs_of(step, work), output_slopes(step, work)
         size, row = step.size_out, step.width_out
         for b in range(sequences):

@@ -196,7 +196,7 @@ class Motion(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a unit impulse along a row does: 1 N s at a corner, or 1 N m s at a hinge.
+    """Effects of a unit impulse along a row: 1 N s at a corner, or 1 N m s at a hinge.
 
     Attributes:
         gx, gy: part of the impulse that acts on the pin; by symmetry also the velocity along the
