@@ -29,6 +29,7 @@ import numpy as np
 
 from rlcpu.kernels import hooks
 from rlcpu.kernels.cache import cache_folder
+from rlcpu.kernels.compile import kernel
 
 _LIBRARIES = {
     "linux": "lib/libtbb.so.12",
@@ -48,6 +49,11 @@ class Kernels(NamedTuple):
     serial: Any  # runs on the calling thread
     parallel: Any  # runs on all of numba's threads
     grain: int  # units of work (see `launch`) from which `parallel` is faster
+
+
+def for_cores(driver: Callable[..., Any], grain: int, **options: Any) -> Kernels:
+    """Compile a driver, whose loop is a `prange`, for one core and for all; see `kernel`."""
+    return Kernels(kernel(driver, **options), kernel(driver, parallel=True, **options), grain)
 
 
 def launcher(kernels: Kernels, work: int, num_threads: int | None) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from rlcpu.kernels.checks import check_seed
 from rlcpu.kernels.compile import EXACT, inline, kernel
 from rlcpu.kernels.memory import LINE, copy_bytes, copy_word, fence, prefetch, stream_bytes
 from rlcpu.kernels.random import splitmix64, stream_seeds
-from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.kernels.threads import for_cores, launch
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_path
 from rlcpu.replay.fields import TransitionField
@@ -105,6 +105,9 @@ def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
 
 # Rows are bytes here.
 
+#: Columns of the table of fields that `gather` takes.
+SOURCE, ROW_BYTES, TARGET = range(3)
+
 
 @inline(exact=True)
 def copy_row(out, to, storage, begin, count):
@@ -132,11 +135,11 @@ def _prefetch_row(storage, begin, count):
 def gather_field(storage, out, field, rows, first, last, steps, length):
     """Copy one field of the sequences [first, last) of a batch from storage to `out`.
 
-    `field` is a row of the table of `GATHER`, which has the other arguments. `row` and `next_row`
+    `field` is a row of the table of `gather`, which has the other arguments. `row` and `next_row`
     run round the ring of an environment: the row that is copied, and one of the sequence `ahead` of
     it, which is prefetched meanwhile.
     """
-    source, row_bytes, target = field[0], field[1], field[2]
+    source, row_bytes, target = field[SOURCE], field[ROW_BYTES], field[TARGET]
     size = rows.size
     # Prefetching the first line of each row loads its page's address: a quarter less time for 256
     # transitions of 5 fields.
@@ -156,26 +159,27 @@ def gather_field(storage, out, field, rows, first, last, steps, length):
             next_row = next_row + 1 if next_row + 1 < next_end else next_end - length
 
 
-def _make_gather(parallel: bool) -> Any:
-    """Return the kernel `GATHER`: `each` sequences at a time, field after field."""
+def gather(storage, out, fields, rows, steps, length, each):
+    """Copy sequences of rows to a batch: out[f][t, b] = storage[f][rows[b] + t].
 
-    @kernel(parallel=parallel, fastmath=EXACT)
-    def gather(storage, out, fields, rows, steps, length, each):
-        size = rows.size
-        for block in prange((size + each - 1) // each):
-            first, last = block * each, min((block + 1) * each, size)
-            for f in range(fields.shape[0]):
-                gather_field(storage, out, fields[f], rows, first, last, steps, length)
+    Args:
+        storage: uint8, bytes of all fields.
+        out: uint8, bytes of the batch, overwritten.
+        fields: (num_fields, 3) int64, where a field begins in the storage, the bytes of its rows,
+            and where it begins in `out`.
+        rows: (batch_size,) int64, first row of each sequence.
+        steps: rows of a sequence; they go round within the `length` rows of an environment.
+        length: see `steps`.
+        each: sequences that a thread takes at a time.
+    """
+    size = rows.size
+    for block in prange((size + each - 1) // each):
+        first, last = block * each, min((block + 1) * each, size)
+        for f in range(fields.shape[0]):
+            gather_field(storage, out, fields[f], rows, first, last, steps, length)
 
-    return gather
 
-
-#: (storage, out, fields, rows, steps, length, each): out[f][t, b] = storage[f][rows[b] + t].
-#: `storage` and `out` are uint8; `fields` is (num_fields, 3) int64, where each field begins in the
-#: storage, the bytes of its rows, and where it begins in `out`; `rows` is (batch_size,) int64. Row
-#: numbers go round within the `length` rows of an environment. A thread takes `each` sequences at a
-#: time.
-GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
+GATHER = for_cores(gather, _GRAIN, fastmath=EXACT)
 
 
 @inline(exact=True)

@@ -26,7 +26,7 @@ from rlcpu.kernels import vectors
 from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
 from rlcpu.kernels.memory import prefetch
 from rlcpu.kernels.random import u64, uniform53
-from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.kernels.threads import for_cores, launch
 from rlcpu.replay import tree as rules
 from rlcpu.replay.storage import placed
 from rlcpu.replay.tree import WIDTH, Levels, load_vector, make_tree, over_vectors
@@ -189,7 +189,7 @@ def draw(numbers, capacity, stream, stratified, out):
 
 #: `draw` on one thread in other kernels, and on one or several for Python.
 draw_leaves = inline(draw, exact=True)
-DRAW = Kernels(kernel(draw, fastmath=EXACT), kernel(draw, fastmath=EXACT, parallel=True), _GRAIN)
+DRAW = for_cores(draw, _GRAIN, fastmath=EXACT)
 
 
 # ---------------------------------------------------------------- without replacement

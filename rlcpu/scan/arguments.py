@@ -19,11 +19,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.backends import device_of
+from rlcpu.backends import cpu_only, device_of, find
 
 Array = npt.NDArray[Any]
 
 _REAL = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def backend_of(chapter: str, *arrays: Any) -> Any:
+    """Return the module of `rlcpu.cuda` for an array on a device; None for the host."""
+    device = device_of(*arrays)
+    return None if device == "cpu" else find(device, chapter)
+
+
+def check_on_host(function: str, **arguments: Any) -> None:
+    """Raise NotImplementedError for an argument on a device, where `function` is not computed."""
+    for name, value in arguments.items():
+        if device_of(value) != "cpu":
+            raise cpu_only(f"{function} with {name} of {type(value).__name__}")
 
 
 # ---------------------------------------------------------------- dtypes

@@ -19,9 +19,8 @@ from numba import prange
 from rlcpu.kernels.compile import EXACT, inline
 from rlcpu.kernels.maths import exp64, log64
 from rlcpu.kernels.memory import pointer_to, shifted
-from rlcpu.kernels.threads import Kernels, check_num_threads, launch
-from rlcpu.scan.arguments import check_axis, check_out, check_real, check_shape
-from rlcpu.scan.device import backend_of, for_cores
+from rlcpu.kernels.threads import Kernels, check_num_threads, for_cores, launch
+from rlcpu.scan.arguments import backend_of, check_axis, check_out, check_real, check_shape
 from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.recurrences.linear import linear_scan
 

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from numba import prange
 
 from rlcpu.kernels.compile import EXACT, specialise
-from rlcpu.kernels.threads import Kernels, check_num_threads, launch
-from rlcpu.scan.arguments import check_alike
-from rlcpu.scan.device import check_on_host, for_cores
+from rlcpu.kernels.threads import Kernels, check_num_threads, for_cores, launch
+from rlcpu.scan.arguments import check_alike, check_on_host
 
 Array = npt.NDArray[Any]
 

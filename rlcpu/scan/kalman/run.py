@@ -13,9 +13,8 @@ from numba import prange, types
 from rlcpu.kernels.calls import View, kind_of, place_of_view, view
 from rlcpu.kernels.compile import c_function, inline, prefer_small_code
 from rlcpu.kernels.memory import LINE, array_at, call_at, pointer_to
-from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.kernels.threads import Kernels, for_cores, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill
-from rlcpu.scan.device import for_cores
 from rlcpu.scan.kalman.filter import (
     CONVERGED,
     KalmanTask,

@@ -23,9 +23,8 @@ from numba import prange, types
 from rlcpu.kernels.calls import View
 from rlcpu.kernels.compile import EXACT, c_function, prefer_small_code
 from rlcpu.kernels.memory import call_at, fence
-from rlcpu.kernels.threads import check_num_threads, launch
+from rlcpu.kernels.threads import check_num_threads, for_cores, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
-from rlcpu.scan.device import for_cores
 from rlcpu.scan.layout import REPEATED, AxesOrder, Place, address_of
 from rlcpu.scan.recurrences.columns import make_columns
 from rlcpu.scan.recurrences.rows import PIECE, block_rows, make_rows

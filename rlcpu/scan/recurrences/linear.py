@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rlcpu.scan.arguments import (
     axis_last,
+    backend_of,
     check_alike,
     check_axis,
     check_broadcast,
@@ -19,7 +20,6 @@ from rlcpu.scan.arguments import (
     repeated,
     sum_to_shape,
 )
-from rlcpu.scan.device import backend_of
 from rlcpu.scan.layout import layout_of
 from rlcpu.scan.recurrences.driver import UNUSED, Array, RecurrenceProblem, run
 from rlcpu.scan.recurrences.rules import LINEAR

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.arguments import (
+    backend_of,
     check_axis,
     check_factor,
     check_flags,
@@ -24,7 +25,6 @@ from rlcpu.scan.arguments import (
     check_real,
     check_shape,
 )
-from rlcpu.scan.device import backend_of
 from rlcpu.scan.layout import layout_of
 from rlcpu.scan.recurrences.driver import UNUSED, Array, RecurrenceProblem, run
 from rlcpu.scan.recurrences.rules import (

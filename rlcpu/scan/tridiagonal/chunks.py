@@ -14,9 +14,8 @@ from numba import prange
 
 from rlcpu.kernels.compile import EXACT
 from rlcpu.kernels.memory import VECTOR_BYTES
-from rlcpu.kernels.threads import launch
+from rlcpu.kernels.threads import for_cores, launch
 from rlcpu.scan.arguments import Array, is_same
-from rlcpu.scan.device import for_cores
 from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.tridiagonal import lanes
 from rlcpu.scan.tridiagonal.blocks import LaneInput, count_chunks

@@ -22,12 +22,12 @@ from rlcpu.scan.arguments import (
     axis_last,
     check_alike,
     check_axis,
+    check_on_host,
     check_out,
     check_real,
     common_shape,
     repeated,
 )
-from rlcpu.scan.device import check_on_host
 from rlcpu.scan.tridiagonal.blocks import LaneInput
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, layout_of_systems, repeats_of, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import FACTORED, FACTORS, factor_matrix

@@ -36,8 +36,8 @@ from rlcpu.kernels.memory import (
     stream,
     to_line,
 )
+from rlcpu.kernels.threads import for_cores
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
-from rlcpu.scan.device import for_cores
 from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, LaneBlock, SolvePlan, array_place, count_chunks
 
 GRAIN = 2**14  # numbers from which a second core is worth waking

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from rlcpu.backends import cpu_only
 from rlcpu.kernels.threads import check_num_threads
-from rlcpu.scan.arguments import Array, check_lengths, check_systems
-from rlcpu.scan.device import backend_of
+from rlcpu.scan.arguments import Array, backend_of, check_lengths, check_systems
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
 from rlcpu.scan.tridiagonal.plans import LaneArguments, cut_systems, plan_of, run_plan

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from numba import prange
 
 from rlcpu.kernels.compile import EXACT, inline
-from rlcpu.kernels.threads import check_num_threads, launch
+from rlcpu.kernels.threads import check_num_threads, for_cores, launch
 from rlcpu.scan.arguments import (
     Array,
     axis_last,
+    backend_of,
     check_alike,
     check_axis,
     check_broadcast,
@@ -22,7 +23,6 @@ from rlcpu.scan.arguments import (
     repeated,
     sum_to_shape,
 )
-from rlcpu.scan.device import backend_of, for_cores
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.status import SingularSystemError, status_of
 
