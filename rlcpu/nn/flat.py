@@ -35,7 +35,7 @@ class Learnt(NamedTuple):
     Attributes:
         parameters: (P,), the flat vector.
         first, second: (P,), its moments in Adam.
-        copies: (C,), transposed weights of all networks, of which those of turned matrices alone
+        copies: (C,), transposed weights of all networks, of which those of transposed ones alone
             are written: forward passes read no others.
     """
 

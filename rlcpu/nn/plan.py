@@ -3,8 +3,8 @@
 Numbers of a sample between layers, its *units*, lie one block after the other: the network's inputs
 first, then the outputs of each layer. Parameters lie in the order of the layers, twice: *flat*, as
 users and checkpoints have them, and *packed*, as kernels read them, in rows padded with zeros; see
-`rlcpu.nn.layers.kind`. A matrix is *turned* where it is packed transposed. *Copies* are the
-transposed matrices of packed parameters.
+`rlcpu.nn.layers.kind`. A matrix may be packed transposed. *Copies* are the transposed matrices of
+packed parameters.
 
 *Slopes*, the derivatives of the loss with respect to units, overwrite the units where these are not
 needed any more: where one layer reads them, and the layer that made them does not need them in the
@@ -127,7 +127,7 @@ class NetworkPlan:
         for array in self.arrays:
             shape = array.parameters.packed
             view = packed[array.packed : array.packed + math.prod(shape)].reshape(shape)
-            view = view.T if array.parameters.turned else view
+            view = view.T if array.parameters.is_transposed else view
             views.append(view[tuple(slice(size) for size in array.parameters.shape)])
         return views
 
@@ -136,11 +136,11 @@ class NetworkPlan:
     ) -> list[tuple[Array, Array]]:
         """Return pairs of views (columns, rows): a transposed copy, and the packed matrix.
 
-        Without backward passes (`is_learnt`) only the copies of turned matrices are read.
+        Without backward passes (`is_learnt`) only the copies of transposed matrices are read.
         """
         pairs = []
         for step in self.steps:
-            if step.copies >= 0 and (is_learnt or step.turned):
+            if step.copies >= 0 and (is_learnt or step.is_transposed):
                 rows, columns, padded_rows = step.rows, step.columns, padded(step.rows)
                 copy = copies[step.copies : step.copies + columns * padded_rows]
                 weights = packed[step.parameters : step.parameters + rows * columns]
@@ -263,11 +263,11 @@ def _insert_copy(tensor: LayerOutput, readers: list[Draft]) -> Draft:
 
 
 def _fuse_relus(drafts: list[Draft]) -> None:
-    """Let layers compute the relu behind them, where that costs nothing; see `Draft.floor`."""
+    """Let layers compute the relu behind them, where that costs nothing; see `Draft.fuses_relu`."""
     for draft in drafts:
         if draft.kind is RELU and len(draft.source.makers) == 1:
             (maker,) = draft.source.makers
-            draft.floor = maker.floor = maker.kind.takes_floor
+            draft.fuses_relu = maker.fuses_relu = maker.kind.fuses_relu
 
 
 # ---------------------------------------------------------------- places
@@ -286,7 +286,7 @@ def _place(
         source, target, kind = draft.source, draft.target, draft.kind.name
         step = LayerStep(
             option=draft.option,
-            floor=int(draft.floor),
+            fuses_relu=int(draft.fuses_relu),
             inputs=units[source],
             width_in=padded(source.size),
             size_in=source.size,
@@ -306,7 +306,8 @@ def _place(
         parameters = _parameters_of(draft)
         if parameters and len(parameters[0].packed) == 2:
             (rows, columns), matrix = parameters[0].packed, parameters[0]
-            step = step._replace(rows=rows, columns=columns, turned=int(matrix.turned))
+            is_transposed = int(matrix.is_transposed)
+            step = step._replace(rows=rows, columns=columns, is_transposed=is_transposed)
             if matrix.copied:
                 step = step._replace(copies=copies)
                 copies += columns * padded(rows)
@@ -347,7 +348,7 @@ def _place_units(
     for draft in drafts:
         saved.append(end)
         if draft.layer is not None:
-            end += draft.layer.saved_of(_sizes_of(draft))
+            end += draft.layer.num_saved(_sizes_of(draft))
         target = draft.target
         if target not in places:  # by its first part or addend
             if target.shares is not None:  # computed in place

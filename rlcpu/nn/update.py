@@ -340,14 +340,14 @@ def make_step(dtype: type) -> Callable[..., None]:
         layer = layout.tables[k, cut.step]
         if begin == layout.begins[k] + layout.free[k]:  # the first slice of a network
             space.stepped[k] += 1
-        if layer.turned != 0:  # the only copies that a forward pass reads
+        if layer.is_transposed != 0:  # the only copies that a forward pass reads
             copy_rows(layer, network_of(learnt.parameters, learnt.copies, layout, k), first, last)
         target = layout.targets[k]
         if moves_targets and target >= 0:
             shift = layout.begins[target] - layout.begins[k]
             tau = frame.settings.tau
             approach(learnt.parameters[begin + shift : end + shift], parameters, tau)
-            if layer.turned != 0:
+            if layer.is_transposed != 0:
                 network = network_of(learnt.parameters, learnt.copies, layout, target)
                 copy_rows(layer, network, first, last)
 

@@ -115,7 +115,7 @@ def network_backward_at(chunk: Any, application: Any) -> Any:
     network = network_of(parameters, space.copies[worker], frame.layout, k)
     if space.copied[worker, k] != space.stepped[k]:
         for step in network.table:
-            if step.turned == 0:
+            if step.is_transposed == 0:
                 copy_rows(step, network, 0, step.rows)
         space.copied[worker, k] = space.stepped[k]
     return network

@@ -90,7 +90,7 @@ def activation(
         def forward_in_place(step, work):
             """Overwrite all units with the function of them."""
             units = outputs_of(step, work)
-            if step.floor == 0:  # else the layer in front has applied it: a relu
+            if step.fuses_relu == 0:  # else this is a relu that the layer in front has computed
                 for i in range(units.size):
                     units[i] = apply(units[i])
 
@@ -124,15 +124,19 @@ def activation(
 
 
 def _through_dual(function: Callable[[float], float], dtype: type) -> Callable[..., Any]:
-    """Make `through(x, slope)` of a function for kernels, whose derivative a dual computes."""
+    """Make `through(x, slope)` of a function for kernels, whose derivative a dual computes.
+
+    A dual is a number that carries its derivative.
+    """
     from rlcpu.nn import dual_types  # noqa: F401 - teaches numba duals, of which ours need none
 
-    apply, zeros = specialise(function, dtype), (dtype(0),)
+    apply, of_constant = specialise(function, dtype), (dtype(0),)
 
     @inline
     def through(x, slope):
         (dual,) = variables((x,))
-        return slopes_of(apply(dual), zeros)[0] * slope
+        (derivative,) = slopes_of(apply(dual), of_constant)
+        return derivative * slope
 
     return through
 

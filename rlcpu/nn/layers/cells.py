@@ -53,9 +53,10 @@ def gru(
 def gru_back(
     r: float, z: float, n: float, p_n: float, h: float, slope: float
 ) -> tuple[float, float, float, float, float]:
-    """Return the derivatives with respect to x_r, x_z, x_n, p_n and h, of h without that through p.
+    """Return the derivatives with respect to x_r, x_z, x_n, p_n and h.
 
-    Those with respect to p_r and p_z are those of x_r and x_z.
+    Those with respect to p_r and p_z are those of x_r and x_z. The derivative with respect to h
+    takes p_r, p_z and p_n as constants: the caller adds what comes through them.
     """
     by_n = slope * (1.0 - z) * (1.0 - n * n)
     by_z = slope * (h - n) * z * (1.0 - z)

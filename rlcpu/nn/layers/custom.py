@@ -29,10 +29,11 @@ from rlcpu.nn.layers.kind import (
     output_slopes,
     outputs_of,
     parameters_of,
+    spare_row,
     wants_inputs,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_to, fill, sample
+from rlcpu.nn.layers.rows import add_to, fill, part, row_at
 
 _ARGUMENTS = {
     "forward": ("x", "parameters", "y"),
@@ -146,8 +147,8 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
             parameters = parameters_of(step, work)
             fill(outputs, zero)
             for i in range(work.samples):
-                x = sample(inputs, i, step.width_in, step.size_in)
-                run_sample(x, parameters, sample(outputs, i, step.width_out, step.size_out))
+                x = part(inputs, i * step.width_in, step.size_in)
+                run_sample(x, parameters, part(outputs, i * step.width_out, step.size_out))
 
         return run_forward
 
@@ -166,30 +167,27 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
             if work.mode & OVERWRITTEN:
                 fill(gradients, zero)
             for i in range(work.samples):
-                x = sample(inputs, i, step.width_in, step.size_in)
-                slope = sample(slopes, i, step.width_out, step.size_out)
+                x = part(inputs, i * step.width_in, step.size_in)
+                slope = part(slopes, i * step.width_out, step.size_out)
                 add_by_parameters(x, parameters, slope, gradients)
 
         @outline
         def write_input_slopes(step, work):
             """Write derivatives with respect to the inputs, or add them to another layer's.
 
-            They may take the place of the inputs: those of a sample are computed in the last
-            numbers of the scratch memory, and moved.
+            They may take the place of the inputs, which the user's function reads: those of a
+            sample are computed in scratch, and moved.
             """
-            inputs, slopes, out = (
-                inputs_of(step, work),
-                output_slopes(step, work),
-                input_slopes(step, work),
-            )
-            parameters, width = parameters_of(step, work), step.width_in
-            by_x = work.slopes[work.slopes.size - width :]
+            inputs, slopes = inputs_of(step, work), output_slopes(step, work)
+            by_inputs, parameters = input_slopes(step, work), parameters_of(step, work)
+            width = step.width_in
+            by_x = spare_row(step, work)
             for i in range(work.samples):
-                x = sample(inputs, i, width, step.size_in)
-                slope = sample(slopes, i, step.width_out, step.size_out)
+                x = part(inputs, i * width, step.size_in)
+                slope = part(slopes, i * step.width_out, step.size_out)
                 fill(by_x, zero)
                 add_by_inputs(x, parameters, slope, by_x[: step.size_in])
-                row = sample(out, i, width, width)
+                row = row_at(by_inputs, i, width)
                 if step.adds_to_slopes == 0:
                     fill(row, zero)
                 add_to(row, by_x)

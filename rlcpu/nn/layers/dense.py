@@ -13,8 +13,8 @@ the results have the same bits.
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
 `work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
 derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
-its parameters. Products take a floor: results below it become it, 0 for a relu, -inf for none.
-`Matrix(values, begin, row_stride, column_stride)` lies in memory; row stride 0 repeats one row.
+its parameters. `product(left, right, start, out, shape, floor)` writes max(left @ right + start,
+floor) to `out`: the floor is 0 for a relu, -inf for none; `shape` is (rows, depth, columns).
 """
 
 from __future__ import annotations
@@ -23,21 +23,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, inline_source, outline
-from rlcpu.kernels.matmul import (
-    FEW_COLUMNS,
-    Matrix,
-    add_to_rows,
-    product,
-    product_of_few,
-    sum_of_rows,
-)
-from rlcpu.kernels.memory import address, load, shifted
+from rlcpu.kernels.matmul import FEW_COLUMNS, add_to_rows, product, product_of_few, sum_of_rows
+from rlcpu.kernels.memory import address, load
 from rlcpu.kernels.vectors import lowest_bit, nonzero_bits, width
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
@@ -55,11 +48,12 @@ from rlcpu.nn.layers.kind import (
     padded,
     parameters_of,
     saved_of,
+    spare_row,
     vector,
     wants_inputs,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_rows, fill
+from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, repeated, row_at, transposed
 
 # ---------------------------------------------------------------- inputs that are mostly zeros
 #
@@ -70,7 +64,16 @@ from rlcpu.nn.layers.rows import add_rows, fill
 WIDE = 64
 #: Registers of inputs that are searched at once: at most 64 numbers, a bit of an uint64 for each.
 REGISTERS = 4
+#: Stands in place of the first sample's count where a sample has more nonzeros than its list takes.
+TOO_MANY = -1
 _NONE, _ONE = np.uint64(0), np.uint64(1)
+
+
+class NonzeroLists(NamedTuple):
+    """Lists of nonzeros of all samples, one after the other."""
+
+    numbers: Any  # (samples * capacity,) whole numbers, in the memory of saved units
+    capacity: Any  # numbers of a list; 0 where a layer does not look for zeros
 
 
 @inline
@@ -82,21 +85,40 @@ def capacity_for(inputs):
     return inputs // (4 * UNIT) * UNIT if inputs >= WIDE else 0
 
 
+@functools.cache
+def make_nonzeros_of(dtype: type) -> Callable[..., Any]:
+    """Make `nonzeros_of(step, work)`, which returns the `NonzeroLists` of a step."""
+    whole = np.int32 if dtype == np.float32 else np.int64  # as long as a unit, whose place it takes
+
+    @inline
+    def nonzeros_of(step, work):
+        capacity = 0 if step.is_transposed != 0 else capacity_for(step.width_in)
+        return NonzeroLists(saved_of(step, work)[: capacity * work.samples].view(whole), capacity)
+
+    return nonzeros_of
+
+
 @inline
-def list_nonzeros(row, size, nonzeros, capacity):
+def bounds_of(lists, i):
+    """Return where the places of sample i's nonzeros begin and end in `lists.numbers`."""
+    first = i * lists.capacity + 1
+    return first, first + lists.numbers[first - 1]
+
+
+@inline
+def list_nonzeros(row, nonzeros):
     """Write the list of nonzeros of one sample; return False if they are too many for it.
 
     Args:
-        row: pointer to the sample's `size` inputs.
-        size: how many inputs.
-        nonzeros: pointer to the list, overwritten.
-        capacity: numbers of the list.
+        row: the sample's inputs.
+        nonzeros: (capacity,) the list, overwritten.
     """
-    count, at_once = 1, width(row, REGISTERS)
-    for begin in range(0, size, at_once):
-        bits = nonzero_bits(load(row, begin, REGISTERS, min(at_once, size - begin), 0.0))
+    inputs, count, at_once = address(row), 1, width(address(row), REGISTERS)
+    for begin in range(0, row.size, at_once):
+        loaded = min(at_once, row.size - begin)  # behind them the vector is filled with 0.0
+        bits = nonzero_bits(load(inputs, begin, REGISTERS, loaded, 0.0))
         while bits != _NONE:
-            if count == capacity:
+            if count == nonzeros.size:
                 return False
             nonzeros[count] = begin + lowest_bit(bits)
             bits &= bits - _ONE
@@ -105,53 +127,38 @@ def list_nonzeros(row, size, nonzeros, capacity):
     return True
 
 
-@functools.cache
-def make_nonzeros_of(dtype: type) -> Callable[..., Any]:
-    """Make `nonzeros_of(step, work)`, which returns the lists of nonzeros and their capacity.
-
-    The lists (samples * capacity,) follow each other in the saved units, read as whole numbers of
-    the same size. The first number is negative where a sample of the chunk has too many nonzeros.
-    """
-    whole = np.int32 if dtype == np.float32 else np.int64
-
-    @inline
-    def nonzeros_of(step, work):
-        capacity = 0 if step.turned != 0 else capacity_for(step.width_in)
-        return saved_of(step, work)[: capacity * work.samples].view(whole), capacity
-
-    return nonzeros_of
-
-
 @inline
-def list_all_nonzeros(step, work, nonzeros, capacity):
-    """Write the lists of nonzeros of all samples; return whether each has few enough."""
-    inputs = address(inputs_of(step, work))
-    for i in range(work.samples if capacity > 0 else 0):
-        row = shifted(inputs, i * step.width_in)
-        list_of_sample = shifted(address(nonzeros), i * capacity)
-        if not list_nonzeros(row, step.width_in, list_of_sample, capacity):
-            nonzeros[0] = -1
+def try_list_nonzeros(step, work, lists):
+    """Write the lists of all samples; return False, and mark them, if one has too many nonzeros."""
+    if lists.capacity == 0:
+        return False
+    inputs = inputs_of(step, work)
+    for i in range(work.samples):
+        row = row_at(inputs, i, step.width_in)
+        if not list_nonzeros(row, row_at(lists.numbers, i, lists.capacity)):
+            lists.numbers[0] = TOO_MANY
             return False
-    return capacity > 0
+    return True
 
 
 # ---------------------------------------------------------------- forward
 
 
+@inline
+def biases_of(step, work):
+    """Return the biases, which lie behind the weights."""
+    return parameters_of(step, work)[step.rows * step.columns :]
+
+
 @inline_source
-def sum_weights(step, work, nonzeros, capacity, floor):
+def sum_weights(step, work, lists, floor):
     """Write the outputs as sums of the rows of weights that belong to inputs that are not 0."""
-    width = step.width_out
-    parameters = address(parameters_of(step, work))
-    weights = Matrix(parameters, 0, width, 1)
-    biases = Matrix(parameters, step.rows * step.columns, 0, 1)
-    inputs, outputs = address(inputs_of(step, work)), address(outputs_of(step, work))
+    width, inputs, outputs = step.width_out, inputs_of(step, work), outputs_of(step, work)
+    weights, biases = as_matrix(parameters_of(step, work), width), repeated(biases_of(step, work))
     for i in range(work.samples):
-        first = i * capacity + 1
-        bounds = first, first + nonzeros[i * capacity]
-        row = shifted(inputs, i * step.width_in)
-        out = Matrix(outputs, i * width, width, 1)
-        sum_of_rows(address(nonzeros), bounds, row, weights, biases, out, width, floor)
+        row, out = address(row_at(inputs, i, step.width_in)), repeated(row_at(outputs, i, width))
+        places = address(lists.numbers)
+        sum_of_rows(places, bounds_of(lists, i), row, weights, biases, out, width, floor)
 
 
 @functools.cache
@@ -162,27 +169,25 @@ def make_forward(dtype: type) -> Callable[..., None]:
     @outline
     def forward(step, work):
         """Write max(inputs @ weights + biases, floor) of all samples."""
-        floor = zero if step.floor != 0 else no_floor
-        nonzeros, capacity = nonzeros_of(step, work)
-        if list_all_nonzeros(step, work, nonzeros, capacity):
-            sum_weights(step, work, nonzeros, capacity, floor)
+        floor = zero if step.fuses_relu != 0 else no_floor
+        lists = nonzeros_of(step, work)
+        if try_list_nonzeros(step, work, lists):
+            sum_weights(step, work, lists, floor)
             return
-        parameters, width = address(parameters_of(step, work)), step.width_out
-        inputs = Matrix(address(inputs_of(step, work)), 0, step.width_in, 1)
-        outputs = Matrix(address(outputs_of(step, work)), 0, width, 1)
-        biases = Matrix(parameters, step.rows * step.columns, 0, 1)
-        is_turned = step.turned != 0  # weights lie transposed: a last layer
-        if is_turned and step.size_out <= FEW_COLUMNS:
-            fill(outputs_of(step, work), zero)  # the padding
-            weights = Matrix(parameters, 0, step.columns, 1)
-            shape = work.samples, step.width_in, step.size_out
-            product_of_few(inputs, weights, biases, outputs, shape, floor)
+        samples, width_in, width_out = work.samples, step.width_in, step.width_out
+        inputs = as_matrix(inputs_of(step, work), width_in)
+        outputs = as_matrix(outputs_of(step, work), width_out)
+        weights, biases = parameters_of(step, work), repeated(biases_of(step, work))
+        if step.is_transposed == 0:
+            shape = samples, step.rows, width_out
+            product(inputs, as_matrix(weights, width_out), biases, outputs, shape, floor)
+        elif step.size_out <= FEW_COLUMNS:
+            fill(outputs_of(step, work), zero)  # the padding, which the product leaves out
+            shape = samples, width_in, step.size_out
+            product_of_few(inputs, as_matrix(weights, width_in), biases, outputs, shape, floor)
         else:
-            weights = Matrix(parameters, 0, width, 1)
-            if is_turned:
-                weights = Matrix(address(work.network.copies), step.copies, width, 1)
-            depth = step.width_in if is_turned else step.rows
-            product(inputs, weights, biases, outputs, (work.samples, depth, width), floor)
+            copy = as_matrix(work.network.copies[step.copies :], width_out)
+            product(inputs, copy, biases, outputs, (samples, width_in, width_out), floor)
 
     return forward
 
@@ -205,12 +210,11 @@ def write_slopes_without_copy(step, work, slopes):
 
     They are asked for outside of updates alone, as by `Network.gradients`: speed does not matter.
     """
-    out, columns = input_slopes(step, work), step.columns
-    weights = parameters_of(step, work)[: step.rows * columns]
-    for i in range(slopes.size // columns):
-        slope = slopes[i * columns : (i + 1) * columns]
-        for k in range(weights.size // columns):
-            out[i * step.width_in + k] = dot(weights[k * columns : (k + 1) * columns], slope)
+    by_inputs, columns, weights = input_slopes(step, work), step.columns, parameters_of(step, work)
+    for i in range(work.samples):
+        for k in range(step.rows):
+            by_input = dot(row_at(weights, k, columns), row_at(slopes, i, columns))
+            by_inputs[i * step.width_in + k] = by_input
 
 
 @inline_source
@@ -219,30 +223,23 @@ def write_slopes(step, work, slopes, zeros, no_floor):
 
     `zeros` is a matrix of zeros, with which the product starts where nothing is added to.
     """
-    weights, copies = address(parameters_of(step, work)), address(work.network.copies)
-    is_turned, width = step.turned != 0, step.width_in
-    out = Matrix(address(input_slopes(step, work)), 0, width, 1)
-    product(
-        Matrix(address(slopes), 0, step.width_out, 1),
-        Matrix(weights, 0, width, 1) if is_turned else Matrix(copies, step.copies, width, 1),
-        out if step.adds_to_slopes != 0 else zeros,
-        out,
-        (work.samples, step.rows if is_turned else step.width_out, width),
-        no_floor,
-    )
+    samples, width_in, width_out = work.samples, step.width_in, step.width_out
+    left, out = as_matrix(slopes, width_out), as_matrix(input_slopes(step, work), width_in)
+    start = out if step.adds_to_slopes != 0 else zeros
+    weights, depth = parameters_of(step, work), step.rows
+    if step.is_transposed == 0:
+        weights, depth = work.network.copies[step.copies :], width_out
+    product(left, as_matrix(weights, width_in), start, out, (samples, depth, width_in), no_floor)
 
 
 @inline_source
-def add_nonzero_gradients(step, work, slopes, nonzeros, capacity):
+def add_nonzero_gradients(step, work, slopes, lists):
     """Add the weights' gradients of inputs that are not 0; the others are 0 times a slope."""
-    inputs, width = address(inputs_of(step, work)), step.width_out
-    gradients = Matrix(address(gradients_of(step, work)), 0, step.columns, 1)
+    width, inputs = step.width_out, inputs_of(step, work)
+    gradients = as_matrix(gradients_of(step, work), step.columns)
     for i in range(work.samples):
-        first = i * capacity + 1
-        bounds = first, first + nonzeros[i * capacity]
-        slope = Matrix(address(slopes), i * width, width, 1)
-        row = shifted(inputs, i * step.width_in)
-        add_to_rows(address(nonzeros), bounds, row, slope, gradients, width)
+        row, slope = address(row_at(inputs, i, step.width_in)), repeated(row_at(slopes, i, width))
+        add_to_rows(address(lists.numbers), bounds_of(lists, i), row, slope, gradients, width)
 
 
 @inline_source
@@ -252,17 +249,13 @@ def write_gradients(step, work, slopes, zeros, no_floor):
     Where the weights lie transposed it is slopes.T @ inputs. `zeros` is a matrix of zeros, with
     which the product starts where it overwrites.
     """
-    inputs, slopes = address(inputs_of(step, work)), address(slopes)
-    width_in, width_out, is_turned = step.width_in, step.width_out, step.turned != 0
-    gradients = Matrix(address(gradients_of(step, work)), 0, step.columns, 1)
-    product(
-        Matrix(slopes, 0, 1, width_out) if is_turned else Matrix(inputs, 0, 1, width_in),
-        Matrix(inputs, 0, width_in, 1) if is_turned else Matrix(slopes, 0, width_out, 1),
-        zeros if work.mode & OVERWRITTEN else gradients,
-        gradients,
-        (step.rows, work.samples, step.columns),
-        no_floor,
-    )
+    inputs, width_in, width_out = inputs_of(step, work), step.width_in, step.width_out
+    left, right = transposed(inputs, width_in), as_matrix(slopes, width_out)
+    if step.is_transposed != 0:
+        left, right = transposed(slopes, width_out), as_matrix(inputs, width_in)
+    gradients = as_matrix(gradients_of(step, work), step.columns)
+    start = zeros if work.mode & OVERWRITTEN else gradients
+    product(left, right, start, gradients, (step.rows, work.samples, step.columns), no_floor)
 
 
 @functools.cache
@@ -273,23 +266,21 @@ def make_backward(dtype: type) -> Callable[..., None]:
     @outline
     def backward(step, work):
         """Write gradients of biases and weights, then input slopes, whichever are asked for."""
-        slopes = output_slopes(step, work)
-        # The last numbers of the scratch memory are a row of zeros, from which products start.
-        row_of_zeros = work.slopes[work.slopes.size - max(step.width_in, step.width_out) :]
+        slopes, row_of_zeros = output_slopes(step, work), spare_row(step, work)
         fill(row_of_zeros, zero)
-        zeros = Matrix(address(row_of_zeros), 0, 0, 1)
+        zeros = repeated(row_of_zeros)  # from which products start
         if wants_parameters(work):
             gradients, num_weights = gradients_of(step, work), step.rows * step.columns
-            nonzeros, capacity = nonzeros_of(step, work)
-            # The caller has computed the outputs of a first layer of `Ones`, and adds the weights'
-            # gradients itself: they only begin at 0 here.
+            lists = nonzeros_of(step, work)
+            # Of a first layer of `Ones` (the network's inputs are at 0) the caller has computed the
+            # outputs, and adds the weights' gradients itself: they only begin at 0 here.
             is_of_ones = work.is_summed and step.inputs == 0
-            is_sparse = capacity > 0 and not is_of_ones and nonzeros[0] >= 0
-            if work.mode & OVERWRITTEN:
+            is_sparse = lists.capacity > 0 and not is_of_ones and lists.numbers[0] != TOO_MANY
+            if work.mode & OVERWRITTEN:  # the product below overwrites the weights' itself
                 fill(gradients[0 if is_of_ones or is_sparse else num_weights :], zero)
             add_rows(gradients[num_weights:], slopes)
             if is_sparse:
-                add_nonzero_gradients(step, work, slopes, nonzeros, capacity)
+                add_nonzero_gradients(step, work, slopes, lists)
             elif not is_of_ones:
                 write_gradients(step, work, slopes, zeros, no_floor)
         if wants_inputs(step, work):
@@ -301,7 +292,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
     return backward
 
 
-DENSE = Kind("dense", make_forward, make_backward, takes_floor=True)
+DENSE = Kind("dense", make_forward, make_backward, fuses_relu=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -328,7 +319,7 @@ class Dense(Layer):
         """Return the number of outputs; see `Layer`."""
         return self.size
 
-    def saved_of(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: Sizes) -> int:
         """Return how many saved units a sample has; see `Layer`."""
         return 0 if sizes.is_last else capacity_for.py_func(padded(sizes.inputs))
 
@@ -339,13 +330,13 @@ class Dense(Layer):
         if gain is None:
             gain = 1.0 if sizes.is_last else math.sqrt(2.0)
         initial = functools.partial(orthogonal, shape=shape, gain=gain)
-        if sizes.is_last:  # turned, with rows as long as a vector for each output
+        if sizes.is_last:  # transposed
             packed = sizes.outputs, padded(sizes.inputs)
         else:
             packed = sizes.inputs if sizes.is_first else padded(sizes.inputs), width
         weights = ParameterArray(
             "weights", shape, initial, packed,
-            turned=sizes.is_last, copied=sizes.is_last or not sizes.is_first,
+            is_transposed=sizes.is_last, copied=sizes.is_last or not sizes.is_first,
         )  # fmt: skip
         return [weights, vector("biases", sizes.outputs, 0.0)]
 
@@ -355,5 +346,5 @@ def orthogonal(rng: np.random.Generator, shape: tuple[int, int], gain: float) ->
     inputs, outputs = shape
     tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     q, r = np.linalg.qr(tall)
-    q = q * np.sign(np.diag(r))
+    q = q * np.sign(np.diag(r))  # else q's signs would be those that LAPACK chooses
     return gain * (q if inputs >= outputs else q.T)

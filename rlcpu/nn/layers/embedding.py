@@ -233,7 +233,7 @@ def sum_ones(units, network, samples, i, bounds, columns):
         Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),  # biases
         Matrix(address(units), samples * step.outputs + i * size, size, 1),
         size,
-        number(0) if step.floor != 0 else number(-np.inf),
+        number(0) if step.fuses_relu != 0 else number(-np.inf),
     )
 
 

@@ -122,7 +122,7 @@ class Draft:
         option: see `rlcpu.nn.layers.kind.LayerStep`.
         fields: further ones of the `LayerStep`.
         layer: the layer whose step it is, or None.
-        floor: whether it includes the relu behind it, or is a relu that is included.
+        fuses_relu: whether it includes the relu behind it, or is a relu that is included.
     """
 
     kind: Kind
@@ -131,7 +131,7 @@ class Draft:
     option: int = 0
     fields: Mapping[str, int] = dataclasses.field(default_factory=dict)
     layer: Layer | None = None
-    floor: bool = False
+    fuses_relu: bool = False
 
 
 class Trace:

@@ -237,7 +237,7 @@ def make_convolve(dtype: type) -> Callable[..., None]:
         biases = Matrix(parameters, size.window_size * size.padded_channels, 0, 1)
         num_pixels, window_line = size.out_height * size.out_width, step.window * size.channels
         shape = num_pixels, window_line, size.padded_channels
-        floor = zero if step.floor != 0 else no_floor
+        floor = zero if step.fuses_relu != 0 else no_floor
         for i in range(work.samples):
             image = part(inputs_of(step, work), i * step.width_in, step.width_in)
             outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
@@ -382,7 +382,7 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
     return backward
 
 
-CONVOLUTION = Kind("convolution", make_convolve, make_convolve_back, takes_floor=True)
+CONVOLUTION = Kind("convolution", make_convolve, make_convolve_back, fuses_relu=True)
 
 # ---------------------------------------------------------------- what users write
 
@@ -540,7 +540,7 @@ class Convolution(Window):
         """Return how many channels it makes."""
         return self.channels
 
-    def saved_of(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: Sizes) -> int:
         """Return how many saved units a sample has; see `Layer`."""
         image, out = sizes.image_in, sizes.image_out
         border = 2 * self.padding

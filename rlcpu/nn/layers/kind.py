@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline
 from rlcpu.nn.layers.graph import Graph, LayerOutput, Picture, Trace
+from rlcpu.nn.layers.rows import row_at
 
 #: Rows of units are padded to whole vectors of the widest machine.
 UNIT = 16
@@ -40,55 +41,34 @@ class LayerStep(NamedTuple):
     """One instruction of a network: a layer, and where its numbers are.
 
     Places are counted in numbers of one sample: units of S samples begin at S times the place.
-
-    Attributes:
-        forward, backward: addresses of the functions of its kind; 0 in a `NetworkPlan`, whose
-            `link` compiles them.
-        option: a whole number whose meaning is the kind's.
-        floor: 1 where a layer and the relu behind it are computed together, in the steps of both.
-        inputs, outputs: places in `units`; equal where a kind works in place.
-        width_in, width_out: numbers of a row of inputs and outputs, padded.
-        size_in, size_out: the same without padding.
-        saved: place of its saved units.
-        parameters, end: bounds of its packed parameters.
-        rows, columns: of the matrix that they begin with, as packed; 0 without one.
-        turned: 1 where this matrix is packed transposed.
-        copies: where its transpose is in the network's copies, or -1.
-        input_slopes, output_slopes: places in `slopes` of the slopes of inputs and outputs, or
-            `IN_PLACE`: where the inputs and outputs are.
-        adds_to_slopes: 1 where another layer with the same inputs has written their slopes before,
-            to which it adds its own.
-        learns_below: 1 where layers in front of it have parameters.
-        height, width, channels, are_planes: of an image in front, see `rlcpu.nn.layers.images`.
-        window, stride, padding: of windows of the image.
     """
 
-    forward: int = 0
-    backward: int = 0
-    option: int = 0
-    floor: int = 0
-    inputs: int = 0
-    width_in: int = 0
-    size_in: int = 0
-    outputs: int = 0
-    width_out: int = 0
-    size_out: int = 0
-    saved: int = 0
-    parameters: int = 0
-    end: int = 0
-    rows: int = 0
+    forward: int = 0  # addresses of the functions of its kind; 0 in a `NetworkPlan`, whose
+    backward: int = 0  # `link` compiles them
+    option: int = 0  # a number whose meaning is the kind's, such as `Embedding`'s choices
+    fuses_relu: int = 0  # 1 in a layer that computes the relu behind it too, and in that relu
+    inputs: int = 0  # place in `units` of the inputs
+    width_in: int = 0  # numbers of a row of inputs, padded
+    size_in: int = 0  # the same without padding
+    outputs: int = 0  # place in `units` of the outputs; that of the inputs where a kind is in place
+    width_out: int = 0  # numbers of a row of outputs, padded
+    size_out: int = 0  # the same without padding
+    saved: int = 0  # place in `units` of the saved units
+    parameters: int = 0  # bounds of the packed parameters: the first,
+    end: int = 0  # and the one behind the last
+    rows: int = 0  # of the matrix that the parameters begin with, as packed; 0 without one
     columns: int = 0
-    turned: int = 0
-    copies: int = -1
-    input_slopes: int = IN_PLACE
-    output_slopes: int = IN_PLACE
-    adds_to_slopes: int = 0
-    learns_below: int = 0
-    height: int = 0
+    is_transposed: int = 0  # 1 where this matrix is packed transposed
+    copies: int = -1  # where its transpose is in the network's copies; -1 without one
+    input_slopes: int = IN_PLACE  # places in `slopes` of the slopes of inputs and outputs, or
+    output_slopes: int = IN_PLACE  # `IN_PLACE`: where the inputs and outputs are
+    adds_to_slopes: int = 0  # 1 where another layer with the same inputs writes their slopes before
+    learns_below: int = 0  # 1 where layers in front of it have parameters
+    height: int = 0  # of an image in front, see `rlcpu.nn.layers.images`
     width: int = 0
     channels: int = 0
     are_planes: int = 0
-    window: int = 0
+    window: int = 0  # height and width of windows of the image
     stride: int = 0
     padding: int = 0
 
@@ -98,65 +78,46 @@ STEP = np.dtype([(name, np.int64) for name in LayerStep._fields])
 
 
 class Kind(NamedTuple):
-    """Functions of one kind of layer, for kernels.
+    """Functions of one kind of layer, for kernels."""
 
-    Attributes:
-        name: of its arrays of parameters.
-        forward: dtype -> `forward(step, work)`, which writes the outputs of all samples.
-        backward: dtype -> `backward(step, work)`, which computes gradients and input slopes from
-            output slopes, which it may overwrite.
-        overwrites_inputs: it writes into the memory of its inputs, outputs or scratch, and gets a
-            copy of them where they are the network's or another layer reads them. Their slopes are
-            written there too.
-        in_place: outputs are what it writes there; such a layer overwrites its inputs.
-        reads_outputs: the backward pass needs the outputs.
-        takes_floor: it can apply the relu behind it at no cost, see `LayerStep.floor`.
-    """
-
+    #: Of its arrays of parameters, such as "dense".
     name: str
+    #: dtype -> `forward(step, work)`, which writes the outputs of all samples.
     forward: Callable[[type], Callable[..., None]]
+    #: dtype -> `backward(step, work)`, which computes gradients and input slopes from output
+    #: slopes, which it may overwrite.
     backward: Callable[[type], Callable[..., None]]
+    #: Outputs are what it writes in the place of its inputs, which it so overwrites.
     in_place: bool = False
+    #: It writes into the memory of its inputs, outputs or scratch, and gets a copy of them where
+    #: they are the network's or another layer reads them. Their slopes are written there too.
     overwrites_inputs: bool = False
+    #: The backward pass needs the outputs.
     reads_outputs: bool = False
-    takes_floor: bool = False
+    #: It can compute the relu behind it at no cost, see `LayerStep.fuses_relu`.
+    fuses_relu: bool = False
 
 
 class Sizes(NamedTuple):
-    """Sizes on which the parameters of a layer depend.
+    """Sizes on which the parameters of a layer depend."""
 
-    Attributes:
-        inputs, outputs: numbers of a sample.
-        is_first, is_last: it reads an input of the network; it makes an output of it.
-        image_in, image_out: images that it reads and makes, if these are images.
-    """
-
-    inputs: int
+    inputs: int  # numbers of a sample
     outputs: int
-    is_first: bool = False
-    is_last: bool = False
-    image_in: Picture = Picture(0, 0, 0)
+    is_first: bool = False  # it reads an input of the network
+    is_last: bool = False  # it makes an output of the network
+    image_in: Picture = Picture(0, 0, 0)  # that it reads, if its inputs are one
     image_out: Picture = Picture(0, 0, 0)
 
 
 class ParameterArray(NamedTuple):
-    """One array of parameters of a layer.
+    """One array of parameters of a layer."""
 
-    Attributes:
-        name: such as "weights".
-        shape: as users and checkpoints have it.
-        initial: random numbers -> an array of this shape.
-        packed: its shape as kernels have it, padded with zeros.
-        turned: kernels have its transpose, of the shape `packed`.
-        copied: kernels have the transpose of `packed` too.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    initial: Callable[[np.random.Generator], Array]
-    packed: tuple[int, ...]
-    turned: bool = False
-    copied: bool = False
+    name: str  # such as "weights"
+    shape: tuple[int, ...]  # as users and checkpoints have it
+    initial: Callable[[np.random.Generator], Array]  # random numbers -> an array of this shape
+    packed: tuple[int, ...]  # its shape as kernels have it, padded with zeros
+    is_transposed: bool = False  # kernels have its transpose, of the shape `packed`
+    copied: bool = False  # kernels have the transpose of `packed` too
 
 
 class Layer(Graph):
@@ -191,7 +152,7 @@ class Layer(Graph):
         """Return fields of its `LayerStep` that no other layer has."""
         return {}
 
-    def saved_of(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: Sizes) -> int:
         """Return how many saved units it has for a sample."""
         return 0
 
@@ -237,8 +198,20 @@ def outputs_of(step, work):
 
 @inline
 def saved_of(step, work):
-    """Return a step's saved units, and everything behind them."""
+    """Return all units from a step's saved ones on: they, and others behind them."""
     return work.units[step.saved * work.samples :]
+
+
+@inline
+def input_row(step, work, i):
+    """Return the inputs of sample i, (width_in,)."""
+    return row_at(inputs_of(step, work), i, step.width_in)
+
+
+@inline
+def output_row(step, work, i):
+    """Return the outputs of sample i, (width_out,)."""
+    return row_at(outputs_of(step, work), i, step.width_out)
 
 
 @inline
@@ -275,8 +248,17 @@ def output_slopes(step, work):
 
 
 @inline
+def spare_row(step, work):
+    """Return scratch of a backward pass, as long as a row of inputs or outputs, the longer ones.
+
+    It is the end of `work.slopes`, which has a row more than the slopes of all samples.
+    """
+    return work.slopes[work.slopes.size - max(step.width_in, step.width_out) :]
+
+
+@inline
 def wants_parameters(work):
-    """Tell whether a pass computes gradients."""
+    """Tell whether a pass computes gradients of parameters."""
     return work.mode & (ADDED | OVERWRITTEN) != 0
 
 

@@ -550,7 +550,7 @@ class Cell(Layer):
         """Return the numbers that are remembered of a sequence."""
         return self.option
 
-    def saved_of(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: Sizes) -> int:
         """Return how many saved units a sample has: two states, and products; see `Layer`.
 
         Two for each sample are enough for T + 1 time steps of states.

@@ -88,7 +88,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
     @outline
     def forward(step, work):
         """Normalise, scale and shift the numbers of each sample or pixel: of each group."""
-        floor = zero if step.floor != 0 else no_floor
+        floor = zero if step.fuses_relu != 0 else no_floor
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
         size, parameters = group_of(step), parameters_of(step, work)
         gains, shifts = parameters[:size], parameters[parameters.size // 2 :]
@@ -156,7 +156,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
 
 LAYER_NORM = Kind(
-    "layer_norm", make_forward, make_backward, overwrites_inputs=True, takes_floor=True
+    "layer_norm", make_forward, make_backward, overwrites_inputs=True, fuses_relu=True
 )
 
 
@@ -193,7 +193,7 @@ class LayerNorm(Layer):
     def _size(self, sizes: Sizes) -> int:
         return sizes.image_in.channels if self.each_pixel else sizes.outputs
 
-    def saved_of(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: Sizes) -> int:
         """Return how many saved units a sample has; see `Layer`."""
         return padded(sizes.outputs // self._size(sizes))
 

@@ -172,6 +172,6 @@ class MaxPool(Window):
         if 2 * self.padding > self.window:
             raise ValueError(f"padding={self.padding}: expected half of the window at most")
 
-    def saved_of(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: Sizes) -> int:
         """Return how many saved units a sample has; see `rlcpu.nn.layers.kind.Layer`."""
         return padded(sizes.inputs) + padded(sizes.image_in.channels)

@@ -1,8 +1,10 @@
-"""Loops over rows of units that kinds of layers share."""
+"""Rows of units: loops over them that kinds of layers share, and matrices that they make."""
 
 from __future__ import annotations
 
 from rlcpu.kernels.compile import inline
+from rlcpu.kernels.matmul import Matrix
+from rlcpu.kernels.memory import address
 
 
 @inline
@@ -10,6 +12,13 @@ def fill(row, value):
     """Set a row to one number."""
     for i in range(row.size):
         row[i] = value
+
+
+@inline
+def copy(target, source):
+    """Copy one row to another."""
+    for i in range(target.size):
+        target[i] = source[i]
 
 
 @inline
@@ -28,7 +37,33 @@ def add_rows(sums, rows):
 
 
 @inline
-def sample(rows, i, width, size):
-    """Return the first `size` numbers of row i, of rows of `width` numbers."""
-    begin = i * width
-    return rows[begin : begin + size]
+def row_at(rows, i, width):
+    """Return row i, of rows of `width` numbers."""
+    return rows[i * width : (i + 1) * width]
+
+
+@inline
+def part(array, begin, size):
+    """Return `size` numbers of an array, from number `begin` on."""
+    return array[begin : begin + size]
+
+
+@inline
+def as_matrix(rows, width):
+    """Return rows of `width` numbers, of an array of one axis, as a factor or result of a product.
+
+    As `transposed`, `repeated` and `Matrix` itself it says only where numbers lie.
+    """
+    return Matrix(address(rows), begin=0, row_stride=width, column_stride=1)
+
+
+@inline
+def transposed(rows, width):
+    """Return the transpose of `as_matrix`, a left factor."""
+    return Matrix(address(rows), begin=0, row_stride=1, column_stride=width)
+
+
+@inline
+def repeated(row):
+    """Return a matrix each of whose rows is the beginning of one array, such as biases."""
+    return Matrix(address(row), begin=0, row_stride=0, column_stride=1)
