@@ -1,27 +1,37 @@
 """The lander of LunarLander: a hull and two legs that turn about one pin, and touch the ground.
 
-Source: Catto (2009), "Modeling and solving constraints", Game Developers Conference; the shapes and
-numbers are those of Gymnasium's LunarLander, what is said of Box2D is about its version 2.3.
+Source: Catto (2009), "Modeling and solving constraints", Game Developers Conference; shapes and
+numbers are those of Gymnasium's LunarLander; Box2D is its version 2.3.
 
-Velocities obey both hinges exactly. Each leg touches the ground with its lowest corner. `sweep`
-finds the impulses on one leg exactly, then on the other: three sweeps are enough, since they start
-from those of the step before, where Box2D takes 180 iterations over hinges and corners one by one.
-Agents learn by what Box2D's iterations leave undone, so that it is imitated: a motor reaches its
-speed only slowly (`motor_hinge`), a leg that hits the ground moves on as if it hung on nothing
-(`impact_turn`), and a corner that sank in is lifted out over several steps (`LIFT`).
+**Terms.** The *pin* is the point at which hull and legs are hinged together. A body's position is
+that of its centre of mass from the pin, and its moment of inertia is about the pin. A *spin* is an
+angular velocity (rad/s), to the left if positive, an *opening* the angle of a leg from its inner
+stop (rad), a *gap* the distance of a point from the ground (m), negative within it. A *side* is 1
+for the right leg and -1 for the left one. Names that end in _r are of the right leg, in _l of the
+left one.
 
-Terms and letters:
+**Impulses.** A body has mass m, moment of inertia I and its centre of mass at (x, y). An impulse
+(jx, jy) on it and an angular impulse T about the pin change the pin's velocity by (vx, vy) and the
+body's spin by w. Angular momentum about the pin, and momentum of all bodies, say that
 
-- **pin**: the point at which hull and legs are hinged together. A body's position is that of its
-  centre of mass from the pin, and its moment of inertia is about the pin.
-- **spin**: an angular velocity (rad/s), to the left if positive. **opening**: the angle of a leg
-  from its inner stop (rad). **side**: 1 for the right leg, -1 for the left one.
-- **gap**: the distance of a point from the ground (m), negative within it.
-- **row**: one scalar constraint, as in a row of the constraint matrix: the directions in which an
-  impulse acts. A leg has three: along the ground's *normal* and *tangent* at its lowest corner, and
-  about its *hinge*. Variables n, t and h stand for them: `nt` is the speed along the tangent by a
-  unit impulse along the normal, and by symmetry the other way round.
-- A name that ends in _r belongs to the right leg, one in _l to the left one.
+    w = T / I + m / I (y vx - x vy)
+    jx = sum of m (vx - y w),  jy = sum of m (vy + x w)
+
+The first line in the second leaves two equations for the pin's velocity, of a symmetric matrix A:
+
+    A (vx, vy) = (gx, gy),  gx = jx + m / I y T,  gy = jy - m / I x T
+
+**Rows.** A *row* is one scalar constraint: a direction in which an impulse acts. A leg has three:
+along the ground's *normal* and *tangent* at its lowest corner, with which alone it touches, and
+about its *hinge*, which has a motor and stops. Letters n, t and h stand for them: `nt` is the speed
+along the tangent by a unit impulse along the normal, and by symmetry the other way round.
+
+**Solution.** `sweep` finds the impulses on one leg exactly, then those on the other: three sweeps
+are enough, since they start from those of the step before, where Box2D takes 180 iterations over
+hinges and corners one by one. Agents learn by what these iterations leave undone, so that it is
+imitated: a motor reaches its speed only slowly (`motor_hinge`), a leg that hits the ground moves on
+as if it hung on nothing (`impact_turn`), and a corner that sank in is lifted over several steps
+(`LIFT`).
 """
 
 import math
@@ -42,29 +52,32 @@ HULL_MOMENT = HULL_INERTIA + HULL_MASS * HULL_CENTRE**2  # kg m^2, about the pin
 LEG_MOMENT = LEG_INERTIA + LEG_MASS * (LEG_X**2 + LEG_Y**2)
 
 CLOSED, OPENING = 0.35, 0.5  # rad, angle of a leg at its inner stop, and how far it opens
-MOTOR_SPEED, MOTOR_IMPULSE = -0.3, 40.0 * DT  # rad/s, N m s in one step
-#: Box2D's iterations in one step, times the moment of inertia (kg m^2) that each has a motor turn.
+MOTOR_SPEED, MOTOR_IMPULSE = -0.3, 40.0 * DT  # rad/s, and N m s at most in one step
+#: Each of Box2D's iterations gives a motor that part of its impulse which would bring hull and leg,
+#: free of each other, to its speed: 180 such parts (kg m^2, by the speed that is missing).
 MOTOR_REACH = 180.0 / (1.0 / HULL_INERTIA + 1.0 / LEG_INERTIA)
 FRICTION = math.sqrt(0.1 * 0.2)
 LIFT = 0.3  # of the depth of a corner is corrected in one step
-FAR = 1.0e9
+UNBOUNDED = 1.0e9  # bound of an impulse that has none
 
 WIDTH = 10.0  # m, half of the view, and of the terrain
 SPACING = 2.0  # m, between the nodes of the terrain
 PAD = -1.0 * UNIT  # m, height of the three nodes in the middle
 
 
-#: Heights of the terrain's nodes from left to right, but of the three in the middle.
+# ---------------------------------------------------------------- the ground
+
+#: Heights (m) of the terrain's nodes from left to right, but of the three in the middle.
 Nodes = tuple[float, float, float, float, float, float, float, float]
 
 
-class TerrainNode(NamedTuple):
-    """The node of the terrain next to the pin, and the slopes on both sides of it."""
+class Ground(NamedTuple):
+    """The ground around the pin: its nearest terrain node, and the slopes on both sides of that."""
 
-    x: float
+    x: float  # m
     y: float
-    before: float
-    after: float
+    slope_before: float
+    slope_after: float
 
 
 def node_height(nodes: Nodes, k: float) -> float:
@@ -82,55 +95,28 @@ def node_height(nodes: Nodes, k: float) -> float:
     return nodes[7] if k > 9.5 else y
 
 
-def find_ground(nodes: Nodes, x: float) -> TerrainNode:
-    """Return the terrain node nearest to a pin at x (m), and the slopes on both of its sides."""
+def find_ground(nodes: Nodes, x: float) -> Ground:
+    """Return the ground around a pin at x (m)."""
     k = min(max(math.floor(x / SPACING + 5.5), 0.0), 10.0)
     y, left, right = node_height(nodes, k), node_height(nodes, k - 1.0), node_height(nodes, k + 1.0)
-    return TerrainNode((k - 5.0) * SPACING, y, (y - left) / SPACING, (right - y) / SPACING)
+    return Ground((k - 5.0) * SPACING, y, (y - left) / SPACING, (right - y) / SPACING)
 
 
-def slope_at(ground: TerrainNode, x: float) -> float:
-    """Return the slope of the ground at x, before or after its node."""
-    return ground.before if x < ground.x else ground.after
+def slope_at(ground: Ground, x: float) -> float:
+    """Return the slope of the ground at x (m)."""
+    return ground.slope_before if x < ground.x else ground.slope_after
 
 
-def gap_at(ground: TerrainNode, x: float, y: float) -> float:
+def gap_at(ground: Ground, x: float, y: float) -> float:
     """Return the distance of a point from the ground (m), negative if it is below."""
     slope = slope_at(ground, x)
     return (y - ground.y - slope * (x - ground.x)) / math.sqrt(1.0 + slope * slope)
 
 
-def hull_pair(
-    x: float, y: float, ground: TerrainNode, hull: tuple[float, float], aside: float, up: float
-) -> float:
-    """Return the gap of the lower one of two mirrored corners of the hull (m), its pin at (x, y).
-
-    The hull is given by sine and cosine of its angle. Both corners are `aside` from its axis, and
-    `up` from the pin along the axis, in `UNIT`.
-    """
-    sine, cosine = UNIT * hull[0], UNIT * hull[1]
-    x, y, ax, ay = x - up * sine, y + up * cosine, aside * cosine, aside * sine
-    return min(gap_at(ground, x - ax, y - ay), gap_at(ground, x + ax, y + ay))
+# ---------------------------------------------------------------- bodies
 
 
-def hull_gap(x: float, y: float, angle: float, ground: TerrainNode) -> float:
-    """Return the distance of the hull from the ground (m), its pin at (x, y).
-
-    The smallest of the gaps of its six corners, and of the distance from the terrain node, which
-    may be a peak between two corners, to the hull's bounding box.
-    """
-    sine, cosine = math.sin(angle), math.cos(angle)
-    # Corners of Gymnasium's hull, in `UNIT`: (17, -10), (17, 0), (14, 17), and mirrored.
-    foot = hull_pair(x, y, ground, (sine, cosine), 17.0, -10.0)
-    side = hull_pair(x, y, ground, (sine, cosine), 17.0, 0.0)
-    top = hull_pair(x, y, ground, (sine, cosine), 14.0, 17.0)
-    dx, dy = ground.x - x, ground.y - y
-    node_aside, node_up = abs(dx * cosine + dy * sine), dy * cosine - dx * sine
-    node = max(node_aside - 17.0 * UNIT, max(-10.0 * UNIT - node_up, node_up - 17.0 * UNIT))
-    return min(min(foot, side), min(top, node))
-
-
-class PinnedBody(NamedTuple):
+class Body(NamedTuple):
     """The hull or a leg, hinged at the pin, at one angle."""
 
     x: float  # m, from the pin to the centre of mass
@@ -140,53 +126,81 @@ class PinnedBody(NamedTuple):
     ratio: float  # 1/m^2, mass / moment of inertia about the pin
 
 
-def hull_body(angle: float) -> PinnedBody:
-    """Return the hull at an angle."""
+def hull_body(angle: float) -> Body:
+    """Return the hull at an angle (rad)."""
     sine, cosine = math.sin(angle), math.cos(angle)
-    return PinnedBody(
-        -HULL_CENTRE * sine, HULL_CENTRE * cosine, sine, cosine, HULL_MASS / HULL_MOMENT
-    )
+    return Body(-HULL_CENTRE * sine, HULL_CENTRE * cosine, sine, cosine, HULL_MASS / HULL_MOMENT)
 
 
-def leg_body(angle: float, side: float) -> PinnedBody:
-    """Return the right leg (`side` is 1), or the left one (-1), at an angle."""
+def leg_body(angle: float, side: float) -> Body:
+    """Return a leg at an angle (rad)."""
     sine, cosine = math.sin(angle), math.cos(angle)
     x, y = side * LEG_X * cosine + LEG_Y * sine, side * LEG_X * sine - LEG_Y * cosine
-    return PinnedBody(x, y, sine, cosine, LEG_MASS / LEG_MOMENT)
+    return Body(x, y, sine, cosine, LEG_MASS / LEG_MOMENT)
 
 
-def spin_from_pin(body: PinnedBody, vx: float, vy: float) -> float:
-    """Return the spin that a body gains (rad/s) when its pin gains a velocity (m/s).
+def lower_gap(x: float, y: float, ground: Ground, hull: Body, aside: float, up: float) -> float:
+    """Return the smaller gap of two mirrored corners of the hull (m), whose pin is at (x, y).
 
-    The pin pulls the centre of mass along, which lags behind by its inertia.
+    The corners are `up` from the pin along the hull's axis, and `aside` from that, in `UNIT`.
     """
-    return body.ratio * (body.y * vx - body.x * vy)
+    sine, cosine = UNIT * hull.sine, UNIT * hull.cosine
+    axis_x, axis_y, aside_x, aside_y = x - up * sine, y + up * cosine, aside * cosine, aside * sine
+    left = gap_at(ground, axis_x - aside_x, axis_y - aside_y)
+    return min(left, gap_at(ground, axis_x + aside_x, axis_y + aside_y))
 
 
-class Mass(NamedTuple):
-    """The symmetric matrix by which an impulse on the pin gives it a velocity (1/kg)."""
+def hull_gap(x: float, y: float, angle: float, ground: Ground) -> float:
+    """Return the distance of the hull from the ground (m), its pin at (x, y).
+
+    The smallest of the gaps of its six corners, and of the distance from the terrain node, which
+    may be a peak between two corners, to the hull's bounding box.
+    """
+    hull = hull_body(angle)
+    # Corners of Gymnasium's hull, in `UNIT`: (17, -10), (17, 0), (14, 17), and mirrored.
+    foot = lower_gap(x, y, ground, hull, aside=17.0, up=-10.0)
+    side = lower_gap(x, y, ground, hull, aside=17.0, up=0.0)
+    top = lower_gap(x, y, ground, hull, aside=14.0, up=17.0)
+    dx, dy = ground.x - x, ground.y - y
+    node_aside, node_up = abs(dx * hull.cosine + dy * hull.sine), dy * hull.cosine - dx * hull.sine
+    node = max(node_aside - 17.0 * UNIT, max(-10.0 * UNIT - node_up, node_up - 17.0 * UNIT))
+    return min(min(foot, side), min(top, node))
+
+
+class Matrix(NamedTuple):
+    """A symmetric matrix of two rows."""
 
     xx: float
     xy: float
     yy: float
 
 
-def pin_mass(hull: PinnedBody, right: PinnedBody, left: PinnedBody) -> Mass:
-    """Return the inverse mass that an impulse on the pin meets (1/kg).
+class Lander(NamedTuple):
+    """All bodies, and the matrix 1 / A (1/kg) that leads from (gx, gy) to the pin's velocity."""
 
-    It is a symmetric matrix, since bodies that turn give way more easily across their arms. The
-    inverse of total mass less what each body saves by turning.
-    """
+    hull: Body
+    right: Body
+    left: Body
+    inverse_mass: Matrix
+
+
+def make_lander(angle: float, opening_r: float, opening_l: float) -> Lander:
+    """Return the lander whose hull is at an angle (rad)."""
+    hull = hull_body(angle)
+    right = leg_body(angle + CLOSED + opening_r, 1.0)
+    left = leg_body(angle - CLOSED - opening_l, -1.0)
+    # A: the whole mass, less what bodies save by turning where they are pushed across their arms.
     hull_share, leg_share = HULL_MASS * hull.ratio, LEG_MASS * right.ratio
     xx = MASS - hull_share * hull.y * hull.y - leg_share * (right.y * right.y + left.y * left.y)
     xy = hull_share * hull.x * hull.y + leg_share * (right.x * right.y + left.x * left.y)
     yy = MASS - hull_share * hull.x * hull.x - leg_share * (right.x * right.x + left.x * left.x)
     determinant = xx * yy - xy * xy
-    return Mass(yy / determinant, -xy / determinant, xx / determinant)
+    inverse_mass = Matrix(yy / determinant, -xy / determinant, xx / determinant)
+    return Lander(hull, right, left, inverse_mass)
 
 
 class Motion(NamedTuple):
-    """Velocity of the pin, and spins of the bodies; or changes of these."""
+    """Velocity of the pin (m/s), and spins of the bodies; or changes of these."""
 
     vx: float
     vy: float
@@ -195,37 +209,116 @@ class Motion(NamedTuple):
     left: float
 
 
-class Row(NamedTuple):
-    """Effects of a unit impulse along a row: 1 N s at a corner, or 1 N m s at a hinge.
+def spin_from_pin(body: Body, vx: float, vy: float) -> float:
+    """Return the spin that a body gains (rad/s) when its pin gains a velocity (m/s).
 
-    Attributes:
-        gx, gy: part of the impulse that acts on the pin; by symmetry also the velocity along the
-            row for each unit of the pin's velocity.
-        vx, vy: velocity that the impulse gives the pin.
-        turn: angular impulse on the leg, about the pin.
+    The pin pulls the centre of mass along, which lags behind by its inertia.
     """
+    return body.ratio * (body.y * vx - body.x * vy)
 
-    gx: float
+
+# ---------------------------------------------------------------- rows of a leg
+
+
+class Row(NamedTuple):
+    """Effects of a unit impulse along one row: 1 N s at a corner, or 1 N m s at a hinge."""
+
+    gx: float  # see above; by symmetry also the speed along the row when the pin has speed 1 in x
     gy: float
-    vx: float
+    vx: float  # m/s, velocity that the impulse gives the pin
     vy: float
-    turn: float
+    moment: float  # N m s, angular impulse on the leg about the pin
 
 
-def make_row(mass: Mass, gx: float, gy: float, turn: float) -> Row:
-    """Return the row of an impulse whose part (gx, gy) acts on the pin (N s), `turn` on the leg."""
-    return Row(gx, gy, mass.xx * gx + mass.xy * gy, mass.xy * gx + mass.yy * gy, turn)
+def make_row(inverse_mass: Matrix, gx: float, gy: float, moment: float) -> Row:
+    """Return the row whose unit impulse is (gx, gy) for the pin, and has a moment on the leg."""
+    vx, vy = (
+        inverse_mass.xx * gx + inverse_mass.xy * gy,
+        inverse_mass.xy * gx + inverse_mass.yy * gy,
+    )
+    return Row(gx, gy, vx, vy, moment)
 
 
-def corner_row(mass: Mass, leg: PinnedBody, dx: float, dy: float, x: float, y: float) -> Row:
-    """Return the row of a unit impulse in direction (dx, dy) on a leg, at (x, y) from the pin."""
-    turn = x * dy - y * dx
-    return make_row(mass, dx + leg.ratio * leg.y * turn, dy - leg.ratio * leg.x * turn, turn)
+class Corner(NamedTuple):
+    """A leg's lowest corner, and the ground below it."""
+
+    x: float  # m, in the world
+    pin_x: float  # m, from the pin
+    pin_y: float
+    normal_x: float  # of the ground; its tangent is (normal_y, -normal_x)
+    normal_y: float
+    gap: float  # m
+    touches: bool
+    arm_n: float  # m, lever arms of normal and tangent about the leg's centre of mass
+    arm_t: float
+    flush: float  # sine of the angle between the leg's foot and the ground
+
+
+def find_corner(x: float, y: float, ground: Ground, leg: Body) -> Corner:
+    """Return the lowest corner of a leg, whose pin is at (x, y)."""
+    slope = slope_at(ground, x + leg.x)
+    across = -HALF_WIDTH if leg.sine > slope * leg.cosine else HALF_WIDTH
+    along = -HALF_LENGTH if leg.cosine + slope * leg.sine > 0.0 else HALF_LENGTH
+    # From the leg's centre, and from the pin.
+    dx, dy = across * leg.cosine - along * leg.sine, across * leg.sine + along * leg.cosine
+    pin_x, pin_y = leg.x + dx, leg.y + dy
+    slope = slope_at(ground, x + pin_x)
+    normal_y = 1.0 / math.sqrt(1.0 + slope * slope)
+    normal_x = -slope * normal_y
+    gap = gap_at(ground, x + pin_x, y + pin_y) if abs(x + pin_x) < WIDTH else 1.0
+    arm_n, arm_t = dx * normal_y - dy * normal_x, -dx * normal_x - dy * normal_y  # cross products
+    flush = abs(leg.cosine * normal_x + leg.sine * normal_y)
+    return Corner(x + pin_x, pin_x, pin_y, normal_x, normal_y, gap, gap < SKIN, arm_n, arm_t, flush)
+
+
+def corner_row(inverse_mass: Matrix, leg: Body, corner: Corner, dx: float, dy: float) -> Row:
+    """Return the row of a unit impulse in direction (dx, dy) on the corner of a leg."""
+    moment = corner.pin_x * dy - corner.pin_y * dx
+    gx, gy = dx + leg.ratio * leg.y * moment, dy - leg.ratio * leg.x * moment
+    return make_row(inverse_mass, gx, gy, moment)
 
 
 def response(row: Row, impulse: Row) -> float:
-    """Return the speed along a row by a unit impulse along another row of the same leg."""
-    return row.gx * impulse.vx + row.gy * impulse.vy + row.turn * impulse.turn / LEG_MOMENT
+    """Return the speed along a row by a unit impulse along another row of the same leg.
+
+    That of the hull, against which the hinge turns the leg, is left out.
+    """
+    return row.gx * impulse.vx + row.gy * impulse.vy + row.moment * impulse.moment / LEG_MOMENT
+
+
+class Responses(NamedTuple):
+    """Speeds along rows of a leg by unit impulses, a symmetric matrix."""
+
+    nn: float
+    nt: float
+    tt: float
+    nh: float
+    th: float
+    hh: float
+
+
+class Leg(NamedTuple):
+    """A leg's lowest corner, its rows, and what impulses along these do."""
+
+    corner: Corner
+    normal: Row
+    tangent: Row
+    hinge: Row
+    responses: Responses
+
+
+def make_leg(lander: Lander, leg: Body, corner: Corner, side: float) -> Leg:
+    """Return a leg of a lander, with its rows."""
+    hull, inverse_mass, nx, ny = lander.hull, lander.inverse_mass, corner.normal_x, corner.normal_y
+    normal = corner_row(inverse_mass, leg, corner, nx, ny)
+    tangent = corner_row(inverse_mass, leg, corner, ny, -nx)
+    # The hinge turns the leg outwards, by the moment `side`, and the hull the other way.
+    hx, hy = leg.ratio * leg.x - hull.ratio * hull.x, leg.ratio * leg.y - hull.ratio * hull.y
+    hinge = make_row(inverse_mass, side * hy, -side * hx, side)
+    nn, nt, tt = response(normal, normal), response(normal, tangent), response(tangent, tangent)
+    nh, th = response(normal, hinge), response(tangent, hinge)
+    hh = response(hinge, hinge) + 1.0 / HULL_MOMENT
+    return Leg(corner, normal, tangent, hinge, Responses(nn, nt, tt, nh, th, hh))
 
 
 class LegVector(NamedTuple):
@@ -236,147 +329,63 @@ class LegVector(NamedTuple):
     hinge: float
 
 
-class Responses(NamedTuple):
-    """Speeds along rows of a leg by unit impulses: `nt` along the tangent by one on the normal.
-
-    A symmetric matrix; n, t and h stand for normal, tangent and hinge.
-    """
-
-    nn: float
-    nt: float
-    tt: float
-    nh: float
-    th: float
-    hh: float
-
-
-class Corner(NamedTuple):
-    """A leg's lowest corner.
-
-    Attributes:
-        x: where it is (m).
-        gap: its distance from the ground (m).
-        arm_n, arm_t: lever arms of normal and tangent about the leg's centre of mass (m).
-        flush: sine of the angle between the leg's foot and the ground.
-    """
-
-    x: float
-    gap: float
-    arm_n: float
-    arm_t: float
-    flush: float
-
-
-class LegRows(NamedTuple):
-    """Rows of a leg, speeds along them without impulses, its lowest corner, and if that touches."""
-
-    normal: Row
-    tangent: Row
-    hinge: Row
-    responses: Responses
-    speed: LegVector
-    corner: Corner
-    touches: bool
-
-
-def make_leg(
-    x: float,
-    y: float,
-    ground: TerrainNode,
-    mass: Mass,
-    motion: Motion,
-    hull: PinnedBody,
-    leg: PinnedBody,
-    side: float,
-) -> LegRows:
-    """Return the rows of the right leg (`side` is 1) or the left one (-1), and speeds along them.
-
-    The pin is at (x, y), near the ground's node; `motion` is as it would be without impulses of the
-    ground and of hinges.
-    """
-    # The lowest corner: (ax, ay) from the leg's centre, (cx, cy) from the pin.
-    slope = slope_at(ground, x + leg.x)
-    across = -HALF_WIDTH if leg.sine > slope * leg.cosine else HALF_WIDTH
-    along = -HALF_LENGTH if leg.cosine + slope * leg.sine > 0.0 else HALF_LENGTH
-    ax, ay = across * leg.cosine - along * leg.sine, across * leg.sine + along * leg.cosine
-    cx, cy = leg.x + ax, leg.y + ay
-    # The normal (nx, ny) of the ground there, and the tangent (ny, -nx).
-    slope = slope_at(ground, x + cx)
-    ny = 1.0 / math.sqrt(1.0 + slope * slope)
-    nx = -slope * ny
-    normal, tangent = corner_row(mass, leg, nx, ny, cx, cy), corner_row(mass, leg, ny, -nx, cx, cy)
-    # The hinge turns the leg outwards and the hull the other way.
-    hx, hy = leg.ratio * leg.x - hull.ratio * hull.x, leg.ratio * leg.y - hull.ratio * hull.y
-    hinge = make_row(mass, side * hy, -side * hx, side)
-    nn, nt, tt = response(normal, normal), response(normal, tangent), response(tangent, tangent)
-    nh, th = response(normal, hinge), response(tangent, hinge)
-    responses = Responses(nn, nt, tt, nh, th, response(hinge, hinge) + 1.0 / HULL_MOMENT)
-    spin = motion.right if side > 0.0 else motion.left
-    speed = LegVector(
-        nx * motion.vx + ny * motion.vy + normal.turn * spin,
-        ny * motion.vx - nx * motion.vy + tangent.turn * spin,
-        side * (spin - motion.hull),
+def row_speeds(leg: Leg, motion: Motion, spin: float) -> LegVector:
+    """Return the speeds along the rows of a leg, which has a spin, in a motion of the lander."""
+    nx, ny = leg.corner.normal_x, leg.corner.normal_y
+    return LegVector(
+        nx * motion.vx + ny * motion.vy + leg.normal.moment * spin,
+        ny * motion.vx - nx * motion.vy + leg.tangent.moment * spin,
+        leg.hinge.moment * (spin - motion.hull),
     )
-    gap = gap_at(ground, x + cx, y + cy) if abs(x + cx) < WIDTH else 1.0
-    flush = abs(leg.cosine * nx + leg.sine * ny)
-    arm_n, arm_t = ax * ny - ay * nx, -ax * nx - ay * ny  # (ax, ay) cross normal, and cross tangent
-    corner = Corner(x + cx, gap, arm_n, arm_t, flush)
-    return LegRows(normal, tangent, hinge, responses, speed, corner, gap < SKIN)
 
 
 # ---------------------------------------------------------------- impulses
 
 
-class HingeLimit(NamedTuple):
-    """Impulse of a leg's motor, or of the stop at either end of its way, in one step.
-
-    `leg_impulses` computes its impulse from this. Positive ones open the leg.
-    """
+class Hinge(NamedTuple):
+    """What a leg's motor, or a stop, does in one step; positive impulses open the leg."""
 
     target: float  # rad/s, speed of opening that it wants
     start: float  # N m s, impulse from which it starts
     gain: float  # share of the way from `start` to the impulse that gives `target`
-    low: float  # N m s, bounds of the impulse; FAR: none, it gives what `target` needs
+    low: float  # N m s, bounds of the impulse
     high: float
-    creep: float  # N m s, another upper bound, where the motor pushes against the inner stop
+    is_inner_stop: bool  # whether it opens the leg to `target` at least, whatever that takes
 
 
-def motor_hinge(leg: LegRows, opening: float, impulse: float) -> HingeLimit:
-    """Return what a leg's hinge does: its motor, or the stop that it has reached.
+def motor_hinge(leg: Leg, opening: float, impulse: float) -> Hinge:
+    """Return what a leg's motor does, whose last impulse (N m s) is given, or the stop reached.
 
     Box2D's iterations come the nearer to a motor's speed the lighter the leg turns: a leg in the
-    air reaches it, one that carries the lander goes a third of the way. `opening` is the leg's
-    angle (rad), with stops at 0 and `OPENING`; `impulse` that of the motor from which it starts (N
-    m s).
+    air reaches it, one that carries the lander goes a third of the way. Against the inner stop, the
+    motor's impulse grows by `MOTOR_REACH` times its speed in each step.
     """
-    inner, outer = opening <= 0.0, opening >= OPENING
-    responses = leg.responses
-    stiffness = responses.hh - (responses.nh * responses.nh / responses.nn if leg.touches else 0.0)
-    gain = 1.0 if outer else 1.0 - math.exp(-MOTOR_REACH * stiffness)
-    low = -FAR if outer else -MOTOR_IMPULSE
-    high = FAR if inner else (-MOTOR_IMPULSE if outer else MOTOR_IMPULSE)
-    creep = impulse + MOTOR_REACH * MOTOR_SPEED if inner else FAR
-    return HingeLimit(0.0 if inner | outer else MOTOR_SPEED, impulse, gain, low, high, creep)
+    at_inner, at_outer = opening <= 0.0, opening >= OPENING
+    responses, touches = leg.responses, leg.corner.touches
+    # Speed of the hinge by a unit impulse, while the ground holds a corner that touches.
+    lightness = responses.hh - (responses.nh * responses.nh / responses.nn if touches else 0.0)
+    high = -MOTOR_IMPULSE if at_outer else MOTOR_IMPULSE
+    return Hinge(
+        target=0.0 if at_inner | at_outer else MOTOR_SPEED,
+        start=impulse,
+        gain=1.0 if at_outer else 1.0 - math.exp(-MOTOR_REACH * lightness),
+        low=-UNBOUNDED if at_outer else -MOTOR_IMPULSE,
+        high=impulse + MOTOR_REACH * MOTOR_SPEED if at_inner else high,
+        is_inner_stop=at_inner,
+    )
 
 
-def next_motor_impulse(
-    turn: float, opening: float, impulse: float, hits: bool, opens: float
-) -> float:
+def next_motor_impulse(hinge: Hinge, impulse: float, hits: bool, is_open: bool) -> float:
     """Return the impulse from which a motor starts in the next step (N m s).
 
-    Args:
-        turn: impulse of the hinge in this step, that of a stop included, which is taken off.
-        opening: angle of the leg before this step (rad).
-        impulse: of the motor before this step.
-        hits: whether the leg hit the ground in this step.
-        opens: angle of the leg after this step; if it hits and is open, the motor starts from 0.
+    It is `impulse`, what the hinge gave in this step, without the part of a stop. If the leg hit
+    the ground in this step and `is_open` after it, the motor starts from 0.
     """
-    creep = min(turn, impulse + MOTOR_REACH * MOTOR_SPEED)
-    bounded = max(creep if opening <= 0.0 else turn, -MOTOR_IMPULSE)
-    return 0.0 if hits & (opens > 0.0) else bounded
+    motor = min(impulse, hinge.high) if hinge.is_inner_stop else impulse
+    return 0.0 if hits & is_open else max(motor, -MOTOR_IMPULSE)
 
 
-def coulomb(
+def contact_impulses(
     nn: float, nt: float, tt: float, vn: float, vt: float, friction: float
 ) -> tuple[float, float]:
     """Return the impulses (normal, tangent) that stop a point, or let it slide: Coulomb's friction.
@@ -394,33 +403,32 @@ def coulomb(
     return sliding if slides else normal, drag * sliding if slides else tangent
 
 
-def leg_impulses(leg: LegRows, speed: LegVector, hinge: HingeLimit, friction: float) -> LegVector:
-    """Return the impulses on one leg, whose speeds are `speed` without them.
+def leg_impulses(leg: Leg, speed: LegVector, hinge: Hinge, friction: float) -> LegVector:
+    """Return the impulses on one leg, whose speeds along its rows are `speed` without them.
 
     The contact is solved twice: with a hinge that reaches its target, which says what impulse the
     hinge needs, and with the impulse that the hinge can give. In the air only the hinge has an
     impulse.
     """
-    # With the hinge at its target: `stop` is its impulse without contact, and the contact sees
+    # With the hinge at its target: `alone` is its impulse without contact, and the contact sees
     # responses nn, nt and tt that are less by what the hinge then takes up (Schur complement).
-    responses, on = leg.responses, leg.touches
+    responses, touches = leg.responses, leg.corner.touches
     n_share, t_share = responses.nh / responses.hh, responses.th / responses.hh
-    stop = (hinge.target - speed.hinge) / responses.hh
-    vn, vt = speed.normal + responses.nh * stop, speed.tangent + responses.th * stop
+    alone = (hinge.target - speed.hinge) / responses.hh
+    vn, vt = speed.normal + responses.nh * alone, speed.tangent + responses.th * alone
     nn, nt = responses.nn - n_share * responses.nh, responses.nt - n_share * responses.th
     tt = responses.tt - t_share * responses.th
-    normal, tangent = coulomb(nn, nt, tt, vn, vt, friction)
-    needed = stop - (n_share * normal + t_share * tangent if on else 0.0)
+    normal, tangent = contact_impulses(nn, nt, tt, vn, vt, friction)
+    needed = alone - (n_share * normal + t_share * tangent if touches else 0.0)
     # With the impulse that the hinge can give.
-    turn = min(hinge.start + hinge.gain * (needed - hinge.start), hinge.creep)
-    turn = max(turn, hinge.low)
-    turn = max(needed, turn) if hinge.high == FAR else min(turn, hinge.high)
-    vn, vt = speed.normal + responses.nh * turn, speed.tangent + responses.th * turn
-    normal, tangent = coulomb(responses.nn, responses.nt, responses.tt, vn, vt, friction)
-    return LegVector(normal if on else 0.0, tangent if on else 0.0, turn)
+    given = max(min(hinge.start + hinge.gain * (needed - hinge.start), hinge.high), hinge.low)
+    given = max(needed, given) if hinge.is_inner_stop else given
+    vn, vt = speed.normal + responses.nh * given, speed.tangent + responses.th * given
+    normal, tangent = contact_impulses(responses.nn, responses.nt, responses.tt, vn, vt, friction)
+    return LegVector(normal if touches else 0.0, tangent if touches else 0.0, given)
 
 
-def pin_speed(leg: LegRows, impulses: LegVector) -> tuple[float, float]:
+def pin_speed(leg: Leg, impulses: LegVector) -> tuple[float, float]:
     """Return the velocity that impulses on a leg give the pin (m/s)."""
     n, t, h = impulses
     return (
@@ -429,7 +437,7 @@ def pin_speed(leg: LegRows, impulses: LegVector) -> tuple[float, float]:
     )
 
 
-def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, impulses: LegVector) -> LegVector:
+def coupled_speed(leg: Leg, speed: LegVector, other: Leg, impulses: LegVector) -> LegVector:
     """Return the speeds along the rows of a leg after impulses on the other leg; `speed` is before.
 
     They move the pin, by (vx, vy), which moves along the leg's rows by their (gx, gy); and that of
@@ -443,108 +451,134 @@ def coupled_speed(leg: LegRows, speed: LegVector, other: LegRows, impulses: LegV
     )
 
 
-def sweep(
-    right: LegRows,
-    left: LegRows,
-    speeds: tuple[LegVector, LegVector],
-    hinges: tuple[HingeLimit, HingeLimit],
-    friction: float,
-    impulses_l: LegVector,
-) -> tuple[LegVector, LegVector]:
-    """Return the impulses on the right leg and those on the left one, after one sweep.
+class Problem(NamedTuple):
+    """Both legs, and what impulses on them are to do.
 
-    Speeds, along the legs' rows without impulses, and hinges are the right and the left leg's.
-    `impulses_l` are those on the left leg before the sweep, by which the right leg's are found.
+    `correct_positions` has angles and distances in the place of speeds, and what moves bodies by
+    these in the place of impulses.
     """
-    speed = coupled_speed(right, speeds[0], left, impulses_l)
-    impulses_r = leg_impulses(right, speed, hinges[0], friction)
-    speed = coupled_speed(left, speeds[1], right, impulses_r)
-    return impulses_r, leg_impulses(left, speed, hinges[1], friction)
+
+    right: Leg
+    left: Leg
+    speed_r: LegVector  # along the legs' rows without impulses
+    speed_l: LegVector
+    hinge_r: Hinge
+    hinge_l: Hinge
+    friction: float
 
 
-def leg_spin(leg: LegRows, impulses: LegVector) -> float:
+class Impulses(NamedTuple):
+    """Impulses on both legs."""
+
+    right: LegVector
+    left: LegVector
+
+
+def sweep(problem: Problem, left: LegVector) -> Impulses:
+    """Return the impulses after one sweep, which begins with those on the left leg."""
+    right_leg, left_leg, friction = problem.right, problem.left, problem.friction
+    speed = coupled_speed(right_leg, problem.speed_r, left_leg, left)
+    right = leg_impulses(right_leg, speed, problem.hinge_r, friction)
+    speed = coupled_speed(left_leg, problem.speed_l, right_leg, right)
+    return Impulses(right, leg_impulses(left_leg, speed, problem.hinge_l, friction))
+
+
+def leg_spin(leg: Leg, impulses: LegVector) -> float:
     """Return the spin that impulses on a leg give it while the pin rests (rad/s)."""
     n, t, h = impulses
-    return (leg.normal.turn * n + leg.tangent.turn * t + leg.hinge.turn * h) / LEG_MOMENT
+    return (leg.normal.moment * n + leg.tangent.moment * t + leg.hinge.moment * h) / LEG_MOMENT
+
+
+def motion_from(lander: Lander, right: Leg, left: Leg, impulses: Impulses) -> Motion:
+    """Return the change of motion by the impulses on both legs."""
+    vx_r, vy_r = pin_speed(right, impulses.right)
+    vx_l, vy_l = pin_speed(left, impulses.left)
+    vx, vy = vx_r + vx_l, vy_r + vy_l
+    twist = (impulses.left.hinge - impulses.right.hinge) / HULL_MOMENT
+    return Motion(
+        vx,
+        vy,
+        twist + spin_from_pin(lander.hull, vx, vy),
+        leg_spin(right, impulses.right) + spin_from_pin(lander.right, vx, vy),
+        leg_spin(left, impulses.left) + spin_from_pin(lander.left, vx, vy),
+    )
 
 
 # ---------------------------------------------------------------- the end of a step
 
 
 class LegEnd(NamedTuple):
-    """A leg after a step: gap, opening, and whether it hit the ground within the step."""
+    """A leg after a step, before `correct_positions`."""
 
-    gap: float
+    gap: float  # m, of its corner
     opening: float
-    hits: bool
+    hits: bool  # whether it hit the ground within the step
 
 
-def impact_turn(corner: Corner, gap: float, tangent: float, turn: float) -> float:
+def impact_turn(corner: Corner, gap: float, slip: float, lift: float) -> float:
     """Return the angle by which a leg turns when its corner hits the ground within a step (rad).
 
     The leg alone, as if it hung on nothing, takes the impulses that stop its corner, and turns by
-    them for what is left of the step: until its foot is flush with the ground at most. `corner` is
-    that before the step, `gap` where it would be after it without impact (m), `tangent` its speed
-    along the ground (m/s), and `turn` by how much it rises when the leg turns (m/rad): to the
-    ground at most.
+    them for the rest of the step: until its foot is flush with the ground, or its corner is out of
+    it, at most.
+
+    Args:
+        corner: before the step.
+        gap: of the corner after the step, if there were no impact (m).
+        slip: speed of the corner along the ground (m/s).
+        lift: by how much the corner rises when the leg turns (m/rad).
     """
     arm_n, arm_t = corner.arm_n, corner.arm_t
     nn = 1.0 / LEG_MASS + arm_n * arm_n / LEG_INERTIA
     tt = 1.0 / LEG_MASS + arm_t * arm_t / LEG_INERTIA
     fall = (gap - corner.gap) / DT
-    impulse_n, impulse_t = coulomb(nn, arm_n * arm_t / LEG_INERTIA, tt, fall, tangent, FRICTION)
-    time = DT * (REST - gap) / max(corner.gap - gap, 0.001)
-    angle = (arm_n * impulse_n + arm_t * impulse_t) / LEG_INERTIA * time
+    n, t = contact_impulses(nn, arm_n * arm_t / LEG_INERTIA, tt, fall, slip, FRICTION)
+    remaining = DT * (REST - gap) / max(corner.gap - gap, 0.001)  # s
+    angle = (arm_n * n + arm_t * t) / LEG_INERTIA * remaining
     angle = min(max(angle, -corner.flush), corner.flush)
-    return (REST - gap) / turn if angle * turn > REST - gap else angle
+    return (REST - gap) / lift if angle * lift > REST - gap else angle
 
 
-def end_leg(
-    leg: LegRows, speed: LegVector, impulses: LegVector, opening: float, spin: float
-) -> LegEnd:
-    """Return a leg after a step, before corners are lifted out of the ground.
+def end_leg(leg: Leg, speed: LegVector, impulses: LegVector, opening: float, spin: float) -> LegEnd:
+    """Return a leg after a step.
 
-    `speed` is along its rows without its own impulses, `opening` its angle before the step (rad),
-    `spin` against the hull's (rad/s).
+    `speed` is along its rows with all impulses but its own, `opening` its angle before the step,
+    `spin` that after it, against the hull's.
     """
     responses, (n, t, h) = leg.responses, impulses
-    normal = speed.normal + responses.nn * n + responses.nt * t + responses.nh * h
-    tangent = speed.tangent + responses.nt * n + responses.tt * t + responses.th * h
-    gap = leg.corner.gap + DT * normal
+    rise = speed.normal + responses.nn * n + responses.nt * t + responses.nh * h
+    slip = speed.tangent + responses.nt * n + responses.tt * t + responses.th * h
+    gap = leg.corner.gap + DT * rise
     hits = (leg.corner.gap >= SKIN) & (gap < REST)
-    angle = DT * spin + (impact_turn(leg.corner, gap, tangent, leg.normal.turn) if hits else 0.0)
-    return LegEnd(gap, opening + leg.hinge.turn * angle, hits)
+    angle = DT * spin + (impact_turn(leg.corner, gap, slip, leg.normal.moment) if hits else 0.0)
+    return LegEnd(gap, opening + leg.hinge.moment * angle, hits)
 
 
-def stop_hinge(end: LegEnd) -> HingeLimit:
+def stop_hinge(end: LegEnd) -> Hinge:
     """Return the hinge that moves a leg which went beyond a stop back to it.
 
-    It is solved for positions: in place of a speed and an impulse stand angles (rad), and what
-    moves them. A leg that just hit the ground is left alone.
+    A leg that just hit the ground is left alone.
     """
-    inner = end.opening < 0.5 * OPENING
-    target = -SLOP if inner else OPENING + SLOP
-    low = 0.0 if inner | end.hits else -FAR
-    high = 0.5 * FAR if inner & (not end.hits) else 0.0
-    return HingeLimit(target, 0.0, 1.0, low, high, FAR)
-
-
-def velocity_change(
-    hull: PinnedBody,
-    right: PinnedBody,
-    left: PinnedBody,
-    rows: tuple[LegRows, LegRows],
-    impulses_r: LegVector,
-    impulses_l: LegVector,
-) -> Motion:
-    """Return the change of motion by the impulses on both legs, whose rows are (right, left)."""
-    vx_r, vy_r = pin_speed(rows[0], impulses_r)
-    vx_l, vy_l = pin_speed(rows[1], impulses_l)
-    vx, vy = vx_r + vx_l, vy_r + vy_l
-    return Motion(
-        vx,
-        vy,
-        (impulses_l.hinge - impulses_r.hinge) / HULL_MOMENT + spin_from_pin(hull, vx, vy),
-        leg_spin(rows[0], impulses_r) + spin_from_pin(right, vx, vy),
-        leg_spin(rows[1], impulses_l) + spin_from_pin(left, vx, vy),
+    is_near_inner = end.opening < 0.5 * OPENING
+    return Hinge(
+        target=-SLOP if is_near_inner else OPENING + SLOP,
+        start=0.0,
+        gain=1.0,
+        low=0.0 if is_near_inner | end.hits else -UNBOUNDED,
+        high=UNBOUNDED if is_near_inner & (not end.hits) else 0.0,
+        is_inner_stop=False,
     )
+
+
+def correct_positions(
+    lander: Lander, right: Leg, left: Leg, end_r: LegEnd, end_l: LegEnd
+) -> Motion:
+    """Return how bodies are moved (m, rad) to lift corners out of the ground, and legs to stops.
+
+    Positions are solved for as speeds are, so that corrections take nothing from velocities.
+    """
+    lift_r = LegVector(LIFT * (end_r.gap - REST), 0.0, end_r.opening)
+    lift_l = LegVector(LIFT * (end_l.gap - REST), 0.0, end_l.opening)
+    stop_r, stop_l = stop_hinge(end_r), stop_hinge(end_l)
+    problem = Problem(right, left, lift_r, lift_l, stop_r, stop_l, friction=0.0)
+    return motion_from(lander, right, left, sweep(problem, LegVector(0.0, 0.0, 0.0)))

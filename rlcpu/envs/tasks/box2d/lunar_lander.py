@@ -58,15 +58,17 @@ class Params(NamedTuple):
 
 
 Pair = tuple[float, float]
-Bodies = tuple[legs.PinnedBody, legs.PinnedBody, legs.PinnedBody]
 View = tuple[float, float, float, float, float, float, float, float]
+
+#: What `right_touches` and `left_touches` are: a leg that slid over a node of the terrain while it
+#: touched the ground counts as one in the air, as in Gymnasium, until it leaves the ground.
+IN_AIR, ON_GROUND, SLID = 0.0, 1.0, 2.0
 
 
 class State(NamedTuple):
     """The pin of the lander, the hull about it, both legs, and the ground.
 
-    (0, 0) is 3 cm above the middle of the pad. A leg that `touches` is 0 in the air, 1 on the
-    ground, and 2 where it slid there over a node, which Gymnasium takes for the air.
+    (0, 0) is 3 cm above the middle of the pad.
     """
 
     x: float  # m
@@ -79,7 +81,7 @@ class State(NamedTuple):
     left: float
     right_spin: float  # rad/s
     left_spin: float
-    right_touches: float
+    right_touches: float  # 0 in the air, 1 on the ground, 2 where it slid over a node
     left_touches: float
     right_motor: float  # N m s, impulse of its motor in the last step
     left_motor: float
@@ -92,15 +94,26 @@ class State(NamedTuple):
     nodes: legs.Nodes  # m, heights of the terrain
 
 
+def flies(s: State) -> bool:
+    """Tell whether the wind blows: no leg is on the ground."""
+    return (s.right_touches != ON_GROUND) & (s.left_touches != ON_GROUND)
+
+
 def wave(index: float) -> float:
     """Return the strength of the wind at an index that counts steps, from -1 to 1."""
     return math.tanh(math.sin(0.02 * index) + math.sin(math.pi * 0.01 * index))
 
 
-def engine_impulse(
-    angle: float, main: float, side: float, noise: Pair
-) -> tuple[float, float, float]:
-    """Return the impulse of the engines on the hull: x and y (N s), moment about the pin (N m s).
+class Push(NamedTuple):
+    """Impulses of the engines on the hull."""
+
+    x: float  # N s
+    y: float
+    moment: float  # N m s, about the pin
+
+
+def engine_push(angle: float, main: float, side: float, noise: Pair) -> Push:
+    """Return what the engines do to the hull in a step.
 
     The side engines push at another height the more the lander is turned: so does Gymnasium, which
     computes the place of their exhausts otherwise than that where it applies the impulse.
@@ -117,41 +130,39 @@ def engine_impulse(
     away = 3.0 * across + (12.0 * UNIT if side > 0.0 else -12.0 * UNIT)  # of the side engine's
     power, side_power = MAIN_POWER * main, SIDE_POWER * abs(side)
     x, y = sine * along - cosine * away, -cosine * along - sine * away
-    return (
+    return Push(
         -power * (sine * down - cosine * across) - side_power * x,
         power * (cosine * down + sine * across) - side_power * y,
         side_power * ((y + cosine * 14.0 * UNIT) * x - (x - sine * 17.0 * UNIT) * y),
     )
 
 
-def free_motion(
-    s: State, params: Params, mass: legs.Mass, bodies: Bodies, engines: tuple[float, float, float]
-) -> Motion:
-    """Return the velocities after a step without contacts and hinges' impulses.
+def free_motion(s: State, params: Params, lander: legs.Lander, push: Push) -> Motion:
+    """Return the motion after a step without impulses of the ground and of hinges.
 
     Engines, wind and gravity act, and the centrifugal forces by which turning bodies pull the pin.
-    Bodies are hull, right and left leg; `engines` is what `engine_impulse` returns.
     """
-    hull, right, left = bodies
-    ix, iy, moment = engines  # impulse on the pin, and moment on the hull
+    hull, right, left, inverse_mass = lander
+    jx, jy, moment = push
     if params.enable_wind:
-        in_air = (s.right_touches != 1.0) & (s.left_touches != 1.0)
         power = DT * params.wind_power * wave(s.wind)
         twist = DT * params.turbulence_power * wave(s.turbulence)
-        ix += power if in_air else 0.0
-        moment += twist - hull.y * power if in_air else 0.0
+        jx += power if flies(s) else 0.0
+        moment += twist - hull.y * power if flies(s) else 0.0
     hull_pull = DT * legs.HULL_MASS * s.spin * s.spin
     right_pull = DT * legs.LEG_MASS * s.right_spin * s.right_spin
     left_pull = DT * legs.LEG_MASS * s.left_spin * s.left_spin
     pull_x = hull_pull * hull.x + right_pull * right.x + left_pull * left.x
     pull_y = hull_pull * hull.y + right_pull * right.y + left_pull * left.y
-    ix += pull_x + hull.ratio * hull.y * moment
-    iy += pull_y - hull.ratio * hull.x * moment
-    # The state has the velocity of the hull's centre of mass: `back` leads from it to the pin's.
-    gain, back = legs.make_row(mass, ix, iy, 0.0), DT * s.spin * s.spin
+    gx = jx + (pull_x + hull.ratio * hull.y * moment)
+    gy = jy + (pull_y - hull.ratio * hull.x * moment)
+    gain = legs.make_row(inverse_mass, gx, gy, moment=0.0)
+    # The state has the velocity of the hull's centre of mass, which circles about the pin: the
+    # pin's is less by the spin, and by what the centre gains towards the pin in the step.
+    inwards = DT * s.spin * s.spin
     return Motion(
-        s.vx + s.spin * hull.y - back * hull.x + gain.vx,
-        s.vy - s.spin * hull.x - back * hull.y + gain.vy + DT * params.gravity,
+        s.vx + s.spin * hull.y - inwards * hull.x + gain.vx,
+        s.vy - s.spin * hull.x - inwards * hull.y + gain.vy + DT * params.gravity,
         s.spin + moment / legs.HULL_MOMENT + legs.spin_from_pin(hull, gain.vx, gain.vy),
         s.right_spin + legs.spin_from_pin(right, gain.vx, gain.vy),
         s.left_spin + legs.spin_from_pin(left, gain.vx, gain.vy),
@@ -159,19 +170,20 @@ def free_motion(
 
 
 def touches_after(before: float, touches: bool, x: float, vx: float, node: float) -> float:
-    """Return `right_touches` or `left_touches` of the new state: 0, 1 or 2 (see `State`).
+    """Return `right_touches` or `left_touches` of the new state; it was `before`.
 
-    It was `before`; the leg `touches` the ground if it does so now, and its corner slides from x
-    (m) by vx (m/s). Once it slid over the terrain node near the pin, at x = `node`, it stays at 2.
+    The corner of the leg, which `touches` the ground now or not, slides from x (m) by vx (m/s). The
+    terrain node near the pin is at x = `node` (m).
     """
     crosses = (x < node) != (x + DT * vx < node)
-    lost = (before == 2.0) | ((before == 1.0) & crosses)
-    return (2.0 if lost else 1.0) if touches else 0.0
+    slid = (before == SLID) | ((before == ON_GROUND) & crosses)
+    return (SLID if slid else ON_GROUND) if touches else IN_AIR
 
 
 def view(s: State) -> View:
     """Return the observation, of which `observe` says the parts."""
-    right, left = 1.0 if s.right_touches == 1.0 else 0.0, 1.0 if s.left_touches == 1.0 else 0.0
+    right = 1.0 if s.right_touches == ON_GROUND else 0.0
+    left = 1.0 if s.left_touches == ON_GROUND else 0.0
     x, y, vx, vy = s.x / WIDTH, (s.y - legs.LEG_Y) / HEIGHT, s.vx * WIDTH * DT, s.vy * HEIGHT * DT
     return (x, y, vx, vy, s.angle, 20.0 * DT * s.spin, right, left)
 
@@ -183,77 +195,97 @@ def shaping(observation: View) -> float:
     return 10.0 * (right + left) - 100.0 * (distance + speed + abs(angle))
 
 
+def solve(s: State, problem: legs.Problem) -> legs.Impulses:
+    """Return the impulses on both legs in a step, which starts from those of the one before."""
+    touches = problem.left.corner.touches
+    left = LegVector(
+        s.left_normal if touches else 0.0, s.left_tangent if touches else 0.0, s.left_hinge
+    )
+    impulses = legs.sweep(problem, left)
+    impulses = legs.sweep(problem, impulses.left)
+    return legs.sweep(problem, impulses.left)
+
+
+def next_state(
+    s: State, ground: legs.Ground, lander: legs.Lander, problem: legs.Problem, free: Motion
+) -> State:
+    """Return the state after a step, of what it would be without impulses of ground and hinges.
+
+    `problem` has the legs, their speeds in the motion `free` and their motors.
+    """
+    right, left, speed_r, speed_l, motor_r, motor_l, _ = problem
+    impulses = solve(s, problem)
+    change = legs.motion_from(lander, right, left, impulses)
+    vx, vy, spin = free.vx + change.vx, free.vy + change.vy, free.hull + change.hull
+    spin_r, spin_l = free.right + change.right, free.left + change.left
+    # Gaps and openings of the legs after the step, at these velocities.
+    speed_r = legs.coupled_speed(right, speed_r, left, impulses.left)
+    speed_l = legs.coupled_speed(left, speed_l, right, impulses.right)
+    end_r = legs.end_leg(right, speed_r, impulses.right, s.right, spin_r - spin)
+    end_l = legs.end_leg(left, speed_l, impulses.left, s.left, spin_l - spin)
+    move = legs.correct_positions(lander, right, left, end_r, end_l)
+    open_r = end_r.opening + move.right - move.hull
+    open_l = end_l.opening - move.left + move.hull
+    hull, hits_r, hits_l = lander.hull, end_r.hits, end_l.hits
+    cx, cy = vx - spin * hull.y, vy + spin * hull.x  # velocity of the hull's centre of mass
+    bend = 0.5 * DT * DT * spin * spin  # the pin goes round that centre
+    slow = (cx * cx + cy * cy < SLEEP_SPEED_SQUARED) & (abs(spin) < SLEEP_SPIN)
+    slow = slow & (abs(spin_r) < SLEEP_SPIN) & (abs(spin_l) < SLEEP_SPIN)
+    touches_r, touches_l = right.corner.touches | hits_r, left.corner.touches | hits_l
+    rest, passes = s.rest + 1.0 if slow else 0.0, 1.0 if flies(s) else 0.0
+    hinge_r, hinge_l = impulses.right.hinge, impulses.left.hinge
+    return State(
+        x=s.x + DT * vx + bend * hull.x + move.vx,
+        y=s.y + DT * vy + bend * hull.y + move.vy,
+        angle=s.angle + DT * spin + move.hull,
+        vx=cx,
+        vy=cy,
+        spin=spin,
+        right=open_r,
+        left=open_l,
+        right_spin=spin_r,
+        left_spin=spin_l,
+        right_touches=touches_after(s.right_touches, touches_r, right.corner.x, cx, ground.x),
+        left_touches=touches_after(s.left_touches, touches_l, left.corner.x, cx, ground.x),
+        right_motor=legs.next_motor_impulse(motor_r, hinge_r, hits=hits_r, is_open=open_r > 0.0),
+        left_motor=legs.next_motor_impulse(motor_l, hinge_l, hits=hits_l, is_open=open_l > 0.0),
+        left_normal=impulses.left.normal,
+        left_tangent=impulses.left.tangent,
+        left_hinge=hinge_l,
+        rest=rest,
+        wind=s.wind + passes,
+        turbulence=s.turbulence + passes,
+        nodes=s.nodes,
+    )
+
+
 def fly(
     s: State, main: float, side: float, params: Params, noise: Pair
 ) -> tuple[State, float, bool]:
     """Return the state after a step, its reward, and whether the episode ends.
 
-    Args:
-        s: see `State`.
-        main: throttle of the main engine, 0 to 1.
-        side: throttle of the side engines, -1 to 1.
-        params: see `Params`.
-        noise: two random numbers in [0, 1) that spread the exhausts.
+    `main` and `side` are the engines' throttles, from 0 to 1 and from -1 to 1; `noise` has two
+    random numbers in [0, 1) that spread the exhausts.
     """
     ground = legs.find_ground(s.nodes, s.x)
-    hull = legs.hull_body(s.angle)
-    body_r = legs.leg_body(s.angle + legs.CLOSED + s.right, 1.0)
-    body_l = legs.leg_body(s.angle - legs.CLOSED - s.left, -1.0)
-    mass = legs.pin_mass(hull, body_r, body_l)
-    engines = engine_impulse(s.angle, main, side, noise)
-    free = free_motion(s, params, mass, (hull, body_r, body_l), engines)
-    right = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_r, 1.0)
-    left = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_l, -1.0)
-    # Velocities after the impulses of the ground and of the hinges.
-    speeds, friction = (right.speed, left.speed), legs.FRICTION
-    motor_r = legs.motor_hinge(right, s.right, s.right_motor)
-    hinges = motor_r, legs.motor_hinge(left, s.left, s.left_motor)
-    normal_l = s.left_normal if left.touches else 0.0
-    tangent_l = s.left_tangent if left.touches else 0.0
-    impulses_l = LegVector(normal_l, tangent_l, s.left_hinge)
-    _, impulses_l = legs.sweep(right, left, speeds, hinges, friction, impulses_l)
-    _, impulses_l = legs.sweep(right, left, speeds, hinges, friction, impulses_l)
-    impulses_r, impulses_l = legs.sweep(right, left, speeds, hinges, friction, impulses_l)
-    change = legs.velocity_change(hull, body_r, body_l, (right, left), impulses_r, impulses_l)
-    vx, vy, spin = free.vx + change.vx, free.vy + change.vy, free.hull + change.hull
-    spin_r, spin_l = free.right + change.right, free.left + change.left
-    # Gaps and openings of the legs after the step, at these velocities.
-    speed_r = legs.coupled_speed(right, right.speed, left, impulses_l)
-    speed_l = legs.coupled_speed(left, left.speed, right, impulses_r)
-    end_r = legs.end_leg(right, speed_r, impulses_r, s.right, spin_r - spin)
-    end_l = legs.end_leg(left, speed_l, impulses_l, s.left, spin_l - spin)
-    # Corners are lifted out of the ground and legs moved back to their stops: solved as speeds are,
-    # but the result changes places, not velocities.
-    lift_r = LegVector(legs.LIFT * (end_r.gap - REST), 0.0, end_r.opening)
-    lift_l = LegVector(legs.LIFT * (end_l.gap - REST), 0.0, end_l.opening)
-    lifts, stops = (lift_r, lift_l), (legs.stop_hinge(end_r), legs.stop_hinge(end_l))
-    nothing = LegVector(0.0, 0.0, 0.0)
-    move_r, move_l = legs.sweep(right, left, lifts, stops, 0.0, nothing)
-    move = legs.velocity_change(hull, body_r, body_l, (right, left), move_r, move_l)
-    open_r = end_r.opening + move.right - move.hull
-    open_l = end_l.opening - move.left + move.hull
-    bend = 0.5 * DT * DT * spin * spin  # the pin goes round the centre of mass
-    x = s.x + DT * vx + bend * hull.x + move.vx
-    y = s.y + DT * vy + bend * hull.y + move.vy
-    angle = s.angle + DT * spin + move.hull
-    cx, cy = vx - spin * hull.y, vy + spin * hull.x  # velocity of the hull's centre of mass
-    # What the next step starts from.
-    slow = (cx * cx + cy * cy < SLEEP_SPEED_SQUARED) & (abs(spin) < SLEEP_SPIN)
-    slow = slow & (abs(spin_r) < SLEEP_SPIN) & (abs(spin_l) < SLEEP_SPIN)
-    rest = s.rest + 1.0 if slow else 0.0
-    touch_r = touches_after(
-        s.right_touches, right.touches | end_r.hits, right.corner.x, cx, ground.x
+    lander = legs.make_lander(s.angle, s.right, s.left)
+    free = free_motion(s, params, lander, engine_push(s.angle, main, side, noise))
+    corner_r = legs.find_corner(s.x, s.y, ground, lander.right)
+    corner_l = legs.find_corner(s.x, s.y, ground, lander.left)
+    right = legs.make_leg(lander, lander.right, corner_r, side=1.0)
+    left = legs.make_leg(lander, lander.left, corner_l, side=-1.0)
+    problem = legs.Problem(
+        right,
+        left,
+        legs.row_speeds(right, free, free.right),
+        legs.row_speeds(left, free, free.left),
+        legs.motor_hinge(right, s.right, s.right_motor),
+        legs.motor_hinge(left, s.left, s.left_motor),
+        legs.FRICTION,
     )
-    touch_l = touches_after(s.left_touches, left.touches | end_l.hits, left.corner.x, cx, ground.x)
-    hinge_r, hinge_l = impulses_r.hinge, impulses_l.hinge
-    motor_r_next = legs.next_motor_impulse(hinge_r, s.right, s.right_motor, end_r.hits, open_r)
-    motor_l_next = legs.next_motor_impulse(hinge_l, s.left, s.left_motor, end_l.hits, open_l)
-    pose = (x, y, angle, cx, cy, spin, open_r, open_l, spin_r, spin_l, touch_r, touch_l)
-    passes = 1.0 if (s.right_touches != 1.0) & (s.left_touches != 1.0) else 0.0
-    memory = (motor_r_next, motor_l_next, impulses_l.normal, impulses_l.tangent, hinge_l)
-    new = State(*pose, *memory, rest, s.wind + passes, s.turbulence + passes, s.nodes)
-    crashed = (legs.hull_gap(x, y, angle, ground) < REST) | (abs(x) >= WIDTH)
-    landed = rest >= STEPS_AT_REST
+    new = next_state(s, ground, lander, problem, free)
+    landed = new.rest >= STEPS_AT_REST
+    crashed = (legs.hull_gap(new.x, new.y, new.angle, ground) < REST) | (abs(new.x) >= WIDTH)
     reward = shaping(view(new)) - shaping(view(s)) - 0.3 * main - 0.03 * abs(side)
     return new, 100.0 if landed else (-100.0 if crashed else reward), landed | crashed
 
@@ -298,46 +330,65 @@ def smoothed_height(left: float, here: float, right: float) -> float:
     return 0.33 * (left + here + right) - 0.5 * HEIGHT
 
 
+def random_nodes(draws: tuple[float, ...]) -> legs.Nodes:
+    """Return the heights of the terrain's nodes, of seven random numbers in [0, 1)."""
+    # Heights before smoothing, from left to right: a, b, c, the pad three times, d, e, f, g.
+    a, b, c, d = HEIGHT * draws[0], HEIGHT * draws[1], HEIGHT * draws[2], HEIGHT * draws[3]
+    e, f, g, pad = HEIGHT * draws[4], HEIGHT * draws[5], HEIGHT * draws[6], 0.5 * HEIGHT
+    return (
+        smoothed_height(g, a, b),
+        smoothed_height(a, b, c),
+        smoothed_height(b, c, pad),
+        smoothed_height(c, pad, pad),
+        smoothed_height(pad, pad, d),
+        smoothed_height(pad, d, e),
+        smoothed_height(d, e, f),
+        smoothed_height(e, f, g),
+    )
+
+
 def reset(uniforms: tuple[float, ...], params: Params) -> State:
     """Return a lander above random ground, after a first step in which a random force pushed it.
 
-    The legs, still closed beyond their stops, jumped open in that step. Its constants are measured
-    in Box2D: changes by a force in kN, and by a moment in N m.
+    The legs, still closed beyond their stops, jumped open in that step. All numbers below are
+    measured in Box2D: a start without force, and its changes by a force in kN (`x`, `y`) and by the
+    moment of turbulence in N m (`twist`).
 
     Args:
         uniforms: 11 random numbers in [0, 1): heights of seven nodes, force in x
             and y, start of the wind and of the turbulence.
         params: see `Params`.
     """
-    pad, draws = 0.5 * HEIGHT, uniforms
-    # Heights before smoothing, from left to right: a, b, c, the pad three times, d, e, f, g.
-    a, b, c, d = HEIGHT * draws[0], HEIGHT * draws[1], HEIGHT * draws[2], HEIGHT * draws[3]
-    e, f, g = HEIGHT * draws[4], HEIGHT * draws[5], HEIGHT * draws[6]
-    x, y = 2.0 * draws[7] - 1.0, 2.0 * draws[8] - 1.0  # kN
-    twist, vy = 0.0, DT * params.gravity
-    wind = math.floor(19998.0 * draws[9]) - 9999.0
-    turbulence = math.floor(19998.0 * draws[10]) - 9999.0
+    x, y, twist = 2.0 * uniforms[7] - 1.0, 2.0 * uniforms[8] - 1.0, 0.0
+    wind = math.floor(19998.0 * uniforms[9]) - 9999.0
+    turbulence = math.floor(19998.0 * uniforms[10]) - 9999.0
     if params.enable_wind:
         x += 0.001 * params.wind_power * wave(wind)
         twist = params.turbulence_power * wave(turbulence)
     spin = -0.457878 * x + 0.021755 * twist
-    place = (0.079827 * x, 1.5 * HEIGHT + 0.002136 + 0.080663 * y, -0.00925 * x + 0.000439 * twist)
-    motion = (4.042799 * x - 0.000458 * twist, 4.033161 * y + vy, spin)
-    opening = (0.141878 - 0.002746 * x, 0.142152 + 0.00275 * x, spin, spin, 0.0, 0.0)
-    memory = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, wind + 1.0, turbulence + 1.0)
-    left = (
-        smoothed_height(g, a, b),
-        smoothed_height(a, b, c),
-        smoothed_height(b, c, pad),
-        smoothed_height(c, pad, pad),
+    return State(
+        x=0.079827 * x,
+        y=1.5 * HEIGHT + 0.002136 + 0.080663 * y,
+        angle=-0.00925 * x + 0.000439 * twist,
+        vx=4.042799 * x - 0.000458 * twist,
+        vy=4.033161 * y + DT * params.gravity,
+        spin=spin,
+        right=0.141878 - 0.002746 * x,
+        left=0.142152 + 0.00275 * x,
+        right_spin=spin,
+        left_spin=spin,
+        right_touches=IN_AIR,
+        left_touches=IN_AIR,
+        right_motor=0.0,
+        left_motor=0.0,
+        left_normal=0.0,
+        left_tangent=0.0,
+        left_hinge=0.0,
+        rest=0.0,
+        wind=wind + 1.0,
+        turbulence=turbulence + 1.0,
+        nodes=random_nodes(uniforms),
     )
-    right = (
-        smoothed_height(pad, pad, d),
-        smoothed_height(pad, d, e),
-        smoothed_height(d, e, f),
-        smoothed_height(e, f, g),
-    )
-    return State(*place, *motion, *opening, *memory, (*left, *right))
 
 
 _HIGH = np.array([2.5, 2.5, 10.0, 10.0, 2.0 * math.pi, 10.0, 1.0, 1.0], dtype=np.float32)
