@@ -17,7 +17,7 @@ from rlcpu.kernels.random import u64, uniform53
 from rlcpu.replay import fields, storage
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.fields import label
-from rlcpu.replay.items import Ring, pick_item, sum_ahead
+from rlcpu.replay.items import ReturnSettings, Ring, pick_item, sum_ahead
 from rlcpu.replay.storage import Rows
 from rlcpu.replay.structure import TransitionStructure
 
@@ -33,12 +33,12 @@ def draw_items_kernel(key, counter, num_envs, first, count, length, out):
 
 
 @kernel(exact=True)
-def look_ahead_kernel(columns, rows, ring, settings, sums, discounts, last):
+def look_ahead_kernel(columns, rows, settings, sums, discounts, last):
     """Sum rewards ahead; columns are of reward, terminated and truncated."""
     k = cuda.grid(1)
     if k < rows.size:
         rewards, terminated, truncated = columns
-        total = sum_ahead(rewards, terminated, truncated, rows[k], ring, settings)
+        total = sum_ahead(rewards, terminated, truncated, rows[k], settings)
         sums[k], discounts[k], last[k] = total
 
 
@@ -128,7 +128,7 @@ class DeviceStorage(storage.Storage):
             xp.take(column, following, axis=0, out=leaf.reshape(*following.shape, *shape))
 
     def look_ahead(
-        self, fields: list[int], rows: Any, ring: tuple[int, int], settings: tuple[int, float]
+        self, fields: list[int], rows: Any, settings: ReturnSettings
     ) -> tuple[Any, Any, Any]:
         """Return sums of rewards ahead of rows, discounts, and last rows; see `items.look_ahead`.
 
@@ -139,7 +139,7 @@ class DeviceStorage(storage.Storage):
         dtypes = np.float64, np.float32, np.int64
         sums, discounts, last = (empty(rows.size, dtype) for dtype in dtypes)
         out = sums, discounts, last
-        launch(look_ahead_kernel, rows.size, columns, rows, ring, settings, *out)
+        launch(look_ahead_kernel, rows.size, columns, rows, settings, *out)
         return out
 
     # ------------------------------------------------------------ files

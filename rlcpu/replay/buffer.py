@@ -64,14 +64,15 @@ class Buffer(Locked, Shown):
     _saved: tuple[str, int] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.structure = TransitionStructure(vars(self).pop("example"))  # whose arrays are not kept
+        # The example is no attribute afterwards: its arrays are not kept.
+        self.structure = TransitionStructure(vars(self).pop("example"))
         self._items = self._make_items()
         self.backend = find(self.device)
         self.derive_next = check_flag("derive_next", self.derive_next)
         self.num_threads = check_num_threads(self.num_threads)
         self._stream = make_stream(self.seed)
         self._envs = self._items.num_envs
-        self._ring = Ring(self._items.per_env * self._items.period, 0)
+        self._ring = Ring(length=self._items.per_env * self._items.period, added=0)
         self._make_lock()
         self._sampler: Any = self._make_sampler()
         self._storage = self._make_storage(self.memmap)  # last: its file stays when this is done
@@ -158,14 +159,17 @@ class Buffer(Locked, Shown):
     def _write(self, arrays: list[Array], before: Ring, *weights: Array) -> None:
         """Store checked arrays as the next steps; of more than fit, the last ones.
 
-        It may be called again with the same arguments, see `rlcpu.replay.lock.complete`: one array
-        for each field, (num_steps, num_envs, *field.shape), the ring before the call, and weights
-        (num_steps,) of a class that draws by them.
+        Args:
+            arrays: one for each field, (num_steps, num_envs, *field.shape).
+            before: the ring before the call, which may begin again with the same arguments after it
+                was interrupted (`rlcpu.replay.lock.complete`).
+            *weights: (num_steps,) of a class that draws by them.
         """
-        skipped = max(len(arrays[0]) - before.length, 0)
+        num_steps = len(arrays[0])
+        skipped = max(num_steps - before.length, 0)
         stored = [array[skipped:] for array in arrays] if skipped else arrays
         self._storage.write(stored, (before.added + skipped) % before.length)
-        self._ring = after = Ring(before.length, before.added + len(arrays[0]))
+        self._ring = after = before._replace(added=before.added + num_steps)
         self._sampler.add(before, after, *weights)
 
     # ------------------------------------------------------------ sampling
@@ -211,11 +215,12 @@ class Buffer(Locked, Shown):
             self._sampler.draw(self._stream, self._ring, indices, out, *options)
             # An item begins at step `number * period` of its environment, whose length is a
             # multiple of that.
-            firsts = indices if self._items.period == 1 else indices * self._items.period
+            first_rows = indices if self._items.period == 1 else indices * self._items.period
             if self._n_step is not None and self._n_step.n > 1:
-                self._n_step.gather(self._storage, self._ring, firsts, out, self.num_threads)
+                self._n_step.gather(self._storage, self._ring, first_rows, out, self.num_threads)
             else:
-                self._storage.gather(firsts, out.rows, self._items.steps or 1, self.num_threads)
+                num_steps = self._items.steps or 1  # of each item
+                self._storage.gather(first_rows, out.rows, num_steps, self.num_threads)
             self._sampler.finish_draw()  # where items are taken once, they are gone only now
         out.indices = indices
         return out
@@ -337,7 +342,7 @@ class Buffer(Locked, Shown):
     def _read_state(self, header: dict[str, Any], source: Reader) -> None:
         """Read counters, rows and the sampler's state into this new buffer; see `restored`."""
         self._stream[:] = [check_count("stream", word, 0, 2**64) for word in header["stream"]]
-        self._ring = Ring(self._ring.length, check_count("added", header["added"], 0, 2**48))
+        self._ring = self._ring._replace(added=check_count("added", header["added"], 0, 2**48))
         count, num_bytes = self._ring.filled * self._envs, source.num_stored("rows")
         if count > num_bytes:  # a short file does not become many transitions of zeros
             raise ValueError(f"{count} transitions in {num_bytes} bytes of files")

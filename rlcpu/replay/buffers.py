@@ -16,7 +16,7 @@ from rlcpu.replay.buffer import (
     Path,  # noqa: F401 (in annotations of the constructors that `dataclass` makes)
 )
 from rlcpu.replay.checks import check_count, check_flag, check_number
-from rlcpu.replay.items import Batch, Items, NStep, Ring
+from rlcpu.replay.items import Batch, Items, NStep
 from rlcpu.replay.lock import complete
 from rlcpu.replay.loop import Loop, LoopParts, make_loop
 from rlcpu.replay.samplers import MOST, ByPriority, ByValue, InOrder
@@ -96,9 +96,9 @@ class ReplayBuffer(Buffer):
 
         Args:
             batch: that `sample` returned last, of size S; kernels draw into it.
-            sources: of each field, the address of the first transition that is added, and the
-                distance of transitions in bytes.
-            count: transitions that are added at a time.
+            sources: of each field, by name, the address of the first transition that is added, and
+                the distance of transitions in bytes.
+            count: transitions that are added at a time, whole steps of all environments.
             errors: (S,) float32, whose absolute values become priorities.
 
         Yields:
@@ -107,14 +107,19 @@ class ReplayBuffer(Buffer):
         assert self._n_step is not None
         with self.locked():
             parts = LoopParts(
-                self.structure, self._storage, self._sampler, self._n_step, self._ring, self._stream
+                structure=self.structure,
+                storage=self._storage,
+                sampler=self._sampler,
+                n_step=self._n_step,
+                ring=self._ring,
+                stream=self._stream,
             )
             loop = make_loop(parts, batch, sources, count // self._envs, errors)
             try:
                 yield loop
             finally:  # kernels have added, and given priorities
-                self._ring = Ring(self._ring.length, int(loop.added[0]))
-                if loop.tree.size:
+                self._ring = self._ring._replace(added=int(loop.added[0]))
+                if isinstance(self._sampler, ByPriority):
                     self._sampler.largest = float(loop.largest[0])
 
 
@@ -151,8 +156,8 @@ class Prioritized(Buffer):
         self.alpha = check_number("alpha", self.alpha, 0.0, 2.0)
         self.beta = check_number("beta", self.beta, 0.0, 1.0)
         self.epsilon = check_number("epsilon", self.epsilon, 0.0, MOST)
-        exponents = self.alpha, self.beta, self.epsilon
-        return ByPriority(self._items, self.backend, exponents, self.num_threads)
+        exponents = {"alpha": self.alpha, "beta": self.beta, "epsilon": self.epsilon}
+        return ByPriority(self._items, self.backend, **exponents, num_threads=self.num_threads)
 
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None

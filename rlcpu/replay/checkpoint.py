@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -55,20 +56,15 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 class Section(NamedTuple):
-    """A part of a buffer's memory.
+    """A part of a buffer's memory."""
 
-    Attributes:
-        name: of small letters, digits and underscores.
-        data: its bytes, uint8 (num_bytes,), contiguous; nobody may write to them during a save.
-        changed: ranges [begin, end) of bytes, (num_ranges, 2), apart from each other, outside of
-            which nothing changed since the save that `since` names; None: any byte may have
-            changed. A section that has grown since then was followed by zeros.
-        written: ranges outside of which all bytes are zero, or of no use; None: all of it.
-    """
-
-    name: str
-    data: Bytes
+    name: str  # of small letters, digits and underscores
+    data: Bytes  # uint8 (num_bytes,), contiguous; nobody may write to it during a save
+    #: Ranges [begin, end) of bytes, (num_ranges, 2), apart from each other, outside of which
+    #: nothing changed since the save that `since` names; None: any byte may have changed. A section
+    #: that has grown since then was followed by zeros.
     changed: Ranges | None = None
+    #: Ranges outside of which all bytes are zero, or of no use; None: all of it.
     written: Ranges | None = None
 
 
@@ -80,24 +76,32 @@ class _Part(NamedTuple):
     """
 
     file: str
-    offset: int
+    offset: int  # of the table in the file
     num_ranges: int
-    num_bytes: int
-    checksum: int
+    num_bytes: int  # of all ranges
+    checksum: int  # of table and bytes
 
     @property
     def size(self) -> int:
-        """Return the bytes of the file."""
+        """Return the bytes of the file that table and ranges take."""
         return 16 * self.num_ranges + self.num_bytes
 
 
 class _Manifest(NamedTuple):
-    """One save: bytes of each segment by name; bytes and parts of each section by name."""
+    """One save."""
 
-    token: str
+    token: str  # names the save
     header: dict[str, Any]
-    files: dict[str, int]
-    sections: dict[str, tuple[int, list[_Part]]]
+    files: dict[str, int]  # bytes of each segment
+    sections: dict[str, tuple[int, list[_Part]]]  # bytes and parts of each section
+
+
+class _SectionPlan(NamedTuple):
+    """What a save does with a section."""
+
+    section: Section
+    parts: list[_Part]  # that lie in old segments, and stay
+    table: Table  # ranges that are written to the new segment
 
 
 _NOTHING = _Manifest("", {}, {}, {})
@@ -190,27 +194,26 @@ def _write_segment(
     return _Manifest(token, header, {each: old.files.get(each, size) for each in files}, listed)
 
 
-def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, list[_Part], Table]]:
-    """Return, for each section, its parts in old segments that stay, and the ranges to be written.
+def _plan(sections: Sequence[Section], old: _Manifest) -> list[_SectionPlan]:
+    """Return what is written: changes alone, unless the folder would take more than twice its data.
 
-    Changes alone are written, unless the folder would then take more than twice its data.
+    A section is written whole where it is new, has shrunk, or has too many parts already.
     """
-    whole: list[tuple[Section, list[_Part], Table]] = []
-    changes: list[tuple[Section, list[_Part], Table]] = []
-    for section in sections:
-        name, data, changed, written = section
-        whole.append((section, [], _table(written, data)))
-        old_size, parts = old.sections.get(name, (len(data) + 1, []))
-        if changed is not None and old_size <= len(data) and len(parts) < MOST_PARTS:
-            changes.append((section, parts, _table(changed, data)))
+    whole = [_SectionPlan(each, [], _table(each.written, each.data)) for each in sections]
+    changes: list[_SectionPlan] = []
+    for plan in whole:
+        section = plan.section
+        size, parts = old.sections.get(section.name, (math.inf, []))
+        if section.changed is None or size > len(section.data) or len(parts) >= MOST_PARTS:
+            changes.append(plan)
         else:
-            changes.append(whole[-1])
-    old_files = {part.file for _, parts, _ in changes for part in parts}
-    old_bytes = sum(old.files[name] for name in old_files)
-    change_bytes, whole_bytes = (
-        sum(_num_bytes(table) for *_, table in plan) for plan in (changes, whole)
-    )
-    return changes if old_bytes + change_bytes <= 2 * whole_bytes else whole
+            table = _table(section.changed, section.data)
+            changes.append(_SectionPlan(section, parts, table))
+    old_files = {part.file for plan in changes for part in plan.parts}
+    bytes_after = sum(old.files[name] for name in old_files)
+    bytes_after += sum(_num_bytes(plan.table) for plan in changes)
+    whole_bytes = sum(_num_bytes(plan.table) for plan in whole)
+    return changes if bytes_after <= 2 * whole_bytes else whole
 
 
 def _table(ranges: Ranges | None, data: Bytes) -> Table:
@@ -288,7 +291,7 @@ class Reader:
         table = np.empty((part.num_ranges, 2), "<i8")
         with open_file(path, "rb") as file:
             file.seek(part.offset)
-            checksum = _fill(file, table.reshape(-1).view(np.uint8).data, 0, path)
+            checksum = _fill(file, table.reshape(-1).view(np.uint8).data, 0, path)  # from 0 on
             begin, end = table.T
             within = ((begin >= 0) & (begin <= end) & (end <= len(out))).all()
             if not within or _num_bytes(table) != part.size:

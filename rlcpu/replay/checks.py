@@ -6,7 +6,7 @@ All raise TypeError for another kind of thing, and ValueError for what is out of
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from rlcpu.kernels.compile import EXACT, kernel
 Array = npt.NDArray[Any]
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
-_NONE = np.empty(0, np.int64)
+_NO_INDICES = np.empty(0, np.int64)
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
@@ -95,53 +95,63 @@ def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
     return out
 
 
+class Limits(NamedTuple):
+    """Ranges of indices, [0, capacity), and of the numbers that go with them, [low, high]."""
+
+    capacity: int
+    low: float
+    high: float
+
+
 @kernel(fastmath=EXACT)
 def first_offender(indices, numbers, capacity, low, high):
-    """Return the position of the first index, or number, that is out of its range; -1 for none."""
-    offenders, paired = 0, indices.size == numbers.size
+    """Return the position of the first index or number that is out of its range; -1 for none.
+
+    `indices` and `numbers` are (n,); without indices numbers alone are looked at.
+    """
+    num_wrong, has_indices = 0, indices.size == numbers.size
+    # All are looked at, without a branch, so that LLVM makes vectors of them.
     for k in range(numbers.size):
-        index = indices[k] if paired else 0
+        index = indices[k] if has_indices else 0
         index_fits = (index >= 0) & (index < capacity)
         number_fits = (numbers[k] >= low) & (numbers[k] <= high)
-        offenders += not (index_fits & number_fits)
-    if offenders:
+        num_wrong += not (index_fits & number_fits)
+    if num_wrong:
         for k in range(numbers.size):
-            index = indices[k] if paired else 0
+            index = indices[k] if has_indices else 0
             if not (0 <= index < capacity and low <= numbers[k] <= high):
                 return k
     return -1
 
 
 def check_pairs(
-    backend: Any, name: str, indices: Any, numbers: Any, limits: tuple[int, float, float]
+    backend: Any, name: str, indices: Any, numbers: Any, limits: Limits
 ) -> tuple[Array, Array]:
     """Return (n,) indices, and a number for each, or one for all, as arrays on a backend's device.
 
-    By `limits`, indices are in [0, capacity), numbers in [low, high]; IndexError if an index is
-    not.
+    IndexError if an index is out of its range.
     """
     array = take_indices(backend, indices)
     values = take_numbers(backend, name, numbers, array.size)
     place = int(backend.first_offender(array, values, *limits))
     if place >= 0:
-        index, (capacity, low, high) = int(array[place]), limits
-        if not 0 <= index < capacity:
-            raise IndexError(f"indices: {index} is out of range, expected 0 to {capacity - 1}")
-        raise _out_of_range(name, float(values[place]), f"for index {index}", low, high)
+        index = int(array[place])
+        if not 0 <= index < limits.capacity:
+            expected = f"expected 0 to {limits.capacity - 1}"
+            raise IndexError(f"indices: {index} is out of range, {expected}")
+        raise _out_of_range(name, float(values[place]), f"for index {index}", limits)
     return array, values
 
 
-def check_range(
-    backend: Any, name: str, numbers: Any, count: int, limits: tuple[float, float]
-) -> Array:
-    """Return numbers (count,) in [low, high], or one for all, on a device; see `check_pairs`."""
-    values, (low, high) = take_numbers(backend, name, numbers, count), limits
-    place = int(backend.first_offender(_NONE, values, 1, low, high))
+def check_range(backend: Any, name: str, numbers: Any, count: int, limits: Limits) -> Array:
+    """Return numbers (count,), or one for all, on a device; `limits` count for the numbers."""
+    values = take_numbers(backend, name, numbers, count)
+    place = int(backend.first_offender(_NO_INDICES, values, *limits))
     if place >= 0:
-        raise _out_of_range(name, float(values[place]), f"at {place}", low, high)
+        raise _out_of_range(name, float(values[place]), f"at {place}", limits)
     return values
 
 
-def _out_of_range(name: str, value: float, place: str, low: float, high: float) -> ValueError:
-    expected = f"a finite number in [{low:.3g}, {high:.3g}]"
+def _out_of_range(name: str, value: float, place: str, limits: Limits) -> ValueError:
+    expected = f"a finite number in [{limits.low:.3g}, {limits.high:.3g}]"
     return ValueError(f"{name}: {value} {place}, expected {expected}")

@@ -6,12 +6,6 @@ observation that differs is stored in a *slot* of its own. So is that of each en
 step, until the following step comes.
 
 Fields of `next_observation` are *twins*, of those of `observation` with the same names.
-
-The arrays of slots (see `DerivingStorage`):
-
-    slot_numbers  for each row of the storage the number of its slot, from 1 on, or 0 for none
-    slots         uint8, all fields of a next observation, slot after slot
-    free          how many slots are free, then their numbers
 """
 
 from __future__ import annotations
@@ -26,25 +20,30 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.compile import EXACT, inline, kernel
 from rlcpu.kernels.memory import copy_bytes, pointer_at, prefetch
 from rlcpu.kernels.vectors import emit_call
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.items import Ring, spans
-from rlcpu.replay.storage import Rows, Storage, allocate, placed
+from rlcpu.replay.storage import SOURCE, TARGET, Rows, Storage, allocate, placed
 from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
 
 _MOST_ROWS = 2**31 - 1  # whose numbers are int32
 _AHEAD = 32  # rows asked for early: 4,096 of 1 million in 65 us, not 116
+#: Names in files of `slot_numbers` and of `slots`.
+_NUMBERS_SECTION, _SLOTS_SECTION = "aside", "kept"
 
 # ---------------------------------------------------------------- kernels
 
 # Rows are bytes here. `rows` are numbers of rows in the storage, (1 + num_steps) * num_envs: those
 # of each environment's newest step so far, then those of the steps that are added, step by step.
-# `unequal` says for each whether its next observation needs a slot. A `place` is three int64: bytes
-# of a row of a field, of a slot, and of the fields before it in a slot.
+# `unequal` says for each whether its next observation needs a slot; `slot_numbers`, `slots` and
+# `free` are the arrays of `DerivingStorage`.
+
+#: Numbers of the `place` of a twin: bytes of its rows, of a slot, and of the twins before it there.
+ROW_BYTES, SLOT_BYTES, OFFSET = range(3)
 
 
 @intrinsic
@@ -62,7 +61,7 @@ def _differ(typing, one, begin, other, start, count):
 
 @kernel(fastmath=EXACT)
 def number_rows(begin, length, num_envs, out):
-    """Fill `rows` of steps that are added from slot `begin` of each environment on, going round."""
+    """Fill `out` with `rows`, for steps that are added from slot `begin` on, round the ring."""
     slot = (begin if begin else length) - 1
     for first in range(0, out.size, num_envs):
         for env in range(num_envs):
@@ -79,9 +78,10 @@ def mark_unequal(
     The newest steps so far have theirs in slots; these are compared with the first observations
     that are added, next observations of added steps with the observations added after them. The
     last steps have no following step yet: the caller sets them. Both observations are uint8, of the
-    steps that are added, step by step; `unequal` has a bool for each of `rows`: True stays.
+    steps that are added, step by step; where `unequal` is True already, by another field, nothing
+    is compared.
     """
-    row_bytes, slot_bytes, offset = place[0], place[1], place[2]
+    row_bytes, slot_bytes, offset = place[ROW_BYTES], place[SLOT_BYTES], place[OFFSET]
     for env in range(num_envs):
         slot = slot_numbers[rows[env]]
         if slot > 0 and not unequal[env]:
@@ -93,23 +93,31 @@ def mark_unequal(
             unequal[k] = _differ(next_observation, step, observation, following, row_bytes)
 
 
+@inline(exact=True)
+def loses_slot(k, unequal, rows, num_envs, slot_numbers):
+    """Tell whether row k has a slot that becomes free.
+
+    It does if its step is overwritten, or is the newest so far and equal to what follows.
+    """
+    is_overwritten = k >= num_envs
+    return slot_numbers[rows[k]] > 0 and (is_overwritten or not unequal[k])
+
+
 @kernel(fastmath=EXACT)
 def assign_slots(unequal, rows, num_envs, slot_numbers, free):
     """Free the slots of rows that need none any more, then give slots to rows that need one.
-
-    Rows that are added lose the slots of the steps that they overwrite. For arguments see above.
 
     Returns:
         How many slots are missing; if more than 0, nothing was changed.
     """
     missing = -free[0]
     for k in range(rows.size):
-        missing -= slot_numbers[rows[k]] > 0 and (k >= num_envs or not unequal[k])
+        missing -= loses_slot(k, unequal, rows, num_envs, slot_numbers)
         missing += k >= num_envs and unequal[k]
     if missing > 0:
         return missing
     for k in range(rows.size):
-        if slot_numbers[rows[k]] > 0 and (k >= num_envs or not unequal[k]):
+        if loses_slot(k, unequal, rows, num_envs, slot_numbers):
             free[0] += 1
             free[free[0]] = slot_numbers[rows[k]]
             slot_numbers[rows[k]] = 0
@@ -122,8 +130,8 @@ def assign_slots(unequal, rows, num_envs, slot_numbers, free):
 
 @kernel(fastmath=EXACT)
 def fill_slots(next_observation, place, unequal, rows, num_envs, slot_numbers, slots):
-    """Copy a field's next observations that are `unequal` to their slots; see above."""
-    row_bytes, slot_bytes, offset = place[0], place[1], place[2]
+    """Copy a field's next observations that are `unequal` to their slots."""
+    row_bytes, slot_bytes, offset = place[ROW_BYTES], place[SLOT_BYTES], place[OFFSET]
     for k in range(num_envs, rows.size):
         if unequal[k]:
             to = (slot_numbers[rows[k]] - 1) * slot_bytes + offset
@@ -136,24 +144,23 @@ def read_slots(rows, slot_numbers, length, slots, places, storage, batch, table)
 
     Those in slots are copied from there; the row that follows an environment's last one is its
     first one. The batch has `rows` (batch_size,) of the storage, which has `length` for each
-    environment; storage and batch are uint8. `places` are (num_fields, 3), and `table` is that of
-    `rlcpu.replay.storage.GATHER` for the fields of next observations, whose first row is the second
+    environment; storage and batch are uint8. `places` are (num_twins, 3), and `table` is that of
+    `rlcpu.replay.storage.gather` for the fields of next observations, whose first row is the second
     one of the observations.
     """
     for b in range(rows.size):
         prefetch(slot_numbers, rows[min(b + _AHEAD, rows.size - 1)])
         row = rows[b]
-        slot = slot_numbers[row]
-        if slot > 0:
-            for f in range(places.shape[0]):
-                row_bytes, slot_bytes, offset = places[f, 0], places[f, 1], places[f, 2]
-                at = (slot - 1) * slot_bytes + offset
-                copy_bytes(batch, table[f, 2] + b * row_bytes, slots, at, row_bytes)
-        elif (row + 1) % length == 0:
-            for f in range(places.shape[0]):
-                row_bytes = places[f, 0]
-                at = table[f, 0] + (row - length) * row_bytes
-                copy_bytes(batch, table[f, 2] + b * row_bytes, storage, at, row_bytes)
+        slot, is_last = slot_numbers[row], (row + 1) % length == 0
+        for f in range(places.shape[0] if slot > 0 or is_last else 0):
+            row_bytes = places[f, ROW_BYTES]
+            to = table[f, TARGET] + b * row_bytes
+            if slot > 0:
+                at = (slot - 1) * places[f, SLOT_BYTES] + places[f, OFFSET]
+                copy_bytes(batch, to, slots, at, row_bytes)
+            else:
+                at = table[f, SOURCE] + (row - length) * row_bytes
+                copy_bytes(batch, to, storage, at, row_bytes)
 
 
 # ---------------------------------------------------------------- storage
@@ -180,12 +187,6 @@ class DerivingStorage(Storage):
     """Rows of transitions without those next observations that a following observation equals.
 
     Slots stay in memory even with `memmap`.
-
-    Attributes:
-        slot_numbers: (num_envs, length) int32: number of the slot, from 1 on, that holds the next
-            observation of a row; 0 where it is the observation of the row that follows.
-        slots: (num_slots * slot_bytes,) uint8: all fields of a next observation, slot after slot.
-        free_slots: (num_slots + 1,) int32: how many slots are free, then their numbers.
     """
 
     def __init__(
@@ -201,13 +202,21 @@ class DerivingStorage(Storage):
                 f"derive_next: {num_envs * length} transitions, expected at most {_MOST_ROWS}"
             )
         sizes = [structure.fields[number].row_bytes for number in twins]
-        self._slot_bytes, begins = sum(sizes), np.cumsum([0, *sizes[:-1]])
-        #: (num_twins, 3) int64: bytes of a row of the field, of a slot, and before it in a slot.
-        self._places = np.array([(n, sum(sizes), b) for n, b in zip(sizes, begins, strict=True)])
+        self._slot_bytes, offsets = sum(sizes), np.cumsum([0, *sizes[:-1]])
+        row_places = zip(sizes, offsets, strict=True)
+        #: (num_twins, 3) int64, the place of each twin.
+        self._places = np.array([(size, self._slot_bytes, offset) for size, offset in row_places])
+        # Positions of the twins: fields of one container follow each other.
         self._twins = slice(min(twins), max(twins) + 1)
         self._pairs = [(twins[number], number) for number in twins]  # `observation`'s field first
         numbers = allocate(4 * num_envs * length).view(np.int32)
+        #: (num_envs, length) int32: number of the slot, from 1 on, that holds the next observation
+        #: of a row; 0 where it is the observation of the row that follows.
         self.slot_numbers = numbers.reshape(num_envs, length)
+        #: (num_slots * slot_bytes,) uint8: all twins of a next observation, slot after slot.
+        self.slots: Array
+        #: (num_slots + 1,) int32: how many slots are free, then their numbers.
+        self.free_slots: Array
         self.slots, self.free_slots = self._make_slots(num_envs)
         super().__init__(structure, num_envs, length, memmap, twins)
 
@@ -241,6 +250,7 @@ class DerivingStorage(Storage):
         num_steps, num_envs = len(arrays[0]), self.num_envs
         if not num_steps:
             return
+        # Bytes of the observations, and of the next observations, that are added, for each twin.
         pairs = [
             [np.ascontiguousarray(arrays[number]).reshape(-1).view(np.uint8) for number in pair]
             for pair in self._pairs
@@ -257,8 +267,8 @@ class DerivingStorage(Storage):
         if missing > 0:
             self._grow(missing)
             assign_slots(unequal, rows, num_envs, numbers, self.free_slots)
-        for place, (_, following) in zip(self._places, pairs, strict=True):
-            fill_slots(following, place, unequal, rows, num_envs, numbers, self.slots)
+        for place, (_, next_observation) in zip(self._places, pairs, strict=True):
+            fill_slots(next_observation, place, unequal, rows, num_envs, numbers, self.slots)
         super().write(arrays, slot)
 
     def _grow(self, missing: int) -> None:
@@ -299,15 +309,18 @@ class DerivingStorage(Storage):
         """
         numbers, newest = self.slot_numbers.reshape(-1), max(added - 1, 0)
         changed, written = (spans(n, ring.added, self.length, self.num_envs) for n in (newest, 0))
-        slots = [self._slots_of(rows) for rows in (changed, written)]
+        size, changed_slots, written_slots = (
+            numbers.itemsize,
+            *map(self._slots_of, (changed, written)),
+        )
         return [
             *super().sections(added, ring),
-            Section("aside", numbers.view(np.uint8), 4 * changed, 4 * written),
-            Section("kept", self.slots, *slots),
+            Section(_NUMBERS_SECTION, numbers.view(np.uint8), size * changed, size * written),
+            Section(_SLOTS_SECTION, self.slots, changed_slots, written_slots),
         ]
 
     def _slots_of(self, rows: Array) -> Array:
-        """Return ranges of bytes (any, 2) of the slots that rows have, given as ranges (n, 2)."""
+        """Return the ranges of bytes (num_slots, 2) of the slots that some ranges of rows have."""
         numbers = self.slot_numbers.reshape(-1)
         pieces = [numbers[begin:end] for begin, end in rows.tolist()]
         slots = np.concatenate([*pieces, numbers[:0]]).astype(np.int64)
@@ -317,14 +330,14 @@ class DerivingStorage(Storage):
     def restore(self, source: Reader, ring: Ring) -> None:
         """Read rows and slots of a checkpoint; slots that no row has are free."""
         super().restore(source, ring)
-        count = source.num_bytes("kept") // self._slot_bytes
+        count = source.num_bytes(_SLOTS_SECTION) // self._slot_bytes
         # `_grow` makes at most twice as many as there are rows.
         most = min(max(2 * ring.filled, 1) * self.num_envs, self.slot_numbers.size)
         if not self.num_envs <= count <= most:
             raise ValueError(f"section kept: {count} slots, expected {self.num_envs} to {most}")
         slots, free = self._make_slots(count)
-        source.read_into("aside", self.slot_numbers.reshape(-1).view(np.uint8))
-        source.read_into("kept", slots)
+        source.read_into(_NUMBERS_SECTION, self.slot_numbers.reshape(-1).view(np.uint8))
+        source.read_into(_SLOTS_SECTION, slots)
         is_used = _check_slot_numbers(self.slot_numbers, count, ring)
         unused = np.flatnonzero(~is_used)[::-1] + 1
         free[0] = unused.size

@@ -113,15 +113,16 @@ pick_items, draw_items = inline(_pick_items, exact=True), kernel(_pick_items, fa
 
 
 def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
-    """Return the rows of steps [begin, end) of all environments as ranges, (any, 2) int64.
+    """Return the rows of steps [begin, end) of all environments as ranges [first row, end).
 
-    Steps go round the `length` rows of an environment; of more steps the last ones are there.
+    (num_ranges, 2) int64: one range of each environment, or two where its steps go round the end of
+    its `length` rows. Of more than `length` steps the last ones are there.
     """
     base = np.arange(num_envs, dtype=np.int64)[:, None] * length
     count = min(max(end - begin, 0), length)
     start = (end - count) % length
-    pieces = [(start, min(start + count, length)), (0, max(start + count - length, 0))]
-    ranges = [base + np.array(piece) for piece in pieces if piece[1] > piece[0]]
+    until_end, from_zero = (start, min(start + count, length)), (0, start + count - length)
+    ranges = [base + np.array(each) for each in (until_end, from_zero) if each[1] > each[0]]
     return np.concatenate(ranges) if ranges else np.empty((0, 2), np.int64)
 
 
@@ -175,34 +176,41 @@ class Batch(Shown):
 # ---------------------------------------------------------------- returns of n steps
 
 
+class ReturnSettings(NamedTuple):
+    """Numbers that an n-step return depends on, besides rewards and flags."""
+
+    length: Any  # rows of an environment in the storage
+    newest: Any  # slot of the newest step
+    n: Any  # steps whose rewards are added up
+    gamma: Any  # discount factor
+
+
 @inline(exact=True)
-def sum_ahead(rewards, terminated, truncated, row, ring, settings):
+def sum_ahead(rewards, terminated, truncated, row, settings):
     """Return an n-step return: the sum of discounted rewards, the next discount, and the last row.
 
     It begins at a row of the storage, whose columns are (num_envs * length,), and ends early where
-    an episode ends or the newest step is reached; see `NStep`. `ring` is (length, slot of the
-    newest step), `settings` are (n, gamma).
+    an episode ends or the newest step is reached; see `NStep` and `ReturnSettings`.
     """
-    length, newest = ring
-    n, gamma = settings
+    length, gamma = settings.length, settings.gamma
     begin = row // length * length  # the environment's first row
-    steps_to_newest = (newest - (row - begin)) % length
+    steps_to_newest = (settings.newest - (row - begin)) % length
+    most_ahead = min(steps_to_newest, settings.n - 1)
     total, discount = 0.0, 1.0
-    for k in range(n):
+    for ahead in range(settings.n):
         total += discount * np.float64(rewards[row])
         discount *= gamma
-        if terminated[row] or truncated[row] or k == min(steps_to_newest, n - 1):
+        if terminated[row] or truncated[row] or ahead == most_ahead:
             break
         row = row + 1 if row + 1 < begin + length else begin
     return total, discount, row
 
 
-def _sums_ahead(rewards, terminated, truncated, rows, ring, settings, out):
-    """Write `sum_ahead` of each of `rows` to three arrays: sums, discounts and last rows."""
-    returns, discounts, last = out
+def _sums_ahead(rewards, terminated, truncated, rows, settings, returns, discounts, last):
+    """Write `sum_ahead` of each of `rows` to `returns`, `discounts` and `last` (rows), all (n,)."""
     for b in range(rows.size):
         returns[b], discounts[b], last[b] = sum_ahead(
-            rewards, terminated, truncated, rows[b], ring, settings
+            rewards, terminated, truncated, rows[b], settings
         )
 
 
@@ -220,21 +228,18 @@ class NStep:
     the target.
 
     The structure has `reward` (one real number), `terminated` and `truncated` (one bool each), if n
-    is above 1; no `truncated` if the user says that no episode is cut.
-
-    Attributes:
-        n, gamma: number of steps, and discount factor in [0, 1].
-        columns: positions of the fields `reward`, `terminated` and `truncated`, the last one
-            `terminated` again if no episode is cut; empty if n is 1.
-        first, last: positions of the fields that a batch has of the first, and of the last step.
+    is above 1; no `truncated` if the user says that no episode is cut (`truncated` is False).
     """
 
     def __init__(
         self, structure: TransitionStructure, n: int, gamma: float, truncated: bool
     ) -> None:
         self.n, self.gamma = check_count("n_step", n), check_number("gamma", gamma, 0.0, 1.0)
-        self.first: list[int] = []
-        self.last: list[int] = []
+        #: Positions of the fields that a batch has of the first, and of the last step summed.
+        self.first_fields: list[int] = []
+        self.last_fields: list[int] = []
+        #: Positions of the fields `reward`, `terminated` and `truncated`, the last one `terminated`
+        #: again if no episode is cut; empty, as the others, if n is 1.
         self.columns: list[int] = []
         if self.n == 1:
             return
@@ -247,22 +252,20 @@ class NStep:
             flags.append(_find(structure, "truncated", "bool", np.bool_))
         self.columns = [reward, flags[0], flags[-1]]
         next_fields = [structure.select(name) for name in present if name.startswith("next_")]
-        self.last = sorted({*flags, *itertools.chain(*next_fields)})
-        others = {reward, *self.last}
-        self.first = [number for number in range(len(structure.fields)) if number not in others]
+        self.last_fields = sorted({*flags, *itertools.chain(*next_fields)})
+        others, all_fields = {reward, *self.last_fields}, range(len(structure.fields))
+        self.first_fields = [number for number in all_fields if number not in others]
 
     def gather(
         self, storage: Any, ring: Ring, indices: Array, batch: Batch, num_threads: int | None
     ) -> None:
         """Fill a batch with the n-step transitions at indices that were drawn; n is above 1."""
-        rows = batch.rows
-        storage.gather(indices, rows, 1, num_threads, self.first)
-        newest = ring.length, (ring.added - 1) % ring.length
-        returns, batch.discounts, last = storage.look_ahead(
-            self.columns, indices, newest, (self.n, self.gamma)
-        )
-        rows.leaves[self.columns[0]][:] = returns
-        storage.gather(last, rows, 1, num_threads, self.last)
+        newest = (ring.added - 1) % ring.length
+        settings = ReturnSettings(ring.length, newest, self.n, self.gamma)
+        returns, batch.discounts, last_rows = storage.look_ahead(self.columns, indices, settings)
+        batch.rows.leaves[self.columns[0]][:] = returns
+        storage.gather(indices, batch.rows, 1, num_threads, self.first_fields)
+        storage.gather(last_rows, batch.rows, 1, num_threads, self.last_fields)
 
 
 def _describe_truncated(n: int, truncated: bool) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rlcpu.kernels.calls import function_of, kind_of
 from rlcpu.kernels.compile import EXACT
 from rlcpu.kernels.memory import pointer_to
-from rlcpu.replay.items import Batch, NStep, Ring, pick_items, sums_ahead
+from rlcpu.replay.items import Batch, NStep, ReturnSettings, Ring, pick_items, sums_ahead
 from rlcpu.replay.samplers import MOST
 from rlcpu.replay.storage import Storage, copy_row, gather_field
 from rlcpu.replay.structure import TransitionStructure
@@ -34,25 +34,26 @@ class Loop(NamedTuple):
     update: Any  # 0 without priorities
     added: Any  # (1,) int64, steps that were added so far
     block: Any  # uint8, the storage
-    sources: Any  # (num_fields, 4) int64: where a field begins in the block, bytes of its rows,
-    # address of the first row that is added, and bytes from there to the next
+    sources: Any  # (num_fields, 4) int64, with the columns below
     num_steps: Any  # steps that are added at a time
     num_envs: Any  # shape of the storage
     length: Any
     stream: Any  # (2,) uint64 of random numbers
     tree: Any  # float64, all levels of the tree of priorities
     largest: Any  # (1,) float64, the largest leaf so far
-    exponents: Any  # (3,) float64, alpha, beta and epsilon
+    alpha: Any  # exponents of priorities and of importance weights, see `ByPriority`
+    beta: Any
+    epsilon: Any
     n_step: Any  # of returns
     gamma: Any
     rewards: Any  # (num_envs * length,), columns of the storage for returns
     terminated: Any
     truncated: Any
     indices: Any  # (S,) int64, rows of the drawn transitions
-    last: Any  # (S,) int64, the last row of each return
+    last_rows: Any  # (S,) int64, the last row of each return
     out: Any  # uint8, the batch
-    first: Any  # (any, 3) int64, `rlcpu.replay.storage.GATHER`'s table of the fields of drawn rows
-    following: Any  # the same of the fields of last rows
+    first_table: Any  # `rlcpu.replay.storage.gather`'s table of the fields of drawn rows
+    last_table: Any  # its table of the fields of last rows
     returns: Any  # (S,) float32, the batch's rewards
     discounts: Any  # (S,) float32 of the batch
     weights: Any  # (S,) float32 of the batch
@@ -60,6 +61,11 @@ class Loop(NamedTuple):
     errors: Any  # (S,) float32, whose sizes become priorities
     leaves: Any  # (S,) float64, scratch
     fault: Any  # (1,) int64, not 0 where an error was not finite, and no priority was changed
+
+
+#: Columns of `Loop.sources`: where a field begins in the block, bytes of its rows, address of the
+#: first row that is added, and bytes from there to the next.
+BEGIN, ROW_BYTES, ADDRESS, STRIDE = range(4)
 
 
 class LoopParts(NamedTuple):
@@ -86,38 +92,39 @@ def make_loop(
     """
     storage, sampler, n_step = parts.storage, parts.sampler, parts.n_step
     fields, size = parts.structure.fields, len(batch)
-    rows = zip(fields, storage.begins, strict=True)
-    table = [(begin, field.row_bytes, *sources[field.name]) for field, begin in rows]
+    pairs = zip(fields, storage.begins, strict=True)
+    source_rows = [(begin, field.row_bytes, *sources[field.name]) for field, begin in pairs]
     all_fields, no_fields = np.arange(len(fields)), np.arange(0)
     no_numbers, no_flags = np.zeros(0, np.float32), np.zeros(0, np.bool_)
     has_returns, is_weighted = n_step.n > 1, batch.weights is not None
     columns = [storage.fields[k].reshape(-1) for k in n_step.columns]
     rewards, terminated, truncated = columns or (no_numbers, no_flags, no_flags)
-    exponents = [sampler.alpha, sampler.beta, sampler.epsilon] if is_weighted else [0.0]
     loop = Loop(
         add=0,
         draw=0,
         update=0,
         added=np.array([parts.ring.added]),
         block=storage.block,
-        sources=np.array(table),
+        sources=np.array(source_rows),
         num_steps=steps,
         num_envs=storage.num_envs,
         length=storage.length,
         stream=parts.stream,
         tree=sampler.tree.numbers if is_weighted else np.zeros(0),
         largest=np.array([sampler.largest if is_weighted else 0.0]),
-        exponents=np.array(exponents),
+        alpha=sampler.alpha if is_weighted else 0.0,
+        beta=sampler.beta if is_weighted else 0.0,
+        epsilon=sampler.epsilon if is_weighted else 0.0,
         n_step=n_step.n,
         gamma=n_step.gamma,
         rewards=rewards,
         terminated=terminated,
         truncated=truncated,
         indices=batch.indices,
-        last=np.zeros(size if has_returns else 0, np.int64),
+        last_rows=np.zeros(size if has_returns else 0, np.int64),
         out=batch.rows.block,
-        first=batch.rows.table[n_step.first if has_returns else all_fields],
-        following=batch.rows.table[n_step.last if has_returns else no_fields],
+        first_table=batch.rows.table[n_step.first_fields if has_returns else all_fields],
+        last_table=batch.rows.table[n_step.last_fields if has_returns else no_fields],
         returns=batch.rows.leaves[n_step.columns[0]] if has_returns else no_numbers,
         discounts=no_numbers if batch.discounts is None else batch.discounts,
         weights=batch.weights if is_weighted else no_numbers,
@@ -152,8 +159,8 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
         """Store `num_steps` steps of all environments, which lie at the sources."""
         added, length, num_envs = loop.added[0], loop.length, loop.num_envs
         for f in range(loop.sources.shape[0]):
-            begin, row_bytes = loop.sources[f, 0], loop.sources[f, 1]
-            rows, stride = pointer_to(loop.sources[f, 2], _BYTE), loop.sources[f, 3]
+            begin, row_bytes = loop.sources[f, BEGIN], loop.sources[f, ROW_BYTES]
+            rows, stride = pointer_to(loop.sources[f, ADDRESS], _BYTE), loop.sources[f, STRIDE]
             for step in range(loop.num_steps):
                 slot = (added + step) % length
                 for env in range(num_envs):
@@ -161,8 +168,8 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
                     copy_row(loop.block, to, rows, (step * num_envs + env) * stride, row_bytes)
         added_next = added + loop.num_steps
         if is_weighted:
-            capacity = num_envs * length
-            write_new(loop.tree, capacity, None, num_envs, added, added_next, loop.largest)
+            capacity, filled = num_envs * length, None  # leaves are priorities
+            write_new(loop.tree, capacity, filled, num_envs, added, added_next, loop.largest)
         loop.added[0] = added_next
 
     return add_rows
@@ -170,28 +177,33 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
 
 def _make_draw(is_weighted: bool) -> Callable[..., None]:
     """Make `draw_rows(loop)`; `is_weighted` says whether there are priorities."""
-    write_weights: Any = importance_weights()[0] if is_weighted else None
+    write_weights: Any = importance_weights().inlined if is_weighted else None
+    is_stratified, first_item, first_drawn, steps = False, 0, 0, 1
 
     def draw_rows(loop):
         """Draw transitions, and write rows, n-step returns and weights to the batch."""
         added, length, indices, size = loop.added[0], loop.length, loop.indices, loop.indices.size
+        block, out, last_rows = loop.block, loop.out, loop.last_rows
         if is_weighted:
-            capacity = loop.num_envs * length
-            total = draw_leaves(loop.tree, capacity, loop.stream, False, indices)
-            beta = np.float32(loop.exponents[1])
+            capacity, beta = loop.num_envs * length, np.float32(loop.beta)
+            total = draw_leaves(loop.tree, capacity, loop.stream, is_stratified, indices)
             write_weights(loop.tree, indices, total, beta, loop.probabilities, loop.weights)
         else:
-            count = min(added, length)
-            pick_items(loop.stream, loop.num_envs, 0, count, length, indices)
-        for f in range(loop.first.shape[0]):
-            gather_field(loop.block, loop.out, loop.first[f], indices, 0, size, 1, length)
+            filled = min(added, length)
+            pick_items(loop.stream, loop.num_envs, first_item, filled, length, indices)
+        for f in range(loop.first_table.shape[0]):
+            field = loop.first_table[f]
+            gather_field(block, out, field, indices, first_drawn, size, steps, length)
         if loop.n_step > 1:
-            ring, settings = (length, (added - 1) % length), (loop.n_step, loop.gamma)
-            out = loop.returns, loop.discounts, loop.last
-            columns = loop.rewards, loop.terminated, loop.truncated
-            sums_ahead(columns[0], columns[1], columns[2], indices, ring, settings, out)
-        for f in range(loop.following.shape[0]):
-            gather_field(loop.block, loop.out, loop.following[f], loop.last, 0, size, 1, length)
+            settings = ReturnSettings(length, (added - 1) % length, loop.n_step, loop.gamma)
+            rewards, terminated, truncated = loop.rewards, loop.terminated, loop.truncated
+            returns, discounts = loop.returns, loop.discounts
+            sums_ahead(
+                rewards, terminated, truncated, indices, settings, returns, discounts, last_rows
+            )
+        for f in range(loop.last_table.shape[0]):
+            field = loop.last_table[f]
+            gather_field(block, out, field, last_rows, first_drawn, size, steps, length)
 
     return draw_rows
 
@@ -207,7 +219,7 @@ def update_priorities(loop):
         if not priority <= MOST:
             loop.fault[0] = 1
             return
-        leaves[k] = leaf_of(priority, loop.exponents[2], loop.exponents[0])
-    capacity = loop.num_envs * loop.length
-    largest = write_leaves(loop.tree, capacity, None, loop.indices, leaves)
+        leaves[k] = leaf_of(priority, loop.epsilon, loop.alpha)
+    capacity, filled = loop.num_envs * loop.length, None  # leaves are priorities
+    largest = write_leaves(loop.tree, capacity, filled, loop.indices, leaves)
     loop.largest[0] = max(loop.largest[0], largest)

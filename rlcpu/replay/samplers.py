@@ -10,14 +10,13 @@ end, leaves)` writes the leaves of items number `begin` to `end`, exclusive, of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.checkpoint import Reader, Section
-from rlcpu.replay.checks import check_count, check_number, check_pairs, check_range
+from rlcpu.replay.checks import Limits, check_count, check_number, check_pairs, check_range
 from rlcpu.replay.items import Batch, Items, Ring, spans
 from rlcpu.replay.storage import allocate
 
@@ -79,25 +78,20 @@ class UniformSampler:
 
 
 class _Weighted(UniformSampler):
-    """Draws items by the leaves of a tree, one for each item.
+    """Draws items by the leaves of a tree, one for each item."""
 
-    Attributes:
-        name: of the leaves, in checkpoints and errors.
-        tree: the tree, of the backend.
-        limits: of the numbers that users give: lowest and highest.
-    """
-
-    name = ""
-    tree: Any
-    limits: tuple[float, float]
+    name = ""  # of the leaves, in checkpoints and errors
+    tree: Any  # of the backend
+    limits: Limits  # of indices and of the numbers that users give
 
     def _section(self, written: Any) -> Section:
         """Return the leaves for a checkpoint; sums above them are computed when it is loaded.
 
-        `written` are ranges (any, 2) of leaves, outside of which all are zero.
+        `written` are ranges (num_ranges, 2) of leaves, outside of which all are zero.
         """
         leaves = self.backend.to_host(self.tree.leaves)
-        return Section(self.name, leaves.view(np.uint8), None, 8 * np.asarray(written))
+        written_bytes = leaves.itemsize * np.asarray(written)
+        return Section(self.name, leaves.view(np.uint8), changed=None, written=written_bytes)
 
     def _read_leaves(self, source: Reader) -> Array:
         """Return the leaves of a checkpoint, (capacity,) float64."""
@@ -107,27 +101,33 @@ class _Weighted(UniformSampler):
 
     def check_pairs(self, indices: Any, numbers: Any) -> tuple[Array, Array]:
         """Return indices, and numbers for their leaves, after checks; see `checks.check_pairs`."""
-        limits = (self.tree.capacity, *self.limits)
-        return check_pairs(self.backend, self.name, indices, numbers, limits)
+        return check_pairs(self.backend, self.name, indices, numbers, self.limits)
 
 
 class ByPriority(_Weighted):
     """Draws items with probability P proportional to (priority + epsilon) ** alpha.
 
-    Schaul et al. 2016, Prioritized experience replay, equations 1 and 3.3. Exponents are alpha,
-    beta and epsilon; new items get `largest`, the largest number ever in the tree, at least 1.
+    Schaul et al. 2016, Prioritized experience replay, equations 1 and 3.3.
     """
 
     name = "priorities"
-    limits = 0.0, MOST
 
     def __init__(
-        self, items: Items, backend: Any, exponents: Sequence[float], num_threads: int | None
+        self,
+        items: Items,
+        backend: Any,
+        alpha: float,
+        beta: float,
+        epsilon: float,
+        num_threads: int | None,
     ) -> None:
         super().__init__(items, backend)
-        self.alpha, self.beta, self.epsilon = exponents
+        self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
         self.num_threads = num_threads
-        self.tree = backend.tree(check_count("capacity", items.num_envs * items.per_env), False)
+        capacity = check_count("capacity", items.num_envs * items.per_env)
+        self.tree = backend.tree(capacity, extremes=False)
+        self.limits = Limits(capacity, low=0.0, high=MOST)
+        #: Leaf of new items: the largest number ever in the tree, at least 1.
         self.largest = 1.0
         #: Step that no sequence runs across, see `PrioritizedTrajectoryBuffer.cut`.
         self.cut = 0
@@ -141,11 +141,14 @@ class ByPriority(_Weighted):
         if items.steps is None:
             self.tree.write_runs(items.num_envs, before.added, after.added, largest)
             return
+        _, end_before = items.numbers(before)
         begin, end = items.numbers(after)
-        begin = max(begin, items.numbers(before)[1], -(-self.cut // items.period))
+        first_after_cut = -(-self.cut // items.period)
+        begin = max(begin, end_before, first_after_cut)
         self.tree.write_runs(items.num_envs, min(begin, end), end, largest)
-        first_begun, num_begun = (-(-ring.added // items.period) for ring in (before, after))
-        self.tree.write_runs(items.num_envs, max(first_begun, end), num_begun, np.zeros(1))
+        num_begun_before, num_begun = (-(-ring.added // items.period) for ring in (before, after))
+        begin = max(num_begun_before, end)
+        self.tree.write_runs(items.num_envs, begin, num_begun, np.zeros(1))
 
     def draw(
         self, stream: Array, ring: Ring, indices: Array, batch: Any, beta: float | None = None
@@ -153,7 +156,7 @@ class ByPriority(_Weighted):
         """Fill indices, and the batch's probabilities and weights."""
         self.items.to_draw(ring)
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
-        total = self.tree.draw(stream, indices, False, self.num_threads)
+        total = self.tree.draw(stream, indices, num_threads=self.num_threads)
         batch.probabilities, batch.weights = self.tree.weights(indices, total, beta)
 
     def total_weight(self, ring: Ring) -> float:
@@ -188,7 +191,7 @@ class ByPriority(_Weighted):
         """Read the state of a checkpoint; see `UniformSampler.restore`."""
         leaves = self._read_leaves(source)
         items = np.flatnonzero(leaves)  # zeros are not written: their pages take no memory
-        limits = self.tree.capacity, 0.0, self.tree.most
+        limits = self.limits._replace(high=self.tree.most)  # leaves, not priorities
         self.tree.update(*check_pairs(self.backend, self.name, items, leaves[items], limits))
         self.largest = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
         self.cut = check_count("cut", state.get("cut", 0), 0, ring.added + 1)
@@ -208,10 +211,10 @@ class ByValue(_Weighted):
 
     def __init__(self, items: Items, backend: Any) -> None:
         super().__init__(items, backend)
-        self.tree = backend.tree(items.per_env, True)
+        self.tree = backend.tree(items.per_env, extremes=True)
         # Sums of values that are raised by the smallest have to be finite.
         most = float(np.finfo(np.float64).max) / (4 * items.per_env + 64)
-        self.limits = -most, most
+        self.limits = Limits(items.per_env, low=-most, high=most)
 
     def check(self, values: Any, count: int) -> Array:
         """Return (count,) values for `add`, or an exception."""
@@ -233,7 +236,7 @@ class ByValue(_Weighted):
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
         """Draw different items; see `UniformSampler.draw`."""
         filled = ring.filled
-        if not self.tree.draw_distinct(stream, indices, False, filled):
+        if not self.tree.draw_distinct(stream, indices, filled=filled):
             values = self.tree.leaves[:filled]
             num_weighted = int((values > min(values.min(), 0.0)).sum()) if filled else 0
             raise ValueError(

@@ -25,7 +25,7 @@ from rlcpu.kernels.threads import for_cores, launch
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_path
 from rlcpu.replay.fields import TransitionField
-from rlcpu.replay.items import Ring, look_ahead, spans
+from rlcpu.replay.items import ReturnSettings, Ring, look_ahead, spans
 from rlcpu.replay.structure import TransitionStructure
 
 Array = npt.NDArray[Any]
@@ -34,7 +34,7 @@ _ALIGN = 64  # bytes: rows of a cache line's size are not spread over two
 _WORTHWHILE = 4096  # bytes of a field from which the kernel's call pays
 _AHEAD = 4096  # bytes that are prefetched before they are copied, but at most _LEAST rows
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
-_LEAST, _MOST = 32, 128  # sequences that a thread takes at a time
+_LEAST, _MOST = 32, 128  # sequences that a thread takes at a time, at least and at most
 _STAGE = 8192  # bytes of rows that are put together before they are streamed to memory
 _BEYOND_CACHES = 2**25  # bytes of a storage that no cache holds
 _U8, _U32, _U64 = np.uint8(0), np.uint32(0), np.uint64(0)
@@ -228,14 +228,6 @@ class Storage:
         memmap: a file to be made, for more than fits into memory; it must not exist.
         twins: positions of fields that are not stored, such as the next observation, and for each
             that of the field whose rows it has, one row later.
-
-    Attributes:
-        block: uint8, of all rows.
-        stored: positions of the fields that are stored.
-        row_bytes, begins: bytes of a row of each field, and its first byte.
-        fields: one array per field, (num_envs, length, *field.shape), in the block.
-        in_file: whether the block is a file.
-        check: see `TransitionStructure.check`.
     """
 
     def __init__(
@@ -249,15 +241,20 @@ class Storage:
         self.structure, self.num_envs, self.length = structure, num_envs, length
         self.check = structure.check
         twins, fields = twins or {}, structure.fields
+        #: Positions of the fields that are stored.
         self.stored = [number for number in range(len(fields)) if number not in twins]
+        #: Bytes of a row of each field.
         self.row_bytes = [field.row_bytes for field in fields]
-        stored = [self.row_bytes[number] for number in self.stored]
+        stored_bytes = [self.row_bytes[number] for number in self.stored]
         # One row more where there are twins, which read one beyond the last.
-        stored_begins, size = lay_out(stored, num_envs * length + bool(twins))
+        stored_begins, size = lay_out(stored_bytes, num_envs * length + bool(twins))
+        #: uint8, all rows.
         self.block: Array = allocate(size) if memmap is None else _map_new_file(memmap, size)
         begins = dict(zip(self.stored, stored_begins, strict=True))
         begins |= {number: begins[twin] + self.row_bytes[number] for number, twin in twins.items()}
+        #: First byte of each field in the block.
         self.begins = [begins[number] for number in range(len(fields))]
+        #: One array per field, (num_envs, length, *field.shape), in the block.
         self.fields = _views(fields, self.block, self.begins, num_envs, length)
         self.in_file = memmap is not None
 
@@ -280,25 +277,20 @@ class Storage:
 
         `arrays` are one per field, (num_steps, num_envs, *field.shape), of at most `length` steps.
         """
-        steps_to_end = self.length - slot
+        to_end = self.length - slot
+        goes_round = to_end < len(arrays[0])
         for number in self.stored:
-            array = arrays[number]
-            if steps_to_end < len(array):
-                self._put(number, array[steps_to_end:], 0)
-                array = array[:steps_to_end]
-            self._put(number, array, slot)
-
-    def _put(self, number: int, array: Array, slot: int) -> None:
-        """Copy an array (num_steps, num_envs, *field.shape) to a field's slots from `slot` on."""
-        if self.num_envs > 1 and array.nbytes >= _WORTHWHILE and array.flags.c_contiguous:
-            row_bytes = self.row_bytes[number]
-            begin = self.begins[number] + slot * row_bytes
-            data, shape = array.reshape(-1).view(np.uint8), array.shape[:2]
-            scatter(data, self.block, begin, row_bytes, shape, self.length)
-        elif len(array) == 1:
-            self.fields[number][:, slot] = array[0]
-        else:
-            self.fields[number][:, slot : slot + len(array)] = array.swapaxes(0, 1)
+            whole, field, row_bytes = arrays[number], self.fields[number], self.row_bytes[number]
+            parts = [(slot, whole[:to_end]), (0, whole[to_end:])] if goes_round else [(slot, whole)]
+            for begin, array in parts:
+                if self.num_envs > 1 and array.nbytes >= _WORTHWHILE and array.flags.c_contiguous:
+                    data, shape = array.reshape(-1).view(np.uint8), array.shape[:2]
+                    place = self.begins[number] + begin * row_bytes
+                    scatter(data, self.block, place, row_bytes, shape, self.length)
+                elif len(array) == 1:
+                    field[:, begin] = array[0]
+                else:
+                    field[:, begin : begin + len(array)] = array.swapaxes(0, 1)
 
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Return room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
@@ -307,7 +299,8 @@ class Storage:
         begins, size = lay_out(self.row_bytes, batch_size * (steps or 1))
         block = np.empty(size + _ALIGN, np.uint8)
         block = block[-block.ctypes.data % _ALIGN :][:size]
-        table = np.array([self.begins, self.row_bytes, begins], np.int64).T.copy()
+        source, row_bytes, target = self.begins, self.row_bytes, begins
+        table = np.array([source, row_bytes, target], np.int64).T.copy()
         return Rows(block, table, _views(fields, block, begins, *lead))
 
     def gather(
@@ -328,22 +321,21 @@ class Storage:
             fields: positions of those that are copied; None for all.
         """
         table = batch.table if fields is None else batch.table[fields]
-        # As many for each thread, within limits: 8 % faster than always `_LEAST`.
+        # As many sequences for each thread, within limits: 8 % faster than always `_LEAST`.
         each = max(min(rows.size // numba.config.NUMBA_NUM_THREADS, _MOST), _LEAST)
         arguments = (self.block, batch.block, table, rows, steps, self.length, each)
         launch(GATHER, batch.block.size, num_threads, *arguments)
 
     def look_ahead(
-        self, fields: list[int], rows: Array, ring: tuple[int, int], settings: tuple[int, float]
+        self, fields: list[int], rows: Array, settings: ReturnSettings
     ) -> tuple[Array, Array, Array]:
         """Return n-step returns, next discounts and last rows of transitions, (n,) each.
 
-        They begin at `rows` (n,); `fields` are the positions of reward, terminated and truncated,
-        and `ring` and `settings` those of `rlcpu.replay.items.sum_ahead`.
+        They begin at `rows` (n,); `fields` are the positions of reward, terminated and truncated.
         """
         returns, discounts = np.empty(rows.size), np.empty(rows.size, np.float32)
         out = returns, discounts, np.empty(rows.size, np.int64)
-        look_ahead(*(self.fields[n].reshape(-1) for n in fields), rows, ring, settings, out)
+        look_ahead(*(self.fields[n].reshape(-1) for n in fields), rows, settings, *out)
         return out
 
     # ------------------------------------------------------------ files
@@ -365,11 +357,8 @@ class Storage:
 
 
 class Rows(NamedTuple):
-    """Memory of a batch: one array per field over a block of bytes, and the table of `GATHER`.
+    """Memory of a batch; on a GPU there are `leaves` alone."""
 
-    On a GPU there are arrays alone.
-    """
-
-    block: Any
-    table: Any
-    leaves: list[Any]
+    block: Any  # uint8, bytes of all fields
+    table: Any  # of the fields, for `gather`
+    leaves: list[Any]  # one array per field, over the block

@@ -60,7 +60,7 @@ class TransitionStructure:
         self.fields: tuple[TransitionField, ...] = self._root.fields
         self._dtypes_and_shapes = tuple((field.dtype, field.shape) for field in self.fields)
         self._first_ndim = len(self.fields[0].shape)
-        try:
+        try:  # now, not when the first batch is made
             _build(self._root, range(len(self.fields)))
         except (TypeError, AttributeError) as error:  # of a fixed layout, of read-only fields
             raise TypeError(f"example cannot be made anew from its fields: {error}") from error
@@ -173,6 +173,14 @@ class _Node(NamedTuple):
         return f"a {self.kind} of {', '.join(self.names)}"
 
 
+class _Container(NamedTuple):
+    """A container as a user gave it."""
+
+    kind: str  # see `_Node`
+    items: list[tuple[Any, Any]]  # name and value of each child
+    cls: Any = None  # the user's class, of a dataclass or NamedTuple
+
+
 def _learn(example: Any, path: str = "", depth: int = 0) -> _Node:
     """Return the node of an example, or of its part at a dotted path, `depth` levels down.
 
@@ -212,31 +220,32 @@ def _describe_leaf(leaf: Any, whole: str) -> tuple[np.dtype[Any], tuple[int, ...
     return array.dtype, array.shape
 
 
-def _open(value: Any, whole: str) -> tuple[str, list[tuple[Any, Any]], Any] | None:
-    """Return the kind, the named children and the class of a container; None for a leaf."""
+def _open(value: Any, whole: str) -> _Container | None:
+    """Return a container's kind and children; None for a leaf. `whole` names it in errors."""
     if isinstance(value, TransitionField):  # of a description
         return None
     if isinstance(value, spaces.Dict):
-        return "dict", list(value.spaces.items()), None
+        return _Container("dict", list(value.spaces.items()))
     if isinstance(value, spaces.Tuple):
-        return "tuple", [(str(i), each) for i, each in enumerate(value.spaces)], None
+        return _Container("tuple", [(str(i), each) for i, each in enumerate(value.spaces)])
     if isinstance(value, spaces.Space) and not isinstance(value, _LEAF_SPACES):
         raise TypeError(
             f"{whole} is a {type(value).__name__} space: expected a Box, Discrete, MultiBinary, "
             "MultiDiscrete, Dict or Tuple"
         )
     if isinstance(value, Mapping):
-        return "dict", list(value.items()), None
+        return _Container("dict", list(value.items()))
     names = getattr(value, "_fields", None)
     if isinstance(value, tuple) and isinstance(names, tuple):
-        return "NamedTuple", list(zip(names, value, strict=True)), type(value)
+        return _Container("NamedTuple", list(zip(names, value, strict=True)), type(value))
     if isinstance(value, tuple | list):
         kind = "tuple" if isinstance(value, tuple) else "list"
-        return kind, [(str(i), item) for i, item in enumerate(value)], None
+        return _Container(kind, [(str(i), item) for i, item in enumerate(value)])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         try:
-            return "dataclass", [(name, getattr(value, name)) for name in names], type(value)
+            items = [(name, getattr(value, name)) for name in names]
+            return _Container("dataclass", items, type(value))
         except AttributeError as error:  # declared, never set
             raise ValueError(f"{whole} lacks the value of a field: {error}") from error
     return None
@@ -281,10 +290,10 @@ def _read(node: _Node, value: Any) -> Sequence[Any]:
         parts = {str(i): part for i, part in enumerate(value)}
     else:
         opened = _open(value, whole)
-        if opened is None or opened[0] != kind:
+        if opened is None or opened.kind != kind:
             kind_name = type(value).__name__
             raise TypeError(f"{whole} is a {kind_name}: expected a {kind} of {expected}")
-        parts = dict(opened[1])
+        parts = dict(opened.items)
     for name in names:
         if name not in parts:
             missing = label(_join(node.path, name))

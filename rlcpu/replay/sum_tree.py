@@ -9,7 +9,14 @@ import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.replay.backend import find
-from rlcpu.replay.checks import check_count, check_flag, check_pairs, check_range, take_indices
+from rlcpu.replay.checks import (
+    Limits,
+    check_count,
+    check_flag,
+    check_pairs,
+    check_range,
+    take_indices,
+)
 from rlcpu.replay.lock import Locked, complete
 from rlcpu.replay.storage import make_stream
 
@@ -51,6 +58,7 @@ class SumTree(Locked):
         self._backend = find(device)
         self.device: str = self._backend.device
         self._tree = self._backend.tree(self.capacity, extremes=False)
+        self._limits = Limits(self.capacity, low=0.0, high=self._tree.most)
         self._make_lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,9 +74,11 @@ class SumTree(Locked):
 
     def __repr__(self) -> str:
         where = "" if self.device == "cpu" else f", device={self.device}"
-        return f"SumTree({self._positive():,} of {self.capacity:,} items have a priority{where})"
+        return (
+            f"SumTree({self._num_positive():,} of {self.capacity:,} items have a priority{where})"
+        )
 
-    def _positive(self) -> int:
+    def _num_positive(self) -> int:
         return int((self.leaves > 0.0).sum())
 
     @property
@@ -101,16 +111,14 @@ class SumTree(Locked):
             IndexError, TypeError, ValueError: they are not. Nothing is changed by a call that
                 raises.
         """
-        limits = self.capacity, 0.0, self._tree.most
-        pairs = check_pairs(self._backend, "priorities", indices, priorities, limits)
+        pairs = check_pairs(self._backend, "priorities", indices, priorities, self._limits)
         with self.locked():
             self._tree.update(*pairs)
 
     def rebuild(self, priorities: npt.ArrayLike | None = None) -> None:
         """Set all (capacity,) priorities at once, or recompute all sums; see `update`."""
         leaves = self.leaves if priorities is None else priorities
-        limits = 0.0, self._tree.most
-        numbers = check_range(self._backend, "priorities", leaves, self.capacity, limits)
+        numbers = check_range(self._backend, "priorities", leaves, self.capacity, self._limits)
         with self.locked():
             complete(self._rebuild, numbers)
 
@@ -168,8 +176,9 @@ class SumTree(Locked):
             if replace:
                 self._tree.draw(stream, out, stratified, self._num_threads)
             elif not self._tree.draw_distinct(stream, out, stratified):
+                most = self._num_positive()
                 raise ValueError(
-                    f"size={out.size}: expected at most {self._positive()} without replacement, "
-                    "the number of items with a priority above zero"
+                    f"size={out.size}: expected at most {most} without replacement, the number of "
+                    "items with a priority above zero"
                 )
         return out

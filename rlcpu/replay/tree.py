@@ -255,11 +255,12 @@ def walk(levels, targets, nodes, count):
         count: how many.
     """
     sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
-    span = top_span(offsets)
+    span = top_span(offsets)  # leaves below each child
     for q in range(count):
         nodes[q] = 0
     for up in range(offsets.size - 1):
         level = offsets.size - 2 - up
+        # Where the level and the one below begin, and the last node of that, or the last leaf.
         # Leaves have no children: prefetching what is not there would take three times as long.
         begin, below = offsets[level], offsets[level - 1] if level else np.int64(-1)
         last = (begin - below) // WIDTH - 1 if level else offsets[1] - 1
@@ -283,14 +284,15 @@ def scan(levels, u):
     their sum.
     """
     sums, shift, filled = levels.sums, levels.shift, levels.filled
-    sum_of_all, before, drawn = 0.0, 0.0, -1
+    sum_of_all, sum_before, drawn = 0.0, 0.0, -1
     for leaf in range(levels.offsets[1]):
         sum_of_all += weight(sums[leaf], shift, filled, leaf)
+    # The last leaf with a weight whose share begins at the target or before it; or the first one.
     for leaf in range(levels.offsets[1]):
         share = weight(sums[leaf], shift, filled, leaf)
-        if share > 0.0 and (u * sum_of_all >= before or drawn < 0):
+        if share > 0.0 and (sum_before <= u * sum_of_all or drawn < 0):
             drawn = leaf
-        before += share
+        sum_before += share
     return drawn
 
 
@@ -353,10 +355,15 @@ _OPERATIONS: dict[Any, Any] = {
 def over_vectors(rule: Any) -> Any:
     """Compile a function of this module for the CPU, over vectors in the place of tuples."""
 
-    def convert(_: str, value: Any) -> Any:
+    def convert(name: str, value: Any) -> Any:
+        """Return what stands for a global of the rule: rules that it calls are compiled, too."""
         is_rule = isinstance(value, types.FunctionType) and value.__module__ == __name__
         return over_vectors(value) if is_rule else value
 
+    def is_kept(module: Any) -> bool:
+        """Say that all modules which the rule names stay as they are."""
+        return True
+
     if rule in _OPERATIONS:
         return _OPERATIONS[rule]
-    return inline(functions.rebuild(rule, convert, lambda module: True), exact=True)
+    return inline(functions.rebuild(rule, convert, is_kept), exact=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -155,18 +155,8 @@ def _fill(levels, key, counter, weight, width, first, out):
         _walk(levels, targets, out[begin : begin + count], count)
 
 
-@inline(exact=True)
-def _fill_block(numbers, capacity, stream, weight, width, first, out):
-    """Fill `out` by `_fill`, and by `scan` where the priority is zero."""
-    levels, key, counter = unpack(numbers, capacity, None), stream[0], stream[1]
-    _fill(levels, key, counter, weight, width, first, out)
-    for q in range(out.size):
-        if weight > 0.0 and not levels.sums[out[q]] > 0.0:
-            out[q] = _scan(levels, _find_target(key, counter, weight, width, first + q) / weight)
-
-
 def draw(numbers, capacity, stream, stratified, out):
-    """Draw leaves, which are priorities, with replacement.
+    """Draw leaves, which are priorities, with replacement: by `walk`, or `scan` where that fails.
 
     Args:
         numbers: float64, memory of the tree, as `make_tree` returns it.
@@ -179,10 +169,16 @@ def draw(numbers, capacity, stream, stratified, out):
         The sum of all priorities.
     """
     weight, count = _weight_of_all(unpack(numbers, capacity, None)), out.size
+    key, counter = stream[0], stream[1]
     width = weight / count if stratified else 0.0
     for block in prange((count + _BLOCK - 1) // _BLOCK):
+        levels = unpack(numbers, capacity, None)  # here: no NamedTuple gets into a `prange`
         begin, end = block * _BLOCK, min((block + 1) * _BLOCK, count)
-        _fill_block(numbers, capacity, stream, weight, width, begin, out[begin:end])
+        _fill(levels, key, counter, weight, width, begin, out[begin:end])
+        for k in range(begin, end):
+            if weight > 0.0 and not levels.sums[out[k]] > 0.0:
+                target = _find_target(key, counter, weight, width, k)
+                out[k] = _scan(levels, target / weight)
     stream[1] += u64(count)
     return weight
 
@@ -197,9 +193,9 @@ DRAW = for_cores(draw, _GRAIN, fastmath=EXACT)
 
 @inline(exact=True)
 def _leaf_without_weight(shift):
-    """Return what a leaf is set to so that its weight is zero.
+    """Return what a leaf is set to so that its weight, its number plus `shift`, is zero.
 
-    A leaf's weight is its number plus `shift`, or the number itself if `shift` is None.
+    `shift` is None for priorities. Numba drops a branch on None where that is an argument.
     """
     if shift is None:
         return 0.0
@@ -220,39 +216,40 @@ def _draw_successively(levels, key, counter, stratified, out):
     """
     size, no_weight = out.size, _leaf_without_weight(levels.shift)
     nodes, values = np.empty(size, np.int64), np.empty(size, np.float64)
-    drawn, before, draws, batch = 0, 0, 0, size
-    while drawn < size:
+    num_drawn, num_draws, batch = 0, 0, size
+    num_before = 0  # leaves that were drawn before this round, which the sums lack already
+    while num_drawn < size:
         # Number by number: with a slice numba compiles the text of its error, a second and a half.
-        for k in range(before, drawn):
+        for k in range(num_before, num_drawn):
             nodes[k] = out[k]
-        _propagate(levels, nodes[before:drawn], drawn - before)
-        before, weight = drawn, _weight_of_all(levels)
-        count = min(size - drawn, batch) if weight > 0.0 else 0
+        _propagate(levels, nodes[num_before:num_drawn], num_drawn - num_before)
+        num_before, weight = num_drawn, _weight_of_all(levels)
+        count = min(size - num_drawn, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
-        next_counter = u64(counter + u64(draws))
-        _fill(levels, key, next_counter, weight, width, 0, out[before : before + count])
-        draws += count
-        for k in range(before, before + count):
+        next_counter = u64(counter + u64(num_draws))
+        _fill(levels, key, next_counter, weight, width, 0, out[num_before : num_before + count])
+        num_draws += count
+        for k in range(num_before, num_before + count):
             leaf = out[k]
             if _weight(levels.sums[leaf], levels.shift, levels.filled, leaf) > 0.0:
-                values[drawn], levels.sums[leaf] = levels.sums[leaf], no_weight
-                out[drawn] = leaf
-                drawn += 1
-        if drawn == before:
-            leaf = _scan(levels, uniform53(key, u64(counter + u64(draws))))
+                values[num_drawn], levels.sums[leaf] = levels.sums[leaf], no_weight
+                out[num_drawn] = leaf
+                num_drawn += 1
+        if num_drawn == num_before:  # no draw had a weight, but some leaf may
+            leaf = _scan(levels, uniform53(key, u64(counter + u64(num_draws))))
             if leaf < 0:
                 break
-            values[drawn], levels.sums[leaf] = levels.sums[leaf], no_weight
-            out[drawn] = leaf
-            draws, drawn = draws + 1, drawn + 1
+            values[num_drawn], levels.sums[leaf] = levels.sums[leaf], no_weight
+            out[num_drawn] = leaf
+            num_draws, num_drawn = num_draws + 1, num_drawn + 1
         # Many draws of the next round may be equal: no more than twice this round's leaves.
-        batch = max(GROUP, 2 * (drawn - before))
-    for k in range(drawn):
+        batch = max(GROUP, 2 * (num_drawn - num_before))
+    for k in range(num_drawn):
         levels.sums[out[k]] = values[k]
         nodes[k] = out[k]
     # Sums have not lost the leaves of the last round: only those before it need them back.
-    _propagate(levels, nodes[:before], before)
-    return drawn, draws
+    _propagate(levels, nodes[:num_before], num_before)
+    return num_drawn, num_draws
 
 
 @inline(exact=True)
@@ -290,9 +287,16 @@ def importance_weight(ratio: float, beta: float) -> float:
     return math.exp(-beta * math.log(ratio))
 
 
+class WeightWriters(NamedTuple):
+    """`write_importance_weights`, compiled."""
+
+    inlined: Any  # for kernels
+    kernel: Any  # for Python
+
+
 @functools.cache
-def importance_weights() -> tuple[Any, Any]:
-    """Return a function that writes probabilities and importance weights, and the kernel of it.
+def importance_weights() -> WeightWriters:
+    """Compile `write_importance_weights`, at its first use: 16 ms are too long for an import.
 
     By NumPy, in the midst of other work, they would add a quarter to the time of drawing a batch.
     """
@@ -305,7 +309,10 @@ def importance_weights() -> tuple[Any, Any]:
             weights[k] = scalar(weights[k], beta)
 
     def write_importance_weights(tree, indices, total, beta, probabilities, weights):
-        """Write probabilities and importance weights of items of the tree of memory `tree`."""
+        """Write probabilities, float64, and importance weights, float32, of the leaves at indices.
+
+        `tree` is the memory of a tree, whose leaves come first, `total` their sum.
+        """
         least = np.inf
         for k in range(indices.size):
             leaf = tree[indices[k]]
@@ -316,7 +323,7 @@ def importance_weights() -> tuple[Any, Any]:
         to_importance_weights(weights, beta)
 
     write = write_importance_weights
-    return inline(write, exact=True), kernel(write, fastmath=EXACT)
+    return WeightWriters(inline(write, exact=True), kernel(write, fastmath=EXACT))
 
 
 # ---------------------------------------------------------------- priorities
@@ -329,8 +336,8 @@ def leaf_of(priority, epsilon, alpha):
 
 
 @kernel(fastmath=EXACT)
-def _raise_priorities(priorities, epsilon, alpha, leaves):
-    """Write the leaves of priorities."""
+def _write_leaves_of(priorities, epsilon, alpha, leaves):
+    """Overwrite `leaves` with those of priorities, both (n,)."""
     for k in range(leaves.size):
         leaves[k] = leaf_of(priorities[k], epsilon, alpha)
 
@@ -346,16 +353,14 @@ class Tree:
     Args:
         capacity: number of leaves, zero at first.
         extremes: whether the smallest and the largest item are kept; values need them.
-
-    Attributes:
-        numbers: float64, see `rlcpu.replay.tree.unpack`.
-        most: largest priority: the sum of all of them has to be finite.
     """
 
     def __init__(self, capacity: int, extremes: bool) -> None:
+        #: Memory of the tree, float64: see `rlcpu.replay.tree.unpack`.
         self.capacity, self.numbers = capacity, make_tree(capacity, extremes)
         offsets = rules.layout(capacity)
         self._size = int(offsets[-1])  # numbers that are sums
+        #: Largest priority: the sum of all of them has to be finite.
         self.most = float(np.finfo(np.float64).max) / int(offsets[1])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -372,10 +377,10 @@ class Tree:
 
     def total(self) -> float:
         """Return the sum of all leaves."""
-        top = self._top()
-        while top.size > 1:  # in the kernels' order
-            top = top[: top.size // 2] + top[top.size // 2 :]
-        return float(top[0])
+        sums = self._top()
+        while sums.size > 1:  # in the kernels' order
+            sums = sums[: sums.size // 2] + sums[sums.size // 2 :]
+        return float(sums[0])
 
     def extremes(self) -> tuple[float, float]:
         """Return the smallest and largest priority above zero; the first call begins to keep them.
@@ -397,7 +402,7 @@ class Tree:
     def leaves_of(self, priorities: Array, epsilon: float, alpha: float) -> Array:
         """Return the leaves (n,) of priorities (n,) float64: (priority + epsilon) ** alpha."""
         leaves = np.empty(priorities.size)
-        _raise_priorities(priorities, epsilon, alpha, leaves)
+        _write_leaves_of(priorities, epsilon, alpha, leaves)
         return leaves
 
     def write_runs(
@@ -422,7 +427,7 @@ class Tree:
         arguments = (self.numbers, self.capacity, stream, stratified, out)
         total = float(launch(DRAW, out.size, num_threads, *arguments))
         if not total > 0.0:
-            stream[1] -= np.uint64(out.size)
+            stream[1] -= np.uint64(out.size)  # as if nothing had been drawn
             raise self.nothing_to_draw()
         return total
 
@@ -430,16 +435,16 @@ class Tree:
         self, stream: Array, out: Array, stratified: bool = False, filled: int | None = None
     ) -> bool:
         """Fill `out`, (n,) int64, with different leaves, by weight; False where fewer have one."""
-        before, drawn = stream[1], 0
+        counter_before, num_drawn = stream[1], 0
         if out.size <= (self.capacity if filled is None else filled):
             arguments = (self.numbers, self.capacity, filled, stream, stratified, out)
-            drawn = draw_distinct(*arguments)
-        if drawn < out.size:
-            stream[1] = before
-        return bool(drawn == out.size)
+            num_drawn = draw_distinct(*arguments)
+        if num_drawn < out.size:
+            stream[1] = counter_before  # as if nothing had been drawn
+        return bool(num_drawn == out.size)
 
     def weights(self, indices: Array, total: float, beta: float) -> tuple[Array, Array]:
         """Return probabilities, float64, and importance weights, float32, of drawn items."""
         out = np.empty(indices.size), np.empty(indices.size, np.float32)
-        importance_weights()[1](self.numbers, indices, total, np.float32(beta), *out)
+        importance_weights().kernel(self.numbers, indices, total, np.float32(beta), *out)
         return out
