@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlcpu.cuda import replay, trees
+from rlcpu.replay.items import ReturnSettings
 
 _LEAVES, _ITEMS, _STAMPS = "float64[::1]", "int64[::1]", "int32[::1]"
 _TREE = f"{_LEAVES}, {_ITEMS}, float64"
 _STREAM = "uint64, uint64"
 
 
-def jobs() -> Iterator[tuple[str, Any, str]]:
+def jobs() -> Iterator[tuple[Any, ...]]:
     """Name, kernel, types of its arguments."""
     yield "claim", trees.claim, f"{_ITEMS}, {_STAMPS}"
     yield "write", trees.write, f"{_ITEMS}, {_LEAVES}, {_STAMPS}, {_LEAVES}"
@@ -25,6 +26,6 @@ def jobs() -> Iterator[tuple[str, Any, str]]:
     for name in ("float32", "float64"):
         kind = "single" if name == "float32" else "double"
         columns = f"Tuple(({name}[::1], uint8[::1], uint8[::1]))"
-        ahead = f"{columns}, {_ITEMS}, UniTuple(int64, 2), Tuple((int64, float64))"
-        out = f"{_LEAVES}, float32[::1], {_ITEMS}"
-        yield f"look_ahead_{kind}", replay.look_ahead_kernel, f"{ahead}, {out}"
+        settings = ReturnSettings, "int64", "int64", "int64", "float64"
+        ahead = f"{columns}, {_ITEMS}", settings, f"{_LEAVES}, float32[::1], {_ITEMS}"
+        yield f"look_ahead_{kind}", replay.look_ahead_kernel, *ahead
