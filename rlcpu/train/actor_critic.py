@@ -19,7 +19,7 @@ import numpy as np
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.train.off_policy import OffPolicyConfig
+from rlcpu.train.config import OffPolicyConfig
 from rlcpu.train.presets import network_of_critic
 
 

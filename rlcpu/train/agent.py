@@ -32,7 +32,6 @@ from rlcpu.train.config import (
     check_learning,
     check_schedule,
     choose_config,
-    describe_unknown,
     signature_of,
 )
 from rlcpu.train.evaluate import evaluate
@@ -40,33 +39,42 @@ from rlcpu.train.files import replacing
 from rlcpu.train.history import History, LearningBar, Progress, losses_type
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.train.settings import describe_unknown
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
 WINDOW = 100
 
 
+class Processes(NamedTuple):
+    """Other processes that collect for an agent; see `Agent.learn`."""
+
+    num_collectors: Any  # int; None acts in this process
+    num_shards: int | None
+    address: str | None
+    replay_folder: str | os.PathLike[str] | None
+
+
 class Call(NamedTuple):
-    """One call of `learn`.
+    """One call of `learn`."""
 
-    Attributes:
-        total_steps: environment steps at most.
-        target: mean return that ends it, or None.
-        schedule: total steps of the agent between which schedules run.
-        session: processes that collect, or None.
-        rounds: runs functions that Ctrl-C does not interrupt.
-        is_watched: whether there is a callback, which may change the agent.
-        start, compiled: the clock, and seconds of compiling, when it began.
-    """
+    total_steps: int  # environment steps at most
+    target: float | None  # mean return that ends it
+    schedule: tuple[int, int]  # total steps of the agent between which schedules run
+    session: Any  # processes that collect, or None
+    rounds: WholeRounds  # runs functions that Ctrl-C does not interrupt
+    is_watched: bool  # whether there is a callback, which may change the agent
+    start: float  # the clock when it began, seconds
+    compiled: float  # seconds of compiling until then
 
-    total_steps: int
-    target: float | None
-    schedule: tuple[int, int]
-    session: Any
-    rounds: WholeRounds
-    is_watched: bool
-    start: float
-    compiled: float
+
+class Seeds(NamedTuple):
+    """Seeds of an agent's parts."""
+
+    weights: int
+    order: int  # of minibatches
+    actions: int  # of `Agent.rng`
+    draws: int = 0  # from the buffer
 
 
 class Agent:
@@ -109,26 +117,17 @@ class Agent:
     def _begin(
         self,
         env: Any,
+        config: Any,
+        settings: Mapping[str, Any],
+        *,
         seed: int,
         num_threads: int | None,
         dtype: str,
-        config: Any,
-        settings: Mapping[str, Any],
-        num_streams: int,
-    ) -> list[int]:
-        """Begin a new agent: set environments, settings, statistics and the random generator.
+        num_seeds: int,
+    ) -> Seeds:
+        """Set environments, settings, statistics and the random generator of a new agent.
 
-        Args:
-            env: see the class, as for the next four.
-            seed: of the agent.
-            num_threads: threads at most.
-            dtype: of the simulation.
-            config: all settings, or None.
-            settings: some settings by name; None for the usual ones.
-            num_streams: how many seeds to return, 3 at least.
-
-        Returns:
-            Seeds for the other parts; number 2 is that of `rng`.
+        All but `num_seeds`, how many of `Seeds` the class needs, are arguments of the class.
         """
         self.seed, env = check_seed(seed), check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
@@ -139,16 +138,16 @@ class Agent:
         if isinstance(env, Dynamics):
             env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
         self.env, self.steps = env, 0
-        seeds = np.random.SeedSequence(self.seed).generate_state(
-            num_streams + env.num_envs, np.uint64
-        )
-        env.reset(seed=seeds[num_streams:].tolist())
-        self.rng = np.random.default_rng(int(seeds[2]))
+        stream = np.random.SeedSequence(self.seed)
+        numbers = stream.generate_state(num_seeds + env.num_envs, np.uint64).tolist()
+        seeds = Seeds(*numbers[:num_seeds])
+        env.reset(seed=numbers[num_seeds:])
+        self.rng = np.random.default_rng(seeds.actions)
         self.normalizer = Normalizer(dynamics.observation_size)
         self.rewards = RewardNormalizer(env.num_envs)
         self.returns = deque(maxlen=WINDOW)
         self._rollout: Rollout | None = None
-        return [int(each) for each in seeds[:num_streams]]
+        return seeds
 
     def _default_config(self, dynamics: Dynamics) -> Any:
         """Return the settings of an environment, or general ones."""
@@ -237,28 +236,32 @@ class Agent:
         What goes on is bit for bit the run that was not interrupted.
         """
         total_steps = check_count("total_steps", total_steps)
-        collector_options: dict[str, Any] = {
-            "num_shards": num_shards,
-            "address": address,
-            "replay_folder": replay_folder,
-        }
-        check_learning(callback, target_return, num_collectors, **collector_options)
+        processes = Processes(num_collectors, num_shards, address, replay_folder)
+        check_learning(callback, target_return, processes._asdict())
         bounds = check_schedule(schedule, self.steps, total_steps)
         # A second process compiles the update from now on, while the policy is compiled here.
         with precompile.precompiled(self.learner, precompile.describe(self, self._kind)):
             self._undo_interrupted_update()
             self._read_policy()
-            collectors: Any = contextlib.nullcontext()
+            opened: Any = contextlib.nullcontext()
             if num_collectors is not None:
-                collectors = self._open_session(total_steps, num_collectors, **collector_options)
+                opened = self._open_session(total_steps, processes)
             history = self.history = History(losses=self._no_losses, steps_before=self.steps)
-            times = clock(), announce.seconds()
+            start, compiled = clock(), announce.seconds()
             bar = self._make_bar(total_steps, target_return) if progress else None
             shown: Any = bar or contextlib.nullcontext()
             try:
-                with collectors as session, shown, WholeRounds() as rounds:
-                    rest = callback is not None, *times
-                    call = Call(total_steps, target_return, bounds, session, rounds, *rest)
+                with opened as session, shown, WholeRounds() as rounds:
+                    call = Call(
+                        total_steps=total_steps,
+                        target=target_return,
+                        schedule=bounds,
+                        session=session,
+                        rounds=rounds,
+                        is_watched=callback is not None,
+                        start=start,
+                        compiled=compiled,
+                    )
                     while not history.stopped:
                         self._make_progress(history, call)
                         if bar is not None:
@@ -278,22 +281,16 @@ class Agent:
         whole_steps = -(-total_steps // size) * size
         return LearningBar(self.env.dynamics.id, whole_steps, target_return)
 
-    def _open_session(
-        self,
-        total_steps: int,
-        num_collectors: int,
-        num_shards: int | None,
-        address: str | None,
-        replay_folder: Any,
-    ) -> Any:
+    def _open_session(self, total_steps: int, processes: Processes) -> Any:
         """Return a context of collectors in other processes, which make the agent's rollouts."""
         from rlcpu.distributed.rollouts import RolloutSession
 
-        if num_shards is not None or replay_folder is not None:
-            options = f"num_shards={num_shards}, replay_folder={replay_folder!r}"
+        count, num_shards, address, folder = processes
+        if num_shards is not None or folder is not None:
+            options = f"num_shards={num_shards}, replay_folder={folder!r}"
             reason = f"{self.algorithm} has no replay, expected num_collectors alone"
             raise ValueError(f"{options}: {reason}")
-        return RolloutSession(self, num_collectors=num_collectors, address=address)
+        return RolloutSession(self, num_collectors=count, address=address)
 
     def _read_policy(self) -> None:
         """Read the policy's present parameters, to which the user may have written."""
@@ -431,7 +428,10 @@ class Agent:
 
     @classmethod
     def _as_own_config(cls, config: Any) -> Any:
-        """Return tuned settings of a base class as those of this one, which may have another."""
+        """Return tuned settings as those of this class.
+
+        Those of a base class have fields that a subclass with a config of its own may lack.
+        """
         if type(config) is cls.Config:
             return config
         names = cls.Config.names()

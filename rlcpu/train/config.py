@@ -1,19 +1,15 @@
-"""Hyper-parameters, checked: what all agents have in common, and PPO's."""
+"""Hyper-parameters of PPO and of agents with replay, and checks of the arguments of all agents."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import functools
 import inspect
 import math
 import numbers
-import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, Literal, ParamSpec, Self
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import gymnasium
-import numpy as np
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rlcpu.envs.dynamics import Dynamics
@@ -21,153 +17,11 @@ from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.train.presets import Layers, check_network_setting, fitting_network
+from rlcpu.train.presets import Layers, fitting_network
+from rlcpu.train.settings import Schedule, Settings, check_divides, describe_unknown
 
 _Arguments = ParamSpec("_Arguments")
 Env = str | Dynamics | VectorEnv
-#: How a number changes while what remains of the steps goes from 1 to 0.
-Schedule = Literal["constant", "linear", "cosine"] | Callable[[float], float]
-SCHEDULES = ("constant", "linear", "cosine")
-_INF = math.inf
-#: float32, in which the networks compute, holds ten thousand million times as much.
-_MOST = 1e28
-#: Largest of each count, and range of each real number: (least, most, whether the least itself is
-#: allowed).
-_COUNTS = {
-    "num_envs": 2**24,
-    "num_steps": 2**24,
-    "num_epochs": 2**16,
-    "minibatch_size": 2**30,
-    "num_updates": 2**24,
-    "learning_starts": 2**40,
-    "capacity": 2**40,
-    "batch_size": 2**24,
-    "n_step": 2**16,
-    "target_period": 2**30,
-    "policy_delay": 2**16,
-    "exploration_steps": 2**40,
-    "sequence_length": 2**24,
-    "burn_in": 2**24,
-}
-_REALS: dict[str, tuple[float, float, bool]] = {
-    "learning_rate": (0.0, _MOST, True),
-    "clip_range": (0.0, _INF, False),
-    "gamma": (0.0, 1.0, True),
-    "lambda_": (0.0, 1.0, True),
-    "entropy_coefficient": (0.0, _MOST, True),
-    "value_coefficient": (0.0, _MOST, True),
-    "max_gradient_norm": (0.0, _INF, False),
-    "target_kl": (0.0, _INF, False),
-    "adam_epsilon": (0.0, _MOST, False),
-    "log_std_init": (-20.0, 20.0, True),
-    "reward_scale": (0.0, _MOST, False),
-    "tau": (0.0, 1.0, False),
-    "exploration_initial": (0.0, 1.0, True),
-    "exploration_final": (0.0, 1.0, True),
-    "temperature": (0.0, _MOST, False),
-    "target_entropy": (-_MOST, _MOST, True),
-    "exploration_noise": (0.0, _MOST, True),
-    "target_noise": (0.0, _MOST, True),
-    "target_noise_clip": (0.0, _MOST, True),
-    "priority_eta": (0.0, 1.0, True),
-}
-#: Counts that may be 0.
-_FROM_ZERO = ("learning_starts", "burn_in")
-_CHOICES = {
-    "value": ("separate", "shared"),
-    "activation": ("tanh", "relu"),
-    "replay": ("uniform", "prioritized", "return"),
-}
-#: What stable-baselines3 and CleanRL call our settings, and what else people try.
-_ALIASES = {
-    "n_envs": "num_envs",
-    "n_steps": "num_steps",
-    "n_epochs": "num_epochs",
-    "update_epochs": "num_epochs",
-    "batch_size": "minibatch_size",
-    "num_minibatches": "minibatch_size (num_envs * num_steps / num_minibatches)",
-    "lr": "learning_rate",
-    "anneal_lr": 'learning_rate_schedule="linear"',
-    "clip_coef": "clip_range",
-    "discount": "gamma",
-    "gae_lambda": "lambda_",
-    "vf_coef": "value_coefficient",
-    "max_grad_norm": "max_gradient_norm",
-    "normalize_advantage": "normalize_advantages",
-    "norm_adv": "normalize_advantages",
-    "norm_obs": "normalize_observations",
-    "norm_reward": "normalize_rewards",
-    "net_arch": "hidden",
-    "hidden_sizes": "hidden",
-    "policy_kwargs": "hidden, activation and log_std_init",
-    "activation_fn": "activation",
-    "verbose": "learn(..., progress=True)",
-    "total_timesteps": "learn(total_steps)",
-    "n_jobs": "num_threads",
-    "buffer_size": "capacity",
-    "gradient_steps": "num_updates",
-    "train_freq": "num_steps",
-    "target_update_interval": "target_period",
-    "exploration_fraction": "exploration_steps",
-    "exploration_final_eps": "exploration_final",
-    "exploration_initial_eps": "exploration_initial",
-    "ent_coef": "entropy_coefficient",
-    "replay_buffer_class": "buffer",
-    "target_policy_noise": "target_noise",
-    "action_noise": "exploration_noise",
-}
-
-
-class Settings:
-    """Base of dataclasses of hyper-parameters: checks each field by its name."""
-
-    def __post_init__(self) -> None:
-        checked: dict[str, Any] = {}
-        this: Any = self
-        kinds = {field.name: field.type for field in dataclasses.fields(this)}
-        for name in self.names():
-            value = getattr(self, name)
-            if value is None and "None" in str(kinds[name]):
-                continue
-            if name in _COUNTS:
-                least = int(name not in _FROM_ZERO)
-                checked[name] = check_count(name, value, least, _COUNTS[name] + 1)
-            elif name in _REALS:
-                checked[name] = _check_real(name, value, *_REALS[name])
-            elif name in _CHOICES:
-                _check_choice(name, value, _CHOICES[name])
-            elif name.endswith("_schedule"):
-                _check_schedule(name, value)
-            elif name == "network":
-                check_network_setting(value)
-            elif name == "hidden":
-                checked[name] = _check_hidden(value)
-            elif kinds[name] in ("float", float):  # of a user's config
-                checked[name] = _check_real(name, value, -_MOST, _MOST, True)
-            elif kinds[name] in ("bool", bool) and not isinstance(value, bool):
-                raise TypeError(f"{name}={value!r}: expected True or False")
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-
-    @classmethod
-    @functools.cache  # asked for in every round of learning
-    def names(cls) -> list[str]:
-        """Return the names of the fields."""
-        kind: Any = cls
-        return [field.name for field in dataclasses.fields(kind)]
-
-    def replace(self, changes: Mapping[str, Any]) -> Self:
-        """Return the settings with the given ones replaced.
-
-        Raises:
-            TypeError: a name that is no hyper-parameter; the message says which one may be meant.
-        """
-        for name in changes:
-            if name not in self.names():
-                raise TypeError(describe_unknown(name, self.names()))
-        this: Any = self
-        changed: Self = dataclasses.replace(this, **changes)
-        return changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,11 +105,97 @@ class PPOConfig(Settings):
         check_divides(self.sequence_length, self.num_steps)
 
 
-def check_divides(sequence_length: int | None, num_steps: int) -> None:
-    """Raise ValueError unless a rollout is whole sequences, if their length is given."""
-    if sequence_length is not None and num_steps % sequence_length:
-        expected = f"expected a divisor of num_steps={num_steps}, or None"
-        raise ValueError(f"sequence_length={sequence_length}: {expected}")
+@dataclasses.dataclass(frozen=True)
+class OffPolicyConfig(Settings):
+    """Hyper-parameters of agents that learn from a replay buffer.
+
+    Attributes:
+        num_envs: N, environments that are stepped together.
+        num_steps: T, steps of each environment in a round.
+        num_updates: updates in a round.
+        learning_starts: environment steps before the first update, with random actions.
+        capacity: transitions that the buffer keeps.
+        replay: how they are drawn: "uniform", "prioritized", or in proportion to the "return" of
+            their episode (until it ends: the mean of the last episodes' returns).
+        batch_size: transitions of an update.
+        learning_rate: of Adam.
+        learning_rate_schedule: "constant"; "linear" or "cosine" down to 0 at the end of `learn`; or
+            a function of what remains of it, 1 to 0, whose value multiplies. No file holds a
+            function: a loaded agent says so, and goes on with "constant".
+        gamma: discount per step, in [0, 1].
+        n_step: steps whose rewards are added up before the value of what follows.
+        tau: part of the way that targets go towards the networks, 0 to 1.
+        target_period: updates between two such steps.
+        normalize_observations: by the mean and deviation of all observations so far, as they were
+            when the round began; the policy keeps them, the buffer has observations as they were.
+        normalize_rewards: rewards that are drawn are divided by the deviation of all discounted
+            returns so far and clipped to +-10; sums of n steps, to n times as much.
+        max_gradient_norm: norm above which gradients are scaled down to it.
+        adam_epsilon: added to the root of Adam's second moment.
+        network: "mlp"; "conv" or "impala", with convolutions of images and boards in front of the
+            hidden layers; "mingru", "gru" or "lstm", which remember; or a function, see
+            `PPOConfig`. Critics of actions take these behind the convolutions, what remembers, or
+            the function's layers, and in front of the hidden ones.
+        hidden: units of the hidden layers, of all networks.
+        activation: "relu" or "tanh".
+        sequence_length: steps of the sequences that networks with memory learn from; `batch_size`
+            is rounded to them.
+        burn_in: steps in front of these that bring what was remembered up to date.
+        priority_eta: weight of the largest error of a prioritised sequence against the mean.
+
+    Raises:
+        TypeError, ValueError: a value of another type or outside of its range, with its name.
+    """
+
+    num_envs: int = 8
+    num_steps: int = 1
+    num_updates: int = 8
+    learning_starts: int = 1000
+    capacity: int = 100_000
+    replay: Literal["uniform", "prioritized", "return"] = "uniform"
+    batch_size: int = 256
+    learning_rate: float = 3e-4
+    learning_rate_schedule: Schedule = "constant"
+    gamma: float = 0.99
+    n_step: int = 1
+    tau: float = 0.005
+    target_period: int = 1
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    max_gradient_norm: float = float("inf")
+    adam_epsilon: float = 1e-8
+    network: str | Layers = "mlp"
+    hidden: tuple[int, ...] = (256, 256)
+    activation: Literal["relu", "tanh"] = "relu"
+    sequence_length: int = 20
+    burn_in: int = 10
+    priority_eta: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hidden:
+            raise ValueError("hidden=(): expected one hidden layer at least")
+        if self.capacity < max(self.batch_size, self.num_envs * (self.n_step + 1)):
+            raise ValueError(
+                f"capacity={self.capacity}: expected room for batch_size={self.batch_size} and for "
+                f"n_step + 1 steps of {self.num_envs} environments"
+            )
+        if self.replay == "return" and self.n_step > 1:
+            raise ValueError(f'n_step={self.n_step}: replay="return" has n_step=1 only')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OffPolicyArguments:
+    """Keyword arguments of `OffPolicy` beside its settings, for type checkers."""
+
+    seed: int = 0
+    num_threads: int | None = None
+    dtype: str = "float32"
+    buffer: Any = None
+    config: Settings | None = None
+
+
+# ---------------------------------------------------------------- arguments of agents
 
 
 def check_env(env: Any) -> Dynamics | VectorEnv:
@@ -371,10 +311,8 @@ def check_config(config: Any, new: Any) -> None:
             )
 
 
-def check_learning(
-    callback: Any, target_return: Any, num_collectors: Any, **collector_options: Any
-) -> None:
-    """Check arguments of `learn`.
+def check_learning(callback: Any, target_return: Any, processes: Mapping[str, Any]) -> None:
+    """Check arguments of `learn`; `processes` are those on other processes.
 
     Raises:
         TypeError, ValueError: one of them is of another type or value, or an option of collectors
@@ -387,8 +325,8 @@ def check_learning(
             raise TypeError(f"target_return={target_return!r}: expected a number, or None")
         if not math.isfinite(target_return):
             raise ValueError(f"target_return={target_return!r}: expected a finite number")
-    for name, value in collector_options.items():
-        if value is not None and num_collectors is None:
+    for name, value in processes.items():
+        if value is not None and processes["num_collectors"] is None:
             raise ValueError(f"{name}={value!r}: expected num_collectors too, one process has none")
 
 
@@ -404,75 +342,6 @@ def check_schedule(schedule: Any, steps: int, total_steps: int) -> tuple[int, in
         raise TypeError(f"schedule={schedule!r}: expected (first, last) of the total steps")
     first = check_count("schedule[0]", schedule[0], 0)
     return first, check_count("schedule[1]", schedule[1], first + 1)
-
-
-def remaining_of(schedule: tuple[int, int], steps: int) -> float:
-    """Return the share of a schedule, (first, last) steps, that remains at `steps`: 1 to 0."""
-    first, last = schedule
-    return min(1.0, max(0.0, 1.0 - (steps - first) / (last - first)))
-
-
-def describe_unknown(name: str, names: Sequence[str], algorithm: str = "PPO") -> str:
-    """Return the message for a setting that is none of `names`, with the one that may be meant."""
-    near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, names, n=1)), None)
-    hint = f"did you mean {near}?" if near else f"expected one of {', '.join(names)}"
-    return f"{name}: {algorithm} has no such setting; {hint}"
-
-
-def scheduled(value: float, schedule: Schedule, remaining: float) -> float:
-    """Return a number by its schedule, where the fraction `remaining` of the steps is left.
-
-    Raises:
-        ValueError: a function gives no finite number of at least 0.
-    """
-    if schedule == "constant":
-        return value
-    if schedule == "linear":
-        return value * remaining
-    if schedule == "cosine":
-        return value * 0.5 * (1.0 - math.cos(math.pi * remaining))
-    factor: Any = schedule(remaining)
-    if not isinstance(factor, int | float | np.number) or not 0.0 <= factor < _INF:
-        expected = "expected a finite number of at least 0"
-        raise ValueError(f"schedule {schedule!r} gives {factor!r} at {remaining:g}: {expected}")
-    return value * float(factor)
-
-
-def _check_real(name: str, value: Any, least: float, most: float, closed: bool) -> float:
-    """Return a number from `least` to `most` as a float; `least` itself is one if `closed`.
-
-    Raises:
-        TypeError: it is no real number.
-        ValueError: it is out of bounds, or too large for a float.
-    """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name}={value!r}: expected a number")
-    number: Any = value
-    if not least <= number <= most or (number == least and not closed):
-        sign = "of at least" if closed else "above"
-        limit = "" if most == _INF else f" and at most {most:g}"
-        raise ValueError(f"{name}={reprlib.repr(value)}: expected a number {sign} {least:g}{limit}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name}: expected a number that a float holds") from None
-
-
-def _check_hidden(hidden: Any) -> tuple[int, ...]:
-    if isinstance(hidden, str) or not hasattr(hidden, "__len__"):
-        raise TypeError(f"hidden={hidden!r}: expected sizes of layers, such as (64, 64)")
-    return tuple(check_count(f"hidden[{i}]", size) for i, size in enumerate(hidden))
-
-
-def _check_schedule(name: str, value: Any) -> None:
-    if not callable(value) and (not isinstance(value, str) or value not in SCHEDULES):
-        names = ", ".join(map(repr, SCHEDULES))
-        raise ValueError(f"{name}={value!r}: expected {names} or a function of what remains")
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name}={value!r}: expected {' or '.join(map(repr, choices))}")
 
 
 def for_space(config: Any, space: Any) -> Any:

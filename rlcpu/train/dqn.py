@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
-from rlcpu.train.config import Env, Schedule, typed_by
-from rlcpu.train.off_policy import Arguments, OffPolicy, OffPolicyConfig
+from rlcpu.train.config import Env, OffPolicyArguments, OffPolicyConfig, typed_by
+from rlcpu.train.off_policy import OffPolicy
+from rlcpu.train.settings import Schedule
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -163,7 +164,7 @@ DEFAULTS: dict[str, DQNConfig] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _DQNArguments(DQNConfig, Arguments):
+class _DQNArguments(DQNConfig, OffPolicyArguments):
     """Keyword arguments of `DQN`, for type checkers."""
 
 

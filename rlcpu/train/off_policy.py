@@ -7,10 +7,9 @@ makes `num_updates` updates from minibatches of the buffer. An agent of its own 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,30 +26,21 @@ from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.program import STARTS
 from rlcpu.train import buffers, replayed
 from rlcpu.train.actors import Actor, Squashed, reusable
-from rlcpu.train.agent import WINDOW, Agent, Call
-from rlcpu.train.config import (
-    Schedule,
-    Settings,
-    for_space,
-    remaining_of,
-    scheduled,
-)
+from rlcpu.train.agent import WINDOW, Agent, Call, Processes
+from rlcpu.train.config import OffPolicyConfig, for_space
 from rlcpu.train.evaluate import EndlessEpisodeError
 from rlcpu.train.history import History
-from rlcpu.train.presets import Layers
-from rlcpu.train.rounds import (
-    AT_ONCE,
+from rlcpu.train.rounds import AT_ONCE, can_repeat, make_rounds
+from rlcpu.train.rounds_kernel import (
     BAD_PRIORITY,
     BAD_ROLLOUT,
+    COLLECTING,
     HAS_MANY_ONES,
-    LEAST_CALLS,
     LONGEST,
-    calls_of,
-    can_repeat,
-    is_loaded,
-    make_rounds,
+    UPDATING,
 )
 from rlcpu.train.sequences import SampleSequences, sequences_in
+from rlcpu.train.settings import Settings, remaining_of, scheduled
 from rlcpu.train.tuned import entry_of
 
 Array = npt.NDArray[Any]
@@ -62,94 +52,19 @@ REPORT_STEPS, LOOK_STEPS = 500, 2000
 _EXAMPLES = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 
 
-@dataclasses.dataclass(frozen=True)
-class OffPolicyConfig(Settings):
-    """Hyper-parameters of agents that learn from a replay buffer.
+class _Samples(NamedTuple):
+    """A drawn batch as `Learner.update` takes it."""
 
-    Attributes:
-        num_envs: N, environments that are stepped together.
-        num_steps: T, steps of each environment in a round.
-        num_updates: updates in a round.
-        learning_starts: environment steps before the first update, with random actions.
-        capacity: transitions that the buffer keeps.
-        replay: how they are drawn: "uniform", "prioritized", or in proportion to the "return" of
-            their episode (until it ends: the mean of the last episodes' returns).
-        batch_size: transitions of an update.
-        learning_rate: of Adam.
-        learning_rate_schedule: "constant"; "linear" or "cosine" down to 0 at the end of `learn`; or
-            a function of what remains of it, 1 to 0, whose value multiplies. No file holds a
-            function: a loaded agent says so, and goes on with "constant".
-        gamma: discount per step, in [0, 1].
-        n_step: steps whose rewards are added up before the value of what follows.
-        tau: part of the way that targets go towards the networks, 0 to 1.
-        target_period: updates between two such steps.
-        normalize_observations: by the mean and deviation of all observations so far, as they were
-            when the round began; the policy keeps them, the buffer has observations as they were.
-        normalize_rewards: rewards that are drawn are divided by the deviation of all discounted
-            returns so far and clipped to +-10; sums of n steps, to n times as much.
-        max_gradient_norm: norm above which gradients are scaled down to it.
-        adam_epsilon: added to the root of Adam's second moment.
-        network: "mlp"; "conv" or "impala", with convolutions of images and boards in front of the
-            hidden layers; "mingru", "gru" or "lstm", which remember; or a function, see
-            `PPOConfig`. Critics of actions take these behind the convolutions, what remembers, or
-            the function's layers, and in front of the hidden ones.
-        hidden: units of the hidden layers, of all networks.
-        activation: "relu" or "tanh".
-        sequence_length: steps of the sequences that networks with memory learn from; `batch_size`
-            is rounded to them.
-        burn_in: steps in front of these that bring what was remembered up to date.
-        priority_eta: weight of the largest error of a prioritised sequence against the mean.
-
-    Raises:
-        TypeError, ValueError: a value of another type or outside of its range, with its name.
-    """
-
-    num_envs: int = 8
-    num_steps: int = 1
-    num_updates: int = 8
-    learning_starts: int = 1000
-    capacity: int = 100_000
-    replay: Literal["uniform", "prioritized", "return"] = "uniform"
-    batch_size: int = 256
-    learning_rate: float = 3e-4
-    learning_rate_schedule: Schedule = "constant"
-    gamma: float = 0.99
-    n_step: int = 1
-    tau: float = 0.005
-    target_period: int = 1
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    max_gradient_norm: float = float("inf")
-    adam_epsilon: float = 1e-8
-    network: str | Layers = "mlp"
-    hidden: tuple[int, ...] = (256, 256)
-    activation: Literal["relu", "tanh"] = "relu"
-    sequence_length: int = 20
-    burn_in: int = 10
-    priority_eta: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.hidden:
-            raise ValueError("hidden=(): expected one hidden layer at least")
-        if self.capacity < max(self.batch_size, self.num_envs * (self.n_step + 1)):
-            raise ValueError(
-                f"capacity={self.capacity}: expected room for batch_size={self.batch_size} and for "
-                f"n_step + 1 steps of {self.num_envs} environments"
-            )
-        if self.replay == "return" and self.n_step > 1:
-            raise ValueError(f'n_step={self.n_step}: replay="return" has n_step=1 only')
+    columns: dict[str, Any]
+    options: dict[str, Any]  # which samples are a minibatch, and how they are sequences
+    is_learnt: Array | None = None  # of sequences (T, B), 1 for steps that are learnt from
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Keyword arguments of `OffPolicy` beside its settings, for type checkers."""
-
-    seed: int = 0
-    num_threads: int | None = None
-    dtype: str = "float32"
-    buffer: Any = None
-    config: Settings | None = None
+@functools.lru_cache(maxsize=16)  # the learner reads the same arrays faster again
+def _constant_columns(size: int, gamma: float) -> tuple[Array, Array]:
+    """Return weights and discounts of a batch that has none."""
+    weights = np.ones(size, np.float32)
+    return weights, weights * np.float32(gamma)
 
 
 class OffPolicy(Agent):
@@ -199,18 +114,18 @@ class OffPolicy(Agent):
         config: Settings | None = None,
         **settings: Any,
     ) -> None:
-        weights, shuffles, _, draws = self._begin(
-            env, seed, num_threads, dtype, config, settings, 4
+        seeds = self._begin(
+            env, config, settings, seed=seed, num_threads=num_threads, dtype=dtype, num_seeds=4
         )
-        self.policy = self._make_policy(self.env.dynamics, weights)
-        self.learner = self._make_learner(shuffles, num_threads or self.env.num_threads)
+        self.policy = self._make_policy(self.env.dynamics, seeds.weights)
+        self.learner = self._make_learner(seeds.order, num_threads or self.env.num_threads)
         self._check_reported(self.learner)
         self._memories = replayed.Memories(self.learner, self.env.num_envs)
-        self.buffer = self._choose_buffer(buffer, draws)
-        self._batches: dict[Any, Any] = {}  # memory of batches by their size, to be used again
-        self._is_learnt = np.zeros((0, 0), np.float32)  # of the sequences that were drawn last
+        self.buffer = self._choose_buffer(buffer, seeds.draws)
+        self._batches: dict[int, Any] = {}  # memory of batches by their size, to be used again
+        self._last_batch: Any = None
         self._evaluated = 0  # steps at the last evaluation against the target
-        self._remaining = 1.0  # share of schedules
+        self._remaining = 1.0  # share of schedules that remains, 1 to 0
         self._learnt_config = self.config  # at the last update
         self.history = History()
 
@@ -280,15 +195,17 @@ class OffPolicy(Agent):
     def learner_of(cls, config: Any, kind: str) -> Learner:
         """Return a learner that has the same kernels as every agent of a config, to compile them.
 
+        It is that of an agent without environments and buffer, which are not made.
+
         Args:
             config: whose `network` is "mlp".
             kind: of actions, "discrete" or "continuous".
         """
-        agent, dynamics = cls.__new__(cls), find(_EXAMPLES[kind])
-        env: Any = SimpleNamespace(dynamics=dynamics)  # nothing is stepped
+        dynamics, agent = find(_EXAMPLES[kind]), cls.__new__(cls)
+        env: Any = SimpleNamespace(dynamics=dynamics)
         agent.config, agent.env = config, env
-        agent.policy = agent._make_policy(dynamics, 0)
-        return agent._make_learner(0, None)
+        agent.policy = agent._make_policy(dynamics, seed=0)
+        return agent._make_learner(seed=0, num_threads=None)
 
     def _column_sizes(self) -> dict[str, int]:
         """Return columns of a batch, and how many numbers of a sample each has."""
@@ -355,54 +272,52 @@ class OffPolicy(Agent):
         """Run rounds for `REPORT_STEPS`, and find out whether the target is reached."""
         last = min(call.total_steps, history.steps + REPORT_STEPS)
         advance = getattr(call.session, "advance", self._advance)
-        is_checked = not call.is_watched  # what a callback has changed, a round in Python checks
+        # What a callback may have changed is checked by a round in Python first.
+        may_repeat = call.session is None and not call.is_watched
         while history.steps < last:
             before = history.steps
-            if is_checked and call.session is None:
-                steps_left = call.total_steps - before
-                call.rounds.run(self._repeat, history, last, steps_left, call.schedule)
-            if history.steps == before:
+            if may_repeat:
+                call.rounds.run(self._repeat, history, last, call)
+            if history.steps == before:  # the kernel cannot make these rounds
                 self._remaining = remaining_of(call.schedule, self.steps)
                 call.rounds.run(advance, history)
-            is_checked = True
+            may_repeat = call.session is None
         history.solved = self._is_solved(call.target, history.steps >= call.total_steps)
         self._add_entry(history, call)
 
     def _give_up(self, history: History) -> None:
         self.learner.discard()
         self.learner.write_networks((0,))  # of the updates that were made
-        self._batches.clear()
+        self._forget_batches()
         history.steps = self.steps - history.steps_before
 
-    def _open_session(
-        self,
-        total_steps: int,
-        num_collectors: int,
-        num_shards: int | None,
-        address: str | None,
-        replay_folder: Any,
-    ) -> Any:
+    def _open_session(self, total_steps: int, processes: Processes) -> Any:
         """Return a context of collectors, and shards as buffers, in other processes."""
         from rlcpu.distributed.learning import Session
 
         if self.state_size:
             raise ValueError(
-                f"num_collectors={num_collectors}: sequences of networks with memory are replayed "
-                "in one process, expected None"
+                f"num_collectors={processes.num_collectors}: sequences of networks with memory are "
+                "replayed in one process, expected None"
             )
         return Session(
             self,
             total_steps,
-            num_collectors=num_collectors,
-            num_shards=1 if num_shards is None else num_shards,
-            address=address,
-            folder=replay_folder,
+            num_collectors=processes.num_collectors,
+            num_shards=1 if processes.num_shards is None else processes.num_shards,
+            address=processes.address,
+            folder=processes.replay_folder,
         )
 
     def _read_policy(self) -> None:
         self.learner.read_networks((0,))
-        self._batches.clear()  # another buffer's, if the last call had collectors, or this one has
+        self._forget_batches()  # another buffer's, if collectors come or have gone
         self._remaining = 1.0
+
+    def _forget_batches(self) -> None:
+        """Draw into new memory from now on."""
+        self._batches.clear()
+        self._last_batch = None
 
     def _advance(self, history: History) -> None:
         """Run one round: collect, store, update."""
@@ -424,79 +339,41 @@ class OffPolicy(Agent):
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - now
 
-    def _repeat(
-        self, history: History, last: int, steps_left: int, bounds: tuple[int, int]
-    ) -> None:
-        """Make rounds like the last one in a kernel, if it can make them, for about 50 ms.
+    def _repeat(self, history: History, last: int, call: Call) -> None:
+        """Let a kernel make rounds like the last one, for about 50 ms, if it can make such rounds.
 
         Args:
             history: of this call of `learn`.
             last: steps of the history at which rounds end.
-            steps_left: further steps of `learn`.
-            bounds: of schedules, see `remaining_of`.
+            call: the call of `learn`.
         """
-        config, rollout = self.config, self._rollout
-        if not hasattr(config, "num_updates") or rollout is None or self.state_size:
+        rollout, batch = self._rollout, self._last_batch
+        steps_left = call.total_steps - history.steps
+        if rollout is None or batch is None or not can_repeat(self, rollout, batch, steps_left):
             return
-        batch = self._batches.get(min(config.num_updates, AT_ONCE) * config.batch_size)
         size = rollout.rewards.size
-        # Loading the kernel pays if many calls of the learner are left.
-        is_worth_loading = steps_left // size * calls_of(config) >= LEAST_CALLS
-        if batch is None or not (is_worth_loading or is_loaded()):
-            return
-        if not can_repeat(self, OffPolicy, rollout, batch):
-            return
         seconds_per_round = (history.time_collect + history.time_update) * size / history.steps
         rounds_to_last = -(-(last - history.steps) // size)
         # As many as twice `LONGEST`, nanoseconds, may hold: the kernel stops by its clock.
         max_rounds = min(rounds_to_last, int(2e-9 * LONGEST / seconds_per_round) + 1)
-        result = make_rounds(self, rollout, batch, *self._schedule_rounds(max_rounds, size, bounds))
+        result = make_rounds(self, rollout, batch, max_rounds, call.schedule)
         # A round that stopped after its rollout has made its steps, too.
         num_rollouts = result.num_whole + (result.stopped > BAD_ROLLOUT)
         self.count(num_rollouts * size, result.returns, history)
-        history.time_collect += result.times[0]
-        history.time_update += result.times[1]
+        history.time_collect += result.times[COLLECTING]
+        history.time_update += result.times[UPDATING]
         history.losses = self._losses_of(self.learner.finish(self.learner.names[:1]))
         if result.stopped == BAD_ROLLOUT:
             runner: Any = self.env.engine.last_runner
-            runner.check(rollout.records, len(rollout.rewards))
+            runner.check(rollout.records, len(rollout.rewards))  # raises
         elif result.stopped == BAD_PRIORITY:
             self._update_priorities(batch)  # raises
-        elif result.stopped == HAS_MANY_ONES:
+        elif result.stopped == HAS_MANY_ONES:  # learn from the batch that was drawn, and the rest
             start = clock()
-            self._remaining = remaining_of(bounds, self.steps - size)
-            updates_left = config.num_updates - result.calls * AT_ONCE
+            self._remaining = remaining_of(call.schedule, self.steps - size)
+            updates_left = self.config.num_updates - result.calls * AT_ONCE
             history.losses = self._improve(updates_left, batch)
             history.time_update += clock() - start
-
-    def _schedule_rounds(
-        self, num_rounds: int, size: int, bounds: tuple[int, int]
-    ) -> tuple[Array, Array]:
-        """Return the policy's params and the learning rates in each of the next rounds.
-
-        The policy's own params are overwritten with those of the last round.
-
-        Args:
-            num_rounds: how many.
-            size: steps of a round.
-            bounds: steps of the agent at which schedules begin and end.
-
-        Returns:
-            (num_rounds, params) float32, and (num_rounds, updates) of the learner's dtype.
-        """
-        params, before = self.policy.params, self.steps
-        round_params = np.empty((num_rounds, params.size), np.float32)
-        round_rates = np.empty((num_rounds, len(self.learner.updates)), self.learner.dtype)
-        try:
-            for number in range(num_rounds):
-                self.steps = before + number * size
-                self._remaining = remaining_of(bounds, self.steps)
-                self.explore()
-                round_params[number] = params
-                round_rates[number] = self._options()["learning_rate"]
-        finally:
-            self.steps = before
-        return round_params, round_rates
 
     def _can_improve(self) -> bool:
         """Tell whether there is enough to learn from."""
@@ -517,48 +394,57 @@ class OffPolicy(Agent):
         """Make the updates of a round, and return the losses of the last ones."""
         return self._improve(self.config.num_updates)
 
-    def _improve(self, updates_left: int, drawn: Any = None) -> Any:
-        """Make so many updates, the first from `drawn`, and return the losses of the last ones."""
-        config, report = self.config, {}
+    def _improve(self, updates_left: int, batch: Any = None) -> Any:
+        """Make so many updates, the first from `batch`, and return the losses of the last ones."""
+        report: dict[str, Any] = {}
         # Several minibatches are drawn at once, unless what is drawn in one depends on the others.
         most = 1 if isinstance(self.buffer, replay.ReturnWeightedBuffer) else AT_ONCE
         while updates_left > 0:
             count = min(updates_left, most)
             updates_left -= count
-            size = count * self._draw_size
-            batch, drawn = drawn, None
             if batch is None:
-                batch = self.buffer.sample(size, out=self._batches.get(size))
-                self._batches[size] = batch
-            columns, options = (
-                self._columns_of_sequences(batch)
-                if self.state_size
-                else (self._columns(batch), {"minibatch_size": config.batch_size})
-            )
-            report = self.learner.update(
-                columns,
-                **options,
-                normalise=self._normalisation,
-                settings=self._changed_settings(),
-                write=self.learner.names[:1],
-                **{
-                    "target_period": config.target_period,
-                    "tau": config.tau,
-                    "max_gradient_norm": config.max_gradient_norm,
-                    "epsilon": config.adam_epsilon,
-                    **self._options(),
-                },
-            )
-            if buffers.has_priorities(self.buffer):
-                self._update_priorities(batch)
+                batch = self._draw(count * self._draw_size)
+            report = self._learn_from(batch)
+            batch = None
         return self._losses_of(report)
 
-    def _update_priorities(self, batch: Any) -> None:
-        """Set the priorities of a batch that was learnt from to its absolute errors."""
+    def _draw(self, size: int) -> Any:
+        """Return a batch of so many transitions, or sequences, in the memory of the last such."""
+        self._last_batch = batch = self.buffer.sample(size, out=self._batches.get(size))
+        self._batches[size] = batch
+        return batch
+
+    def _learn_from(self, batch: Any) -> dict[str, Any]:
+        """Learn from a drawn batch, and set its priorities; return the learner's report."""
+        config, samples = self.config, self._samples_of(batch)
+        options = {
+            "target_period": config.target_period,
+            "tau": config.tau,
+            "max_gradient_norm": config.max_gradient_norm,
+            "epsilon": config.adam_epsilon,
+            **self._options(),
+        }
+        report: dict[str, Any] = self.learner.update(
+            samples.columns,
+            **samples.options,
+            normalise=self._normalisation,
+            settings=self._changed_settings(),
+            write=self.learner.names[:1],
+            **options,
+        )
+        if buffers.has_priorities(self.buffer):
+            self._update_priorities(batch, samples.is_learnt)
+        return report
+
+    def _update_priorities(self, batch: Any, is_learnt: Array | None = None) -> None:
+        """Set the priorities of a batch that was learnt from to its absolute errors.
+
+        Of sequences `is_learnt` is 1 for the steps (T, B) that were learnt from.
+        """
         errors = self.learner.per_sample["error"]
-        if self.state_size:
-            errors, eta = errors.reshape(-1, len(batch)), self.config.priority_eta
-            errors = replayed.priorities_of(errors, self._is_learnt, eta)
+        if is_learnt is not None:
+            errors, eta = errors.reshape(is_learnt.shape), self.config.priority_eta
+            errors = replayed.priorities_of(errors, is_learnt, eta)
         self.buffer.update_priorities(batch.indices, np.abs(errors))
 
     def _changed_settings(self) -> dict[str, Any] | None:
@@ -568,12 +454,27 @@ class OffPolicy(Agent):
         self._learnt_config = self.config
         return self.settings()
 
+    def _samples_of(self, batch: Any) -> _Samples:
+        """Return a drawn batch as the learner takes it."""
+        config = self.config
+        if not self.state_size:
+            return _Samples(self._columns(batch), {"minibatch_size": config.batch_size})
+        columns, targets = replayed.columns_of(batch, config)
+        columns["reward"] = self._learnt_rewards(columns["reward"], config.n_step)
+        length, size = len(targets.reward), targets.reward.size
+        observations = each_part(lambda x: x.reshape(size, *x.shape[2:]), batch["observation"])
+        columns["observation"] = self._inputs(observations)
+        states = self._memories.split(batch["state"][0])  # before the first step
+        sequences = SampleSequences(states, columns[STARTS], length, abreast=len(batch))
+        options = sequences.options(self._draw_size * length)
+        return _Samples(columns, options, targets.is_learnt)
+
     def _columns(self, batch: Any) -> dict[str, Any]:
         """Return the columns of a drawn batch for the learner, arrays with a row for each sample.
 
         Rewards of the batch are sums of `n_step` steps.
         """
-        ones, discounts = self._constants(len(batch))
+        weights, discounts = _constant_columns(len(batch), self.config.gamma)
         n_step = getattr(self.buffer, "n_step", 1)
         columns = {
             "observation": self._inputs(batch["observation"]),
@@ -582,23 +483,11 @@ class OffPolicy(Agent):
             "reward": self._learnt_rewards(batch["reward"], n_step),
             "discount": discounts if batch.discounts is None else batch.discounts,
             "terminated": batch["terminated"],
-            "weight": ones if batch.weights is None else batch.weights,
+            "weight": weights if batch.weights is None else batch.weights,
         }
         if self.env.dynamics.num_masked > 0:
             columns["next_action_mask"] = batch["next_action_mask"]
         return columns
-
-    def _columns_of_sequences(self, batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the columns of drawn sequences, and options of `Learner.update` on sequences."""
-        columns, targets = replayed.columns_of(batch, self.config)
-        self._is_learnt = targets.is_learnt
-        columns["reward"] = self._learnt_rewards(columns["reward"], self.config.n_step)
-        length, size = len(targets.reward), targets.reward.size
-        observations = each_part(lambda x: x.reshape(size, *x.shape[2:]), batch["observation"])
-        columns["observation"] = self._inputs(observations)
-        states = self._memories.split(batch["state"][0])
-        sequences = SampleSequences(states, columns[STARTS], length, len(batch))
-        return columns, sequences.options(self._draw_size * length)
 
     def _inputs(self, observations: Array) -> Any:
         """Return stored observations as networks take them, or the ones of boards."""
@@ -625,15 +514,6 @@ class OffPolicy(Agent):
         center, half = self.policy.center, self.policy.half
         return center, np.divide(1.0, half, out=np.zeros_like(half), where=half > 0)
 
-    def _constants(self, size: int) -> tuple[Array, Array]:
-        """Return weights and discounts for a batch that has none."""
-        key = size, self.config.gamma
-        if key not in self._batches:
-            ones = np.ones(size, np.float32)
-            self._batches[key] = ones, ones * np.float32(self.config.gamma)
-        constants: tuple[Array, Array] = self._batches[key]
-        return constants
-
     def _is_solved(self, target: float | None, at_end: bool) -> bool:
         """Tell whether 100 greedy episodes, and 100 others, reach the target on average.
 
@@ -643,7 +523,7 @@ class OffPolicy(Agent):
         if target is None or not (at_end or self.steps >= self._evaluated + LOOK_STEPS):
             return False
         self._evaluated = self.steps
-        seed, other_seed = 2 * self.steps, 2 * self.steps + 1
+        seed, other_seed = 2 * self.steps, 2 * self.steps + 1  # which no other evaluation has
         evaluations = (FEW, seed), (WINDOW, seed), (WINDOW, other_seed)
         try:
             return all(self.evaluate(count, seed).mean() >= target for count, seed in evaluations)

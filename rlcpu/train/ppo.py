@@ -23,12 +23,13 @@ from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
 from rlcpu.train.actors import forbid, inputs_of, reusable
 from rlcpu.train.agent import WINDOW, Agent, Call
-from rlcpu.train.config import PPOConfig, remaining_of, scheduled, typed_by
+from rlcpu.train.config import PPOConfig, typed_by
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import History
 from rlcpu.train.objective import Updater, networks_of, ppo
 from rlcpu.train.presets import layers_of
 from rlcpu.train.sequences import check_length, sequences_of
+from rlcpu.train.settings import remaining_of, scheduled
 from rlcpu.train.tuned import default_config
 
 Array = npt.NDArray[Any]
@@ -96,18 +97,20 @@ class PPO(Agent):
         config: PPOConfig | None = None,
         **settings: Any,
     ) -> None:
-        weights, shuffles, _ = self._begin(env, seed, num_threads, dtype, config, settings, 3)
-        self.policy = policy = self._choose_policy(policy, weights)
-        if isinstance(policy, MLP):
+        seeds = self._begin(
+            env, config, settings, seed=seed, num_threads=num_threads, dtype=dtype, num_seeds=3
+        )
+        self.policy = policy = self._choose_policy(policy, seeds.weights)
+        if isinstance(policy, MLP):  # the user's may have another shape than the settings
             shape = {"hidden": policy.hidden, "activation": policy.activation}
             self.config = self.config.replace({**shape, "value": policy.value})
-        networks = self._act_by(self.networks(weights))
+        networks = self._act_by(self.networks(seeds.weights))
         check_length(self.config, sum(self.policy.state_sizes.values()))
         dynamics = self.env.dynamics
         self.learner = Updater(
             self.policy,
             self.config,
-            shuffles,
+            seeds.order,
             num_threads or self.env.num_threads,
             masked=dynamics.num_masked > 0,
             choices=dynamics.choices,

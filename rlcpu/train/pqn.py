@@ -30,11 +30,12 @@ from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
 from rlcpu.train.agent import Agent
-from rlcpu.train.config import Env, Schedule, Settings, check_divides, typed_by
+from rlcpu.train.config import Env, OffPolicyArguments, typed_by
 from rlcpu.train.objective import squared_error
-from rlcpu.train.off_policy import Arguments, Array, OffPolicy
+from rlcpu.train.off_policy import Array, OffPolicy
 from rlcpu.train.presets import Layers
 from rlcpu.train.sequences import check_length, sequences_of
+from rlcpu.train.settings import Schedule, Settings, check_divides
 
 
 def pqn(batch: Any, nets: Any, settings: Any) -> Any:
@@ -123,7 +124,7 @@ DEFAULTS: dict[str, PQNConfig] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _PQNArguments(PQNConfig, Arguments):
+class _PQNArguments(PQNConfig, OffPolicyArguments):
     """Keyword arguments of `PQN`, for type checkers."""
 
 

@@ -34,8 +34,8 @@ from rlcpu.train.actor_critic import (
     to_next,
 )
 from rlcpu.train.actors import SquashedGaussian, bounded_log_std, squashed_gaussian
-from rlcpu.train.config import Env, typed_by
-from rlcpu.train.off_policy import Arguments, OffPolicy, OffPolicyConfig
+from rlcpu.train.config import Env, OffPolicyArguments, OffPolicyConfig, typed_by
+from rlcpu.train.off_policy import OffPolicy
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -132,7 +132,7 @@ DEFAULTS: dict[str, SACConfig] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _SACArguments(SACConfig, Arguments):
+class _SACArguments(SACConfig, OffPolicyArguments):
     """Keyword arguments of `SAC`, for type checkers."""
 
 

@@ -32,9 +32,9 @@ from rlcpu.train.actor_critic import (
     to_next,
 )
 from rlcpu.train.actors import Noisy
-from rlcpu.train.config import Env, typed_by
+from rlcpu.train.config import Env, OffPolicyArguments, OffPolicyConfig, typed_by
 from rlcpu.train.dqn import bootstrap
-from rlcpu.train.off_policy import Arguments, OffPolicy, OffPolicyConfig
+from rlcpu.train.off_policy import OffPolicy
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -117,7 +117,7 @@ PENDULUM = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _TD3Arguments(TD3Config, Arguments):
+class _TD3Arguments(TD3Config, OffPolicyArguments):
     """Keyword arguments of `TD3`, for type checkers."""
 
 
@@ -184,7 +184,7 @@ class TD3(OffPolicy):
 
 
 @dataclasses.dataclass(frozen=True)
-class _DDPGArguments(DDPGConfig, Arguments):
+class _DDPGArguments(DDPGConfig, OffPolicyArguments):
     """Keyword arguments of `DDPG`, for type checkers."""
 
 

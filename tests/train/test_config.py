@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rlcpu.envs.registration import find
-from rlcpu.train.config import PPOConfig, scheduled
+from rlcpu.train.config import PPOConfig
+from rlcpu.train.settings import scheduled
 from rlcpu.train.tuned import DEFAULTS, GENERAL, ZOO_CARTPOLE, default_config
 
 

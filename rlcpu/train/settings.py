@@ -1,0 +1,244 @@
+"""Settings, checked: the base of all dataclasses of hyper-parameters, and how numbers change."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import numbers
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from rlcpu.kernels.checks import check_count
+from rlcpu.train.presets import check_network_setting
+
+#: How a number changes while what remains of the steps goes from 1 to 0.
+Schedule = Literal["constant", "linear", "cosine"] | Callable[[float], float]
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+# ---------------------------------------------------------------- which values are allowed
+
+
+class _Range(NamedTuple):
+    """Real numbers from `least` to `most`; `least` itself only if the range has it."""
+
+    least: float
+    most: float
+    has_least: bool = True
+
+
+#: float32, in which the networks compute, holds ten thousand million times as much.
+_MOST = 1e28
+_ANY = _Range(-_MOST, _MOST)
+_FROM_ZERO, _ABOVE_ZERO = _Range(0.0, _MOST), _Range(0.0, _MOST, has_least=False)
+_LIMIT = _Range(0.0, math.inf, has_least=False)  # infinity: there is none
+_SHARE = _Range(0.0, 1.0)
+_REALS = {
+    "learning_rate": _FROM_ZERO,
+    "clip_range": _LIMIT,
+    "gamma": _SHARE,
+    "lambda_": _SHARE,
+    "entropy_coefficient": _FROM_ZERO,
+    "value_coefficient": _FROM_ZERO,
+    "max_gradient_norm": _LIMIT,
+    "target_kl": _LIMIT,
+    "adam_epsilon": _ABOVE_ZERO,
+    "log_std_init": _Range(-20.0, 20.0),
+    "reward_scale": _ABOVE_ZERO,
+    "tau": _Range(0.0, 1.0, has_least=False),
+    "exploration_initial": _SHARE,
+    "exploration_final": _SHARE,
+    "temperature": _ABOVE_ZERO,
+    "target_entropy": _ANY,
+    "exploration_noise": _FROM_ZERO,
+    "target_noise": _FROM_ZERO,
+    "target_noise_clip": _FROM_ZERO,
+    "priority_eta": _SHARE,
+}
+_COUNTS = {
+    "num_envs": range(1, 2**24 + 1),
+    "num_steps": range(1, 2**24 + 1),
+    "num_epochs": range(1, 2**16 + 1),
+    "minibatch_size": range(1, 2**30 + 1),
+    "num_updates": range(1, 2**24 + 1),
+    "learning_starts": range(2**40 + 1),
+    "capacity": range(1, 2**40 + 1),
+    "batch_size": range(1, 2**24 + 1),
+    "n_step": range(1, 2**16 + 1),
+    "target_period": range(1, 2**30 + 1),
+    "policy_delay": range(1, 2**16 + 1),
+    "exploration_steps": range(1, 2**40 + 1),
+    "sequence_length": range(1, 2**24 + 1),
+    "burn_in": range(2**24 + 1),
+}
+_CHOICES = {
+    "value": ("separate", "shared"),
+    "activation": ("tanh", "relu"),
+    "replay": ("uniform", "prioritized", "return"),
+}
+#: What stable-baselines3 and CleanRL call our settings, and what else people try.
+_ALIASES = {
+    "n_envs": "num_envs",
+    "n_steps": "num_steps",
+    "n_epochs": "num_epochs",
+    "update_epochs": "num_epochs",
+    "batch_size": "minibatch_size",
+    "num_minibatches": "minibatch_size (num_envs * num_steps / num_minibatches)",
+    "lr": "learning_rate",
+    "anneal_lr": 'learning_rate_schedule="linear"',
+    "clip_coef": "clip_range",
+    "discount": "gamma",
+    "gae_lambda": "lambda_",
+    "vf_coef": "value_coefficient",
+    "max_grad_norm": "max_gradient_norm",
+    "normalize_advantage": "normalize_advantages",
+    "norm_adv": "normalize_advantages",
+    "norm_obs": "normalize_observations",
+    "norm_reward": "normalize_rewards",
+    "net_arch": "hidden",
+    "hidden_sizes": "hidden",
+    "policy_kwargs": "hidden, activation and log_std_init",
+    "activation_fn": "activation",
+    "verbose": "learn(..., progress=True)",
+    "total_timesteps": "learn(total_steps)",
+    "n_jobs": "num_threads",
+    "buffer_size": "capacity",
+    "gradient_steps": "num_updates",
+    "train_freq": "num_steps",
+    "target_update_interval": "target_period",
+    "exploration_fraction": "exploration_steps",
+    "exploration_final_eps": "exploration_final",
+    "exploration_initial_eps": "exploration_initial",
+    "ent_coef": "entropy_coefficient",
+    "replay_buffer_class": "buffer",
+    "target_policy_noise": "target_noise",
+    "action_noise": "exploration_noise",
+}
+
+
+class Settings:
+    """Base of dataclasses of hyper-parameters: checks each field by its name."""
+
+    def __post_init__(self) -> None:
+        this: Any = self
+        for field in dataclasses.fields(this):
+            value = _check_setting(field.name, getattr(self, field.name), str(field.type))
+            object.__setattr__(self, field.name, value)
+
+    @classmethod
+    @functools.cache  # asked for in every round of learning
+    def names(cls) -> list[str]:
+        """Return the names of the fields."""
+        kind: Any = cls
+        return [field.name for field in dataclasses.fields(kind)]
+
+    def replace(self, changes: Mapping[str, Any]) -> Self:
+        """Return the settings with the given ones replaced.
+
+        Raises:
+            TypeError: a name that is no hyper-parameter; the message says which one may be meant.
+        """
+        for name in changes:
+            if name not in self.names():
+                raise TypeError(describe_unknown(name, self.names()))
+        this: Any = self
+        changed: Self = dataclasses.replace(this, **changes)
+        return changed
+
+
+def _check_setting(name: str, value: Any, kind: str) -> Any:
+    """Return a setting as it is kept, after checks by its name.
+
+    Those that only a user's config has are checked by the annotation of their field, `kind`.
+
+    Raises:
+        TypeError, ValueError: it is of another type, or out of its range.
+    """
+    if value is None and "None" in kind:
+        return None
+    if name in _COUNTS:
+        return check_count(name, value, _COUNTS[name].start, _COUNTS[name].stop)
+    if name in _REALS:
+        return _check_real(name, value, _REALS[name])
+    if name == "hidden":
+        if isinstance(value, str) or not hasattr(value, "__len__"):
+            raise TypeError(f"hidden={value!r}: expected sizes of layers, such as (64, 64)")
+        return tuple(check_count(f"hidden[{i}]", size) for i, size in enumerate(value))
+    if name == "network":
+        check_network_setting(value)
+    elif name in _CHOICES:
+        if not isinstance(value, str) or value not in _CHOICES[name]:
+            choices = " or ".join(map(repr, _CHOICES[name]))
+            raise ValueError(f"{name}={value!r}: expected {choices}")
+    elif name.endswith("_schedule"):
+        if not callable(value) and (not isinstance(value, str) or value not in SCHEDULES):
+            names = ", ".join(map(repr, SCHEDULES))
+            raise ValueError(f"{name}={value!r}: expected {names} or a function of what remains")
+    elif kind in ("float", str(float)):
+        return _check_real(name, value, _ANY)
+    elif kind in ("bool", str(bool)) and not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r}: expected True or False")
+    return value
+
+
+def _check_real(name: str, value: Any, allowed: _Range) -> float:
+    """Return a number of a range as a float; TypeError or ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}={value!r}: expected a number")
+    least, most, has_least = allowed
+    number: Any = value
+    if not least <= number <= most or (number == least and not has_least):
+        sign = "of at least" if has_least else "above"
+        limit = "" if most == math.inf else f" and at most {most:g}"
+        raise ValueError(f"{name}={reprlib.repr(value)}: expected a number {sign} {least:g}{limit}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: expected a number that a float holds") from None
+
+
+def check_divides(sequence_length: int | None, num_steps: int) -> None:
+    """Raise ValueError unless a rollout is whole sequences, if their length is given."""
+    if sequence_length is not None and num_steps % sequence_length:
+        expected = f"expected a divisor of num_steps={num_steps}, or None"
+        raise ValueError(f"sequence_length={sequence_length}: {expected}")
+
+
+def describe_unknown(name: str, names: Sequence[str], algorithm: str = "PPO") -> str:
+    """Return the message for a setting that is none of `names`, with the one that may be meant."""
+    near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, names, n=1)), None)
+    hint = f"did you mean {near}?" if near else f"expected one of {', '.join(names)}"
+    return f"{name}: {algorithm} has no such setting; {hint}"
+
+
+# ---------------------------------------------------------------- schedules
+
+
+def remaining_of(schedule: tuple[int, int], steps: int) -> float:
+    """Return the share of a schedule, (first, last) steps, that remains at `steps`: 1 to 0."""
+    first, last = schedule
+    return min(1.0, max(0.0, 1.0 - (steps - first) / (last - first)))
+
+
+def scheduled(value: float, schedule: Schedule, remaining: float) -> float:
+    """Return a number by its schedule, where the fraction `remaining` of the steps is left.
+
+    Raises:
+        ValueError: a function gives no finite number of at least 0.
+    """
+    if schedule == "constant":
+        return value
+    if schedule == "linear":
+        return value * remaining
+    if schedule == "cosine":
+        return value * 0.5 * (1.0 - math.cos(math.pi * remaining))
+    factor: Any = schedule(remaining)
+    if not isinstance(factor, int | float | np.number) or not 0.0 <= factor < math.inf:
+        expected = "expected a finite number of at least 0"
+        raise ValueError(f"schedule {schedule!r} gives {factor!r} at {remaining:g}: {expected}")
+    return value * float(factor)
