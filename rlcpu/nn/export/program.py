@@ -13,7 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.nn.heads import Head
-from rlcpu.nn.layers import activations, dense, embedding, images, joins, memory, norm, pools
+from rlcpu.nn.layers import (
+    activations,
+    convolution,
+    dense,
+    embedding,
+    joins,
+    memory,
+    norm,
+    pools,
+)
 from rlcpu.nn.layers.kind import LayerStep
 from rlcpu.nn.network import CLIP, Network
 from rlcpu.nn.plan import NetworkPlan
@@ -27,7 +36,7 @@ OPERATIONS = {
     activations.TANH: "tanh",
     dense.DENSE: "dense",
     embedding.EMBEDDING: "embedding",
-    images.CONVOLUTION: "convolution",
+    convolution.CONVOLUTION: "convolution",
     pools.MAX_POOL: "max_pool",
     joins.ADD: "add",
     memory.GRU: "gru",

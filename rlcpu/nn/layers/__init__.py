@@ -5,11 +5,12 @@ entry below, and a test against PyTorch's autograd in `tests/nn/test_layers.py`.
 """
 
 from rlcpu.nn.layers.activations import Activation, Elu, Relu, Silu, Tanh
+from rlcpu.nn.layers.convolution import Convolution
 from rlcpu.nn.layers.custom import CustomLayer
 from rlcpu.nn.layers.dense import Dense
 from rlcpu.nn.layers.embedding import Embedding, Ones
 from rlcpu.nn.layers.graph import Graph, Input
-from rlcpu.nn.layers.images import Convolution, Image, Planes
+from rlcpu.nn.layers.images import Image, Planes
 from rlcpu.nn.layers.joins import Concatenate, Parts, Residual, Sum
 from rlcpu.nn.layers.memory import Gru, Lstm, MinGru
 from rlcpu.nn.layers.norm import LayerNorm

@@ -9,7 +9,6 @@ Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numb
 `work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
 derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
 its parameters.
-`Matrix(values, begin, row_stride, column_stride)` lies in memory; row stride 0 repeats one row.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, outline, prefer_small_code
-from rlcpu.kernels.matmul import MANY_ONES, Matrix, add_to_rows, sum_of_rows
+from rlcpu.kernels.matmul import MANY_ONES, add_to_rows, sum_of_rows
 from rlcpu.kernels.memory import address
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
@@ -44,16 +43,21 @@ from rlcpu.nn.layers.kind import (
     wants_inputs,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_to, fill
+from rlcpu.nn.layers.rows import add_to, as_matrix, fill, repeated, row_at
 
 # ---------------------------------------------------------------- numbers of choices
 
 
 @inline
-def row_of(number, column, choices):
-    """Return the row of the weights that belongs to a choice, or to the first if it is none."""
-    inside = number >= 0 and number < choices
-    return column * choices + (np.int64(number) if inside else 0)
+def chosen_row(inputs, step, i, k, weights):
+    """Return the row of the weights, or of their gradients, that choice k of sample i names.
+
+    Each choice has `step.option` rows of its own; a number that is no choice counts as 0.
+    """
+    number = inputs[i * step.width_in + k]
+    inside = number >= 0 and number < step.option
+    row = k * step.option + (np.int64(number) if inside else 0)
+    return row_at(weights, row, step.width_out)
 
 
 @functools.cache
@@ -66,13 +70,12 @@ def make_forward(dtype: type) -> Callable[..., None]:
         """Write for each sample the sum of the rows of weights that its choices name."""
         prefer_small_code()
         inputs, outputs = inputs_of(step, work), outputs_of(step, work)
-        weights, width, choices = parameters_of(step, work), step.width_out, step.option
+        weights = parameters_of(step, work)
         fill(outputs, zero)
         for i in range(work.samples):
-            out = outputs[i * width : (i + 1) * width]
+            out = row_at(outputs, i, step.width_out)
             for k in range(step.size_in):
-                row = row_of(inputs[i * step.width_in + k], k, choices)
-                add_to(out, weights[row * width : (row + 1) * width])
+                add_to(out, chosen_row(inputs, step, i, k, weights))
 
     return forward
 
@@ -87,16 +90,14 @@ def make_backward(dtype: type) -> Callable[..., None]:
         """Add slopes to the gradients of the rows that choices name; slopes of choices are 0."""
         prefer_small_code()
         inputs, slopes = inputs_of(step, work), output_slopes(step, work)
-        width, choices = step.width_out, step.option
         if wants_parameters(work):
             gradients = gradients_of(step, work)
             if work.mode & OVERWRITTEN:
                 fill(gradients, zero)
             for i in range(work.samples):
-                slope = slopes[i * width : (i + 1) * width]
+                slope = row_at(slopes, i, step.width_out)
                 for k in range(step.size_in):
-                    row = row_of(inputs[i * step.width_in + k], k, choices)
-                    add_to(gradients[row * width : (row + 1) * width], slope)
+                    add_to(chosen_row(inputs, step, i, k, gradients), slope)
         if wants_inputs(step, work) and step.adds_to_slopes == 0:
             fill(input_slopes(step, work), zero)
 
@@ -157,17 +158,11 @@ def most_ones(samples: int, size: int) -> int:
 
 
 class Ones(NamedTuple):
-    """Inputs of S samples that are zeros but for a few ones, such as boards and choices.
+    """Inputs of S samples that are zeros but for a few ones, such as boards and choices."""
 
-    Attributes:
-        starts: (S + 1,) int64: those of sample i are `columns[starts[i]:starts[i + 1]]`.
-        columns: (any,) int32, which inputs are one.
-        size: how many inputs a sample has.
-    """
-
-    starts: npt.NDArray[np.int64]
-    columns: npt.NDArray[np.int32]
-    size: int
+    starts: npt.NDArray[np.int64]  # (S + 1,): those of sample i are columns[starts[i]:starts[i+1]]
+    columns: npt.NDArray[np.int32]  # (any,), which inputs are one
+    size: int  # how many inputs a sample has
 
     @classmethod
     def of(cls, inputs: npt.NDArray[Any]) -> Ones:
@@ -217,23 +212,24 @@ def sum_ones(units, network, samples, i, bounds, columns):
     Args:
         units: of the network, see `rlcpu.nn.passes`; a forward pass with `is_summed` goes on from
             these.
-        network: a `Packed`.
+        network: a `Packed`, whose `table[0]` is the first layer's step.
         samples: how many samples `units` has.
         i: the sample.
         bounds: its ones are columns[bounds[0]:bounds[1]].
         columns: int32, places of ones.
     """
-    step, weights = network.table[0], address(network.parameters)
-    size, number = step.width_out, units.dtype.type
+    step, number = network.table[0], units.dtype.type
+    weights = network.parameters[step.parameters : step.end]
+    outputs = units[samples * step.outputs :]
     sum_of_rows(
         address(columns),
         bounds,
-        None,  # factors of the rows, all 1
-        Matrix(weights, step.parameters, size, 1),
-        Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),  # biases
-        Matrix(address(units), samples * step.outputs + i * size, size, 1),
-        size,
-        number(0) if step.fuses_relu != 0 else number(-np.inf),
+        left=None,  # all ones
+        right=as_matrix(weights, step.width_out),
+        start=repeated(weights[step.rows * step.columns :]),  # biases
+        out=repeated(row_at(outputs, i, step.width_out)),
+        size=step.width_out,
+        floor=number(0) if step.fuses_relu != 0 else number(-np.inf),
     )
 
 
@@ -245,12 +241,12 @@ def add_slopes(gradients, units, network, samples, i, bounds, columns):
     rows of the gradients that belong to them. For the other arguments see `sum_ones`.
     """
     step = network.table[0]
-    size = step.width_out
+    slopes = units[samples * step.outputs :]
     add_to_rows(
         address(columns),
         bounds,
-        None,
-        Matrix(address(units), samples * step.outputs + i * size, size, 1),
-        Matrix(address(gradients), step.parameters, size, 1),
-        size,
+        left=None,  # all ones
+        row=repeated(row_at(slopes, i, step.width_out)),
+        out=as_matrix(gradients[step.parameters : step.end], step.width_out),
+        size=step.width_out,
     )

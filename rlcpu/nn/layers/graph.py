@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from rlcpu.nn.layers.joins import Part
     from rlcpu.nn.layers.kind import Kind, Layer
 
 
@@ -62,13 +63,13 @@ class Input(Graph):
         return f"Input({self.name!r})"
 
     def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
-        """Add its steps to a trace; see `Graph`."""
+        """Return the input's tensor, or inside of `Parts` that of a part; see `Graph`."""
         names = trace.parts or trace.inputs
         if self.name not in names:
             raise ValueError(f"{self!r}: the network has the inputs {', '.join(names)}")
         if source is not None and source is not trace.only_input:
             raise ValueError(f"{self!r} stands behind a layer: an input comes first")
-        return trace.parts[self.name]() if trace.parts else trace.inputs[self.name]
+        return trace.parts[self.name].tensor(trace) if trace.parts else trace.inputs[self.name]
 
 
 class Picture(NamedTuple):
@@ -87,25 +88,16 @@ class Picture(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class LayerOutput:
-    """Tensor between two layers.
+    """Tensor between two layers."""
 
-    Attributes:
-        size: numbers of a sample.
-        picture: sizes of the image that they are, or None.
-        shares: the tensor in whose place it is computed, or None.
-        makers, readers: the steps that write and read it.
-        is_input, is_output: whether it is one of the network.
-        is_part: whether it is a part of an input.
-    """
-
-    size: int
-    picture: Picture | None = None
-    shares: LayerOutput | None = None
-    makers: list[Draft] = dataclasses.field(default_factory=list)
-    readers: list[Draft] = dataclasses.field(default_factory=list)
-    is_input: bool = False
+    size: int  # numbers of a sample
+    picture: Picture | None = None  # sizes of the image that they are
+    shares: LayerOutput | None = None  # the tensor in whose place it is computed
+    makers: list[Draft] = dataclasses.field(default_factory=list)  # the steps that write it
+    readers: list[Draft] = dataclasses.field(default_factory=list)  # the steps that read it
+    is_input: bool = False  # of the network
     is_output: bool = False
-    is_part: bool = False
+    is_part: bool = False  # of an input
 
     def is_needed_backward(self) -> bool:
         """Tell whether a step that writes it needs it in the backward pass."""
@@ -114,24 +106,15 @@ class LayerOutput:
 
 @dataclasses.dataclass(eq=False)
 class Draft:
-    """A step of a network whose numbers have no places yet.
+    """A step of a network whose numbers have no places yet."""
 
-    Attributes:
-        kind: what it computes.
-        source, target: the tensors that it reads and writes.
-        option: see `rlcpu.nn.layers.kind.LayerStep`.
-        fields: further ones of the `LayerStep`.
-        layer: the layer whose step it is, or None.
-        fuses_relu: whether it includes the relu behind it, or is a relu that is included.
-    """
-
-    kind: Kind
-    source: LayerOutput
-    target: LayerOutput
-    option: int = 0
-    fields: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    layer: Layer | None = None
-    fuses_relu: bool = False
+    kind: Kind  # what it computes
+    source: LayerOutput  # the tensor that it reads
+    target: LayerOutput  # the tensor that it writes
+    option: int = 0  # see `rlcpu.nn.layers.kind.LayerStep`
+    fields: Mapping[str, int] = dataclasses.field(default_factory=dict)  # more of the `LayerStep`
+    layer: Layer | None = None  # the layer whose step it is
+    fuses_relu: bool = False  # it includes the relu behind it, or is a relu that is included
 
 
 class Trace:
@@ -143,7 +126,7 @@ class Trace:
     Attributes:
         inputs: a tensor for each.
         only_input: the only one of them, or None; inside of `Parts` the tensor that has the parts.
-        parts: inside of `Parts`, by name a function that returns the part's tensor.
+        parts: inside of `Parts` each part by its name.
         drafts: all steps, in order.
     """
 
@@ -151,7 +134,7 @@ class Trace:
         self.inputs = {name: LayerOutput(size, is_input=True) for name, size in inputs.items()}
         self.only_input = next(iter(self.inputs.values())) if len(inputs) == 1 else None
         self.drafts: list[Draft] = []
-        self.parts: dict[str, Callable[[], LayerOutput]] = {}
+        self.parts: dict[str, Part] = {}
         self._outputs: dict[tuple[Graph, LayerOutput | None], LayerOutput] = {}
 
     def run(self, graph: Graph, source: LayerOutput | None) -> LayerOutput:

@@ -9,8 +9,10 @@ Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numb
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, outline, prefer_small_code
@@ -23,25 +25,23 @@ from rlcpu.nn.layers.kind import (
     outputs_of,
     wants_inputs,
 )
-from rlcpu.nn.layers.rows import add_to, fill
+from rlcpu.nn.layers.rows import add_to, copy, fill, part
 
 
-@inline
-def copy(out, row):
-    """Copy one row to another."""
-    for k in range(row.size):
-        out[k] = row[k]
+class CopiedColumns(NamedTuple):
+    """Columns of a step that copies or adds."""
+
+    count: Any
+    first_in: Any  # the first of them in the inputs
+    first_out: Any  # the first of them in the outputs
 
 
 @inline
 def columns_of(step):
-    """Return how many columns are copied, and the first of them in the inputs and in the outputs.
-
-    `step.option` is the first column in the wider of the two.
-    """
+    """Return the `CopiedColumns`: all of the narrower side, from `step.option` on in the wider."""
     if step.size_out < step.size_in:
-        return step.size_out, step.option, 0
-    return step.size_in, 0, step.option
+        return CopiedColumns(step.size_out, step.option, 0)
+    return CopiedColumns(step.size_in, 0, step.option)
 
 
 @functools.cache
@@ -53,13 +53,13 @@ def make_copy(dtype: type) -> Callable[..., None]:
     def forward(step, work):
         """Copy columns of the inputs to columns of the outputs, and zeros to the padding."""
         prefer_small_code()
-        outputs, inputs = outputs_of(step, work), inputs_of(step, work)
-        count, first_in, first_out = columns_of(step)
+        outputs, inputs, columns = outputs_of(step, work), inputs_of(step, work), columns_of(step)
+        count, end = columns.count, columns.first_out + columns.count
         for i in range(work.samples):
-            out, row = i * step.width_out + first_out, i * step.width_in + first_in
-            copy(outputs[out : out + count], inputs[row : row + count])
-            if first_out + count == step.size_out:
-                fill(outputs[out + count : (i + 1) * step.width_out], zero)
+            out = part(outputs, i * step.width_out + columns.first_out, count)
+            copy(out, part(inputs, i * step.width_in + columns.first_in, count))
+            if end == step.size_out:  # the last columns of a row: its padding follows
+                fill(part(outputs, i * step.width_out + end, step.width_out - end), zero)
 
     return forward
 
@@ -87,12 +87,12 @@ def make_backward(dtype: type) -> Callable[..., None]:
         if not wants_inputs(step, work):
             return
         by_inputs, by_outputs = input_slopes(step, work), output_slopes(step, work)
-        count, first_in, first_out = columns_of(step)
+        columns = columns_of(step)
         if step.adds_to_slopes == 0:
             fill(by_inputs, zero)
         for i in range(work.samples):
-            out, row = i * step.width_out + first_out, i * step.width_in + first_in
-            add_to(by_inputs[row : row + count], by_outputs[out : out + count])
+            slopes = part(by_outputs, i * step.width_out + columns.first_out, columns.count)
+            add_to(part(by_inputs, i * step.width_in + columns.first_in, columns.count), slopes)
 
     return backward
 
@@ -115,10 +115,10 @@ class Concatenate(Graph):
     def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`."""
         parts = [trace.run(graph, source) for graph in self.graphs]
-        target, column = LayerOutput(sum(part.size for part in parts)), 0
-        for part in parts:
-            trace.add(Draft(COPY, part, target, column))
-            column += part.size
+        target, column = LayerOutput(sum(tensor.size for tensor in parts)), 0
+        for tensor in parts:
+            trace.add(Draft(COPY, tensor, target, option=column))
+            column += tensor.size
         return target
 
 
@@ -149,17 +149,14 @@ class Parts(Graph):
     def trace(self, trace: Trace, source: LayerOutput | None) -> LayerOutput:
         """Add its steps to a trace; see `Graph`.
 
-        While the layers are traced, `trace.parts` says how to get the tensor of each part, which
-        adds the step that copies it when the first layer asks for it.
+        While the layers are traced, `nn.Input` finds the parts in `trace.parts`.
         """
         whole, size = trace.check(self, source), sum(self.sizes.values())
         if whole.size != size:
             raise ValueError(f"{self!r} has {size} numbers: what stands in front has {whole.size}")
-        tensors: dict[str, LayerOutput] = {}
-        parts: dict[str, Callable[[], LayerOutput]] = {}
-        first = 0
+        parts, first = {}, 0
         for name, count in self.sizes.items():
-            parts[name] = functools.partial(_part, trace, whole, tensors, name, first, count)
+            parts[name] = Part(whole, first, count)
             first += count
         outer = trace.parts, trace.only_input
         trace.parts, trace.only_input = parts, whole
@@ -168,34 +165,27 @@ class Parts(Graph):
         finally:
             trace.parts, trace.only_input = outer
         reads_all = any(draft.kind is not TAKE for draft in whole.readers) or output is whole
-        unread = [name for name in self.sizes if name not in tensors]
+        unread = [name for name, each in parts.items() if each.copied is None]
         if unread and not reads_all:
             raise ValueError(f"no layer reads the part {unread[0]!r}: nn.Input({unread[0]!r})")
         return output
 
 
-def _part(
-    trace: Trace,
-    whole: LayerOutput,
-    tensors: dict[str, LayerOutput],
-    name: str,
-    first: int,
-    count: int,
-) -> LayerOutput:
-    """Return the tensor of a part, and add the step that copies it where it is the first time.
+@dataclasses.dataclass
+class Part:
+    """Some numbers of a tensor that layers read as an input."""
 
-    Args:
-        trace: to which the step is added.
-        whole: the tensor that has the part.
-        tensors: those of parts that were asked for already, by name; extended.
-        name: of the part.
-        first: its first number in `whole`.
-        count: how many numbers it has.
-    """
-    if name not in tensors:
-        tensors[name] = LayerOutput(count, is_part=whole.is_input)
-        trace.add(Draft(TAKE, whole, tensors[name], first))
-    return tensors[name]
+    whole: LayerOutput  # the tensor that has them
+    first: int  # number of `whole` with which they begin
+    count: int
+    copied: LayerOutput | None = None  # the tensor that has them alone, once a layer has read it
+
+    def tensor(self, trace: Trace) -> LayerOutput:
+        """Return a tensor of these numbers; the first call adds the step that copies them."""
+        if self.copied is None:
+            self.copied = LayerOutput(self.count, is_part=self.whole.is_input)
+            trace.add(Draft(TAKE, self.whole, self.copied, option=self.first))
+        return self.copied
 
 
 class Sum(Graph):
@@ -239,13 +229,13 @@ def _check(join: Graph, graphs: tuple[Graph, ...]) -> tuple[Graph, ...]:
 
 def _add_up(join: Graph, trace: Trace, parts: list[LayerOutput]) -> LayerOutput:
     """Add the steps that sum tensors, and return the sum."""
-    sizes = [part.size for part in parts]
+    sizes = [tensor.size for tensor in parts]
     if len(set(sizes)) > 1:
         raise ValueError(f"{join!r} adds {' and '.join(map(str, sizes))} numbers: expected as many")
-    pictures = {part.picture for part in parts}
+    pictures = {tensor.picture for tensor in parts}
     if len(pictures) > 1:
         raise ValueError(f"{join!r} adds images of other sizes, or an image and other numbers")
     target = LayerOutput(sizes[0], picture=pictures.pop())
-    for k, part in enumerate(parts):
-        trace.add(Draft(ADD if k else COPY, part, target))
+    for k, tensor in enumerate(parts):
+        trace.add(Draft(ADD if k else COPY, tensor, target))
     return target

@@ -1,28 +1,14 @@
 """Layers with memory: minimal GRU, GRU and LSTM.
 
-Samples are sequences: T time steps of B sequences, time step after time step, each B rows. A cell
-is plain Python for one unit (`rlcpu.nn.layers.cells`): it computes the unit's next memory from its
-memory and the pre-activations of its gates. These are a product of weights and inputs, a dense
-layer in front of the cell, for all time steps at once; and a product of weights and memory, for the
-B rows of one time step.
+A cell is plain Python for one unit (`rlcpu.nn.layers.cells`): it computes the unit's next memory
+from its memory and the pre-activations of its gates. These are a product of weights and inputs, a
+dense layer in front of the cell, for all time steps at once; and a product of weights and states,
+for the sequences of one time step. `rlcpu.nn.layers.time_steps` has the loop over time steps, and
+says how states lie, what `advance` and `go_back` do, and what `step` and `work` are.
 
-The memory of a sequence, its *state*, has `step.option` numbers. States lie in the layer's saved
-units, B rows for each time step, and B more behind the last:
-
-    rows t    what the cell reads in time step t: zeros where an episode begins (`work.starts` above
-              0), else what it has written in the step before; the caller writes rows 0
-    rows T    what it has written in the last time step
-
-The backward pass goes from the last time step to the first, and no further where an episode begins
-or `starts` is below 0; rows T then hold the slopes of the states, in the end those of rows 0.
-
-Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` = T B samples (`rlcpu.nn.passes.Work`). Slopes are
-derivatives of the loss with respect to a layer's inputs, outputs or states, gradients those with
-respect to its parameters. Of a sample, `x` are the pre-activations of all gates by its inputs, `p`
-those by its state, and `gate(x, number, size)` those of one gate: `size` counts units, `row` the
-numbers of a padded row of them. h and c are memories before a time step, h' and c' after it.
-`Matrix(values, begin, row_stride, column_stride)` lies in memory; row stride 0 repeats one row.
+Of a sample, `x` are the pre-activations of all gates by its inputs, one gate after the other, each
+(size,), `p` those by its state. h and c are memories before a time step, h' and c' after it. Rows
+of outputs and states are padded, `step.width_out` numbers for each part of the memory.
 """
 
 from __future__ import annotations
@@ -30,179 +16,51 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import (
-    inline,
-    inline_source,
-    never_inline,
-    outline,
-    prefer_small_code,
-    specialise,
-)
-from rlcpu.kernels.matmul import Matrix, product
-from rlcpu.kernels.memory import address
+from rlcpu.kernels.compile import inline, inline_source, specialise
 from rlcpu.nn.layers.cells import gru, gru_back, lstm, lstm_back, min_gru, min_gru_back
 from rlcpu.nn.layers.dense import Dense, orthogonal
 from rlcpu.nn.layers.graph import Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
-    OVERWRITTEN,
     Array,
-    Kind,
     Layer,
     ParameterArray,
     Sizes,
-    gradients_of,
+    input_row,
     inputs_of,
+    output_row,
     output_slopes,
     outputs_of,
     padded,
     parameters_of,
     saved_of,
     vector,
-    wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_rows, fill
-
-# ---------------------------------------------------------------- time steps
-
-
-@inline
-def copy(target, source):
-    """Copy numbers."""
-    for k in range(target.size):
-        target[k] = source[k]
-
-
-@inline
-def add(target, source):
-    """Add numbers."""
-    for k in range(target.size):
-        target[k] += source[k]
-
-
-@inline_source
-def num_sequences(work):
-    """Return B, the sequences of a pass: rows of one time step."""
-    return work.samples // work.steps
+from rlcpu.nn.layers.rows import add_to, as_matrix, copy, fill, part, repeated, row_at
+from rlcpu.nn.layers.time_steps import (
+    kind_of_cell,
+    make_add_state_slopes,
+    make_finish,
+    make_multiply_states,
+    make_nothing,
+    num_sequences,
+)
 
 
 @inline
-def at_step(array, t, size):
-    """Return the numbers of time step t of an array that has `size` numbers for each."""
-    return array[t * size : (t + 1) * size]
+def outputs_at(step, work, t):
+    """Return the outputs of all sequences in time step t."""
+    return row_at(outputs_of(step, work), t, num_sequences(work) * step.width_out)
 
 
 @inline
-def gate(row, number, size):
-    """Return the numbers of one gate, one for each of `size` units, of a row that has all gates."""
-    return row[number * size : (number + 1) * size]
-
-
-@outline
-def forget(rows, starts, first, sequences, zero):
-    """Set the states to zero of sequences of which an episode begins in this time step.
-
-    Args:
-        rows: (sequences * size,) states, a row for each sequence.
-        starts: (samples,), above 0 where an episode begins.
-        first: the time step's first sample.
-        sequences: how many.
-        zero: 0 of the dtype.
-    """
-    never_inline()
-    size = rows.size // sequences
-    for b in range(sequences):
-        if starts[first + b] > zero:
-            fill(rows[b * size : (b + 1) * size], zero)
-
-
-@outline
-def cut_slopes(slopes, starts, first, sequences, zero):
-    """Set the slopes of states to zero that go no further back; for arguments see `forget`."""
-    never_inline()
-    size = slopes.size // sequences
-    for b in range(sequences):
-        if starts[first + b] != zero:
-            fill(slopes[b * size : (b + 1) * size], zero)
-
-
-@functools.cache
-def make_forward_loop(step_of: Callable[[type], Callable[..., None]]) -> Callable[..., Any]:
-    """Return a function: dtype -> `forward(step, work)`, see `Kind`.
-
-    Args:
-        step_of: dtype -> `advance(step, work, t, state, next_state, sequences)`: it computes time
-            step t of all sequences from `state` (sequences * step.option,), and writes
-            `next_state`, of the same size, and the outputs.
-    """
-
-    @functools.cache
-    def make_forward(dtype: type) -> Callable[..., None]:
-        """Make `forward(step, work)` for a dtype."""
-        advance, zero = step_of(dtype), dtype(0)
-
-        @outline
-        def forward(step, work):
-            """Run the cell through all time steps, and leave all states in the saved units."""
-            prefer_small_code()
-            fill(outputs_of(step, work), zero)  # the padding behind the units stays so
-            states, sequences = saved_of(step, work), num_sequences(work)
-            size = sequences * step.option  # numbers of the states of one time step
-            for t in range(work.steps):
-                state = at_step(states, t, size)
-                # The backward pass reads the zeros, too.
-                forget(state, work.starts, t * sequences, sequences, zero)
-                advance(step, work, t, state, at_step(states, t + 1, size), sequences)
-
-        return forward
-
-    return make_forward
-
-
-@functools.cache
-def make_backward_loop(
-    step_of: Callable[[type], Callable[..., None]], end_of: Callable[[type], Callable[..., None]]
-) -> Callable[..., Any]:
-    """Return a function: dtype -> `backward(step, work)`, see `Kind`.
-
-    Args:
-        step_of: dtype -> `go_back(step, work, t, state, slopes, sequences)`: it goes back through
-            time step t. `slopes` (sequences * step.option,), those of the state that the step has
-            written, become those of `state`, which it has read; gates are overwritten with theirs.
-        end_of: dtype -> `finish(step, work)`, which adds gradients, of all time steps at once.
-    """
-
-    @functools.cache
-    def make_backward(dtype: type) -> Callable[..., None]:
-        """Make `backward(step, work)` for a dtype."""
-        go_back, finish, zero = step_of(dtype), end_of(dtype), dtype(0)
-
-        @outline
-        def backward(step, work):
-            """Go back through all time steps, then add gradients."""
-            prefer_small_code()
-            states, sequences = saved_of(step, work), num_sequences(work)
-            size = sequences * step.option  # numbers of the states of one time step
-            slopes = at_step(states, work.steps, size)
-            fill(slopes, zero)
-            for t in range(work.steps - 1, -1, -1):
-                go_back(step, work, t, at_step(states, t, size), slopes, sequences)
-                cut_slopes(slopes, work.starts, t * sequences, sequences, zero)
-            finish(step, work)
-
-        return backward
-
-    return make_backward
-
-
-@functools.cache
-def make_nothing(dtype: type) -> Callable[..., None]:
-    """Make `finish(step, work)` of a cell without parameters."""
-    return inline(lambda step, work: None)
+def output_slopes_at(step, work, t):
+    """Return the slopes of the outputs of all sequences in time step t."""
+    return row_at(output_slopes(step, work), t, num_sequences(work) * step.width_out)
 
 
 # ---------------------------------------------------------------- minimal gated unit
@@ -210,35 +68,32 @@ def make_nothing(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_min_gru(dtype: type) -> Callable[..., None]:
-    """Make `advance` of a minimal gated unit, see `make_forward_loop`."""
+    """Make `advance` of a minimal gated unit, see `kind_of_cell`."""
     cell = specialise(min_gru, dtype)
 
     @inline
-    def run_cell(x_z, x_h, h, next_state, out):
+    def run_cell(x_z, x_h, h, out):
         """Compute all units; z takes the place of x_z."""
         for k in range(out.size):
             x_z[k], out[k] = cell(x_z[k], x_h[k], h[k])
-        for k in range(out.size):
-            next_state[k] = out[k]
 
     @inline_source
-    def advance(step, work, t, state, next_state, sequences):
+    def advance(step, work, t, state, next_state):
         """Compute time step t of all sequences, one after the other."""
-        inputs, outputs = inputs_of(step, work), outputs_of(step, work)
-        size, row = step.size_out, step.width_out
+        size, sequences = step.size_out, num_sequences(work)
         for b in range(sequences):
-            x = inputs[(t * sequences + b) * step.width_in :]
-            begin, out = b * row, (t * sequences + b) * row
-            h, h_next = state[begin : begin + size], next_state[begin : begin + size]
-            run_cell(gate(x, 0, size), gate(x, 1, size), h, h_next, outputs[out : out + size])
-            fill(next_state[begin + size : begin + row], dtype(0))
+            row = t * sequences + b
+            x, out = input_row(step, work, row), output_row(step, work, row)
+            h = part(state, b * step.option, size)
+            run_cell(row_at(x, 0, size), row_at(x, 1, size), h, out[:size])
+        copy(next_state, outputs_at(step, work, t))
 
     return advance
 
 
 @functools.cache
 def make_min_gru_back(dtype: type) -> Callable[..., None]:
-    """Make `go_back` of a minimal gated unit, see `make_backward_loop`."""
+    """Make `go_back` of a minimal gated unit, see `kind_of_cell`."""
     cell_back = specialise(min_gru_back, dtype)
 
     @inline
@@ -257,86 +112,17 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
             z[k], x_h[k], slopes[k] = cell_back(z[k], x_h[k], h[k], slope)
 
     @inline_source
-    def go_back(step, work, t, state, slopes, sequences):
-        """Go back through time step t of all sequences, one after the other.
-
-        A row of states, slopes or outputs has `size` numbers and padding; one of inputs the gate z,
-        then x_h.
-        """
-        inputs, by_outputs = inputs_of(step, work), output_slopes(step, work)
-        size, row = step.size_out, step.width_out
+    def go_back(step, work, t, state, slopes):
+        """Go back through time step t of all sequences, one after the other."""
+        size, sequences = step.size_out, num_sequences(work)
+        by_outputs = output_slopes_at(step, work, t)
         for b in range(sequences):
-            x = inputs[(t * sequences + b) * step.width_in :]
-            begin, out = b * row, (t * sequences + b) * row
-            h, by_h = state[begin : begin + size], slopes[begin : begin + size]
-            run_back(gate(x, 0, size), gate(x, 1, size), h, by_h, by_outputs[out : out + size])
+            x, begin = input_row(step, work, t * sequences + b), b * step.option
+            h, by_h = part(state, begin, size), part(slopes, begin, size)
+            by_output = part(by_outputs, begin, size)
+            run_back(row_at(x, 0, size), row_at(x, 1, size), h, by_h, by_output)
 
     return go_back
-
-
-# ---------------------------------------------------------------- products of the memory
-
-
-@inline
-def memory_weights(step, work):
-    """Return the matrix of weights by which states are multiplied."""
-    return Matrix(address(parameters_of(step, work)), 0, step.columns, 1)
-
-
-@functools.cache
-def make_finish(with_biases: bool, slopes_of: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function: dtype -> `finish(step, work)`, see `make_backward_loop`.
-
-    Args:
-        with_biases: whether biases are added to the product of states and weights.
-        slopes_of: (step, work) -> the slopes of these products, (samples * step.columns,).
-    """
-
-    @functools.cache
-    def make(dtype: type) -> Callable[..., None]:
-        """Make `finish(step, work)` for a dtype."""
-        zero, no_floor = dtype(0), dtype(-np.inf)
-
-        @inline_source
-        def finish(step, work):
-            """Add states.T @ slopes to the weights' gradients, and slopes to those of biases."""
-            if not wants_parameters(work):
-                return
-            gradients, slopes = gradients_of(step, work), slopes_of(step, work)
-            count = step.rows * step.columns
-            if work.mode & OVERWRITTEN:
-                fill(gradients, zero)
-            if with_biases:
-                add_rows(gradients[count : count + step.columns], slopes)
-            total = Matrix(address(gradients), 0, step.columns, 1)
-            product(
-                Matrix(address(saved_of(step, work)), 0, 1, step.option),
-                Matrix(address(slopes), 0, step.columns, 1),
-                total,
-                total,
-                (step.rows, work.samples, step.columns),
-                no_floor,
-            )
-
-        return finish
-
-    return make
-
-
-@functools.cache
-def make_add_product(dtype: type) -> Callable[..., None]:
-    """Make `add_product(step, work, slopes, state_slopes, sequences)`."""
-    no_floor = dtype(-np.inf)
-
-    @inline_source
-    def add_product(step, work, slopes, state_slopes, sequences):
-        """Add slopes @ weights.T to `state_slopes`: from slopes of products to those of states."""
-        weights = Matrix(address(work.network.copies), step.copies, step.rows, 1)
-        out = Matrix(address(state_slopes), 0, step.option, 1)
-        left = Matrix(address(slopes), 0, step.columns, 1)
-        product(left, weights, out, out, (sequences, step.columns, step.rows), no_floor)
-
-    return add_product
 
 
 # ---------------------------------------------------------------- gated recurrent unit
@@ -346,16 +132,17 @@ def make_add_product(dtype: type) -> Callable[..., None]:
 def products_of(step, work):
     """Return the products of states and weights, (samples * columns,), saved behind the states.
 
-    States are (T + 1) B rows, at most 2 T B.
+    The backward pass needs those of gate n, and puts the slopes of all in their place. States are
+    (T + 1) B rows, at most 2 T B.
     """
     begin = 2 * step.option * work.samples
-    return saved_of(step, work)[begin : begin + step.columns * work.samples]
+    return part(saved_of(step, work), begin, step.columns * work.samples)
 
 
 @functools.cache
 def make_gru(dtype: type) -> Callable[..., None]:
-    """Make `advance` of a gated recurrent unit, see `make_forward_loop`."""
-    cell, no_floor = specialise(gru, dtype), dtype(-np.inf)
+    """Make `advance` of a gated recurrent unit, see `kind_of_cell`."""
+    cell, multiply_states = specialise(gru, dtype), make_multiply_states(dtype)
 
     @inline
     def run_cell(x_r, x_z, x_n, p_r, p_z, p_n, h, out):
@@ -366,34 +153,30 @@ def make_gru(dtype: type) -> Callable[..., None]:
             )
 
     @inline_source
-    def advance(step, work, t, state, next_state, sequences):
+    def advance(step, work, t, state, next_state):
         """Compute time step t of all sequences."""
-        inputs, outputs, columns = inputs_of(step, work), outputs_of(step, work), step.columns
-        size, row = step.size_out, step.width_out
-        products = at_step(products_of(step, work), t, sequences * columns)
-        biases = Matrix(address(parameters_of(step, work)), step.rows * columns, 0, 1)
-        out = Matrix(address(products), 0, columns, 1)
-        left = Matrix(address(state), 0, row, 1)
-        product(
-            left, memory_weights(step, work), biases, out, (sequences, step.rows, columns), no_floor
-        )
+        size, sequences, columns = step.size_out, num_sequences(work), step.columns
+        products = row_at(products_of(step, work), t, sequences * columns)
+        biases = repeated(parameters_of(step, work)[step.rows * columns :])
+        multiply_states(step, work, state, biases, products)
         for b in range(sequences):
-            x, p = inputs[(t * sequences + b) * columns :], products[b * columns :]
-            begin = (t * sequences + b) * row
+            row = t * sequences + b
+            x, out = input_row(step, work, row), output_row(step, work, row)
+            p = row_at(products, b, columns)
             run_cell(
-                gate(x, 0, size), gate(x, 1, size), gate(x, 2, size),
-                gate(p, 0, size), gate(p, 1, size), gate(p, 2, size),
-                state[b * row : b * row + size], outputs[begin : begin + size],
+                row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size),
+                row_at(p, 0, size), row_at(p, 1, size), row_at(p, 2, size),
+                part(state, b * step.option, size), out[:size],
             )  # fmt: skip
-        copy(next_state, at_step(outputs, t, sequences * row))
+        copy(next_state, outputs_at(step, work, t))
 
     return advance
 
 
 @functools.cache
 def make_gru_back(dtype: type) -> Callable[..., None]:
-    """Make `go_back` of a gated recurrent unit, see `make_backward_loop`."""
-    cell_back, add_product = specialise(gru_back, dtype), make_add_product(dtype)
+    """Make `go_back` of a gated recurrent unit, see `kind_of_cell`."""
+    cell_back, add_state_slopes = specialise(gru_back, dtype), make_add_state_slopes(dtype)
 
     @inline
     def run_back(r, z, n, p_n, h, slopes):
@@ -404,31 +187,34 @@ def make_gru_back(dtype: type) -> Callable[..., None]:
             )
 
     @inline_source
-    def go_back(step, work, t, state, slopes, sequences):
+    def go_back(step, work, t, state, slopes):
         """Go back through time step t of all sequences."""
-        inputs, by_outputs, columns = inputs_of(step, work), output_slopes(step, work), step.columns
-        size, row = step.size_out, step.width_out
-        products = at_step(products_of(step, work), t, sequences * columns)
-        add(slopes, at_step(by_outputs, t, sequences * row))
+        size, sequences, columns = step.size_out, num_sequences(work), step.columns
+        products = row_at(products_of(step, work), t, sequences * columns)
+        add_to(slopes, output_slopes_at(step, work, t))
         for b in range(sequences):
-            x, p, begin = inputs[(t * sequences + b) * columns :], products[b * columns :], b * row
+            x, p = input_row(step, work, t * sequences + b), row_at(products, b, columns)
+            begin = b * step.option
             run_back(
-                gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(p, 2, size),
-                state[begin : begin + size], slopes[begin : begin + size],
+                row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(p, 2, size),
+                part(state, begin, size), part(slopes, begin, size),
             )  # fmt: skip
-            copy(p[: 2 * size], x[: 2 * size])  # x_r + p_r and x_z + p_z: equal slopes
-        add_product(step, work, products, slopes, sequences)
+            copy(p[: 2 * size], x[: 2 * size])  # r and z are of sums x + p: their slopes are equal
+        add_state_slopes(step, work, products, slopes)
 
     return go_back
 
 
 # ---------------------------------------------------------------- long short-term memory
 
+# A row of the state has h, then c, each `step.width_out` numbers.
+
 
 @functools.cache
 def make_lstm(dtype: type) -> Callable[..., None]:
-    """Make `advance` of an LSTM, see `make_forward_loop`; a row of the state has h, then c."""
-    cell, zero, no_floor = specialise(lstm, dtype), dtype(0), dtype(-np.inf)
+    """Make `advance` of an LSTM, see `kind_of_cell`."""
+    cell, multiply_states = specialise(lstm, dtype), make_multiply_states(dtype)
+    zero = dtype(0)
 
     @inline
     def run_cell(x_i, x_f, x_g, x_o, c, c_next, h_next):
@@ -439,33 +225,29 @@ def make_lstm(dtype: type) -> Callable[..., None]:
             )
 
     @inline_source
-    def advance(step, work, t, state, next_state, sequences):
-        """Compute time step t of all sequences."""
-        columns, size, row = step.columns, step.size_out, step.width_out
-        inputs = at_step(inputs_of(step, work), t, sequences * columns)
-        outputs = at_step(outputs_of(step, work), t, sequences * row)
-        sums = Matrix(address(inputs), 0, columns, 1)
-        left = Matrix(address(state), 0, step.option, 1)
-        product(
-            left, memory_weights(step, work), sums, sums, (sequences, step.rows, columns), no_floor
-        )
+    def advance(step, work, t, state, next_state):
+        """Compute time step t of all sequences; products of states are added to the inputs."""
+        size, width, sequences = step.size_out, step.width_out, num_sequences(work)
+        inputs = row_at(inputs_of(step, work), t, sequences * step.columns)
+        outputs = outputs_at(step, work, t)
+        multiply_states(step, work, state, as_matrix(inputs, step.columns), inputs)
         fill(next_state, zero)
         for b in range(sequences):
-            x, h = inputs[b * columns :], b * step.option
-            c = h + row
+            x, out = row_at(inputs, b, step.columns), row_at(outputs, b, width)
+            begin = b * step.option
             run_cell(
-                gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(x, 3, size),
-                state[c : c + size], next_state[c : c + size], outputs[b * row : b * row + size],
+                row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(x, 3, size),
+                part(state, begin + width, size), part(next_state, begin + width, size), out[:size],
             )  # fmt: skip
-            copy(next_state[h : h + row], outputs[b * row : (b + 1) * row])
+            copy(part(next_state, begin, width), out)
 
     return advance
 
 
 @functools.cache
 def make_lstm_back(dtype: type) -> Callable[..., None]:
-    """Make `go_back` of an LSTM, see `make_backward_loop`; a row of the state has h, then c."""
-    cell_back, add_product = specialise(lstm_back, dtype), make_add_product(dtype)
+    """Make `go_back` of an LSTM, see `kind_of_cell`."""
+    cell_back, add_state_slopes = specialise(lstm_back, dtype), make_add_state_slopes(dtype)
     zero = dtype(0)
 
     @inline
@@ -480,21 +262,21 @@ def make_lstm_back(dtype: type) -> Callable[..., None]:
             )
 
     @inline_source
-    def go_back(step, work, t, state, slopes, sequences):
+    def go_back(step, work, t, state, slopes):
         """Go back through time step t of all sequences."""
-        columns, size, row = step.columns, step.size_out, step.width_out
-        inputs = at_step(inputs_of(step, work), t, sequences * columns)
-        by_outputs = at_step(output_slopes(step, work), t, sequences * row)
+        size, width, sequences = step.size_out, step.width_out, num_sequences(work)
+        inputs = row_at(inputs_of(step, work), t, sequences * step.columns)
+        by_outputs = output_slopes_at(step, work, t)
         for b in range(sequences):
-            x, h = inputs[b * columns :], b * step.option
-            c = h + row
+            x, begin = row_at(inputs, b, step.columns), b * step.option
+            by_h = part(slopes, begin, width)
             run_back(
-                gate(x, 0, size), gate(x, 1, size), gate(x, 2, size), gate(x, 3, size),
-                state[c : c + size], slopes[h : h + size], slopes[c : c + size],
-                by_outputs[b * row : b * row + size],
+                row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(x, 3, size),
+                part(state, begin + width, size), by_h, part(slopes, begin + width, size),
+                part(by_outputs, b * width, size),
             )  # fmt: skip
-            fill(slopes[h : h + row], zero)  # of h, which acts by the products alone
-        add_product(step, work, inputs, slopes, sequences)
+            fill(by_h, zero)  # h acts by the products alone, whose slopes are added below
+        add_state_slopes(step, work, inputs, slopes)
 
     return go_back
 
@@ -504,40 +286,32 @@ def make_lstm_back(dtype: type) -> Callable[..., None]:
 #: Steps that the unit with the longest memory remembers at first.
 LONGEST = 64.0
 
-MIN_GRU = Kind(
-    "min_gru",
-    make_forward_loop(make_min_gru),
-    make_backward_loop(make_min_gru_back, make_nothing),
-    overwrites_inputs=True,
-)
-GRU = Kind(
+MIN_GRU = kind_of_cell("min_gru", make_min_gru, make_min_gru_back, make_nothing)
+GRU = kind_of_cell(
     "gru",
-    make_forward_loop(make_gru),
-    make_backward_loop(make_gru_back, make_finish(True, products_of)),
-    overwrites_inputs=True,
+    make_gru,
+    make_gru_back,
+    functools.partial(make_finish, slopes_of=products_of, has_biases=True),
 )
-LSTM = Kind(
+LSTM = kind_of_cell(
     "lstm",
-    make_forward_loop(make_lstm),
-    make_backward_loop(make_lstm_back, make_finish(False, inputs_of)),
-    overwrites_inputs=True,
+    make_lstm,
+    make_lstm_back,
+    functools.partial(make_finish, slopes_of=inputs_of, has_biases=False),
 )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell(Layer):
-    """Part of a layer with memory behind the product of the inputs.
+    """Part of a layer with memory behind the product of the inputs."""
 
-    Attributes:
-        size: units.
-        gates: how many gates a unit has: numbers of it in the product of the inputs.
-        parts: numbers that a unit remembers.
-        has_products: whether products of states and weights are saved apart from the inputs'.
-    """
-
+    #: Units.
     size: int
+    #: Gates of a unit: numbers of it in the product of the inputs.
     gates: ClassVar[int]
+    #: Numbers that a unit remembers.
     parts: ClassVar[int] = 1
+    #: Whether products of states and weights are saved apart from the inputs'.
     has_products: ClassVar[bool] = False
 
     @property
@@ -553,7 +327,7 @@ class Cell(Layer):
     def num_saved(self, sizes: Sizes) -> int:
         """Return how many saved units a sample has: two states, and products; see `Layer`.
 
-        Two for each sample are enough for T + 1 time steps of states.
+        The (T + 1) B states of T B samples are at most two for each.
         """
         return 2 * self.option + (padded(self.gates * self.size) if self.has_products else 0)
 
@@ -597,27 +371,27 @@ class LstmCell(Cell):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Inputs(Dense):
-    """The product of weights and inputs, with biases that let each unit remember for another time.
+    """The product of weights and inputs, with biases that let units remember for other times."""
 
-    Attributes:
-        forgets: for each gate the sign of its biases: 1 where an open gate remembers, -1 where it
-            forgets, 0 for none.
-    """
-
-    forgets: tuple[int, ...] = ()
+    #: For each gate the sign of its biases: 1 where an open gate remembers, -1 where it forgets, 0
+    #: for none.
+    bias_signs: tuple[int, ...] = ()
 
     def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         weights, biases = super().parameters(sizes)
-        initial = functools.partial(_time_scales, self.size // len(self.forgets), self.forgets)
+        initial = functools.partial(
+            _time_scales, self.size // len(self.bias_signs), self.bias_signs
+        )
         return [weights, biases._replace(initial=initial)]
 
 
 def _time_scales(size: int, signs: tuple[int, ...], _: np.random.Generator) -> Array:
     """Return biases of gates with which unit k remembers for some T_k steps, log(T_k - 1).
 
-    T goes from 2 to `LONGEST` in equal ratios. Source: Tallec & Ollivier 2018, "Can recurrent
-    neural networks warp time?", section 3, where T is drawn.
+    A bias is taken with the sign of its gate, see `Inputs`, the gates one after the other. T goes
+    from 2 to `LONGEST` in equal ratios. Source: Tallec & Ollivier 2018, "Can recurrent neural
+    networks warp time?", section 3, where T is drawn.
     """
     times = 2.0 * (LONGEST / 2.0) ** np.linspace(0.0, 1.0, size)
     return np.concatenate([sign * np.log(times - 1.0) for sign in signs])
@@ -634,11 +408,12 @@ class Memory(Graph):
 
     _cell: ClassVar[type[Cell]]
     #: See `Inputs`.
-    _forgets: ClassVar[tuple[int, ...]]
+    _bias_signs: ClassVar[tuple[int, ...]]
 
     def __init__(self, size: int) -> None:
         self.size = check_count("size", size)
-        self._graph = Inputs(self._cell.gates * size, 1.0, self._forgets) >> self._cell(size)
+        gates = Inputs(self._cell.gates * size, gain=1.0, bias_signs=self._bias_signs)
+        self._graph = gates >> self._cell(size)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.size})"
@@ -664,7 +439,7 @@ class MinGru(Memory):
         64
     """
 
-    _cell, _forgets = MinGruCell, (-1, 0)
+    _cell, _bias_signs = MinGruCell, (-1, 0)
 
 
 class Gru(Memory):
@@ -674,7 +449,7 @@ class Gru(Memory):
         size: units.
     """
 
-    _cell, _forgets = GruCell, (0, 1, 0)
+    _cell, _bias_signs = GruCell, (0, 1, 0)
 
 
 class Lstm(Memory):
@@ -686,4 +461,4 @@ class Lstm(Memory):
         size: units.
     """
 
-    _cell, _forgets = LstmCell, (-1, 1, 0, 0)
+    _cell, _bias_signs = LstmCell, (-1, 1, 0, 0)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,16 +40,39 @@ from rlcpu.nn.layers.kind import (
     vector,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_to, fill
+from rlcpu.nn.layers.rows import add_to, fill, part
 
 #: Added to the variance of a layer; torch's.
 NORM_EPSILON = 1e-5
 
 
+class Groups(NamedTuple):
+    """Numbers that are normalised together: all of a sample, or the channels of each pixel."""
+
+    size: Any  # numbers of a group
+    per_sample: Any  # groups of a sample
+    inverses: Any  # (samples * per_sample,) saved, 1 / deviation of each group
+
+
 @inline
-def group_of(step):
-    """Return how many numbers are normalised together: all of a sample, or those of a pixel."""
-    return step.channels if step.channels > 0 else step.size_in
+def groups_of(step, work):
+    """Return the `Groups` of a step."""
+    size = step.channels if step.channels > 0 else step.size_in
+    per_sample = step.size_in // size
+    return Groups(size, per_sample, saved_of(step, work)[: work.samples * per_sample])
+
+
+@inline
+def members(rows, step, groups, number):
+    """Return the numbers of a group, of inputs or outputs: both have `width_in` a sample."""
+    sample, group = number // groups.per_sample, number % groups.per_sample
+    return part(rows, sample * step.width_in + group * groups.size, groups.size)
+
+
+@inline
+def gains_and_shifts(parameters, size):
+    """Return both arrays (size,) of a layer's parameters, or of the gradients of these."""
+    return parameters[:size], part(parameters, parameters.size // 2, size)
 
 
 @functools.cache
@@ -90,18 +114,15 @@ def make_forward(dtype: type) -> Callable[..., None]:
         """Normalise, scale and shift the numbers of each sample or pixel: of each group."""
         floor = zero if step.fuses_relu != 0 else no_floor
         outputs, inputs = outputs_of(step, work), inputs_of(step, work)
-        size, parameters = group_of(step), parameters_of(step, work)
-        gains, shifts = parameters[:size], parameters[parameters.size // 2 :]
-        groups = step.size_in // size  # of a sample
-        inverses = saved_of(step, work)[: work.samples * groups]
+        groups = groups_of(step, work)
+        gains, shifts = gains_and_shifts(parameters_of(step, work), groups.size)
         fill(outputs, zero)
-        for i in range(inverses.size):
-            # Outputs lie as inputs do, `width_in` numbers a sample.
-            begin = i // groups * step.width_in + i % groups * size
-            row, out = inputs[begin : begin + size], outputs[begin : begin + size]
+        for number in range(groups.inverses.size):
+            row = members(inputs, step, groups, number)
             center(row)
-            inverses[i] = one / np.sqrt(variance(row) + epsilon)
-            scale(out, row, inverses[i], gains, shifts, floor)
+            inverse = one / np.sqrt(variance(row) + epsilon)
+            groups.inverses[number] = inverse
+            scale(members(outputs, step, groups, number), row, inverse, gains, shifts, floor)
 
     return forward
 
@@ -136,21 +157,18 @@ def make_backward(dtype: type) -> Callable[..., None]:
     @outline
     def backward(step, work):
         """Add gradients of gains and shifts; overwrite the inputs, now z, with slopes of x."""
-        inputs, slopes, size = inputs_of(step, work), output_slopes(step, work), group_of(step)
-        parameters, gradients = parameters_of(step, work), gradients_of(step, work)
-        gains, shifts = parameters[:size], parameters.size // 2  # where shifts begin
-        groups = step.size_in // size  # of a sample
-        inverses = saved_of(step, work)[: work.samples * groups]
+        groups, gradients = groups_of(step, work), gradients_of(step, work)
+        inputs, slopes = inputs_of(step, work), output_slopes(step, work)
+        gains, _ = gains_and_shifts(parameters_of(step, work), groups.size)
         if wants_parameters(work) and work.mode & OVERWRITTEN:
             fill(gradients, zero)
-        for i in range(inverses.size):
-            # Outputs lie as inputs do, `width_in` numbers a sample.
-            begin = i // groups * step.width_in + i % groups * size
-            z, slope = inputs[begin : begin + size], slopes[begin : begin + size]
+        for number in range(groups.inverses.size):
+            z, slope = members(inputs, step, groups, number), members(slopes, step, groups, number)
             if wants_parameters(work):
-                add_products(gradients[:size], slope, z)
-                add_to(gradients[shifts : shifts + size], slope)
-            to_input_slopes(z, slope, inverses[i], gains)
+                by_gains, by_shifts = gains_and_shifts(gradients, groups.size)
+                add_products(by_gains, slope, z)
+                add_to(by_shifts, slope)
+            to_input_slopes(z, slope, groups.inverses[number], gains)
 
     return backward
 
@@ -190,14 +208,15 @@ class LayerNorm(Layer):
             raise ValueError(f"{self!r} has no image in front of it, such as of nn.Convolution")
         return {"channels": source.picture.channels}
 
-    def _size(self, sizes: Sizes) -> int:
+    def _group_size(self, sizes: Sizes) -> int:
+        """Return how many numbers are normalised together."""
         return sizes.image_in.channels if self.each_pixel else sizes.outputs
 
     def num_saved(self, sizes: Sizes) -> int:
         """Return how many saved units a sample has; see `Layer`."""
-        return padded(sizes.outputs // self._size(sizes))
+        return padded(sizes.outputs // self._group_size(sizes))
 
     def parameters(self, sizes: Sizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
-        size = self._size(sizes)
+        size = self._group_size(sizes)
         return [vector("gains", size, 1.0), vector("shifts", size, 0.0)]

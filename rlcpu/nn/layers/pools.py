@@ -14,33 +14,33 @@ from collections.abc import Callable
 import numpy as np
 
 from rlcpu.kernels.compile import inline, outline
-from rlcpu.nn.layers.images import Window, part
+from rlcpu.nn.layers.images import Window, num_windows
 from rlcpu.nn.layers.kind import (
     Kind,
     Sizes,
+    input_row,
     input_slopes,
-    inputs_of,
+    output_row,
     output_slopes,
-    outputs_of,
     padded,
     saved_of,
     wants_inputs,
 )
-from rlcpu.nn.layers.rows import add_to, fill
+from rlcpu.nn.layers.rows import add_to, copy, fill, part, row_at
 
 
 @inline
-def windows_of(step, size_out):
+def output_size(step):
     """Return height and width of the image that a pool makes."""
-    height = (step.height + 2 * step.padding - step.window) // step.stride + 1
-    return height, size_out // (height * step.channels)
+    height = num_windows(step.height, step.window, step.stride, step.padding)
+    return height, num_windows(step.width, step.window, step.stride, step.padding)
 
 
 @inline
-def bounds_of(step, number, size):
-    """Return the first pixel of a window inside of the image, and the one behind its last."""
+def window_bounds(step, number, pixels):
+    """Return where a window begins and ends along one axis of an image, of so many pixels."""
     begin = number * step.stride - step.padding
-    return max(begin, 0), min(begin + step.window, size)
+    return max(begin, 0), min(begin + step.window, pixels)
 
 
 @functools.cache
@@ -57,26 +57,24 @@ def make_pool(dtype: type) -> Callable[..., None]:
     @outline
     def pool(step, inputs, outputs):
         """Write the largest of each window, channel by channel, of one image."""
-        height, width = windows_of(step, step.size_out)
+        height, width = output_size(step)
         for row in range(height):
-            first, last = bounds_of(step, row, step.height)
+            top, bottom = window_bounds(step, row, step.height)
             for column in range(width):
-                left, right = bounds_of(step, column, step.width)
-                out = part(outputs, (row * width + column) * step.channels, step.channels)
+                left, right = window_bounds(step, column, step.width)
+                out = row_at(outputs, row * width + column, step.channels)
                 fill(out, lowest)
-                for y in range(first, last):
+                for y in range(top, bottom):
                     for x in range(left, right):
-                        place = (y * step.width + x) * step.channels
-                        take_larger(out, part(inputs, place, step.channels))
+                        take_larger(out, row_at(inputs, y * step.width + x, step.channels))
 
     @outline
     def forward(step, work):
         """Pool the image of each sample."""
         for i in range(work.samples):
-            inputs = part(inputs_of(step, work), i * step.width_in, step.width_in)
-            outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
+            outputs = output_row(step, work, i)
             fill(outputs[step.size_out :], zero)
-            pool(step, inputs, outputs)
+            pool(step, input_row(step, work, i), outputs)
 
     return forward
 
@@ -110,41 +108,41 @@ def make_pool_back(dtype: type) -> Callable[..., None]:
 
         `remaining` (channels,) is scratch: slopes of a window that no pixel has got yet.
         """
-        height, width = windows_of(step, step.size_out)
         channels = step.channels
+        height, width = output_size(step)
         for row in range(height):
-            first, last = bounds_of(step, row, step.height)
+            top, bottom = window_bounds(step, row, step.height)
             for column in range(width):
-                left, right = bounds_of(step, column, step.width)
-                window = (row * width + column) * channels
-                for k in range(channels):
-                    remaining[k] = output_slopes[window + k]
-                for y in range(first, last):
+                left, right = window_bounds(step, column, step.width)
+                window = row * width + column
+                copy(remaining, row_at(output_slopes, window, channels))
+                for y in range(top, bottom):
                     for x in range(left, right):
-                        pixel = (y * step.width + x) * channels
-                        largest = part(outputs, window, channels)
-                        numbers = part(inputs, pixel, channels)
-                        move_slopes(
-                            part(input_slopes, pixel, channels), numbers, largest, remaining
-                        )
+                        pixel = y * step.width + x
+                        by_pixel = row_at(input_slopes, pixel, channels)
+                        numbers = row_at(inputs, pixel, channels)
+                        largest = row_at(outputs, window, channels)
+                        move_slopes(by_pixel, numbers, largest, remaining)
 
     @outline
     def backward(step, work):
-        """Compute the slopes of each image in scratch, and write or add them to the inputs'."""
+        """Compute the slopes of each image in scratch, and write or add them to the inputs'.
+
+        Scratch because the inputs, which are read meanwhile, may be where their slopes go.
+        """
         if not wants_inputs(step, work):
             return
         saved = saved_of(step, work)
-        image, scratch = part(saved, 0, step.width_in), part(saved, step.width_in, step.channels)
+        by_image, remaining = saved[: step.width_in], part(saved, step.width_in, step.channels)
         for i in range(work.samples):
-            inputs = part(inputs_of(step, work), i * step.width_in, step.width_in)
-            outputs = part(outputs_of(step, work), i * step.width_out, step.width_out)
-            slopes = part(output_slopes(step, work), i * step.width_out, step.width_out)
-            fill(image, zero)
-            pool_back(step, inputs, outputs, slopes, image, scratch)
-            out = part(input_slopes(step, work), i * step.width_in, step.width_in)
+            inputs, outputs = input_row(step, work, i), output_row(step, work, i)
+            slopes = row_at(output_slopes(step, work), i, step.width_out)
+            fill(by_image, zero)
+            pool_back(step, inputs, outputs, slopes, by_image, remaining)
+            out = row_at(input_slopes(step, work), i, step.width_in)
             if step.adds_to_slopes == 0:
                 fill(out, zero)
-            add_to(out, image)
+            add_to(out, by_image)
 
     return backward
 
@@ -173,5 +171,5 @@ class MaxPool(Window):
             raise ValueError(f"padding={self.padding}: expected half of the window at most")
 
     def num_saved(self, sizes: Sizes) -> int:
-        """Return how many saved units a sample has; see `rlcpu.nn.layers.kind.Layer`."""
+        """Return the saved units of a sample, scratch for an image and a pixel; see `Layer`."""
         return padded(sizes.inputs) + padded(sizes.image_in.channels)

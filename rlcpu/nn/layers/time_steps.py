@@ -1,0 +1,201 @@
+"""Time steps of layers with memory: one loop for all kinds of cells, and products of their states.
+
+Samples are sequences: T time steps of B sequences, time step after time step, each B rows. The
+memory of a sequence, its *state*, has `step.option` numbers. States lie in the layer's saved units,
+B rows for each time step, and B more behind the last:
+
+    rows t    what the cell reads in time step t: zeros where an episode begins (`work.starts` above
+              0), else what it has written in the step before; the caller writes rows 0
+    rows T    what it has written in the last time step
+
+The backward pass goes from the last time step to the first, and no further where an episode begins
+or `starts` is below 0; rows T then hold the slopes of the states, in the end those of rows 0.
+
+Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
+`work`, the arrays of a pass over `work.samples` = T B samples (`rlcpu.nn.passes.Work`). Slopes are
+derivatives of the loss with respect to a layer's inputs, outputs or states, gradients those with
+respect to its parameters. `product(left, right, start, out, shape, floor)` writes
+max(left @ right + start, floor) to `out`, here without a floor; `shape` is (rows, depth, columns).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcpu.kernels.compile import inline, inline_source, never_inline, outline, prefer_small_code
+from rlcpu.kernels.matmul import product
+from rlcpu.nn.layers.kind import (
+    OVERWRITTEN,
+    Kind,
+    gradients_of,
+    outputs_of,
+    parameters_of,
+    saved_of,
+    wants_parameters,
+)
+from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, row_at, transposed
+
+#: dtype -> a function of kernels.
+Make = Callable[[type], Callable[..., None]]
+
+# ---------------------------------------------------------------- the loop
+
+
+@inline_source
+def num_sequences(work):
+    """Return B, the sequences of a pass: rows of one time step."""
+    return work.samples // work.steps
+
+
+@outline
+def forget(states, starts):
+    """Set the states (B * step.option,) to zero of sequences of which an episode begins.
+
+    `starts` (B,) are the time step's, see `rlcpu.nn.passes.Time`.
+    """
+    never_inline()
+    size, zero = states.size // starts.size, states.dtype.type(0)
+    for b in range(starts.size):
+        if starts[b] > zero:
+            fill(row_at(states, b, size), zero)
+
+
+@outline
+def cut_slopes(slopes, starts):
+    """Set the slopes of states to zero that go no further back; arguments are as in `forget`."""
+    never_inline()
+    size, zero = slopes.size // starts.size, slopes.dtype.type(0)
+    for b in range(starts.size):
+        if starts[b] != zero:
+            fill(row_at(slopes, b, size), zero)
+
+
+def kind_of_cell(name: str, make_advance: Make, make_go_back: Make, make_finish: Make) -> Kind:
+    """Return the kind of a cell.
+
+    Args:
+        name: of its arrays of parameters.
+        make_advance: dtype -> `advance(step, work, t, state, next_state)`: it computes time step t
+            of all sequences from `state` (B * step.option,), and writes `next_state`, of the same
+            size, and the outputs; their padding is 0 already.
+        make_go_back: dtype -> `go_back(step, work, t, state, slopes)`: it goes back through time
+            step t. `slopes` (B * step.option,), those of the state that the step has written,
+            become those of `state`, which it has read; gates are overwritten with theirs.
+        make_finish: dtype -> `finish(step, work)`: it adds gradients, of all time steps at once.
+    """
+    forward = functools.partial(_make_forward, make_advance)
+    backward = functools.partial(_make_backward, make_go_back, make_finish)
+    return Kind(name, forward, backward, overwrites_inputs=True)
+
+
+@functools.cache
+def _make_forward(make_advance: Make, dtype: type) -> Callable[..., None]:
+    """Make `forward(step, work)` of a cell, see `Kind`."""
+    advance, zero = make_advance(dtype), dtype(0)
+
+    @outline
+    def forward(step, work):
+        """Run the cell through all time steps, and leave all states in the saved units."""
+        prefer_small_code()
+        fill(outputs_of(step, work), zero)  # the padding behind the units stays so
+        states, sequences = saved_of(step, work), num_sequences(work)
+        size = sequences * step.option  # numbers of the states of one time step
+        for t in range(work.steps):
+            state = row_at(states, t, size)
+            forget(state, row_at(work.starts, t, sequences))  # the backward pass reads zeros too
+            advance(step, work, t, state, row_at(states, t + 1, size))
+
+    return forward
+
+
+@functools.cache
+def _make_backward(make_go_back: Make, make_finish: Make, dtype: type) -> Callable[..., None]:
+    """Make `backward(step, work)` of a cell, see `Kind`."""
+    go_back, finish, zero = make_go_back(dtype), make_finish(dtype), dtype(0)
+
+    @outline
+    def backward(step, work):
+        """Go back through all time steps, then add gradients."""
+        prefer_small_code()
+        states, sequences = saved_of(step, work), num_sequences(work)
+        size = sequences * step.option  # numbers of the states of one time step
+        slopes = row_at(states, work.steps, size)
+        fill(slopes, zero)
+        for t in range(work.steps - 1, -1, -1):
+            go_back(step, work, t, row_at(states, t, size), slopes)
+            cut_slopes(slopes, row_at(work.starts, t, sequences))
+        finish(step, work)
+
+    return backward
+
+
+# ---------------------------------------------------------------- products of states and weights
+
+
+@functools.cache
+def make_nothing(dtype: type) -> Callable[..., None]:
+    """Make `finish(step, work)` of a cell without parameters."""
+    return inline(lambda step, work: None)
+
+
+@functools.cache
+def make_finish(dtype: type, slopes_of: Callable[..., Any], has_biases: bool) -> Callable[..., Any]:
+    """Make `finish(step, work)` of a cell whose states are multiplied by weights.
+
+    `slopes_of` is a function (step, work) -> the slopes of these products, (samples *
+    step.columns,); `has_biases` says whether biases are added to the products.
+    """
+    zero, no_floor = dtype(0), dtype(-np.inf)
+
+    @inline_source
+    def finish(step, work):
+        """Add states.T @ slopes to the weights' gradients, and slopes to those of biases."""
+        if not wants_parameters(work):
+            return
+        gradients, slopes = gradients_of(step, work), slopes_of(step, work)
+        if work.mode & OVERWRITTEN:
+            fill(gradients, zero)
+        if has_biases:
+            add_rows(gradients[step.rows * step.columns :], slopes)
+        states = transposed(saved_of(step, work), step.option)
+        total = as_matrix(gradients, step.columns)
+        shape = step.rows, work.samples, step.columns
+        product(states, as_matrix(slopes, step.columns), total, total, shape, no_floor)
+
+    return finish
+
+
+@functools.cache
+def make_multiply_states(dtype: type) -> Callable[..., None]:
+    """Make `multiply_states(step, work, state, start, products)`."""
+    no_floor = dtype(-np.inf)
+
+    @inline_source
+    def multiply_states(step, work, state, start, products):
+        """Write states @ weights + start, a matrix, to `products`, (B * step.columns,)."""
+        weights = as_matrix(parameters_of(step, work), step.columns)
+        out = as_matrix(products, step.columns)
+        shape = num_sequences(work), step.rows, step.columns
+        product(as_matrix(state, step.option), weights, start, out, shape, no_floor)
+
+    return multiply_states
+
+
+@functools.cache
+def make_add_state_slopes(dtype: type) -> Callable[..., None]:
+    """Make `add_state_slopes(step, work, slopes, state_slopes)`."""
+    no_floor = dtype(-np.inf)
+
+    @inline_source
+    def add_state_slopes(step, work, slopes, state_slopes):
+        """Add slopes @ weights.T to `state_slopes`: from slopes of products to those of states."""
+        weights = as_matrix(work.network.copies[step.copies :], step.rows)  # transposed
+        out = as_matrix(state_slopes, step.option)
+        shape = num_sequences(work), step.columns, step.rows
+        product(as_matrix(slopes, step.columns), weights, out, out, shape, no_floor)
+
+    return add_state_slopes
