@@ -204,47 +204,47 @@ _FILE = """\
 /* {title}.
 
    {signature}
-       {says}
-   void {name}_outputs(const float *observation, {takes}float *outputs);
-       writes the {made} numbers from which actions follow.
+       {act_does}
+   void {name}_outputs(const float *observation, {state_parameter}float *outputs);
+       writes the {num_outputs} numbers from which actions follow.
    float {name}_check(void);
        returns how far outputs are from those that rlcpu computed, relative to numbers above 1:
        at most about 1e-6.
 
-   An observation has {seen}; it is normalised here.{remembers}
+   An observation has {observation_is}; it is normalised here.{state_note}
    Compile this file
-   together with yours, or with -DPOLICY_MAIN alone: the program reads observations{then_masks}
+   together with yours, or with -DPOLICY_MAIN alone: the program reads observations{line_note}
    and prints actions; with the argument --check it prints {name}_check() and fails above 1e-4.
    C99; link with -lm. */
 #include <math.h>
 
 {arrays}
 {functions}
-void {name}_outputs(const float *observation, {takes}float *outputs);
+void {name}_outputs(const float *observation, {state_parameter}float *outputs);
 {signature}
 float {name}_check(void);
 
-void {name}_outputs(const float *observation, {takes}float *outputs)
+void {name}_outputs(const float *observation, {state_parameter}float *outputs)
 {{
-    {storage}float {values};
+    {storage}float {declare_values};
     int k;
-{inputs}
-{calls}
-    for (k = 0; k < {made}; k++) outputs[k] = v{last}[k];
+{write_inputs}
+{call_operations}
+    for (k = 0; k < {num_outputs}; k++) outputs[k] = v{last_value}[k];
 }}
 
-{act}
+{act_function}
 
 float {name}_check(void)
 {{
     static const float probe[] = {probe};
     static const float expected[] = {expected};
-    float outputs[{made}], worst = 0;{state}
+    float outputs[{num_outputs}], worst = 0;{declare_state}
     int i, k;
-    for (i = 0; i < {probes}; i++) {{
-        const float *right = expected + i * {made};
-        {name}_outputs(probe + i * {numbers}, {gives}outputs);
-        for (k = 0; k < {made}; k++) {{
+    for (i = 0; i < {num_probes}; i++) {{
+        const float *right = expected + i * {num_outputs};
+        {name}_outputs(probe + i * {observation_size}, {state_argument}outputs);
+        for (k = 0; k < {num_outputs}; k++) {{
             float difference = fabsf(outputs[k] - right[k]) / fmaxf(1, fabsf(right[k]));
             if (!(difference <= worst)) worst = difference;
         }}
@@ -258,29 +258,29 @@ float {name}_check(void)
 
 int main(int count, char **words)
 {{
-    static float observation[{numbers}];{state}{declared}
+    static float observation[{observation_size}];{declare_state}{declare_action}
     int k;
     if (count > 1 && strcmp(words[1], "--check") == 0) {{
         float worst = {name}_check();
         printf("%g\\n", (double)worst);
         return !(worst <= 1e-4f);
     }}
-    for (;;) {{{begin}
-        for (k = 0; k < {numbers}; k++)
-            if (scanf("%f", &observation[k]) != 1) return 0;{scan}
-        {decide}
+    for (;;) {{{read_start}
+        for (k = 0; k < {observation_size}; k++)
+            if (scanf("%f", &observation[k]) != 1) return 0;{read_mask}
+        {print_action}
         printf("\\n");
     }}
 }}
 #endif
 """
-_SCAN_MASK = """
-        for (k = 0; k < {made}; k++) {{
+_READ_MASK = """
+        for (k = 0; k < {num_outputs}; k++) {{
             int one;
             if (scanf("%d", &one) != 1) return 1;
             allowed[k] = (unsigned char)(one != 0);
         }}"""
-_BEGIN = """
+_READ_START = """
         float begins;
         if (scanf("%f", &begins) != 1) return 0;
         for (k = 0; begins != 0 && k < {size}; k++) state[k] = 0;"""
@@ -299,56 +299,70 @@ def as_c(program: ExportedPolicy, name: str) -> bytes:
     program.check_operations(FUNCTIONS, "C")
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
     name = name if re.match(r"[A-Za-z]", name) else f"policy_{name}"
-    head, sizes = program.head, sizes_of(program)
-    numbers = max(1, math.prod(program.shape))
-    used = {each.operation for each in program.statements}
-    between = [f"v{k}[{size}]" for k, size in enumerate(sizes)]
-    memory = program.state_size
-    taken = ", float *state" if memory else ""
-    taken += ", const unsigned char *allowed" if program.is_masked else ""
-    result = "int *action" if head.choices else "float *action"
-    signature = f"void {name}_act(const float *observation{taken}, {result});"
-    if not head.is_list:
-        signature = f"int {name}_act(const float *observation{taken});"
-    declared = f"\n    static unsigned char allowed[{head.size}];" if program.is_masked else ""
-    listed = len(head.choices) or head.size
-    if head.is_list:
-        declared += f"\n    {result.replace('*', '')}[{listed}];"
+    head, sizes, state_size = program.head, sizes_of(program), program.state_size
+    signature, has_state = _signature(program, name), state_size > 0
+    observation_size = max(1, math.prod(program.shape))
     text = _FILE.format(
+        **_words_of_main(program, name),
         title=program.title,
-        signature=signature,
+        signature=f"{signature};",
         name=name,
-        says=_describe(program),
-        made=head.size,
-        seen="one number, a choice" if not program.shape else f"{numbers} numbers",
-        takes="float *state, " if memory else "",
-        gives="state, " if memory else "",
-        state=f"\n    float state[{memory}] = {{0}};" if memory else "",
-        begin=_BEGIN.format(size=memory) if memory else "",
-        probes=len(program.probe) if memory else 1,
-        remembers=_REMEMBERS.format(size=memory) if memory else "",
-        then_masks=_describe_lines(program),
+        act_does=_describe(program),
+        num_outputs=head.size,
+        observation_is=f"{observation_size} numbers" if program.shape else "one number, a choice",
+        observation_size=observation_size,
+        state_parameter="float *state, " if has_state else "",
+        state_argument="state, " if has_state else "",
+        declare_state=f"\n    float state[{state_size}] = {{0}};" if has_state else "",
+        state_note=_STATE_NOTE.format(size=state_size) if has_state else "",
+        line_note=_describe_lines(program),
         arrays="".join(_arrays(program)),
-        functions="\n".join(FUNCTIONS[each] for each in sorted(used)) + _largest_function(program),
+        functions=_functions(program),
         storage="static " if sum(sizes) > ON_STACK else "",
-        values=", ".join(between),
-        inputs=_inputs(program),
-        calls="\n".join(f"    {call}" for k, each in enumerate(program.statements, 1)
-                        for call in _calls(each, k, sizes)),
-        last=len(program.statements),
-        act=_act(program, signature.rstrip(";"), name),
+        declare_values=", ".join(f"v{k}[{size}]" for k, size in enumerate(sizes)),
+        write_inputs=_inputs(program),
+        call_operations="\n".join(f"    {call}" for call in _calls(program)),
+        last_value=len(program.statements),
+        act_function=_act(program, signature, name),
+        num_probes=len(program.probe) if has_state else 1,
         probe=_numbers(program.probe),
         expected=_numbers(program.expected),
-        numbers=numbers,
-        declared=declared,
-        scan=_SCAN_MASK.format(made=head.size) if program.is_masked else "",
-        decide=_decide(program, name, listed),
-    )  # fmt: skip
+    )
     return text.encode()
 
 
-_REMEMBERS = """
+_STATE_NOTE = """
    The state has {size} numbers, zeros before an episode, which calls read and overwrite."""
+
+
+def _signature(program: ExportedPolicy, name: str) -> str:
+    """Return the head of the function that acts."""
+    parameters = "const float *observation"
+    parameters += ", float *state" if program.state_size else ""
+    parameters += ", const unsigned char *allowed" if program.is_masked else ""
+    if not program.head.is_list:
+        return f"int {name}_act({parameters})"
+    return f"void {name}_act({parameters}, {_number_type(program)} *action)"
+
+
+def _number_type(program: ExportedPolicy) -> str:
+    """Return C's type of a number of an action."""
+    return "int" if program.head.choices else "float"
+
+
+def _words_of_main(program: ExportedPolicy, name: str) -> dict[str, str]:
+    """Return what the template's `main` declares, reads and prints, by the template's words."""
+    head, size = program.head, program.state_size
+    action_size = len(head.choices) or head.size
+    declared = f"\n    static unsigned char allowed[{head.size}];" if program.is_masked else ""
+    if head.is_list:
+        declared += f"\n    {_number_type(program)} action[{action_size}];"
+    return {
+        "declare_action": declared,
+        "read_start": _READ_START.format(size=size) if size else "",
+        "read_mask": _READ_MASK.format(num_outputs=head.size) if program.is_masked else "",
+        "print_action": _print_action(program, name, action_size),
+    }
 
 
 def _describe_lines(program: ExportedPolicy) -> str:
@@ -359,7 +373,7 @@ def _describe_lines(program: ExportedPolicy) -> str:
 
 
 def _describe(program: ExportedPolicy) -> str:
-    """Return the statements of the function that acts."""
+    """Return what the function that acts does."""
     head, masked = program.head, program.is_masked
     if not head.choices:
         return f"writes an action, {head.size} numbers within their bounds."
@@ -400,30 +414,39 @@ def _inputs(program: ExportedPolicy) -> str:
     )
 
 
-def _calls(statement: Statement, number: int, sizes: list[int]) -> list[str]:
-    """Return the calls of a statement, which makes the value of a number."""
-    operation, sources, size = statement.operation, statement.sources, statement.size
-    out = f"v{number}"
-    if operation == "concatenate":
-        ends = [sum(sizes[k] for k in sources[:j]) for j in range(len(sources))]
-        parts = zip(sources, ends, strict=True)
-        return [f"append(v{k}, {out} + {end}, {sizes[k]});" for k, end in parts]
-    arguments, options = [f"v{k}" for k in sources], statement.options
+def _calls(program: ExportedPolicy) -> Iterator[str]:
+    """Yield the calls of all statements; statement k writes to the array v<k>, counted from 1."""
+    sizes = sizes_of(program)
+    for k, statement in enumerate(program.statements, 1):
+        if statement.operation == "concatenate":
+            begin = 0
+            for source in statement.sources:
+                yield f"append(v{source}, v{k} + {begin}, {sizes[source]});"
+                begin += sizes[source]
+        else:
+            yield _call(statement, out=f"v{k}")
+
+
+def _call(statement: Statement, out: str) -> str:
+    """Return the call of an operation; arguments are as in `FUNCTIONS`."""
+    sources, options = [f"v{k}" for k in statement.sources], statement.options
+    arrays = [_identifier(name) for name in statement.arrays]
     if "state" in options:
-        arrays = [*map(_identifier, statement.arrays), f"state + {options['state']}"]
+        arguments = [*sources, *arrays, f"state + {options['state']}"]
     else:
-        arrays = [*map(str, options.values()), *map(_identifier, statement.arrays)]
-    arguments += arrays
-    name = "hyperbolic" if operation == "tanh" else operation
-    return [f"{name}({', '.join([*arguments, out, str(size)])});"]
+        arguments = [*sources, *map(str, options.values()), *arrays]
+    name = "hyperbolic" if statement.operation == "tanh" else statement.operation
+    return f"{name}({', '.join([*arguments, out, str(statement.size)])});"
 
 
-def _largest_function(program: ExportedPolicy) -> str:
-    """Return the function that looks for the largest output, if there are choices."""
+def _functions(program: ExportedPolicy) -> str:
+    """Return the functions of operations, and that which finds the largest output of choices."""
+    used = sorted({each.operation for each in program.statements})
+    text = "\n".join(FUNCTIONS[operation] for operation in used)
     if not program.head.choices:
-        return ""
+        return text
     words = {"mask": "", "first": "0", "condition": "", "after": "", "result": "best"}
-    if program.is_masked:
+    if program.is_masked:  # -1 until an allowed one was found
         words = {
             "mask": "const unsigned char *allowed, ",
             "first": "-1",
@@ -431,7 +454,7 @@ def _largest_function(program: ExportedPolicy) -> str:
             "after": ")",
             "result": "best < 0 ? 0 : best",
         }
-    return "\n" + _LARGEST.format(**words)
+    return f"{text}\n{_LARGEST.format(**words)}"
 
 
 def _act(program: ExportedPolicy, signature: str, name: str) -> str:
@@ -457,14 +480,14 @@ def _act(program: ExportedPolicy, signature: str, name: str) -> str:
     return "\n".join([signature, "{", *(f"    {line}" for line in lines), "}"])
 
 
-def _decide(program: ExportedPolicy, name: str, listed: int) -> str:
-    """Return the lines of C's `main` that act, and print the action, of `listed` numbers if any."""
+def _print_action(program: ExportedPolicy, name: str, action_size: int) -> str:
+    """Return the lines of C's `main` that act and print the action, a number or a list of them."""
     head, arguments = program.head, "observation, state" if program.state_size else "observation"
     if not head.is_list:
         arguments += ", allowed" if program.is_masked else ""
         return f'printf("%d", {name}_act({arguments}));'
     format, cast = ("%d", "") if head.choices else ("%.9g", "(double)")
     return (
-        f"{name}_act({arguments}, action);\n        for (k = 0; k < {listed}; k++)"
+        f"{name}_act({arguments}, action);\n        for (k = 0; k < {action_size}; k++)"
         f' printf("%s{format}", k ? " " : "", {cast}action[k]);'
     )

@@ -26,8 +26,27 @@ from rlcpu.nn.layers.norm import NORM_EPSILON
 from rlcpu.nn.network import CLIP
 
 OPSET, IR_VERSION = 17, 8
-#: Numbers of types in ONNX.
+#: Numbers of ONNX: `TensorProto.DataType`, and `AttributeProto.AttributeType`.
 TYPES = {"float32": 1, "int64": 7, "bool": 9}
+FLOAT, INT, INTS = 1, 2, 7
+#: Numbers of the fields that are written, by messages.
+FIELDS: dict[str, dict[str, int]] = {
+    "AttributeProto": {"name": 1, "f": 2, "i": 3, "ints": 8, "type": 20},
+    "GraphProto": {"node": 1, "name": 2, "initializer": 5, "input": 11, "output": 12},
+    "ModelProto": {
+        "ir_version": 1, "producer_name": 2, "doc_string": 6, "graph": 7, "opset_import": 8,
+    },
+    "NodeProto": {"input": 1, "output": 2, "op_type": 4, "attribute": 5},
+    "OperatorSetIdProto": {"domain": 1, "version": 2},
+    "TensorProto": {"dims": 1, "data_type": 2, "name": 8, "raw_data": 9},
+    "TensorShapeProto": {"dim": 1},
+    "TensorShapeProto.Dimension": {"dim_value": 1, "dim_param": 2},
+    "TypeProto": {"tensor_type": 1},
+    "TypeProto.Tensor": {"elem_type": 1, "shape": 2},
+    "ValueInfoProto": {"name": 1, "type": 2},
+}  # fmt: skip
+#: Wire types of protocol buffers, the lowest three bits in front of a field.
+_VARINT, _BYTES, _FIXED32 = 0, 2, 5
 
 
 # ---------------------------------------------------------------- protocol buffers
@@ -43,41 +62,49 @@ def _varint(number: int) -> bytes:
     return bytes([*parts, number])
 
 
-def _message(*fields: tuple[int, Any]) -> bytes:
-    """Return a message of (number, value): whole numbers, floats, texts, or other messages."""
+def _message(kind: str, **fields: Any) -> bytes:
+    """Return a message of a kind: its fields by their names, lists for repeated ones.
+
+    Values are whole numbers, floats, texts, or bytes, of other messages or arrays.
+    """
     parts = []
-    for number, value in fields:
-        if isinstance(value, int):
-            parts.append(_varint(number << 3) + _varint(value))
-        elif isinstance(value, float):
-            parts.append(_varint(number << 3 | 5) + struct.pack("<f", value))
-        else:
-            content = value.encode() if isinstance(value, str) else value
-            parts.append(_varint(number << 3 | 2) + _varint(len(content)) + content)
+    for name, field in fields.items():
+        tag = FIELDS[kind][name] << 3
+        for value in field if isinstance(field, list) else [field]:
+            if isinstance(value, int):
+                parts.append(_varint(tag | _VARINT) + _varint(value))
+            elif isinstance(value, float):
+                parts.append(_varint(tag | _FIXED32) + struct.pack("<f", value))
+            else:
+                content = value.encode() if isinstance(value, str) else value
+                parts.append(_varint(tag | _BYTES) + _varint(len(content)) + content)
     return b"".join(parts)
 
 
 def _tensor(name: str, array: Array) -> bytes:
-    """Return a `TensorProto`."""
+    """Return the message of a constant."""
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    shape = [(1, int(size)) for size in array.shape]
-    return _message(*shape, (2, TYPES[array.dtype.name]), (8, name), (9, little.tobytes()))
+    data_type, dims = TYPES[array.dtype.name], list(map(int, array.shape))
+    raw_data = little.tobytes()
+    return _message("TensorProto", dims=dims, data_type=data_type, name=name, raw_data=raw_data)
 
 
 def _attribute(name: str, value: Any) -> bytes:
-    """Return an `AttributeProto` of a whole number, a float, or a list of whole numbers."""
+    """Return the message of an attribute: a whole number, a float, or some whole numbers."""
     if isinstance(value, int):
-        return _message((1, name), (3, value), (20, 2))
+        return _message("AttributeProto", name=name, i=value, type=INT)
     if isinstance(value, float):
-        return _message((1, name), (2, value), (20, 1))
-    return _message((1, name), *((8, each) for each in value), (20, 7))
+        return _message("AttributeProto", name=name, f=value, type=FLOAT)
+    return _message("AttributeProto", name=name, ints=list(value), type=INTS)
 
 
 def _end(name: str, dtype: str, *shape: int) -> bytes:
-    """Return a `ValueInfoProto` of n rows of this shape."""
-    sizes = [(1, _message((2, "n"))), *((1, _message((1, size))) for size in shape)]
-    tensor = _message((1, TYPES[dtype]), (2, _message(*sizes)))
-    return _message((1, name), (2, _message((1, tensor))))
+    """Return the message of an input or output of the graph, n rows of this shape."""
+    dims = [_message("TensorShapeProto.Dimension", dim_param="n")]
+    dims += [_message("TensorShapeProto.Dimension", dim_value=size) for size in shape]
+    rows = _message("TensorShapeProto", dim=dims)
+    tensor = _message("TypeProto.Tensor", elem_type=TYPES[dtype], shape=rows)
+    return _message("ValueInfoProto", name=name, type=_message("TypeProto", tensor_type=tensor))
 
 
 # ---------------------------------------------------------------- nodes
@@ -94,9 +121,9 @@ class Nodes:
         """Add a node of one output, and return its name; inputs that are arrays are constants."""
         names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
         out = out or f"{operator}_{len(self.nodes)}"
-        fields = [(1, name) for name in names]
-        more = [(5, _attribute(name, value)) for name, value in attributes.items()]
-        self.nodes.append(_message(*fields, (2, out), (4, operator), *more))
+        attribute = [_attribute(name, value) for name, value in attributes.items()]
+        node = _message("NodeProto", input=names, output=out, op_type=operator, attribute=attribute)
+        self.nodes.append(node)
         return out
 
     def constant(self, array: Array, name: str = "") -> str:
@@ -111,6 +138,7 @@ def _reshape(nodes: Nodes, x: str, *shape: int) -> str:
 
 
 def _channels_last(nodes: Nodes, x: str, each: Statement) -> str:
+    """Add nodes that bring planes, one after the other, into an image, pixel after pixel."""
     planes = _reshape(nodes, x, -1, each.options["channels"], each.size // each.options["channels"])
     return _reshape(nodes, nodes.add("Transpose", planes, perm=(0, 2, 1)), -1, each.size)
 
@@ -132,8 +160,8 @@ def _windows(nodes: Nodes, operator: str, each: Statement, x: str, *arrays: str)
 def _convolution(nodes: Nodes, x: str, weights: str, biases: str, each: Statement) -> str:
     window, channels = each.options["window"], each.options["channels"]
     rows = _reshape(nodes, weights, window, window, channels, -1)
-    first = nodes.add("Transpose", rows, perm=(3, 2, 0, 1))
-    return _windows(nodes, "Conv", each, x, first, biases)
+    channels_first = nodes.add("Transpose", rows, perm=(3, 2, 0, 1))
+    return _windows(nodes, "Conv", each, x, channels_first, biases)
 
 
 def _max_pool(nodes: Nodes, x: str, each: Statement) -> str:
@@ -150,14 +178,14 @@ def _silu(nodes: Nodes, x: str, _: Any) -> str:
     return nodes.add("Mul", x, nodes.add("Sigmoid", x))
 
 
-def _embedding(nodes: Nodes, x: str, weights: str, statement: Statement) -> str:
+def _embedding(nodes: Nodes, x: str, weights: str, each: Statement) -> str:
     """Add the sum of the rows of weights that choices x name; other numbers count as choice 0."""
-    choices = statement.options["choices"]
+    choices = each.options["choices"]
     zero, end = np.array(0, np.float32), np.array(choices, np.float32)
     is_positive = nodes.add("GreaterOrEqual", x, zero)
     is_choice = nodes.add("And", is_positive, nodes.add("Less", x, end))
     chosen = nodes.add("Cast", nodes.add("Where", is_choice, x, zero), to=TYPES["int64"])
-    offsets = np.arange(statement.options["inputs"], dtype=np.int64) * choices
+    offsets = np.arange(each.options["inputs"], dtype=np.int64) * choices
     rows = nodes.add("Gather", weights, nodes.add("Add", chosen, offsets))
     return nodes.add("ReduceSum", rows, np.array([1]), keepdims=0)
 
@@ -254,26 +282,32 @@ def as_onnx(program: ExportedPolicy, name: str) -> bytes:
         values.append(out)
     outputs = _columns(nodes, values[-1], 0, head.size, out="outputs")
     _act(nodes, program, outputs)
+    action = _end("action", "int64" if head.choices else "float32", *_action_shape(program))
+    graph_outputs = [action, _end("outputs", "float32", head.size)]
     kind = "float32" if program.shape else "int64"
-    inputs = [_end("observation", kind, *program.shape)]
-    ends = [_end("outputs", "float32", head.size)]
+    graph_inputs = [_end("observation", kind, *program.shape)]
     if program.is_masked:
-        inputs.append(_end("allowed", "bool", head.size))
+        graph_inputs.append(_end("allowed", "bool", head.size))
     if states:
         nodes.add("Concat", *states, axis=1, out="next_state")
-        inputs.append(_end("state", "float32", program.state_size))
-        ends.append(_end("next_state", "float32", program.state_size))
-    action = _end("action", "int64" if head.choices else "float32", *_action_shape(program))
+        graph_inputs.append(_end("state", "float32", program.state_size))
+        graph_outputs.append(_end("next_state", "float32", program.state_size))
     graph = _message(
-        *((1, node) for node in nodes.nodes),
-        (2, name),
-        *((5, tensor) for tensor in nodes.constants.values()),
-        *((11, each) for each in inputs),
-        *((12, each) for each in (action, *ends)),
+        "GraphProto",
+        node=nodes.nodes,
+        name=name,
+        initializer=list(nodes.constants.values()),
+        input=graph_inputs,
+        output=graph_outputs,
     )
-    opset = _message((1, ""), (2, OPSET))
-    producer = [(2, "rlcpu"), (6, program.title)]
-    return _message((1, IR_VERSION), *producer, (7, graph), (8, opset))
+    return _message(
+        "ModelProto",
+        ir_version=IR_VERSION,
+        producer_name="rlcpu",
+        doc_string=program.title,
+        graph=graph,
+        opset_import=_message("OperatorSetIdProto", domain="", version=OPSET),
+    )
 
 
 def _action_shape(program: ExportedPolicy) -> list[int]:

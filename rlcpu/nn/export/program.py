@@ -7,6 +7,7 @@ row by row, the channels of a pixel together; planes become images by a statemen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from rlcpu.nn.layers import (
 )
 from rlcpu.nn.layers.kind import LayerStep
 from rlcpu.nn.network import CLIP, Network
-from rlcpu.nn.plan import NetworkPlan
+from rlcpu.nn.plan import NetworkPlan, TensorPlace
 
 Array = npt.NDArray[Any]
 #: Names of operations, by the kinds of layers that make them.
@@ -51,54 +52,32 @@ PROBED = 3
 
 
 class Statement(NamedTuple):
-    """One operation on rows of numbers.
+    """One operation on rows of numbers."""
 
-    Attributes:
-        operation: its name.
-        sources: numbers of the values that it reads.
-        size: how many numbers it makes.
-        arrays: names of its parameters, in the order of the layer's.
-        options: whole numbers by their names; of an operation with memory where what it remembers
-            begins in the state, and how many numbers these are ("state" and "remembered").
-    """
-
-    operation: str
-    sources: list[int]
-    size: int
-    arrays: list[str]
+    operation: str  # its name
+    sources: list[int]  # numbers of the values that it reads
+    size: int  # how many numbers it makes
+    arrays: list[str]  # names of its parameters, in the order of the layer's
+    #: Whole numbers by their names. An operation with memory has "remembered", how many numbers it
+    #: remembers, and "state", where these begin in the policy's state.
     options: dict[str, Any]
 
 
 class ExportedPolicy(NamedTuple):
-    """A policy that takes the most likely action.
+    """A policy that takes the most likely action."""
 
-    Attributes:
-        title: a sentence for users of the file.
-        shape: of an observation; () of a choice.
-        size: inputs of the network.
-        mean, scale: (size,) float32, inputs are (observation - mean) * scale, within +-`CLIP`; a
-            choice is one 1 among zeros.
-        statements: the last one makes the outputs.
-        arrays: parameters by their names, float32.
-        head: makes actions of the outputs.
-        is_masked: whether the caller says which actions are allowed.
-        state_size: numbers that the policy remembers, zeros before an episode.
-        probe: an observation, for a test; with memory (PROBED, ...), one after the other.
-        expected: (head.size,) float32, outputs for it; with memory (PROBED, head.size).
-    """
-
-    title: str
-    shape: tuple[int, ...]
-    size: int
-    mean: Array
-    scale: Array
-    statements: list[Statement]
-    arrays: dict[str, Array]
-    head: Head
-    is_masked: bool
-    state_size: int
-    probe: Array
-    expected: Array
+    title: str  # a sentence for users of the file
+    shape: tuple[int, ...]  # of an observation; () of a choice
+    size: int  # inputs of the network: (observation - mean) * scale, within +-`CLIP`, where a
+    mean: Array  # choice is one 1 among zeros; (size,) float32
+    scale: Array  # (size,) float32
+    statements: list[Statement]  # the last one makes the outputs
+    arrays: dict[str, Array]  # parameters by their names, float32
+    head: Head  # makes actions of the outputs
+    is_masked: bool  # whether the caller says which actions are allowed
+    state_size: int  # numbers that the policy remembers, zeros before an episode
+    probe: Array  # an observation, for a test; with memory (PROBED, ...), one after the other
+    expected: Array  # (head.size,) float32, outputs for it; with memory (PROBED, head.size)
 
     @classmethod
     def of(cls, title: str, policy: Any, is_masked: bool) -> ExportedPolicy:
@@ -112,28 +91,27 @@ class ExportedPolicy(NamedTuple):
         statements = statements_of(network.plan)
         state_size = sum(each.options.get("remembered", 0) for each in statements)
         probe = _probe(policy.observation_shape, mean, scale, PROBED if state_size else 1)
-        if state_size:
-            expected = np.zeros((PROBED, policy.head.size), np.float32)
-            state = policy.initial_state(1)
-            for row, observation in zip(expected, probe, strict=True):
+        expected = np.zeros((len(probe), policy.head.size), np.float32)
+        state = policy.initial_state(1) if state_size else None
+        for row, observation in zip(expected, probe, strict=True):
+            if state_size:
                 outputs, state = policy.outputs(observation[None], state)
-                row[:] = outputs[0, : policy.head.size]
-        else:
-            probe = probe[0]
-            expected = policy.outputs(probe[None])[0, : policy.head.size]
+            else:
+                outputs = policy.outputs(observation[None])
+            row[:] = outputs[0, : policy.head.size]
         return cls(
-            title,
-            policy.observation_shape,
-            mean.size,
-            mean,
-            scale,
-            statements,
-            {name: array.astype(np.float32) for name, array in network.arrays().items()},
-            policy.head,
-            is_masked,
-            state_size,
-            probe,
-            expected,
+            title=title,
+            shape=policy.observation_shape,
+            size=mean.size,
+            mean=mean,
+            scale=scale,
+            statements=statements,
+            arrays={name: array.astype(np.float32) for name, array in network.arrays().items()},
+            head=policy.head,
+            is_masked=is_masked,
+            state_size=state_size,
+            probe=probe if state_size else probe[0],
+            expected=expected if state_size else expected[0],
         )
 
     def described(self) -> dict[str, Any]:
@@ -171,11 +149,10 @@ def shortest(array: Array) -> list[float]:
 
 def _probe(shape: tuple[int, ...], mean: Array, scale: Array, count: int) -> Array:
     """Return observations (count, *shape) to test a file with: near the mean, or choices."""
-    rng = np.random.default_rng(0)
-    if not shape:
+    if not shape:  # the last choice, then the one before, ...
         return mean.size - 1 - np.arange(count) % mean.size
-    spread = np.where(scale > 0, scale, 1.0)
-    rows = mean + rng.normal(size=(count, mean.size)) / spread
+    noise = np.random.default_rng(0).normal(size=(count, mean.size))
+    rows = mean + noise / np.where(scale > 0, scale, 1.0)
     return rows.astype(np.float32).reshape(count, *shape)
 
 
@@ -189,14 +166,20 @@ def statements_of(plan: NetworkPlan) -> list[Statement]:
         ValueError: a layer has no operation here.
     """
     statements: list[Statement] = []
-    values = {int(plan.inputs[0, 0]): 0}
+    (network_input,) = plan.inputs
+    values = {int(TensorPlace(*network_input).offset): 0}
     concatenated: dict[int, list[int]] = {}  # by place, values that are copied to parts of it
     state_size = 0
 
-    def add(operation: str, sources: list[int], size: int, *more: Any) -> int:
+    def add(
+        operation: str,
+        sources: list[int],
+        size: int,
+        arrays: Sequence[str] = (),
+        options: dict[str, int] | None = None,
+    ) -> int:
         """Add a statement, and return the number of its value."""
-        arrays, options = more or ([], {})
-        statements.append(Statement(operation, sources, size, arrays, options))
+        statements.append(Statement(operation, sources, size, list(arrays), options or {}))
         return len(statements)
 
     for step, kind in zip(plan.steps, plan.kinds, strict=True):
@@ -206,7 +189,8 @@ def statements_of(plan: NetworkPlan) -> list[Statement]:
         elif kind is joins.COPY:
             parts = concatenated.setdefault(place, [])
             parts.append(source)
-            if step.option + step.size_in == step.size_out:  # the last part
+            first_column = step.option
+            if first_column + step.size_in == step.size_out:  # the last part
                 values[place] = add("concatenate", parts, step.size_out)
         elif kind not in OPERATIONS:
             raise ValueError(
@@ -222,11 +206,12 @@ def statements_of(plan: NetworkPlan) -> list[Statement]:
                 state_size += count
             if step.are_planes:
                 channels = {"channels": step.channels}
-                sources = [add("channels_last", sources, step.size_in, [], channels)]
+                sources = [add("channels_last", sources, step.size_in, options=channels)]
             values[place] = add(OPERATIONS[kind], sources, step.size_out, arrays, options)
-    outputs = [values[int(place)] for place in plan.outputs[:, 0]]
+    places = [TensorPlace(*map(int, row)) for row in plan.outputs]
+    outputs = [values[place.offset] for place in places]
     if len(outputs) > 1 or outputs[0] != len(statements):
-        add("concatenate", outputs, int(plan.outputs[:, 2].sum()))
+        add("concatenate", outputs, sum(place.size for place in places))
     return statements
 
 

@@ -53,7 +53,7 @@ from rlcpu.nn.layers.kind import (
     wants_inputs,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, repeated, row_at, transposed
+from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, part, repeated, row_at, transposed
 
 # ---------------------------------------------------------------- inputs that are mostly zeros
 #
@@ -212,9 +212,10 @@ def write_slopes_without_copy(step, work, slopes):
     """
     by_inputs, columns, weights = input_slopes(step, work), step.columns, parameters_of(step, work)
     for i in range(work.samples):
-        for k in range(step.rows):
-            by_input = dot(row_at(weights, k, columns), row_at(slopes, i, columns))
-            by_inputs[i * step.width_in + k] = by_input
+        slope = row_at(slopes, i, columns)
+        by_input = part(by_inputs, i * step.width_in, step.rows)
+        for k in range(by_input.size):
+            by_input[k] = dot(row_at(weights, k, columns), slope)
 
 
 @inline_source
