@@ -15,8 +15,15 @@ from rlcpu.scan.recurrences.returns import (
 )
 
 if TYPE_CHECKING:
-    from rlcpu.scan.kalman.loglik import KalmanGradients, kalman_loglik, kalman_loglik_vjp
-    from rlcpu.scan.kalman.states import KalmanStates, SmoothedStates, kalman_filter, kalman_smooth
+    from rlcpu.scan.kalman.functions import (
+        KalmanGradients,
+        KalmanStates,
+        SmoothedStates,
+        kalman_filter,
+        kalman_loglik,
+        kalman_loglik_vjp,
+        kalman_smooth,
+    )
     from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
     from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
     from rlcpu.scan.tridiagonal.factor import TridiagonalFactors, factor_tridiagonal
@@ -70,11 +77,11 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         if name not in __all__:
             raise AttributeError(f"module 'rlcpu.scan' has no attribute {name!r}")
         from rlcpu.scan import log_sums
-        from rlcpu.scan.kalman import loglik, states
+        from rlcpu.scan.kalman import functions
         from rlcpu.scan.recurrences import linear
         from rlcpu.scan.tridiagonal import factor, solve, status, vjp
 
-        chapters = linear, log_sums, solve, status, factor, vjp, loglik, states
+        chapters = linear, log_sums, solve, status, factor, vjp, functions
         value = next(getattr(each, name) for each in chapters if hasattr(each, name))
         globals()[name] = value
         return value

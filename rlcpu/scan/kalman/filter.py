@@ -31,6 +31,8 @@ from typing import Any, NamedTuple
 
 from rlcpu.kernels.compile import inline
 from rlcpu.scan.kalman.matrices import (
+    MINUS,
+    PLUS,
     add_product,
     add_symmetric,
     allocate,
@@ -42,24 +44,15 @@ from rlcpu.scan.kalman.matrices import (
     multiply,
     read_models,
     scalars_of,
-    set_identity,
+    subtract_from_identity,
     transposed,
     write_models,
 )
 
 CONVERGED = 2.0  # units of rounding, of correlations, that a covariance may change by; m if more
-
-
-class ModelArrays(NamedTuple):
-    """An array (models, T or 1, numbers) for each input, or for the gradient with respect to it."""
-
-    observations: Any
-    transition: Any
-    transition_cov: Any
-    design: Any
-    observation_cov: Any
-    initial_mean: Any
-    initial_cov: Any
+#: Rows of `KalmanTask.positions`, in the order of `ModelArrays`.
+OBSERVATIONS, TRANSITION, TRANSITION_COV, DESIGN, OBSERVATION_COV = range(5)
+INITIAL_MEAN, INITIAL_COV = 5, 6
 
 
 class StateArrays(NamedTuple):
@@ -74,7 +67,7 @@ class StateArrays(NamedTuple):
 class KalmanTask(NamedTuple):
     """A call of one of the Kalman functions."""
 
-    inputs: Any  # `ModelArrays` of all models
+    inputs: Any  # `ModelArrays`, each (models, T or 1, numbers)
     positions: Any  # (7, lanes of all blocks) int64, where each lane's model is in each input
     loglik: Any  # (lanes of all blocks,) float64, overwritten
     states: Any  # `StateArrays`, overwritten
@@ -94,7 +87,7 @@ Workspace: Any = namedtuple(
     "Workspace",
     "transition transition_cov design observation_cov mean cov design_cov innovation log_det "
     "mahalanobis observed missing scaled_innovation filtered_mean filtered_cov gain precision "
-    "start_mean start_cov is_steady identity work_mm work_mm2 work_pm score mean_gradient "
+    "start_mean start_cov is_steady work_mm work_mm2 work_pm score mean_gradient "
     "smoothed_mean smoothed_cov smoothing_error error_cov gain_adjoint adjoint adjoint_at_end "
     "transition_gradient transition_cov_gradient design_gradient observation_cov_gradient",
 )
@@ -128,7 +121,6 @@ def lay_out_workspace(arena, m, p, length, chunks):
         start_cov=allocate(arena, m, m, chunks),  # P
         is_steady=allocate(arena, 1, 1, chunks),  # 1 if the chunk is steady, else 0
         # Products on the way.
-        identity=allocate(arena, m, m),
         work_mm=allocate(arena, m, m),
         work_mm2=allocate(arena, m, m),
         work_pm=allocate(arena, p, m),
@@ -156,10 +148,10 @@ def lay_out_workspace(arena, m, p, length, chunks):
 def read_model(task, first, w, t):
     """Read F, Q, H and R of a time step: at the first one all, later those that vary."""
     positions, inputs = task.positions, task.inputs
-    read_models(w.transition, inputs.transition, positions[1], first, t)
-    read_models(w.transition_cov, inputs.transition_cov, positions[2], first, t)
-    read_models(w.design, inputs.design, positions[3], first, t)
-    read_models(w.observation_cov, inputs.observation_cov, positions[4], first, t)
+    read_models(w.transition, inputs.transition, positions[TRANSITION], first, t)
+    read_models(w.transition_cov, inputs.transition_cov, positions[TRANSITION_COV], first, t)
+    read_models(w.design, inputs.design, positions[DESIGN], first, t)
+    read_models(w.observation_cov, inputs.observation_cov, positions[OBSERVATION_COV], first, t)
 
 
 @inline
@@ -168,7 +160,7 @@ def read_observations(task, first, w, begin, count):
     array, lanes, p = task.inputs.observations, lanes_of(w.observed), w.observed.rows
     observed, missing, gaps = scalars_of(w.observed), scalars_of(w.missing), 0
     for lane in range(lanes):
-        position = task.positions[0, first + lane]
+        position = task.positions[OBSERVATIONS, first + lane]
         for k in range(count):
             for i in range(p):
                 y = array[position, begin + k, i]
@@ -182,37 +174,29 @@ def read_observations(task, first, w, begin, count):
 @inline
 def update_cov(w, k, j, joseph):
     """Compute record j of step k: S^-1, K and the covariance given y[k], from P."""
-    gain, precision, cov = (
-        matrix_at(w.gain, j),
-        matrix_at(w.precision, j),
-        matrix_at(w.filtered_cov, j),
-    )
+    gain, precision = matrix_at(w.gain, j), matrix_at(w.precision, j)
+    filtered_cov = matrix_at(w.filtered_cov, j)
     multiply(w.design_cov, w.design, w.cov)
-    add_symmetric(precision, w.observation_cov, 1.0, w.design_cov, transposed(w.design))
+    add_symmetric(precision, w.observation_cov, PLUS, w.design_cov, transposed(w.design))  # S
     invert(precision, matrix_at(w.missing, k), w.log_det)
     multiply(gain, transposed(w.design_cov), precision)
     if joseph:
-        add_product(w.work_mm, w.identity, -1.0, gain, w.design)
+        subtract_from_identity(w.work_mm, gain, w.design)
         multiply(w.work_mm2, w.cov, transposed(w.work_mm))
         multiply(w.work_pm, w.observation_cov, transposed(gain))
-        multiply(cov, gain, w.work_pm)
-        add_symmetric(cov, cov, 1.0, w.work_mm, w.work_mm2)
+        multiply(filtered_cov, gain, w.work_pm)
+        add_symmetric(filtered_cov, filtered_cov, PLUS, w.work_mm, w.work_mm2)
     else:
-        add_symmetric(cov, w.cov, -1.0, gain, w.design_cov)
+        add_symmetric(filtered_cov, w.cov, MINUS, gain, w.design_cov)
 
 
 @inline
 def update_mean(w, k, j):
     """Compute u and the mean given y[k], from a and record j."""
-    add_product(w.innovation, matrix_at(w.observed, k), -1.0, w.design, w.mean)
-    multiply(matrix_at(w.scaled_innovation, k), matrix_at(w.precision, j), w.innovation)
-    add_product(
-        matrix_at(w.filtered_mean, k),
-        w.mean,
-        1.0,
-        transposed(w.design_cov),
-        matrix_at(w.scaled_innovation, k),
-    )
+    u = matrix_at(w.scaled_innovation, k)
+    add_product(w.innovation, matrix_at(w.observed, k), MINUS, w.design, w.mean)
+    multiply(u, matrix_at(w.precision, j), w.innovation)
+    add_product(matrix_at(w.filtered_mean, k), w.mean, PLUS, transposed(w.design_cov), u)
 
 
 @inline
@@ -221,7 +205,7 @@ def predict(w, k, j, is_steady):
     multiply(w.mean, w.transition, matrix_at(w.filtered_mean, k))
     if not is_steady:
         multiply(w.work_mm, matrix_at(w.filtered_cov, j), transposed(w.transition))
-        add_symmetric(w.cov, w.transition_cov, 1.0, w.transition, w.work_mm)
+        add_symmetric(w.cov, w.transition_cov, PLUS, w.transition, w.work_mm)
 
 
 @inline
@@ -237,12 +221,14 @@ def add_log_density(task, first, w, k):
 
 
 def forward(task, first, w):
-    """Filter all time steps; keep the state at the beginning of each chunk for `backward`."""
+    """Filter all time steps; keep the state at the beginning of each chunk for `backward`.
+
+    All steps have record 0, one after the other.
+    """
     steps, states = task.inputs.observations.shape[1], task.states
     length, chunks, wants_states = task.length, task.chunks, task.wants_states
-    read_models(w.mean, task.inputs.initial_mean, task.positions[5], first, 0)
-    read_models(w.cov, task.inputs.initial_cov, task.positions[6], first, 0)
-    set_identity(w.identity)
+    read_models(w.mean, task.inputs.initial_mean, task.positions[INITIAL_MEAN], first, 0)
+    read_models(w.cov, task.inputs.initial_cov, task.positions[INITIAL_COV], first, 0)
     has_converged = False
     for begin in range(0, steps, length):
         count, number = min(length, steps - begin), min(begin // length, chunks - 1)
@@ -256,15 +242,15 @@ def forward(task, first, w):
             if task.varies or t == 0:
                 read_model(task, first, w, t)
             if wants_states:
-                write_models(w.mean, 1.0, states.predicted_mean, first, t)
-                write_models(w.cov, 1.0, states.predicted_cov, first, t)
+                write_models(w.mean, PLUS, states.predicted_mean, first, t)
+                write_models(w.cov, PLUS, states.predicted_cov, first, t)
             if k == 0 or not is_steady:
                 update_cov(w, k, 0, task.joseph)
             update_mean(w, k, 0)
             add_log_density(task, first, w, k)
             if wants_states:
-                write_models(matrix_at(w.filtered_mean, k), 1.0, states.mean, first, t)
-                write_models(matrix_at(w.filtered_cov, 0), 1.0, states.cov, first, t)
+                write_models(matrix_at(w.filtered_mean, k), PLUS, states.mean, first, t)
+                write_models(matrix_at(w.filtered_cov, 0), PLUS, states.cov, first, t)
             predict(w, k, 0, is_steady)
         has_converged = is_steady or (
             is_complete

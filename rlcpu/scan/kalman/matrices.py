@@ -3,7 +3,7 @@
 A cell of a matrix holds a number of one model, or a vector of numbers: one of each of several
 models, as many as a register has lanes. The loops are the same. What has to be done to each number,
 such as a logarithm, goes through `scalars_of`: number `lane` of cell i is i * lanes + lane of them.
-A vector of a model is a matrix of one column. `out` is overwritten; nothing is checked.
+A column of numbers is a matrix, too. `out` is overwritten; nothing is checked.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from numba.extending import intrinsic, overload
 from rlcpu.kernels.compile import INLINE, inline
 from rlcpu.kernels.memory import shifted
 from rlcpu.kernels.vectors import Vector
+
+PLUS, MINUS = 1.0, -1.0  # signs: out = start MINUS left @ right
 
 # ---------------------------------------------------------------- memory
 
@@ -63,9 +65,8 @@ def _allocate(arena, rows, columns, count=1):
 @inline
 def matrix_at(x, k):
     """Return matrix k of some that follow each other, of which x is the first."""
-    return SmallMatrix(
-        shifted(x.cells, k * x.rows * x.columns), x.rows, x.columns, x.row_stride, x.column_stride
-    )
+    cells = shifted(x.cells, k * x.rows * x.columns)
+    return SmallMatrix(cells, x.rows, x.columns, x.row_stride, x.column_stride)
 
 
 @inline
@@ -109,14 +110,10 @@ def scalars_of(typing, x):
 
 @inline
 def read_models(x, array, positions, first, t):
-    """Read a matrix of each lane's model at a time step.
+    """Overwrite x with a matrix of each lane's model at step t; at t > 0 if the matrix varies.
 
-    Args:
-        x: overwritten.
-        array: (count, T or 1, rows * columns), an input of all models.
-        positions: (lanes of all blocks,) int64, where each lane's model is in the array.
-        first: number of the block's first lane.
-        t: time step; one that is constant is read at the first one alone.
+    `array`, (count, T or 1, rows * columns), is an input of all models. `positions`, (lanes of all
+    blocks,), says where each lane's model is there; the block's lanes begin with lane `first`.
     """
     if t == 0 or array.shape[1] > 1:
         numbers, lanes = scalars_of(x), lanes_of(x)
@@ -128,14 +125,10 @@ def read_models(x, array, positions, first, t):
 
 @inline
 def write_models(x, factor, array, first, t):
-    """Write factor times a matrix of each lane's model to a time step of an array.
+    """Write `factor` times x, a matrix of each lane's model, to step t of an array.
 
-    Args:
-        x: the matrix.
-        factor: a number.
-        array: (models, T or 1, rows * columns), overwritten where the model and the step are.
-        first: number of the first lane's model; lanes beyond the last model are left out.
-        t: time step.
+    `array` is (models, T or 1, rows * columns), `first` the number of the first lane's model; lanes
+    beyond the last model are left out.
     """
     numbers, lanes = scalars_of(x), lanes_of(x)
     for lane in range(min(lanes, array.shape[0] - first)):
@@ -152,16 +145,6 @@ def set_zero(out):
     numbers = scalars_of(out)
     for i in range(out.rows * out.columns * lanes_of(out)):
         numbers[i] = 0.0
-
-
-@inline
-def set_identity(out):
-    """Set a matrix to the identity."""
-    set_zero(out)
-    numbers, lanes = scalars_of(out), lanes_of(out)
-    for i in range(out.rows):
-        for lane in range(lanes):
-            numbers[i * (out.row_stride + out.column_stride) * lanes + lane] = 1.0
 
 
 @inline
@@ -195,6 +178,15 @@ def multiply(out, left, right):
     for i in range(out.rows):
         for j in range(out.columns):
             set_element(out, i, j, product_at(left, right, i, j))
+
+
+@inline
+def subtract_from_identity(out, left, right):
+    """Set out = identity - left @ right."""
+    for i in range(out.rows):
+        for j in range(out.columns):
+            one_or_zero = 1.0 if i == j else 0.0
+            set_element(out, i, j, one_or_zero - product_at(left, right, i, j))
 
 
 @inline
@@ -261,12 +253,14 @@ def is_close(x, other, tolerance):
 
     Element (i, j) may differ by tolerance * sqrt(x[i, i] * x[j, j]), in every lane.
     """
-    n, lanes, close = x.rows, lanes_of(x), True
+    n, lanes, all_close = x.rows, lanes_of(x), True
     numbers, others = scalars_of(x), scalars_of(other)
     for i in range(n):
         for j in range(i + 1):
             for lane in range(lanes):
-                ij, ii, jj = ((i * n + j) * lanes, i * (n + 1) * lanes, j * (n + 1) * lanes)
-                scale = math.sqrt(numbers[ii + lane]) * math.sqrt(numbers[jj + lane])
-                close &= abs(numbers[ij + lane] - others[ij + lane]) <= tolerance * scale
-    return close
+                at = (i * n + j) * lanes + lane
+                variance_i = numbers[i * (n + 1) * lanes + lane]
+                variance_j = numbers[j * (n + 1) * lanes + lane]
+                scale = math.sqrt(variance_i) * math.sqrt(variance_j)
+                all_close &= abs(numbers[at] - others[at]) <= tolerance * scale
+    return all_close

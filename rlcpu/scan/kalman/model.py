@@ -18,20 +18,40 @@ from rlcpu.scan.arguments import check_alike, check_on_host
 Array = npt.NDArray[Any]
 
 FORMS = ("plain", "joseph")
+
+
+class ModelArrays(NamedTuple):
+    """Something for each input, such as its array or the gradient with respect to it."""
+
+    observations: Any
+    transition: Any
+    transition_cov: Any
+    design: Any
+    observation_cov: Any
+    initial_mean: Any
+    initial_cov: Any
+
+
+NAMES = ModelArrays._fields
 #: Inputs that may have a time axis.
 MATRICES = ("transition", "transition_cov", "design", "observation_cov")
-#: All inputs, in the order in which kernels know them.
-NAMES = ("observations", *MATRICES, "initial_mean", "initial_cov")
+OPTIONAL = ("initial_mean", "initial_cov")
+
+
+class Sizes(NamedTuple):
+    """Shapes of the inputs."""
+
+    shapes: ModelArrays  # of one model
+    rows: ModelArrays  # time steps, 1 where it is constant, and numbers of a step
+    leading: ModelArrays  # shape of the models
+    batch: tuple[int, ...]  # shape of all models, to which `leading` broadcast
 
 
 class KalmanProblem(NamedTuple):
-    """A call that has been checked. Tuples have an item for each of `NAMES`."""
+    """A call that has been checked."""
 
-    inputs: tuple[Array, ...]  # of one dtype
-    shapes: tuple[tuple[int, ...], ...]  # of one model, see `KalmanGradients`
-    rows: tuple[tuple[int, int], ...]  # time steps, 1 where it is constant, and numbers of a step
-    leading: tuple[tuple[int, ...], ...]  # shape of the models
-    batch: tuple[int, ...]  # shape of all models, to which `leading` broadcast
+    inputs: ModelArrays  # arrays of one dtype
+    sizes: Sizes
     joseph: bool  # whether to update in Joseph's form
     num_threads: int | None  # at most so many; None for all
 
@@ -42,13 +62,7 @@ class KalmanProblem(NamedTuple):
 def make_problem(arguments: dict[str, Any]) -> KalmanProblem:
     """Return the call of a public function, checked, from all its arguments by name.
 
-    Those of `NAMES` are arrays; `initial_mean` and `initial_cov` may be None.
-
-    Raises:
-        NotImplementedError: an array is on a CUDA device.
-        TypeError: an array is neither of the observations' dtype nor of integers.
-        ValueError: shapes do not fit or broadcast, a number is not finite (but for observations), a
-            covariance is none, or another argument is out of range.
+    Errors are those of `kalman_loglik`, and NotImplementedError for an array on a CUDA device.
     """
     named_arguments = {name: arguments[name] for name in NAMES}
     form, time_varying = arguments["form"], arguments["time_varying"]
@@ -60,46 +74,47 @@ def make_problem(arguments: dict[str, Any]) -> KalmanProblem:
         raise ValueError(
             f"time_varying={time_varying!r}: expected names out of {', '.join(MATRICES)}"
         )
-    present = {n: x for n, x in named_arguments.items() if x is not None or n not in NAMES[5:]}
+    present = {n: x for n, x in named_arguments.items() if x is not None or n not in OPTIONAL}
     inputs = dict(zip(present, check_alike(present), strict=True))
-    sizes = tuple((name, array.shape) for name, array in inputs.items())
-    shapes, rows, leading, batch = _arrange(sizes, tuple(name in time_varying for name in NAMES))
+    named_shapes = tuple((name, array.shape) for name, array in inputs.items())
+    sizes = _find_sizes(named_shapes, tuple(name in time_varying for name in NAMES))
     for name in ("transition", "design", "initial_mean"):
         if name in inputs and not np.isfinite(inputs[name]).all():
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
     for name in ("transition_cov", "observation_cov", "initial_cov"):
         if name in inputs:
             check_covariances(name, inputs[name])
-    dtype, (m, _) = inputs["observations"].dtype, shapes[-1]
-    if "initial_mean" not in inputs:
-        inputs["initial_mean"] = np.zeros(m, dtype)
-    if "initial_cov" not in inputs:
-        inputs["initial_cov"] = np.eye(m, dtype=dtype)
-    arrays = tuple(inputs[name] for name in NAMES)
+    dtype, (m,) = inputs["observations"].dtype, sizes.shapes.initial_mean
+    inputs.setdefault("initial_mean", np.zeros(m, dtype))
+    inputs.setdefault("initial_cov", np.eye(m, dtype=dtype))
     threads = check_num_threads(arguments["num_threads"])
-    return KalmanProblem(arrays, shapes, rows, leading, batch, form == "joseph", threads)
+    return KalmanProblem(ModelArrays(**inputs), sizes, form == "joseph", threads)
 
 
 @functools.lru_cache(maxsize=64)
-def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, ...]) -> Any:
-    """Return shapes, rows, leading and batch of a `KalmanProblem`.
+def _find_sizes(
+    named_shapes: tuple[tuple[str, tuple[int, ...]], ...], is_timed: tuple[bool, ...]
+) -> Sizes:
+    """Return the sizes of a call, from the shapes of the inputs that there are; or ValueError.
 
-    Args:
-        sizes: names and shapes of the inputs that there are.
-        timed: which of `NAMES` have a time axis.
+    `is_timed` says which of `NAMES` have a time axis.
     """
-    shape_of = dict(sizes)
+    shape_of = dict(named_shapes)
     y, transition = shape_of["observations"], shape_of["transition"]
     if len(y) < 2 or y[-1] == 0:
         raise ValueError(f"observations: expected shape (..., T, p) with p > 0, got {y}")
     if len(transition) < 2 or transition[-1] == 0:
         raise ValueError(f"transition: expected shape (..., m, m) with m > 0, got {transition}")
     (steps, p), m = y[-2:], transition[-1]
-    constant = ((steps, p), (m, m), (m, m), (p, m), (p, p), (m,), (m, m))
-    shapes = tuple((steps, *s) if t else s for t, s in zip(timed, constant, strict=True))
+    mm, pm, pp = (m, m), (p, m), (p, p)
+    step_shapes = ModelArrays((p,), mm, mm, pm, pp, (m,), mm)
+    has_steps = ModelArrays(True, *is_timed[1:])
+    pairs = list(zip(has_steps, step_shapes, strict=True))
+    shapes = ModelArrays(*((steps, *shape) if has else shape for has, shape in pairs))
+    rows = ModelArrays(*((steps if has else 1, math.prod(shape)) for has, shape in pairs))
     leading = {}
-    for name, wanted in zip(NAMES, shapes, strict=True):
-        shape = shape_of.get(name, wanted)
+    for name, wanted in shapes._asdict().items():
+        shape: tuple[int, ...] = shape_of.get(name, wanted)
         count = len(shape) - len(wanted)
         if count < 0 or shape[count:] != wanted:
             expected = ", ".join(["...", *map(str, wanted)])
@@ -108,18 +123,18 @@ def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, 
     try:
         batch = np.broadcast_shapes(*leading.values())
     except ValueError:
-        pairs = ", ".join(f"{name} {shape}" for name, shape in leading.items())
-        raise ValueError(f"shapes of the models do not broadcast: {pairs}") from None
-    rows = [(steps if t else 1, math.prod(s)) for t, s in zip(timed, constant, strict=True)]
-    return shapes, ((steps, p), *rows[1:]), tuple(leading.values()), batch
+        listed = ", ".join(f"{name} {shape}" for name, shape in leading.items())
+        raise ValueError(f"shapes of the models do not broadcast: {listed}") from None
+    return Sizes(shapes, rows, ModelArrays(**leading), batch)
 
 
 def check_observations(problem: KalmanProblem) -> None:
     """Raise ValueError for infinite observations: NaN alone stands for a missing one."""
-    infinite = np.isinf(problem.inputs[0])
+    observations = problem.inputs.observations
+    infinite = np.isinf(observations)
     if infinite.any():
         index = tuple(int(i) for i in np.argwhere(infinite)[0])
-        value = problem.inputs[0][index]
+        value = observations[index]
         raise ValueError(f"observations: expected finite numbers or NaN, got {value} at {index}")
 
 

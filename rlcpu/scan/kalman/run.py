@@ -18,17 +18,16 @@ from rlcpu.kernels.vectors import VECTOR_BYTES, fill
 from rlcpu.scan.kalman.filter import (
     CONVERGED,
     KalmanTask,
-    ModelArrays,
     StateArrays,
     forward,
     lay_out_workspace,
 )
 from rlcpu.scan.kalman.matrices import Arena
-from rlcpu.scan.kalman.model import Array, KalmanProblem
+from rlcpu.scan.kalman.model import Array, KalmanProblem, ModelArrays, Sizes
 from rlcpu.scan.kalman.smoother import backward
 
-#: Steps of a chunk, fewer where what is kept of them takes more than this many numbers.
-LONGEST, NUMBERS = 32, 2**17
+#: Steps of a chunk at least and at most: fewer where those kept take more than `NUMBERS` numbers.
+LEAST, LONGEST, NUMBERS = 8, 32, 2**17
 #: Numbers of a state up to which models share cells, if there are at least half as many models.
 LARGE = 24
 #: Outputs of `run` for which time is gone through backward, too.
@@ -45,45 +44,48 @@ def run(problem: KalmanProblem, outputs: str) -> tuple[Array, list[Array]]:
         outputs: "loglik" for nothing else; "states" for predicted and filtered means and
             covariances, "smoothed" for smoothed ones, "gradients" with respect to all inputs.
     """
-    models, dtype = math.prod(problem.batch), problem.inputs[0].dtype
-    (steps, p), (m, _) = problem.shapes[0], problem.shapes[-1]
+    sizes, dtype = problem.sizes, problem.inputs.observations.dtype
+    (steps, p), (m,) = sizes.shapes.observations, sizes.shapes.initial_mean
+    models = math.prod(sizes.batch)
     mean, cov = (steps, m), (steps, m, m)
-    shapes = {"states": (mean, cov) * 2, "smoothed": (mean, cov), "gradients": problem.shapes}
-    results = [np.zeros(problem.batch + s, dtype) for s in shapes.get(outputs, ())]
+    shapes = {"states": (mean, cov) * 2, "smoothed": (mean, cov), "gradients": sizes.shapes}
+    results = [np.zeros(sizes.batch + shape, dtype) for shape in shapes.get(outputs, ())]
     if models == 0 or steps == 0:
-        return np.zeros(problem.batch, dtype), results
+        return np.zeros(sizes.batch, dtype), results
     lanes = VECTOR_BYTES // dtype.itemsize
     if models == 1 or m > min(2 * models, LARGE):
         lanes = 1
     blocks = -(-models // lanes)
     task = _make_task(problem, outputs, results, blocks * lanes)
-    addresses = [address_of(forward, task, lanes), 0]
-    if outputs in TWO_WAY:
-        addresses[1] = address_of(backward, task, lanes)
+    forward_address = address_of(forward, task, lanes)
+    backward_address = address_of(backward, task, lanes) if outputs in TWO_WAY else 0
     # A line for the count of cells in use, see `run_block`, and the cells.
     size = LINE + count_cells(m, p, task.length, task.chunks) * lanes * dtype.itemsize
     work = models * steps * m * m if blocks > 1 else 0
-    launch(drivers(), work, problem.num_threads, *addresses, task, size, blocks)
-    return task.loglik[:models].astype(dtype).reshape(problem.batch), results
+    arguments = forward_address, backward_address, task, size, blocks
+    launch(drivers(), work, problem.num_threads, *arguments)
+    return task.loglik[:models].astype(dtype).reshape(sizes.batch), results
 
 
 def _make_task(
     problem: KalmanProblem, outputs: str, results: list[Array], lanes: int
 ) -> KalmanTask:
     """Return a call for kernels: `results` are those of `run`, `lanes` those of all blocks."""
-    models, dtype = math.prod(problem.batch), problem.inputs[0].dtype
-    (steps, p), (m, _) = problem.shapes[0], problem.shapes[-1]
-    nothing = np.empty((0, 1, 1), dtype)
-    states, gradients = [nothing] * 4, [nothing] * 7
+    sizes, dtype = problem.sizes, problem.inputs.observations.dtype
+    models, (m,) = math.prod(sizes.batch), sizes.shapes.initial_mean
+    steps, p = sizes.shapes.observations
+    unwanted = np.empty((0, 1, 1), dtype)
+    states, gradients = [unwanted] * len(StateArrays._fields), [unwanted] * len(sizes.rows)
     if outputs == "gradients":
-        pairs = zip(results, problem.rows, strict=True)
-        gradients = [x.reshape(models, *row) for x, row in pairs]
-    elif results:
-        states[-len(results) :] = [x.reshape(models, steps, -1) for x in results]
-    length = min(steps, max(8, min(LONGEST, NUMBERS // ((m + p) * (m + p + 1)))))
+        pairs = zip(results, sizes.rows, strict=True)
+        gradients = [array.reshape(models, *row) for array, row in pairs]
+    elif results:  # predicted and filtered ones, or smoothed ones in the place of the filtered
+        states[-len(results) :] = [array.reshape(models, steps, -1) for array in results]
+    kept = (m + p) * (m + p + 1)  # numbers of a step
+    length = min(steps, max(LEAST, min(LONGEST, NUMBERS // kept)))
     return KalmanTask(
-        inputs=ModelArrays(*map(to_rows, problem.inputs, problem.rows)),
-        positions=find_positions(problem.batch, problem.leading, lanes),
+        inputs=ModelArrays(*map(to_rows, problem.inputs, sizes.rows)),
+        positions=find_positions(sizes, lanes),
         loglik=np.zeros(lanes),
         states=StateArrays(*states),
         gradients=ModelArrays(*gradients),
@@ -92,7 +94,7 @@ def _make_task(
         length=length,
         chunks=-(-steps // length) if outputs in TWO_WAY else 1,
         wants_states=outputs == "states",
-        varies=any(count > 1 for count, _ in problem.rows[1:]),
+        varies=any(num_steps > 1 for num_steps, _ in sizes.rows[1:]),
         joseph=problem.joseph,
         tolerance=max(CONVERGED, m) * float(np.finfo(dtype).eps),
     )
@@ -105,20 +107,16 @@ def to_rows(array: Array, row: tuple[int, int]) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def find_positions(
-    batch: tuple[int, ...], leading: tuple[tuple[int, ...], ...], lanes: int
-) -> npt.NDArray[np.int64]:
+def find_positions(sizes: Sizes, lanes: int) -> npt.NDArray[np.int64]:
     """Return where each lane's model is in each input, (7, lanes).
 
-    Args:
-        batch: shape of the models, to which those of the inputs broadcast.
-        leading: shape of the models of each input.
-        lanes: number of lanes of all blocks; those beyond the last model repeat it.
+    `lanes` are those of all blocks; those beyond the last model repeat it.
     """
-    positions = np.empty((len(leading), lanes), np.int64)
-    for row, shape in zip(positions, leading, strict=True):
-        numbers = np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), batch).ravel()
-        row[: numbers.size], row[numbers.size :] = numbers, numbers[-1]
+    positions = np.empty((len(sizes.leading), lanes), np.int64)
+    for row, shape in zip(positions, sizes.leading, strict=True):
+        numbers = np.arange(math.prod(shape)).reshape(shape)
+        of_models = np.broadcast_to(numbers, sizes.batch).ravel()
+        row[: of_models.size], row[of_models.size :] = of_models, of_models[-1]
     return positions
 
 
@@ -159,14 +157,24 @@ _addresses: dict[tuple[Any, str, int], int] = {}
 
 
 def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
-    """Return the address of `forward` or `backward` for blocks of so many models.
+    """Return the address of `forward` or `backward`, compiled for blocks of so many models.
 
     `task` is one of the calls: types of all others of its dtype are the same.
     """
     dtype = task.inputs.observations.dtype
     key = function, dtype.name, lanes
-    if key in _addresses:
-        return _addresses[key]
+    if key not in _addresses:
+        run_block = _make_run_block(function, dtype, lanes)
+        kinds = View(kind_of(task)), types.int64, types.int64
+        _addresses[key] = c_function(run_block, kinds)
+    return _addresses[key]
+
+
+def _make_run_block(function: Any, dtype: Any, lanes: int) -> Any:
+    """Make `run_block(task, block, memory)`: `function` of block number `block`.
+
+    `memory` is the address of a line for the count of cells in use, and of the cells behind it.
+    """
     number, whole, run_all = dtype.type(0.0), np.int64(0), inline(function)
     cells_at = vectors_at if lanes > 1 else pointer_to
     # Small code compiles in 40 % of the time, and is as fast; but one model forward takes 1.6x.
@@ -174,16 +182,13 @@ def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
 
     def run_block(task, block, memory):
         make_small()
-        used = array_at(memory, (1,), whole)  # in the line before the cells
+        used = array_at(memory, (1,), whole)
         used[0] = 0
         arena = Arena(cells_at(memory + LINE, number), used)
-        run_all(
-            task, block * lanes, lay_out_workspace(arena, task.m, task.p, task.length, task.chunks)
-        )
+        workspace = lay_out_workspace(arena, task.m, task.p, task.length, task.chunks)
+        run_all(task, block * lanes, workspace)
 
-    kinds = View(kind_of(task)), types.int64, types.int64
-    _addresses[key] = c_function(run_block, kinds)
-    return _addresses[key]
+    return run_block
 
 
 @inline

@@ -24,6 +24,8 @@ from __future__ import annotations
 from rlcpu.kernels.compile import inline
 from rlcpu.scan.kalman.filter import predict, read_model, read_observations, update_cov, update_mean
 from rlcpu.scan.kalman.matrices import (
+    MINUS,
+    PLUS,
     accumulate,
     add,
     add_product,
@@ -38,25 +40,17 @@ from rlcpu.scan.kalman.matrices import (
     write_models,
 )
 
+HALF = 0.5  # gradients of covariances are halves of sums
+
 
 @inline
 def smooth_mean(w, k, j):
     """Set smoothed mean, smoothing error and F' r of step k from r of step k + 1."""
+    mean, cov = matrix_at(w.filtered_mean, k), matrix_at(w.filtered_cov, j)
+    u, gain = matrix_at(w.scaled_innovation, k), matrix_at(w.gain, j)
     multiply(w.mean_gradient, transposed(w.transition), w.score)
-    add_product(
-        w.smoothed_mean,
-        matrix_at(w.filtered_mean, k),
-        1.0,
-        matrix_at(w.filtered_cov, j),
-        w.mean_gradient,
-    )
-    add_product(
-        w.smoothing_error,
-        matrix_at(w.scaled_innovation, k),
-        -1.0,
-        transposed(matrix_at(w.gain, j)),
-        w.mean_gradient,
-    )
+    add_product(w.smoothed_mean, mean, PLUS, cov, w.mean_gradient)
+    add_product(w.smoothing_error, u, MINUS, transposed(gain), w.mean_gradient)
 
 
 @inline
@@ -70,52 +64,55 @@ def smooth_cov(w, j, is_wanted):
     multiply(adjoint, transposed(w.transition), w.work_mm)  # N1
     if is_wanted:
         multiply(w.work_mm, adjoint, cov)
-        add_symmetric(w.smoothed_cov, cov, -1.0, cov, w.work_mm)
+        add_symmetric(w.smoothed_cov, cov, MINUS, cov, w.work_mm)
     multiply(w.gain_adjoint, transposed(gain), adjoint)  # Y
-    add_symmetric(w.error_cov, matrix_at(w.precision, j), 1.0, w.gain_adjoint, gain)  # D
-    multiply(w.design_cov, w.error_cov, w.design)
-    add(w.design_cov, -1.0, w.gain_adjoint)
-    accumulate(adjoint, -1.0, transposed(w.design), w.gain_adjoint)
-    add_symmetric(adjoint, adjoint, 1.0, transposed(w.design_cov), w.design)
+    add_symmetric(w.error_cov, matrix_at(w.precision, j), PLUS, w.gain_adjoint, gain)  # D
+    # N = N1 - H' Y + (D H - Y)' H
+    multiply(w.work_pm, w.error_cov, w.design)
+    add(w.work_pm, MINUS, w.gain_adjoint)
+    accumulate(adjoint, MINUS, transposed(w.design), w.gain_adjoint)
+    add_symmetric(adjoint, adjoint, PLUS, transposed(w.work_pm), w.design)
 
 
 @inline
 def add_mean_gradients(w):
     """Add to the gradients of F, Q, H and R what r of step k + 1, x and s of step k contribute."""
-    accumulate(w.transition_gradient, 1.0, w.score, transposed(w.smoothed_mean))
-    accumulate(w.transition_cov_gradient, 1.0, w.score, transposed(w.score))
-    accumulate(w.design_gradient, 1.0, w.smoothing_error, transposed(w.smoothed_mean))
-    accumulate(w.observation_cov_gradient, 1.0, w.smoothing_error, transposed(w.smoothing_error))
+    error, x = w.smoothing_error, w.smoothed_mean
+    accumulate(w.transition_gradient, PLUS, w.score, transposed(x))
+    accumulate(w.transition_cov_gradient, PLUS, w.score, transposed(w.score))
+    accumulate(w.design_gradient, PLUS, error, transposed(x))
+    accumulate(w.observation_cov_gradient, PLUS, error, transposed(error))
 
 
 @inline
 def add_cov_gradients(w, j, times):
-    """Add to the gradients `times` what N of step k + 1 contributes; then `smooth_cov`."""
+    """Add to the gradients what N of step k + 1 contributes, and replace it by that of step k.
+
+    `times` is the number of steps whose N is the same, see `backward`.
+    """
+    cov, gain = matrix_at(w.filtered_cov, j), matrix_at(w.gain, j)
     add(w.transition_cov_gradient, -times, w.adjoint)
     multiply(w.work_mm, w.adjoint, w.transition)
-    accumulate(w.transition_gradient, -times, w.work_mm, matrix_at(w.filtered_cov, j))
-    smooth_cov(w, j, False)
+    accumulate(w.transition_gradient, -times, w.work_mm, cov)
+    smooth_cov(w, j, is_wanted=False)
     add(w.observation_cov_gradient, -times, w.error_cov)
-    add(w.design_gradient, -times, transposed(matrix_at(w.gain, j)))
-    accumulate(w.design_gradient, times, w.gain_adjoint, matrix_at(w.filtered_cov, j))
+    add(w.design_gradient, -times, transposed(gain))
+    accumulate(w.design_gradient, times, w.gain_adjoint, cov)
 
 
 @inline
 def write_gradients(task, first, w, t):
     """Write the gradients of a step where matrices vary; at the first step the sums of others."""
     gradients = task.gradients
-    write_gradient(w.transition_gradient, 1.0, gradients.transition, first, t)
-    write_gradient(w.transition_cov_gradient, 0.5, gradients.transition_cov, first, t)
-    write_gradient(w.design_gradient, 1.0, gradients.design, first, t)
-    write_gradient(w.observation_cov_gradient, 0.5, gradients.observation_cov, first, t)
+    write_gradient(w.transition_gradient, PLUS, gradients.transition, first, t)
+    write_gradient(w.transition_cov_gradient, HALF, gradients.transition_cov, first, t)
+    write_gradient(w.design_gradient, PLUS, gradients.design, first, t)
+    write_gradient(w.observation_cov_gradient, HALF, gradients.observation_cov, first, t)
 
 
 @inline
 def write_gradient(gradient, factor, array, first, t):
-    """Write `factor` times a gradient and set it to 0, if the matrix varies or t is 0.
-
-    `array` is that of the gradients of all models, see `write_models`.
-    """
+    """Write `factor` times a gradient to `array`, and set it to 0, if it varies or t is 0."""
     if array.shape[1] > 1 or t == 0:
         write_models(gradient, factor, array, first, t)
         set_zero(gradient)
@@ -157,24 +154,25 @@ def backward(task, first, w):
             smooth_mean(w, k, j)
             if wants_gradients:
                 add_mean_gradients(w)
-            add_product(w.score, w.mean_gradient, 1.0, transposed(w.design), w.smoothing_error)
-            if not has_converged or k == count - 1:  # else N is the same for the whole chunk
+            add_product(w.score, w.mean_gradient, PLUS, transposed(w.design), w.smoothing_error)
+            # Where N has converged it is the same for the whole chunk, and computed once.
+            if not has_converged or k == count - 1:
                 if wants_gradients:
-                    add_cov_gradients(w, j, float(count if has_converged else 1))
+                    add_cov_gradients(w, j, times=float(count if has_converged else 1))
                 else:
-                    smooth_cov(w, j, True)
+                    smooth_cov(w, j, is_wanted=True)
             if wants_gradients:
-                write_models(w.smoothing_error, -1.0, task.gradients.observations, first, t)
+                write_models(w.smoothing_error, MINUS, task.gradients.observations, first, t)
                 if task.varies or t == 0:
                     write_gradients(task, first, w, t)
             else:
-                write_models(w.smoothed_mean, 1.0, task.states.mean, first, t)
-                write_models(w.smoothed_cov, 1.0, task.states.cov, first, t)
+                write_models(w.smoothed_mean, PLUS, task.states.mean, first, t)
+                write_models(w.smoothed_cov, PLUS, task.states.cov, first, t)
         has_converged = has_converged or (
             is_steady and is_close(w.adjoint, w.adjoint_at_end, task.tolerance)
         )
     if wants_gradients:
-        write_models(w.score, 1.0, task.gradients.initial_mean, first, 0)
+        write_models(w.score, PLUS, task.gradients.initial_mean, first, 0)
         multiply(w.work_mm, w.score, transposed(w.score))
-        add(w.work_mm, -1.0, w.adjoint)
-        write_models(w.work_mm, 0.5, task.gradients.initial_cov, first, 0)
+        add(w.work_mm, MINUS, w.adjoint)
+        write_models(w.work_mm, HALF, task.gradients.initial_cov, first, 0)

@@ -1,4 +1,4 @@
-"""Log-likelihoods of linear-Gaussian state-space models, and their gradients.
+"""Linear-Gaussian state-space models: log-likelihoods, their gradients, and states.
 
 x[t + 1] = F x[t] + w[t], w[t] ~ N(0, Q); y[t] = H x[t] + v[t], v[t] ~ N(0, R); x[0] ~ N(a, P).
 """
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.scan.arguments import check_broadcast, check_out, check_real, sum_to_shape
-from rlcpu.scan.kalman.model import check_observations, make_problem
+from rlcpu.scan.kalman.model import KalmanProblem, check_observations, make_problem
 from rlcpu.scan.kalman.run import run
 
 Array = npt.NDArray[Any]
@@ -41,6 +41,38 @@ class KalmanGradients(NamedTuple):
     observation_cov: Any
     initial_mean: Any
     initial_cov: Any
+
+
+class KalmanStates(NamedTuple):
+    """Means and covariances that `kalman_filter` returns.
+
+    Attributes:
+        predicted_mean: (..., T, m), of each state given the observations before its own.
+        predicted_cov: (..., T, m, m).
+        filtered_mean: (..., T, m), given its own observation too.
+        filtered_cov: (..., T, m, m).
+        loglik: (...), as from `kalman_loglik`.
+    """
+
+    predicted_mean: Any
+    predicted_cov: Any
+    filtered_mean: Any
+    filtered_cov: Any
+    loglik: Any
+
+
+class SmoothedStates(NamedTuple):
+    """Means and covariances that `kalman_smooth` returns.
+
+    Attributes:
+        mean: (..., T, m), of each state given all observations.
+        cov: (..., T, m, m).
+        loglik: (...), as from `kalman_loglik`.
+    """
+
+    mean: Any
+    cov: Any
+    loglik: Any
 
 
 def kalman_loglik(
@@ -97,11 +129,9 @@ def kalman_loglik(
     """
     problem = make_problem(locals())
     if out is not None:
-        like = np.empty(problem.batch, problem.inputs[0].dtype)
+        like = np.empty(problem.sizes.batch, problem.inputs.observations.dtype)
         check_out("out", out, like, problem.inputs)
-    loglik, _ = run(problem, "loglik")
-    if not np.isfinite(loglik).all():  # looking for the reason before takes as long as the kernel
-        check_observations(problem)
+    loglik, _ = _run_checked(problem, "loglik")
     if out is None:
         return loglik
     out[...] = loglik
@@ -141,15 +171,92 @@ def kalman_loglik_vjp(
         array([[-1.]])
     """
     problem = make_problem(locals())
-    factor = check_real("grad", grad, problem.inputs[0].dtype)
-    factor = np.broadcast_to(check_broadcast("grad", factor, problem.batch), problem.batch)
-    loglik, gradients = run(problem, "gradients")
-    if not np.isfinite(loglik).all():
-        check_observations(problem)
+    batch, shapes = problem.sizes.batch, problem.sizes.shapes
+    factor = check_real("grad", grad, problem.inputs.observations.dtype)
+    factor = np.broadcast_to(check_broadcast("grad", factor, batch), batch)
+    loglik, gradients = _run_checked(problem, "gradients")
     if (factor != 1.0).any():
-        for gradient, shape in zip(gradients, problem.shapes, strict=True):
+        for gradient, shape in zip(gradients, shapes, strict=True):
             gradient *= factor.reshape(factor.shape + (1,) * len(shape))
     arrays = zip(gradients, problem.inputs, strict=True)
     return loglik, KalmanGradients(
         *(sum_to_shape(gradient, like.shape) for gradient, like in arrays)
     )
+
+
+def kalman_filter(
+    observations: npt.ArrayLike,
+    transition: npt.ArrayLike,
+    transition_cov: npt.ArrayLike,
+    design: npt.ArrayLike,
+    observation_cov: npt.ArrayLike,
+    *,
+    initial_mean: npt.ArrayLike | None = None,
+    initial_cov: npt.ArrayLike | None = None,
+    time_varying: Collection[str] = (),
+    form: str = "plain",
+    num_threads: int | None = None,
+) -> KalmanStates:
+    """Return the states given the observations so far, before and after each one.
+
+    Arguments are those of `kalman_loglik`, without `out`.
+
+    Returns:
+        Means and covariances of all steps, new arrays, and the log-likelihoods.
+
+    Raises:
+        TypeError, ValueError: see `kalman_loglik`.
+
+    Example:
+        >>> y, one = np.full((1, 1), 2.0), np.eye(1)
+        >>> kalman_filter(y, one, one, one, one).filtered_mean
+        array([[1.]])
+    """
+    loglik, states = _run_checked(make_problem(locals()), "states")
+    return KalmanStates._make([*states, loglik])
+
+
+def kalman_smooth(
+    observations: npt.ArrayLike,
+    transition: npt.ArrayLike,
+    transition_cov: npt.ArrayLike,
+    design: npt.ArrayLike,
+    observation_cov: npt.ArrayLike,
+    *,
+    initial_mean: npt.ArrayLike | None = None,
+    initial_cov: npt.ArrayLike | None = None,
+    time_varying: Collection[str] = (),
+    form: str = "plain",
+    num_threads: int | None = None,
+) -> SmoothedStates:
+    """Return the states given all observations: what Rauch, Tung and Striebel's smoother gives.
+
+    Computed by the recursion of Bryson and Frazier (1963; de Jong 1989, Smoothing and interpolation
+    with the state-space model), which inverts no covariance of a state: those may be singular.
+
+    Arguments are those of `kalman_loglik`, without `out`.
+
+    Returns:
+        Means and covariances of all steps, new arrays, and the log-likelihoods.
+
+    Raises:
+        TypeError, ValueError: see `kalman_loglik`.
+
+    Example:
+        >>> y, one = np.array([[np.nan], [3.0]]), np.eye(1)
+        >>> kalman_smooth(y, one, one, one, one).mean.ravel()
+        array([1., 2.])
+    """
+    loglik, states = _run_checked(make_problem(locals()), "smoothed")
+    return SmoothedStates._make([*states, loglik])
+
+
+def _run_checked(problem: KalmanProblem, outputs: str) -> tuple[Array, Any]:
+    """Return what `run` does; ValueError for infinite observations.
+
+    To look for them before takes as long as the kernel: they leave no finite log-likelihood.
+    """
+    loglik, results = run(problem, outputs)
+    if not np.isfinite(loglik).all():
+        check_observations(problem)
+    return loglik, results
