@@ -82,7 +82,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """`-n auto` is a process more than there are CPUs: clusters that are killed mostly wait."""
     from rlcpu.kernels.threads import usable_cpus
 
-    return usable_cpus()[0] + 1
+    return usable_cpus().number + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -21,7 +21,7 @@ from numba.extending import is_jitted
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.kernels.functions import COPY, package_of, rebuild
-from rlcpu.kernels.hooks import context_class
+from rlcpu.kernels.linking import context_class
 
 #: Functions of these packages are known to the compiler by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")

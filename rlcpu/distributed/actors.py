@@ -283,7 +283,7 @@ class Cluster:
 
 def _check_room(num_actors: int) -> None:
     """Raise ValueError if this machine is too small for so many actors."""
-    count = usable_cpus()[0]
+    count = usable_cpus().number
     if num_actors > ACTORS_PER_CPU * count:
         raise ValueError(
             f"num_collectors and num_shards ask for {num_actors} processes: expected at most "

@@ -20,7 +20,8 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import define, freeze
+from rlcpu.kernels.compile import define
+from rlcpu.kernels.functions import freeze
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
 Array = npt.NDArray[Any]

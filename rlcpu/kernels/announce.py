@@ -32,9 +32,12 @@ class CompilePlan(NamedTuple):
 
 
 _lock = threading.Lock()
+#: Blocks of `time_counted` that run now, when the first of them began, and the seconds before it.
 _running, _since, _total = 0, 0.0, 0.0
+#: What `expect` announced, and how many of its kernels are there.
 _plan: CompilePlan | None = None
-_ready, _shown = 0, 0
+_ready = 0
+_is_shown = False  # whether there is a line
 
 
 def seconds() -> float:
@@ -132,21 +135,24 @@ def _interrupts() -> Iterator[None]:
 @contextlib.contextmanager
 def _shown_line(subject: str) -> Iterator[None]:
     """Show what is prepared. Kernels that a kernel compiles on its way share its line."""
-    global _shown
-    if _shown or not _has_reader():
+    global _is_shown
+    if _is_shown or not _has_reader():
         yield
         return
     begin = seconds()
-    _shown += 1
+    _is_shown = True
     try:
         with terminal.noted(lambda: _describe(subject, begin), max(0.0, QUIET - begin)):
             yield
     finally:
-        _shown -= 1
+        _is_shown = False
 
 
 def _describe(subject: str, begin: float) -> str:
-    """Return the line: what is prepared, which kernel of how many, for how many seconds."""
+    """Return the line: what is prepared, which kernel of how many, for how many seconds.
+
+    `begin` is what `seconds` was when the kernel began.
+    """
     part = ""
     if _plan is not None and _ready < _plan.total:
         subject, begin = _plan.subject, _plan.begin

@@ -180,7 +180,8 @@ def _count_bits(typing, word):
 
 
 @overload(Board, jit_options=INLINE)
-def _make(bits=None):
+def _make_board(bits=None):
+    """Teach numba `Board(bits)`, of a whole number of 64 bits or of a board."""
     if bits is None:
         return lambda bits=None: board_of_words(_ZERO, _ZERO)
     if isinstance(bits, BoardType):
@@ -191,17 +192,22 @@ def _make(bits=None):
 
 @overload(_board_of, jit_options=INLINE)
 def _make_cell(cell):
-    def board_of(cell):  # no board's where the cell is not in 0 to 127
-        n = _u64(cell)
-        bit, word = _u64(_ONE << (n & _LAST)), n >> _SIX
+    """Teach numba the board of one cell, and of none where the cell is not in 0 to 127."""
+
+    def board_of(cell):
+        n = _u64(cell)  # of a negative cell a large number
+        bit, word = _u64(_ONE << (n & _LAST)), n >> _SIX  # cell n is bit n % 64 of word n // 64
         return board_of_words(bit if word == _ZERO else _ZERO, bit if word == _ONE else _ZERO)
 
     return board_of
 
 
 def _shift_left(board, other):
-    """Return `board << other`: cells move to higher numbers."""
-    # Every shift is by 0 to 63, so that no branch is needed.
+    """Return `board << other`: cells move to higher numbers.
+
+    They move by whole words, and by 0 to 63 bits. A processor's shift by 64 is one by 0: what goes
+    from the low word to the high one, `low >> (64 - by)`, is shifted in two steps of at most 63.
+    """
     n = _u64(other)
     by, words = n & _LAST, n >> _SIX
     low = _u64(board.low << by)
@@ -213,7 +219,7 @@ def _shift_left(board, other):
 
 
 def _shift_right(board, other):
-    """Return `board >> other`: cells move to lower numbers."""
+    """Return `board >> other`: cells move to lower numbers, as in `_shift_left`."""
     n = _u64(other)
     by, words = n & _LAST, n >> _SIX
     high = _u64(board.high >> by)
@@ -231,14 +237,14 @@ def _teach(operation: Any, code: Callable[..., Any], other: type | None = None) 
     """
 
     # Not annotated, as the implementations are not: numba compares all of the signatures.
-    def one(board):
+    def choose_for_one(board):
         return code if isinstance(board, BoardType) else None
 
-    def two(board, other):
+    def choose_for_two(board, other):
         return code if isinstance(board, BoardType) and isinstance(other, kind) else None
 
     kind: Any = other
-    overload(operation, jit_options=INLINE)(two if other else one)
+    overload(operation, jit_options=INLINE)(choose_for_two if other else choose_for_one)
 
 
 def _teach_method(name: str) -> None:
@@ -261,14 +267,14 @@ def _teach_bits(operation: Any) -> None:
     _teach(operation, combine, BoardType)
 
 
-def _teach_comparison(operation: Any, alone: Any) -> None:
-    """Teach numba to compare boards, and a board with the one that has no cell."""
-    _teach(alone, lambda board: operation(board.low | board.high, _ZERO))
-    _teach(
-        operation,
-        lambda board, other: operation((board.low ^ other.low) | (board.high ^ other.high), _ZERO),
-        BoardType,
-    )
+def _teach_comparison(operation: Any, with_empty: Any) -> None:
+    """Teach numba to compare two boards, and by `with_empty` a board with the one of no cells."""
+
+    def compare(board, other):
+        return operation((board.low ^ other.low) | (board.high ^ other.high), _ZERO)
+
+    _teach(operation, compare, BoardType)
+    _teach(with_empty, lambda board: operation(board.low | board.high, _ZERO))
 
 
 for _name in ("set", "clear", "test"):
@@ -307,28 +313,33 @@ def _nth(self, k):
         return None
 
     def nth(self, k):
-        """Search for the cell by halves.
+        """Search for the cell by halves, without a branch.
 
-        Of 64, 32, ... cells that are left, go to the upper half if the lower one has too few, six
-        times, without a branch.
+        Of 64 cells go to the upper half, 32 cells, if k or fewer are set in the lower one, and so
+        on; k then counts from the half's begin.
         """
-        remaining, below = np.int64(k), _count_bits(self.low)
-        in_high = remaining >= below
-        word = self.high if in_high else self.low
-        remaining -= below if in_high else 0
-        cell = np.int64(64) if in_high else np.int64(0)
+        remaining, in_lower = np.int64(k), _count_bits(self.low)
+        is_upper = remaining >= in_lower
+        word = self.high if is_upper else self.low
+        remaining -= in_lower if is_upper else 0
+        cell = np.int64(64) if is_upper else np.int64(0)
         for half in _HALVES:
-            below = _count_bits(word & ((_ONE << half) - _ONE))
-            is_upper = remaining >= below
-            remaining -= below if is_upper else 0
+            lower = word & ((_ONE << half) - _ONE)
+            in_lower = _count_bits(lower)
+            is_upper = remaining >= in_lower
+            remaining -= in_lower if is_upper else 0
             word = word >> half if is_upper else word
             cell += np.int64(half) if is_upper else 0
+        # One cell is left: it is set, and the k-th, unless there are fewer.
         return cell if (k >= 0) & (remaining == 0) & ((word & _ONE) != _ZERO) else np.int64(-1)
 
     return nth
 
 
 # ---------------------------------------------------------------- cells as numbers
+
+
+_HALF = CELLS // 2  # cells of a word of 64 bits
 
 
 @inline
@@ -349,13 +360,13 @@ def append_cells(words, at, stride, planes, cells, columns, count):
     """
     word_bits, all_bits = _u64(32), ~_ZERO
     for p in range(planes):
-        for part in range(2):  # 64 cells of a plane
-            word = _u64(words[at]) | _u64(words[at + stride]) << word_bits
-            size = min(cells - 64 * part, 64)
-            word &= all_bits >> _u64(64 - size) if size > 0 else _ZERO
-            while word != _ZERO:
-                columns[count] = p * cells + 64 * part + lowest_bit(word)
-                word &= word - _ONE
+        for begin in range(0, 2 * _HALF, _HALF):  # first cell of a half of the plane
+            half = _u64(words[at]) | _u64(words[at + stride]) << word_bits
+            size = min(cells - begin, _HALF)
+            half &= all_bits >> _u64(_HALF - size) if size > 0 else _ZERO  # its cells alone
+            while half != _ZERO:
+                columns[count] = p * cells + begin + lowest_bit(half)
+                half &= half - _ONE  # without its lowest cell
                 count += 1
             at += 2 * stride
     return count
@@ -363,33 +374,31 @@ def append_cells(words, at, stride, planes, cells, columns, count):
 
 @functools.cache
 def make_store_bits(count: int) -> Any:
-    """Make an intrinsic (array, index, word) that stores bits of a uint64 as 0 and 1.
+    """Make an intrinsic (array, index, word) that stores bits of a uint64 as numbers 0 and 1.
 
-    Bits 0 to count - 1 go to array[index] and on. The array is flat, of any type of numbers. Parts
-    of 64, 32, ... bits are one store each: a loop over single bits takes seven times as long.
+    Bits 0 to `count` - 1 go to array[index] and on. The array is flat, of any type of numbers.
+    Parts of 64, 32, ... bits, whose sum is `count`, are one store each: LLVM takes the bits of a
+    part as a vector of flags, and converts it. A loop over single bits takes seven times as long.
     """
+    sizes = [size for size in (64, 32, 16, 8, 4, 2, 1) if count & size]
 
     @intrinsic
     def store_bits(typing, array, index, word):
         """Write bits of `word` to `array` from `index` on, as numbers 0 and 1."""
 
         def generate(context, builder, signature, args):
-            number = context.get_data_type(array.dtype)
-            is_real = isinstance(array.dtype, types.Float)
+            start, first, bits = args
+            number, bytes_of_number = context.get_data_type(array.dtype), array.dtype.bitwidth // 8
+            convert = builder.uitofp if isinstance(array.dtype, types.Float) else builder.zext
             begin = 0
-            for size in (64, 32, 16, 8, 4, 2, 1):
-                if not count & size:
-                    continue
-                shifted = builder.lshr(args[2], ir.Constant(ir.IntType(64), begin))
-                bits = shifted if size == 64 else builder.trunc(shifted, ir.IntType(size))
-                flags = builder.bitcast(bits, ir.VectorType(ir.IntType(1), size))
-                kind = ir.VectorType(number, size)
-                values = builder.uitofp(flags, kind) if is_real else builder.zext(flags, kind)
-                place = builder.add(args[1], args[1].type(begin))
-                pointer = pointer_at(context, builder, array, args[0], place)
-                builder.store(
-                    values, builder.bitcast(pointer, kind.as_pointer()), array.dtype.bitwidth // 8
-                )
+            for size in sizes:
+                part = builder.lshr(bits, ir.Constant(ir.IntType(64), begin))
+                part = part if size == 64 else builder.trunc(part, ir.IntType(size))
+                flags = builder.bitcast(part, ir.VectorType(ir.IntType(1), size))
+                values = convert(flags, ir.VectorType(number, size))
+                place = builder.add(first, first.type(begin))
+                pointer = pointer_at(context, builder, array, start, place, to=values.type)
+                builder.store(values, pointer, align=bytes_of_number)
                 begin += size
             return context.get_dummy_value()
 

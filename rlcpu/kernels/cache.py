@@ -34,7 +34,7 @@ from rlcpu.kernels.functions import callees, fingerprint
 
 @functools.cache
 def _files() -> hooks.CodeFiles | None:
-    """Return the place of machine code and its way to bytes; None without a folder."""
+    """Return numba's part of keeping machine code; None without a folder for it."""
     try:
         return hooks.CodeFiles(fingerprint)
     except RuntimeError:
@@ -107,10 +107,10 @@ class KernelCache(hooks.Cache):
     def _fingerprint(self) -> str:
         """Return the kernel's hash, and add hashes to the names of the kernel and its callees.
 
-        Numba numbers the functions of a process to tell their symbols apart. Kernels that two
-        processes compiled would meet under one symbol in a third, and share its environment: the
-        array that one returns gets the dtype of the other's. So would functions that they call, if
-        one factory made them.
+        Names become symbols in machine code, behind which numba counts the functions of a process
+        to tell those of one name apart. Kernels that two processes compiled would meet under one
+        symbol in a third, and share what numba keeps for a symbol: the array that one returns gets
+        the dtype of the other's. So would functions that they call, if one factory made them.
         """
         digest = fingerprint(self._kernel)
         function = self._kernel.py_func
@@ -153,10 +153,10 @@ class KernelCache(hooks.Cache):
             return None
         overload = self._load(path, files, target_context)
         if overload is None:
-            self.end_turn()
+            self.end_turn()  # of an attempt that failed
             with announce.time_counted():
-                self._turn = CompileTurn(path)
-            overload = self._load(path, files, target_context)  # somebody may have compiled it
+                self._turn = CompileTurn(path)  # waits for it
+            overload = self._load(path, files, target_context)  # another process has compiled it
             if overload is not None:
                 self.end_turn()
         if overload is not None:
@@ -190,7 +190,7 @@ class KernelCache(hooks.Cache):
             self._check()
             path, files = self._path(sig), _files()
             content = files.pack(data) if path and files else None
-            if path is not None and content is not None:
+            if path and content is not None:
                 path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 write_whole(path, content)
         except OSError as error:
@@ -287,8 +287,8 @@ def _is_private(group: int) -> bool:
         user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
     except KeyError:  # a container's user need not have a name
         return group == 0
-    is_primary = group == user.pw_gid and entry.gr_name == user.pw_name
-    return group == 0 or (is_primary and set(entry.gr_mem) <= {user.pw_name})
+    is_own = group == user.pw_gid and entry.gr_name == user.pw_name
+    return group == 0 or (is_own and set(entry.gr_mem) <= {user.pw_name})
 
 
 _warned = False

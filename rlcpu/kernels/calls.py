@@ -11,7 +11,7 @@ its stack, and the function is given a view of it, whose fields are read where t
 Who calls functions from a table, one after the other on the same tuple, makes one view for all:
 
     address = numbered_function_of(body, kind)  # Python: compiles `body(view, number)`
-    call = make_numbered_call(kind)             # kernels: call(address, view(values), number)
+    call = make_numbered_call(lambda view: kind)  # kernels: call(address, view(values), number)
 
 A kernel that passes anything else is not compiled. Addresses are arguments of kernels: they differ
 between processes, and machine code is kept.
@@ -59,12 +59,17 @@ def function_of(body: Callable[..., Any], kind: Any, **options: Any) -> int:
     return c_function(body, (View(kind),), **options)
 
 
+def numbered_function_of(body: Callable[..., Any], kind: Any) -> int:
+    """Return the address of `body(view, number)`, which returns None, for a type of NamedTuples."""
+    return c_function(body, (View(kind), types.int64))
+
+
 def make_call(kind: Any) -> Callable[..., None]:
     """Make `call(address, values)` for kernels: it calls a `function_of` with a NamedTuple.
 
     `kind` is its type.
     """
-    check = _make_check(kind)
+    check = _make_check(lambda values: kind)
 
     @inline_source
     def call(address, values):
@@ -74,19 +79,13 @@ def make_call(kind: Any) -> Callable[..., None]:
     return call
 
 
-def numbered_function_of(body: Callable[..., Any], kind: Any) -> int:
-    """Return the address of `body(view, number)`, which returns None, for a type of NamedTuples."""
-    return c_function(body, (View(kind), types.int64))
-
-
-def make_numbered_call(kind: Any) -> Callable[..., None]:
+def make_numbered_call(kind_of_values: Callable[[Any], Any]) -> Callable[..., None]:
     """Make `call(address, view, number)` for kernels, which calls a `numbered_function_of`.
 
-    Args:
-        kind: type of the NamedTuples; or a function that says for a view's type which it has to be.
+    `kind_of_values` returns the type of NamedTuples that the function takes, given the type of the
+    view that a kernel passes: these may differ in the types of fields.
     """
-    is_type = isinstance(kind, types.Type)
-    check = _make_check(View(kind) if is_type else lambda values: View(kind(values)))
+    check = _make_check(lambda values: View(kind_of_values(values)))
 
     @inline_source
     def call(address, values, number):
@@ -96,15 +95,16 @@ def make_numbered_call(kind: Any) -> Callable[..., None]:
     return call
 
 
-def _make_check(kind: Any) -> Callable[[Any], None]:
-    """Make `check(values)`: a kernel that calls it compiles only with values of a type.
+def _make_check(expected_of: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Make `check(values)`: a kernel that calls it compiles only with values of the right type.
 
-    `kind` is the type, or a function of the type of the values that returns it.
+    `expected_of` returns it, given the type of the values. A function called by address reads
+    whatever it is given.
     """
 
     @intrinsic
     def check(typing, values):
-        expected = kind if isinstance(kind, types.Type) else kind(values)
+        expected = expected_of(values)
         if values != expected:
             raise errors.TypingError(f"a function is called with {values}: expected {expected}")
         return types.void(values), lambda context, *_: context.get_dummy_value()
@@ -133,11 +133,14 @@ class View(types.Type):
 
 @register_model(View)
 class _ViewModel(models.PrimitiveModel):
+    """How a view lies in memory: as LLVM's pointer to the tuple."""
+
     def __init__(self, manager: Any, view: Any) -> None:
         super().__init__(manager, view, manager.lookup(view.kind).get_data_type().as_pointer())
 
 
 def _field_type(view: View, name: str) -> Any:
+    """Return the type of a field as the view has it; None if there is no such field."""
     if name not in view.kind.fields:
         return None
     _, kind = view.field(name)
@@ -149,6 +152,7 @@ hooks.resolve_attributes(View, _field_type)
 
 @lower_getattr_generic(View)
 def _read_field(context, builder, view, place, name):
+    """Emit the read of a field; of a NamedTuple its view."""
     index, kind = view.field(name)
     pointer = cgutils.gep_inbounds(builder, place, 0, index)
     if isinstance(kind, types.BaseNamedTuple):
@@ -162,9 +166,8 @@ def view(typing, values):
 
     def generate(context, builder, signature, args):
         place = cgutils.alloca_once(builder, context.get_data_type(values))
-        context.pack_value(
-            builder, values, _without_owner(context, builder, values, args[0]), place
-        )
+        unowned = _without_owner(context, builder, values, *args)
+        context.pack_value(builder, values, unowned, place)
         return place
 
     return View(values)(values), generate
@@ -204,7 +207,10 @@ def place_of_view(typing, here):
 
 
 def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Return a value whose arrays belong to nobody: nothing is counted, and nothing freed."""
+    """Emit a value whose arrays belong to nobody: nothing is counted, and nothing freed.
+
+    `kind` is numba's type of the value.
+    """
     if isinstance(kind, types.Array):
         array = cgutils.create_struct_proxy(kind)(context, builder, value)
         array.meminfo = cgutils.get_null_value(array.meminfo.type)

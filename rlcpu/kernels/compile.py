@@ -18,7 +18,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -27,20 +27,21 @@ from numba import types as nbtypes
 from numba.core import cgutils
 from numba.extending import (
     intrinsic,
-    is_jitted,
     lower_builtin,
     overload,
     register_jitable,
     type_callable,
 )
 
-from rlcpu.kernels import announce, guard, hooks, maths
+from rlcpu.kernels import announce, hooks, linking, maths, statements, user_compiler
 from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.functions import (
     REGISTERED,
     callees,
     convert_items,
-    fingerprint,
+    forget_frozen,
+    freeze,
+    has_overload,
     package_of,
     rebuild,
 )
@@ -61,7 +62,7 @@ INLINE: dict[str, Any] = {
     "error_model": "numpy",
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
-    "pipeline_class": hooks.linked_compiler(),
+    "pipeline_class": linking.linked_compiler(),
 }
 
 
@@ -152,9 +153,9 @@ _define_attribute(prefer_wide_vectors, '"prefer-vector-width"="512"')
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
-    """Return the function that `source` defines.
+    """Return the function that `source` defines, which reads the values of `namespace`.
 
-    Code unrolled over a size known only at run time.
+    For code that is unrolled over a size known at run time only.
     """
     scope: dict[str, Any] = {}
     namespace["__name__"] = __name__  # numba finds the globals of cached code by their module
@@ -188,70 +189,6 @@ def source_of_tuple(items: Iterable[str]) -> str:
     return " + ".join(parts) or "()"
 
 
-# ---------------------------------------------------------------- copies of functions
-
-
-_lock = threading.RLock()
-#: Frozen values by their fingerprint.
-_frozen: dict[str, Any] = {}
-#: For each copy of a function that was made, the frozen function of equal code; None while nobody
-#: has asked for it.
-_frozen_of_copies: dict[types.FunctionType, types.FunctionType | None] = {}
-
-
-def freeze(value: Any) -> Any:
-    """Return a copy of a function, or of a tuple that holds functions; later changes miss it.
-
-    Values of the same fingerprint give the same copy: what is kept for a frozen function is used
-    again for equal code, and for nothing else. That holds of functions that a frozen one calls too,
-    once they are frozen themselves: a helper of several functions is compiled once. What a frozen
-    value holds that is no function stays as it was then.
-    """
-    with _lock:
-        is_copy = isinstance(value, types.FunctionType) and value in _frozen_of_copies
-        if is_copy and _frozen_of_copies[value] is not None:
-            return _frozen_of_copies[value]
-        key = fingerprint(value)
-        # A copy that was made for a caller of its function is frozen as it is.
-        if key not in _frozen:
-            copies: dict[Any, Any] = {}  # of the function and of all that it calls
-            _frozen[key] = value if is_copy else _copy(value, copies)
-            _frozen_of_copies.update(dict.fromkeys(copies.values()))
-        for function in (value, _frozen[key]):
-            if isinstance(function, types.FunctionType) and function in _frozen_of_copies:
-                _frozen_of_copies[function] = _frozen[key]
-        return _frozen[key]
-
-
-def forget_frozen() -> None:
-    """Make new copies from now on.
-
-    The copy of code that was refused keeps the line numbers of the first source that held it.
-    """
-    with _lock:
-        _frozen.clear()
-
-
-def _copy(value: Any, copies: dict[Any, Any]) -> Any:
-    """Return a value in which all that can change is copied; `copies` gets those of functions.
-
-    It has copies by their functions, so that each is copied once.
-    """
-    if is_jitted(value) and package_of(value.py_func) not in ("rlcpu", "numba", "numpy"):
-        value = value.py_func  # a user's own `numba.njit` is a plain function to us
-    if isinstance(value, types.FunctionType) and not _has_overload(value):
-        return rebuild(value, lambda _, item: _copy(item, copies), _is_fixed, copies)
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, tuple | list):
-        return convert_items(value, lambda item: _copy(item, copies))
-    return value
-
-
-def _is_fixed(module: types.ModuleType) -> bool:
-    return package_of(module) in ("math", "numba", "numpy")
-
-
 # ---------------------------------------------------------------- specialisation
 
 
@@ -280,6 +217,7 @@ def _plain_tuple(items):
 
 
 maths.OVERLOADED.add(plain_tuple)
+_lock = threading.RLock()
 #: Functions that are being specialised: one of them that is asked for again calls itself.
 _in_progress: set[Callable[..., Any]] = set()
 #: Beginning of the names of modules whose functions index nothing that a user sets.
@@ -318,65 +256,80 @@ def specialise(
             f"got {type(function).__name__}"
         )
     with _lock:
-        return _specialise(freeze(function), np.dtype(dtype).type, bool(exact), bool(arrays))
+        target = _Target(np.dtype(dtype).type, bool(exact), bool(arrays))
+        return _specialise(freeze(function), target)
+
+
+class _Target(NamedTuple):
+    """What a function is specialised for; see `specialise`."""
+
+    dtype: type
+    exact: bool
+    arrays: bool
 
 
 @functools.cache
-def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: bool) -> Any:
-    """Return the twin of a frozen function in one dtype; see `specialise`."""
+def _specialise(function: types.FunctionType, target: _Target) -> Any:
+    """Return the twin of a frozen function, compiled when it is first called."""
     if function in _in_progress:
         raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
+
+    def convert(name: str, value: Any) -> Any:
+        """Return what the twin reads in the place of a value."""
+        return _convert(value, function, target)
+
+    def stays(module: types.ModuleType) -> bool:
+        """Tell whether a module is left as it is: NumPy in our mathematics means NumPy itself."""
+        return function.__module__ == maths.__name__ or _is_known(module)
+
     _in_progress.add(function)
     try:
-        in_maths = function.__module__ == maths.__name__
-        twin = rebuild(
-            function,
-            lambda _, value: _convert(value, function, dtype, exact, arrays),
-            # Our own mathematics means NumPy itself when it names it; numba knows other packages.
-            lambda module: in_maths or _is_known(module),
-            code=_convert_code(function.__code__, dtype),
-        )
-        # Python's own would give a float64, and numba's a NamedTuple of one.
-        for name, replacement in (("float", dtype), ("tuple", plain_tuple)):
-            if name not in function.__globals__:
-                twin.__globals__[name] = replacement
-        if package_of(function) != "rlcpu":
-            # Cached code imports its functions' modules. A user's may not be importable under that
-            # name in another process, or is a script that would run again: the symbol has the name.
-            twin.__qualname__ = f"{function.__module__}.{function.__qualname__}"
-            twin.__module__ = twin.__globals__["__name__"] = __name__
+        code = _convert_code(function.__code__, target.dtype)
+        twin = rebuild(function, convert, stays, code=code)
     finally:
         _in_progress.discard(function)
-    return _compile_lazily(function, twin, dtype, exact, arrays)
+    # Python's own would give a float64, and numba's a NamedTuple of one.
+    for name, replacement in (("float", target.dtype), ("tuple", plain_tuple)):
+        if name not in function.__globals__:
+            twin.__globals__[name] = replacement
+    if package_of(function) != "rlcpu":
+        # Cached code imports its functions' modules. A user's may not be importable under that
+        # name in another process, or is a script that would run again: the symbol has the name.
+        twin.__qualname__ = f"{function.__module__}.{function.__qualname__}"
+        twin.__module__ = twin.__globals__["__name__"] = __name__
+    return _compile_lazily(function, twin, target)
 
 
-def _compile_lazily(
-    function: types.FunctionType, twin: Any, dtype: type, exact: bool, arrays: bool
-) -> Any:
-    """Return what kernels call for the twin of a function; see `specialise`."""
-    in_maths = function.__module__ == maths.__name__
+def _compile_lazily(function: types.FunctionType, twin: Any, target: _Target) -> Any:
+    """Return what kernels call for the twin of a function."""
+    in_maths, arrays = function.__module__ == maths.__name__, target.arrays
     flags: Any = maths.FASTMATH if in_maths else FAST
     # With arrays a step is long, and the lanes of a register need not share its code: LLVM decides.
-    options = {**INLINE, "fastmath": EXACT if exact else flags, "forceinline": not arrays}
-    real = from_dtype(np.dtype(dtype))
-    if not in_maths:
-        options["pipeline_class"] = guard.compiler_of(real)
+    options = {**INLINE, "fastmath": EXACT if target.exact else flags, "forceinline": not arrays}
+    real = from_dtype(np.dtype(target.dtype))
     # Users set states to what they like, of our tasks, too; networks index nothing of theirs.
-    if package_of(function) != "rlcpu" or (arrays and not function.__module__.startswith(_LAYERS)):
-        options["pipeline_class"] = guard.user_compiler(arrays, real)
+    indexes_arrays = arrays and not function.__module__.startswith(_LAYERS)
+    if package_of(function) != "rlcpu" or indexes_arrays:
+        options["pipeline_class"] = user_compiler.user_compiler(arrays, real)
+    elif not in_maths:
+        options["pipeline_class"] = user_compiler.compiler_of(real)
     specialised = njit(**options)(twin)
     # Of mathematics its callers decide; compilers for other devices read it.
-    specialised.rules = None if in_maths else guard.type_rules(real)
-    if in_maths:  # another form calls the code for numbers, which is not this while it is compiled
-        forms = functools.partial(_form, function.__name__, njit(**options)(twin))
-        hooks.choose_function(specialised, forms)
+    specialised.rules = None if in_maths else user_compiler.type_rules(real)
+    if in_maths:
+        # A form for numbers with slopes calls the code for numbers. It needs a function of its own
+        # for that: `specialised` is what is being compiled then.
+        of_numbers = njit(**options)(twin)
+        form = functools.partial(_other_form, function.__name__, of_numbers)
+        hooks.choose_function(specialised, form)
     return specialised
 
 
-def _form(name: str, of_numbers: Any, kinds: Any) -> Any:
-    """Return what is compiled for a function of `maths` and types of arguments; None for its code.
+def _other_form(name: str, of_numbers: Any, kinds: Any) -> Any:
+    """Return the function that is compiled for a function of `maths` and types of arguments.
 
-    `of_numbers` is the function compiled for numbers, which what `maths.FORMS` return may call.
+    None for the function itself. `of_numbers`, compiled for numbers, is for forms to call: see
+    `maths.FORMS`.
     """
     forms = (form(name, of_numbers, kinds) for form in maths.FORMS)
     return next(filter(None, forms), None)
@@ -386,26 +339,19 @@ def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
     """Return code whose float constants, in tuples and nested functions too, are of a dtype."""
 
     def constant(value: Any) -> Any:
+        """Return what stands in the place of a constant."""
         if isinstance(value, types.CodeType):
             return _convert_code(value, dtype)
         if isinstance(value, tuple):
-            return tuple(constant(item) for item in value)
+            return tuple(map(constant, value))
         return dtype(value) if type(value) is float else value
 
-    return code.replace(co_consts=tuple(constant(value) for value in code.co_consts))
+    return code.replace(co_consts=tuple(map(constant, code.co_consts)))
 
 
-def _convert(
-    value: Any, function: types.FunctionType, dtype: type, exact: bool, arrays: bool
-) -> Any:
-    """Return the value that stands in the twin of `function` for a global or closed-over value.
-
-    The other arguments are those of `specialise`.
-    """
-
-    def convert(item: Any) -> Any:
-        return _convert(item, function, dtype, exact, arrays)
-
+def _convert(value: Any, function: types.FunctionType, target: _Target) -> Any:
+    """Return what the twin of `function` reads in the place of a global or closed-over value."""
+    dtype = target.dtype
     if type(value) in (float, np.float32, np.float64):
         return dtype(value)
     if isinstance(value, np.ndarray):
@@ -413,13 +359,13 @@ def _convert(
             raise TypeError(f"{function.__qualname__} reads an empty array, of {value.shape}")
         return value.astype(dtype) if value.dtype.kind == "f" else value
     if isinstance(value, tuple):
-        return convert_items(value, convert)
+        return convert_items(value, lambda item: _convert(item, function, target))
     # NumPy's ufuncs have had a __module__ since 2.2 only.
     if callable(value) and getattr(value, "__module__", "numpy") in ("math", "numpy"):
         replacements = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
         value = replacements.get(getattr(value, "__name__", ""), value)
-    if isinstance(value, types.FunctionType) and not _has_overload(value):
-        return specialise(value, dtype, exact, arrays)
+    if isinstance(value, types.FunctionType) and not has_overload(value):
+        return specialise(value, *target)
     return value
 
 
@@ -427,11 +373,6 @@ def _is_known(module: types.ModuleType) -> bool:
     """Tell whether numba knows what a module holds, and float32 kernels have nothing better."""
     package = package_of(module)
     return package == "numba" or (package == "numpy" and module is not np)
-
-
-def _has_overload(function: types.FunctionType) -> bool:
-    """Tell whether numba implements the function itself (`overload`, `inline`)."""
-    return package_of(function) in ("numpy", "numba") or function in maths.OVERLOADED
 
 
 # ---------------------------------------------------------------- kernels
@@ -475,20 +416,24 @@ def kernel(
     wrapper = "no_cpython_wrapper" if by_address else "no_cfunc_wrapper"
     options = {"parallel": parallel, "fastmath": fastmath, wrapper: True}
     dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
-    check = check or (lambda: None)
+    check, name = check or (lambda: None), function.__name__
     cache = KernelCache(dispatcher, functools.partial(_check_or_forget, dispatcher, scalars, check))
     hooks.set_cache(dispatcher, cache)
-    subject = subject or ".".join(function.__module__.split(".")[:2])
-    announced = announce.announced(subject, function.__name__)
-    explained = _explained(dispatcher, cache, check)
-    linked = functools.partial(hooks.linked_callees, branching=branching)
+    subject = subject or ".".join(function.__module__.split(".")[:2])  # such as rlcpu.envs
 
-    def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:
-        @announced
-        @explained
+    def wrap(compile_for: Callable[..., Any]) -> Callable[..., Any]:
+        """Return numba's function that compiles for new types, with what is done around it."""
+
         def compiled(*kinds: Any) -> Any:
-            with quickly(), contextlib.nullcontext() if parallel else linked(dispatcher):
-                return compile(*kinds)
+            # Parallel kernels call functions that numba makes of their loops: they need code.
+            linked = linking.linked_callees(dispatcher, branching) if not parallel else None
+            with (
+                announce.announced(subject, name),
+                _explained(dispatcher, cache, check),
+                quickly(),
+                linked or contextlib.nullcontext(),
+            ):
+                return compile_for(*kinds)
 
         return compiled
 
@@ -516,7 +461,8 @@ _c_functions: list[Any] = []  # kept alive: addresses do not
 def _explained(kernel: Any, cache: KernelCache, check: Callable[[], None]) -> Iterator[None]:
     """Raise TypeError with one sentence in the place of numba's error in a user's function.
 
-    Whatever is raised, others need not wait for the kernel any more.
+    Whatever is raised, processes that wait for the kernel may compile it. `check` is that of
+    `kernel`: what it says of a user's function explains other errors, too.
     """
     try:
         yield
@@ -524,7 +470,7 @@ def _explained(kernel: Any, cache: KernelCache, check: Callable[[], None]) -> It
         cache.end_turn()
         if isinstance(error, numba.errors.NumbaError):
             forget_frozen()
-            guard.explain(error, _with_callees((kernel,)))
+            user_compiler.explain(error, _with_callees((kernel,)))
         if isinstance(error, Exception):
             check()
         raise
@@ -551,22 +497,23 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
 
     `scalars` are specialised functions; those that they call are looked at, too, and first.
     """
-    # Lines on which a float64 is made of other types; and those that are passed one.
-    sources: dict[Any, None] = {}
-    passed: dict[Any, None] = {}
-    functions = _with_callees(scalars)
-    called = {nbtypes.Dispatcher(f) for f in functions if f.py_func.__module__ != maths.__name__}
+    # Our mathematics computes in what its callers give it.
+    functions = [f for f in _with_callees(scalars) if f.py_func.__module__ != maths.__name__]
+    called = {nbtypes.Dispatcher(f) for f in functions}
+    # Lines on which a float64 is made of other types, and those that are given one.
+    makers: dict[Any, None] = {}
+    takers: dict[Any, None] = {}
     for scalar in functions:
-        if scalar.py_func.__module__ == maths.__name__:
-            continue  # it computes in what its caller gives it
         for compiled in scalar.overloads.values():
-            for line, name, kind, operands in hooks.assigned_types(compiled):
-                if guard.holds_double(kind):
-                    inputs = (*operands, *compiled.signature.args)
-                    is_passed = any(map(guard.holds_double, inputs)) or called & {*operands}
-                    (passed if is_passed else sources)[scalar.py_func, line, name] = None
-    if sources or passed:
-        raise TypeError(guard.describe_doubles(list(sources or passed)))
+            for each in statements.assigned_types(compiled):
+                if user_compiler.holds_double(each.kind):
+                    inputs = (*each.operands, *compiled.signature.args)
+                    is_given = any(map(user_compiler.holds_double, inputs))
+                    is_given = is_given or bool(called & {*each.operands})  # by a function
+                    lines = takers if is_given else makers
+                    lines[scalar.py_func, each.line, each.name] = None
+    if makers or takers:
+        raise TypeError(user_compiler.describe_doubles(list(makers or takers)))
 
 
 def _with_callees(functions: Iterable[Any]) -> list[Any]:

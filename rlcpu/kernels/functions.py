@@ -1,7 +1,7 @@
-"""Plain functions as values: what they read from outside, copies that read something else, a hash.
+"""Plain functions as values: what they read, copies that read something else, a hash of it all.
 
 A function reads its globals anew at every call, a kernel reads them once. So a kernel is made of
-copies, in which everything is as it was then, and kept under the hash of all of it.
+frozen copies, in which everything is as it was then, and kept under the hash of all of it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import enum
 import functools
 import hashlib
 import inspect
-import itertools
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ import numba
 import numpy as np
 from numba.extending import is_jitted
 
-from rlcpu.kernels import hooks
+from rlcpu.kernels import hooks, maths
 
 _PLAIN = (int, float, complex, str, bytes, range, slice, np.generic, np.dtype, numba.types.Type)
 #: Flag of a code object whose first constant is its docstring. Up to Python 3.13 there is no flag:
@@ -69,7 +69,8 @@ def references(function: types.FunctionType) -> Iterator[Any]:
             pending += referenced_attributes(function, value).values()
     yield from (cell.cell_contents for cell in function.__closure__ or ())
     yield from function.__defaults__ or ()
-    yield from itertools.chain(*sorted((function.__kwdefaults__ or {}).items()))
+    for name, value in sorted((function.__kwdefaults__ or {}).items()):
+        yield from (name, value)
 
 
 def callees(function: types.FunctionType, visited: set[Any] | None = None) -> Iterator[Any]:
@@ -104,11 +105,14 @@ def reads_argument(function: Any, place: int) -> bool:
     """Tell whether a plain function reads its argument number `place`."""
     code = function.__code__
     name = code.co_varnames[place]
-    return name in code.co_cellvars or any(
-        "LOAD_FAST" in i.opname
-        and name in (i.argval if isinstance(i.argval, tuple) else (i.argval,))
-        for i in dis.get_instructions(code)
-    )
+    if name in code.co_cellvars:  # a function in it reads the argument
+        return True
+    for instruction in dis.get_instructions(code):
+        variables = instruction.argval  # LOAD_FAST_LOAD_FAST, of Python 3.13, reads a tuple of two
+        variables = variables if isinstance(variables, tuple) else (variables,)
+        if "LOAD_FAST" in instruction.opname and name in variables:
+            return True
+    return False
 
 
 def codes(code: types.CodeType) -> list[types.CodeType]:
@@ -146,7 +150,7 @@ def rebuild(
         return copies[function]
 
     def read(name: str, value: Any) -> Any:
-        """Return what the copy reads for a value."""
+        """Return what the copy reads in the place of a value."""
         if not isinstance(value, types.ModuleType) or stays(value):
             return convert(name, value)
         twin = types.ModuleType(value.__name__.removesuffix(COPY) + COPY)
@@ -154,20 +158,22 @@ def rebuild(
             setattr(twin, member, read(f"{name}.{member}", item))
         return twin
 
+    # The copy is made with nothing to read, and filled: it may read itself.
     scope = {"__name__": function.__module__}
     scope["__builtins__"] = function.__globals__.get("__builtins__", __builtins__)
-    cells = tuple(types.CellType() for _ in function.__closure__ or ())
-    code = code or function.__code__
+    code, old_cells = code or function.__code__, function.__closure__ or ()
+    cells = tuple(types.CellType() for _ in old_cells)
     copy = copies[function] = types.FunctionType(code, scope, function.__name__, closure=cells)
     copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
-    scope.update({name: read(name, v) for name, v in referenced_globals(function).items()})
-    for name, cell, old in zip(code.co_freevars, cells, function.__closure__ or (), strict=True):
+    for name, value in referenced_globals(function).items():
+        scope[name] = read(name, value)
+    for name, cell, old in zip(code.co_freevars, cells, old_cells, strict=True):
         cell.cell_contents = read(name, old.cell_contents)
     defaults = function.__defaults__ or ()
     names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
     copy.__defaults__ = tuple(map(read, names, defaults)) or None
-    named = (function.__kwdefaults__ or {}).items()
-    copy.__kwdefaults__ = {name: read(name, value) for name, value in named} or None
+    keyword_defaults = (function.__kwdefaults__ or {}).items()
+    copy.__kwdefaults__ = {name: read(name, value) for name, value in keyword_defaults} or None
     return copy
 
 
@@ -199,9 +205,10 @@ def _write(digest: Any, *parts: Any) -> None:
 
 
 def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
-    """Add one value, whatever it is, to the digest.
+    """Add one value, by its kind, to the digest.
 
-    `numbers` has the number of each function that is in the digest already.
+    `numbers` counts the functions that are in the digest already: one that comes again, such as one
+    that calls itself, is its number.
     """
     if is_jitted(value):
         options = {k: _sorted(v) for k, v in value.targetoptions.items()}
@@ -227,8 +234,8 @@ def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
         _write(digest, value.name)
         _add(digest, type(value), numbers)
     elif isinstance(value, type):
-        fields, defaults = (getattr(value, n, ()) for n in ("_fields", "_field_defaults"))
-        _write(digest, value.__qualname__, fields, defaults)
+        fields, defaults = getattr(value, "_fields", ()), getattr(value, "_field_defaults", ())
+        _write(digest, value.__qualname__, fields, defaults)  # of NamedTuples
     elif value is None or isinstance(value, _PLAIN):
         _write(digest, type(value).__name__, repr(value))
     elif isinstance(value, frozenset):
@@ -238,10 +245,7 @@ def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
 
 
 def _add_function(digest: Any, function: types.FunctionType, numbers: dict[Any, int]) -> None:
-    """Add to the digest what decides a function's machine code, with all that it reads.
-
-    `numbers` has the number of each function so far: of one that comes again it is all that counts.
-    """
+    """Add to the digest what decides a function's machine code, with all that it reads."""
     compiled_as = vars(function).get(REGISTERED)
     _write(digest, "function", function.__name__, numbers.get(function), compiled_as)
     if function in numbers or package_of(function) in ("numpy", "numba"):
@@ -261,6 +265,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _has_docstring(code: types.CodeType) -> bool:
+    """Tell whether the first constant of a code object is its docstring, which does not count."""
     flagged = code.co_flags & _HAS_DOCSTRING == _HAS_DOCSTRING
     return flagged and bool(code.co_consts) and isinstance(code.co_consts[0], str)
 
@@ -268,3 +273,78 @@ def _has_docstring(code: types.CodeType) -> bool:
 @functools.cache
 def _source_digest(path: str | None) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+
+
+# ---------------------------------------------------------------- frozen functions
+
+_lock = threading.RLock()
+#: Frozen values by their fingerprint.
+_frozen: dict[str, Any] = {}
+#: All copies that were made, of functions that are frozen and of those that they call. Nobody
+#: changes what these read.
+_copies: set[types.FunctionType] = set()
+#: Copies that are known to be frozen, or to have the code of a frozen function, and that function.
+_frozen_of: dict[types.FunctionType, types.FunctionType] = {}
+
+
+def freeze(value: Any) -> Any:
+    """Return a copy of a function, or of a tuple that holds functions; later changes miss it.
+
+    Values of the same fingerprint give the same copy: what is kept for a frozen function is used
+    again for equal code, and for nothing else. That holds of functions that a frozen one calls too,
+    once they are frozen themselves: a helper of several functions is compiled once. What a frozen
+    value holds that is no function stays as it was then.
+    """
+    with _lock:
+        is_copy = isinstance(value, types.FunctionType) and value in _copies
+        if is_copy and value in _frozen_of:
+            return _frozen_of[value]
+        key = fingerprint(value)
+        if key not in _frozen:
+            copies: dict[Any, Any] = {}  # of the function and of all that it calls
+            _frozen[key] = value if is_copy else _copy(value, copies)
+            _copies.update(copies.values())
+        for function in (value, _frozen[key]):
+            if isinstance(function, types.FunctionType) and function in _copies:
+                _frozen_of[function] = _frozen[key]
+        return _frozen[key]
+
+
+def forget_frozen() -> None:
+    """Make new copies from now on.
+
+    The copy of code that was refused keeps the line numbers of the first source that held it.
+    """
+    with _lock:
+        _frozen.clear()
+
+
+def _copy(value: Any, copies: dict[Any, Any]) -> Any:
+    """Return a value in which all that can change is copied.
+
+    `copies` has copies by their functions, so that each is copied once, and gets the new ones.
+    """
+
+    def copy_item(name: str, item: Any) -> Any:
+        """Return the copy of what a function reads under a name."""
+        return _copy(item, copies)
+
+    if is_jitted(value) and package_of(value.py_func) not in ("rlcpu", "numba", "numpy"):
+        value = value.py_func  # a user's own `numba.njit` is a plain function to us
+    if isinstance(value, types.FunctionType) and not has_overload(value):
+        return rebuild(value, copy_item, _is_fixed, copies)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, tuple | list):
+        return convert_items(value, lambda item: _copy(item, copies))
+    return value
+
+
+def _is_fixed(module: types.ModuleType) -> bool:
+    """Tell whether nobody changes the members of a module."""
+    return package_of(module) in ("math", "numba", "numpy")
+
+
+def has_overload(function: types.FunctionType) -> bool:
+    """Tell whether numba implements the function itself (`overload`, `inline`)."""
+    return package_of(function) in ("numpy", "numba") or function in maths.OVERLOADED

@@ -45,7 +45,8 @@ from numpy import ceil, floor, trunc  # `math.floor` would bring in 64-bit integ
 #: x - k * (high + low), and (x + _SHIFT) - _SHIFT, which rounds to a whole number, into x.
 FASTMATH = False
 
-#: 1.5 * 2**23. x + _SHIFT holds x rounded to a whole number in its low bits, below 2**22.
+#: 1.5 * 2**23. x + _SHIFT holds x rounded to a whole number k in its low bits, for abs(x) < 2**22:
+#: (x + _SHIFT) - _SHIFT is k as a float, and bits(x + _SHIFT) << 23 is k in the place of exponents.
 _SHIFT = 12582912.0
 _INFINITY = math.inf
 _NAN = math.nan
@@ -112,12 +113,16 @@ _single, _long = types.float32, types.int64
 
 
 def _define_fma(context: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return signature and generator of `fma`."""
     signature = _single(_single, _single, _single)
     return signature, lambda _, builder, __, values: builder.fma(*values)
 
 
 def _define_libm_pow(context, x, y):
-    """Emit libm's `pow` or `powf`, whose squares are not `x * x` in the last bit of 1 in 1,000."""
+    """Emit libm's `pow` or `powf`, whose squares are not `x * x` in the last bit of 1 in 1,000.
+
+    LLVM is told that it is not the function that LLVM knows, and has no effect but its result.
+    """
     kind, name = (types.float32, "powf") if x == types.float32 else (types.float64, "pow")
 
     def generate(context, builder, signature, values):
@@ -133,6 +138,8 @@ def _define_libm_pow(context, x, y):
 
 
 def _unary(signature: Any, build: Callable[[Any, Any], Any]) -> Any:
+    """Return the intrinsic of one argument whose code is emitted by `build(builder, value)`."""
+
     def define(context: Any, x: Any) -> Any:
         return signature, lambda _, builder, __, values: build(builder, values[0])
 
@@ -157,14 +164,15 @@ def _round_to_single(x):
 
 
 def _define_cut(context, values):
-    def generate(_, builder, signature, args):
-        return _cut_all(builder, args[0])
-
-    return values(values), generate
+    """Return signature and generator of `cut`."""
+    return values(values), lambda _, builder, __, args: _cut_all(builder, *args)
 
 
 def _cut_all(builder: Any, value: Any) -> Any:
-    """Emit `cut` of a number or an aggregate of numbers, and return the result."""
+    """Emit `cut` of a number or an aggregate of numbers, and return the result.
+
+    `canonicalize` returns a float as it is, but no pass of LLVM's knows that.
+    """
     if value.type in (_FLOAT, ir.DoubleType()):
         name = "llvm.canonicalize"
         function = builder.module.declare_intrinsic(name, [value.type])
@@ -192,19 +200,19 @@ def _single_square(x):
 
 
 def _sin_cos(x: float) -> tuple[int, float, float]:
-    """Return sine and cosine of `x`, and whether to swap them: LLVM reduces once for both.
+    """Return (swap, s, c): sin(x) is c and cos(x) is -s if `swap`, else they are s and c.
 
     x = k * pi/2 + r. With fused multiply-add, x - k * 1.5707964 is exact below k = 2**22. What is
     missing of pi/2 after its second part, 1.7e-15, is the error proportional to x; a third part
-    would cost a step of CartPole 5 %.
+    would cost a step of CartPole 5 %. LLVM computes this once for sine and cosine of one x.
     """
     shifted = fma(x, 0.636619747, _SHIFT)  # 2 / pi
     k = shifted - _SHIFT
-    r = fma(k, 4.37113883e-08, fma(k, -1.57079637, x))
+    r = fma(k, 4.37113883e-08, fma(k, -1.57079637, x))  # in two parts: -pi/2 and what it lacks
     z = r * r
     sine = fma(r * z, fma(z, fma(z, -1.95139612e-04, 8.33213795e-03), -0.166666538), r)
     cosine = fma(z, fma(z, fma(z, -1.35966158e-03, 4.16561328e-02), -0.499998897), 1.0)
-    quadrant = bits(shifted)
+    quadrant = bits(shifted)  # k: an odd one swaps sine and cosine, its second bit flips both signs
     sign = quadrant << 30 & 0x80000000
     return quadrant & 1, from_bits(bits(sine) ^ sign), from_bits(bits(cosine) ^ sign)
 
@@ -232,12 +240,12 @@ def exp(x: float) -> float:
     """
     shifted = fma(x, 1.44269502, _SHIFT)  # 1 / log(2)
     k = shifted - _SHIFT
-    r = fma(k, 1.90465421e-09, fma(k, -0.693147182, x))
+    r = fma(k, 1.90465421e-09, fma(k, -0.693147182, x))  # in two parts, as in `_sin_cos`
     z = r * r
     p = fma(z, 1.38145399e-03, fma(r, 8.36874511e-03, 4.16683908e-02))
     p = fma(z, p, fma(r, 0.166665204, 0.499999934))
     mantissa = 1.0 + fma(z, p, r)
-    y = from_bits(bits(mantissa) + (bits(shifted) << 23))
+    y = from_bits(bits(mantissa) + (bits(shifted) << 23))  # mantissa * 2**k
     y = 0.0 if x < -87.3365402 else y
     return y if x <= 88.7228317 else x + _INFINITY  # an infinity, or the NaN that x is
 
@@ -248,9 +256,10 @@ def log(x: float) -> float:
     log(x) = k * log(2) + log(1 + f) with 1 + f = x / 2**k in [sqrt(1/2), sqrt(2)).
     """
     subnormal = x < 1.17549435e-38
-    word = bits(x * 8388608.0 if subnormal else x)
-    exponent = (word - 0x3F3504F3) & -0x800000  # 0x3F3504F3: sqrt(1/2)
-    k = fma(from_int(exponent), 1.1920929e-07, -23.0 if subnormal else 0.0)
+    word = bits(x * 8388608.0 if subnormal else x)  # 2**23
+    # The upper 9 bits of the distance from sqrt(1/2) are k, in the place of exponents.
+    exponent = (word - 0x3F3504F3) & -0x800000
+    k = fma(from_int(exponent), 1.1920929e-07, -23.0 if subnormal else 0.0)  # 2**-23
     f = from_bits(word - exponent) - 1.0
     z = f * f
     p = fma(z, fma(f, -7.63449796e-02, 0.127615771), fma(f, -0.13160182, 0.14201758))
@@ -265,15 +274,16 @@ def log(x: float) -> float:
 def tanh(x: float) -> float:
     """Return tanh, 2.5 ulp; odd, at most 1 in absolute value, 1 from abs(x) = 9.02 on.
 
-    x = k * log(2) / 2 + r and tanh(a + r) = (sinh(a) + cosh(a) tanh(r)) / (cosh(a) + sinh(a)
-    tanh(r)), where 2 exp(-a) sinh(a) = 1 - 2**-k and 2 exp(-a) cosh(a) = 1 + 2**-k are exact.
+    x = a + r with a = k * log(2) / 2, and tanh(a + r) = (sinh(a) + cosh(a) tanh(r)) / (cosh(a) +
+    sinh(a) tanh(r)). Above and below stand multiples of these, by 2 exp(-a), which are exact:
+    sinh = 1 - 2**-k and cosh = 1 + 2**-k.
     """
     x = min(max(x, -9.5), 9.5)  # NaN passes
     shifted = fma(x, 2.88539004, _SHIFT)  # 2 / log(2)
     r = fma(shifted - _SHIFT, -0.346573591, x)
     z = r * r
-    t = fma(r * z, fma(z, 0.13106258, -0.3333119), r)
-    power = from_bits(0x3F800000 - (bits(shifted) << 23))
+    t = fma(r * z, fma(z, 0.13106258, -0.3333119), r)  # tanh(r)
+    power = from_bits(0x3F800000 - (bits(shifted) << 23))  # 2**-k; 0x3F800000 are the bits of 1
     cosh = 1.0 + power
     sinh = 1.0 - power
     return fma(cosh, t, sinh) / fma(sinh, t, cosh)
@@ -282,7 +292,8 @@ def tanh(x: float) -> float:
 def fmod(x: float, y: float) -> float:
     """Return the remainder of x / y with the sign of x, exact while abs(x / y) < 2**23.
 
-    The quotient may round up to the next whole number, which the last line corrects.
+    The quotient may round away from 0 to the next whole number: then the remainder has the sign
+    that x has not, and one period is added.
     """
     remainder = fma(-trunc(x / y), y, x)
     period = abs(y)
@@ -313,13 +324,16 @@ _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # the first ha
 _LEAST = -708.0
 _HALF_ROOT = 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
 _MANTISSA_BITS = 52
-_E = tuple(1.0 / math.factorial(k) for k in range(14))
-_L = tuple(2.0 / (2 * k + 1) for k in range(11))
+_E = tuple(1.0 / math.factorial(k) for k in range(14))  # series of exp(r)
+_L = tuple(2.0 / (2 * k + 1) for k in range(11))  # series of 2 atanh(f) / f, by powers of f * f
 
 
 @_inlined
 def exp64(x: float) -> Any:
-    """Return e**x for x up to 709; 0 below -708, and any number for NaN."""
+    """Return e**x for x up to 709; 0 below -708, and any number for NaN.
+
+    As in `exp`: e**x = 2**k * e**r with x = k * log(2) + r, by the series up to r**13.
+    """
     inside = max(x, _LEAST)
     shifted = inside * _LOG2_E + _SHIFT64
     k = shifted - _SHIFT64
@@ -338,7 +352,10 @@ def exp64(x: float) -> Any:
 
 @_inlined
 def log64(x: float) -> Any:
-    """Return the natural logarithm of a normal number above 0."""
+    """Return the natural logarithm of a normal number above 0.
+
+    log(x) = e * log(2) + log(1 + t) with 1 + t = x / 2**e in [sqrt(1/2), sqrt(2)).
+    """
     bits = np.float64(x).view(np.int64)
     exponent = (bits - _HALF_ROOT) >> _MANTISSA_BITS
     mantissa = np.int64(bits - (exponent << _MANTISSA_BITS)).view(np.float64)

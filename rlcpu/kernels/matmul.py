@@ -8,21 +8,23 @@ tanh 66 % (128 values of tanh per lane cost as much as a third of the product; o
 
 A product is out = max(left @ right + start, floor), where NaN stays NaN; (rows, depth) @ (depth,
 columns). Nothing is checked here. A tile may hang over the last row of its matrix: rows are clamped
-to `last_row`, which is then computed several times, with identical results. What intrinsics and
-their generators are is said in `rlcpu.kernels.vectors`.
+to `last_row`, which is then computed several times, with identical results.
+
+What intrinsics and their generators are is said in `rlcpu.kernels.vectors`. In generators, matrices
+are a `Matrix` or `Windows` of LLVM's values.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from rlcpu.kernels import hooks
+from rlcpu.kernels import linking
 from rlcpu.kernels.compile import inline, outline
 from rlcpu.kernels.memory import load, load_vector, store, store_vector, transposed
 from rlcpu.kernels.vectors import (
@@ -47,13 +49,16 @@ FEW_ROWS = 4
 FEW_COLUMNS = 4
 #: Share of numbers among zeros up to which `sum_of_rows` is faster than a product.
 MANY_ONES = 0.2
+_ZERO = I64(0)
+#: Registers of the sums in `sum_of_rows`: additions to four of them do not wait for one another.
+SUM_REGISTERS = 4
 
 
 class Matrix(NamedTuple):
     """Element (r, c) is `values[begin + r * row_stride + c * column_stride]`.
 
     Tiles read and write whole vectors along a row: only the left factor of a product may have a
-    column stride other than 1, elsewhere it is not looked at.
+    column stride other than 1.
     """
 
     values: Any  # pointer from `address`. An array in its place would cost two atomic counts a use
@@ -85,32 +90,54 @@ class Windows(NamedTuple):
 # ---------------------------------------------------------------- LLVM pieces
 
 
+def _matrices_of(builder: Any, kinds: Any, values: Any) -> list[Any]:
+    """Return each `Matrix` or `Windows` with LLVM's values as its fields, from types and values."""
+    return [
+        kind.instance_class(*cgutils.unpack_tuple(builder, value))
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+
+
+def _part(builder: Any, left: Any, row: Any = _ZERO, column: Any = _ZERO) -> Any:
+    """Return the part of a `Matrix` from (row, column) on, or of `Windows` from a row on."""
+    no_wrap = ["nsw"]  # as numba's own arithmetic: LLVM knows then that positions only grow
+    if isinstance(left, Windows):
+        return left._replace(first=builder.add(left.first, row, flags=no_wrap))
+    down = builder.mul(row, left.row_stride, flags=no_wrap)
+    across = builder.mul(column, left.column_stride, flags=no_wrap)
+    begin = builder.add(builder.add(left.begin, down, flags=no_wrap), across, flags=no_wrap)
+    return left._replace(begin=begin)
+
+
 def _row_pointers(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
-    """Emit pointers to the first elements of rows 0 to `rows` - 1 of a `Matrix`, and return them.
+    """Emit pointers to the first elements of rows 0 to `rows` - 1 of a `Matrix` or of `Windows`.
 
     Rows beyond `last_row`, LLVM's value, are that row.
     """
-    values, begin, row_stride, _ = cgutils.unpack_tuple(builder, matrix)
+    if isinstance(matrix, Windows):
+        return _window_pointers(builder, matrix, rows, last_row)
     pointers = []
     for row in map(I64, range(rows)):
         clamped = builder.select(builder.icmp_signed("<", row, last_row), row, last_row)
-        pointers.append(builder.gep(values, [builder.add(begin, builder.mul(clamped, row_stride))]))
+        position = builder.add(matrix.begin, builder.mul(clamped, matrix.row_stride))
+        pointers.append(builder.gep(matrix.values, [position]))
     return pointers
 
 
-def _window_pointers(builder: Any, windows: Any, rows: int, last_row: Any) -> list[Any]:
+def _window_pointers(builder: Any, windows: Windows, rows: int, last_row: Any) -> list[Any]:
     """Emit pointers to the first numbers of rows of `Windows`; see `_row_pointers`.
 
-    One division finds the first row's line, and each row follows from the one before: a division
-    for each of eight rows takes as long as a contraction of 40 numbers.
+    One division finds the line and column of the first row's window, and each row follows from the
+    one before: a division for each of eight rows takes as long as a contraction of 40 numbers.
     """
-    values, begin, first, per_line, line, step, *_ = cgutils.unpack_tuple(builder, windows)
-    line_number = builder.sdiv(first, per_line)
-    column = builder.sub(first, builder.mul(line_number, per_line))
-    offset = builder.add(builder.mul(line_number, line), builder.mul(column, step))
-    position = builder.add(begin, offset)
-    to_next_line = builder.sub(line, builder.mul(builder.sub(per_line, I64(1)), step))
-    pointers = [builder.gep(values, [position])]
+    per_line, step = windows.per_line, windows.step
+    line_number = builder.sdiv(windows.first, per_line)
+    column = builder.sub(windows.first, builder.mul(line_number, per_line))
+    offset = builder.add(builder.mul(line_number, windows.line), builder.mul(column, step))
+    position = builder.add(windows.begin, offset)
+    back_to_start = builder.mul(builder.sub(per_line, I64(1)), step)
+    to_next_line = builder.sub(windows.line, back_to_start)  # from the last window of a line
+    pointers = [builder.gep(windows.values, [position])]
     for row in map(I64, range(1, rows)):
         column = builder.add(column, I64(1))
         is_line_full = builder.icmp_signed("==", column, per_line)
@@ -118,45 +145,54 @@ def _window_pointers(builder: Any, windows: Any, rows: int, last_row: Any) -> li
         following = builder.add(position, builder.select(is_line_full, to_next_line, step))
         exists = builder.icmp_signed("<=", row, last_row)
         position = builder.select(exists, following, position)
-        pointers.append(builder.gep(values, [position]))
+        pointers.append(builder.gep(windows.values, [position]))
     return pointers
 
 
 @contextlib.contextmanager
-def _contraction(
-    builder: Any, left: Any, depth: Any, is_windows: bool
-) -> Iterator[tuple[Any, Any]]:
+def _contraction(builder: Any, left: Any, depth: Any) -> Iterator[tuple[Any, Any]]:
     """Emit the loop over a contraction, whose body is what the `with` block emits.
 
-    It yields the position of the loop's number in a row of `left`, and its row of `right`. `left`
-    is a `Matrix`, or `Windows` with `is_windows`; `depth` is the number of iterations, of `Windows`
-    those of each piece.
+    It yields LLVM's positions of the iteration's number in a row of `left`, and of its row in
+    `right`. `depth` is the number of iterations, of `Windows` those of each piece.
     """
-    if not is_windows:
-        stride = builder.extract_value(left, 3)
-        with cgutils.for_range(builder, depth) as loop:
-            yield builder.mul(loop.index, stride), loop.index
-            body = builder.block
-    else:
-        segments, segment, stride = (builder.extract_value(left, k) for k in (6, 7, 8))
-        with cgutils.for_range(builder, segments) as outer:
-            begin, first = builder.mul(outer.index, segment), builder.mul(outer.index, depth)
+    if isinstance(left, Windows):
+        with cgutils.for_range(builder, left.segments) as outer:
+            begin = builder.mul(outer.index, left.segment)
+            first_row = builder.mul(outer.index, depth)
             with cgutils.for_range(builder, depth) as loop:
-                place = builder.add(begin, builder.mul(loop.index, stride))
-                yield place, builder.add(first, loop.index)
+                position = builder.add(begin, builder.mul(loop.index, left.stride))
+                yield position, builder.add(first_row, loop.index)
                 body = builder.block
+    else:
+        with cgutils.for_range(builder, depth) as loop:
+            yield builder.mul(loop.index, left.column_stride), loop.index
+            body = builder.block  # its branch back to the loop's head is emitted behind the block
     # Unrolled, it takes twice as long to compile, and short contractions are up to 1.5x slower.
-    hooks.hint_loop(builder.module, body.terminator, "llvm.loop.unroll.disable")
+    linking.hint_loop(builder.module, body.terminator, "llvm.loop.unroll.disable")
 
 
 def _hide(builder: Any, value: Any) -> Any:
     """Emit the same value in such a way that LLVM does not see how it was computed.
 
     Of pointers that are one stride apart it would compute each from the one before, in every step
-    of a contraction: a chain of additions that takes longer than the multiply-adds.
+    of a contraction: a chain of additions that takes longer than the multiply-adds. Assembly of no
+    instructions, whose result lies in the register of its operand ("=r,0"), costs nothing.
     """
     kind = ir.FunctionType(value.type, [value.type])
     return builder.call(ir.InlineAsm(kind, "", "=r,0"), [value])
+
+
+def _multiply_add(builder: Any, x: Any, y: Any, place: Any) -> None:
+    """Emit `place += x * y` of vectors; LLVM keeps the memory at `place` in a register."""
+    name = f"llvm.fma.{type_suffix(x.type)}"
+    builder.store(emit_call(builder, name, x.type, [x, y, builder.load(place)]), place)
+
+
+def _at_least(builder: Any, vector: Any, floor: Any) -> Any:
+    """Emit the larger of each number of a vector and the number `floor`; NaN stays NaN."""
+    floors = splat(builder, floor, vector.type.count)
+    return builder.select(builder.fcmp_ordered("<", vector, floors), floors, vector)
 
 
 # ---------------------------------------------------------------- products
@@ -168,11 +204,13 @@ def transpose(typing, source, out):
 
     Both are `Matrix`; the square has as many rows as a register has numbers.
     """
-    dtype = source[0].dtype
-    vector = Vector(dtype, lanes_of(dtype))
+    vector = Vector(source[0].dtype, lanes_of(source[0].dtype))
 
     def generate(context, builder, signature, args):
-        sources, outs = (_row_pointers(builder, m, vector.count, I64(vector.count)) for m in args)
+        sources, outs = (
+            _row_pointers(builder, matrix, vector.count, I64(vector.count))
+            for matrix in _matrices_of(builder, (source, out), args)
+        )
         rows = [load_vector(builder, vector.code, pointer) for pointer in sources]
         for column, pointer in zip(transposed(builder, rows), outs, strict=True):
             store_vector(builder, column, pointer)
@@ -181,162 +219,130 @@ def transpose(typing, source, out):
     return types.void(source, out), generate
 
 
-@inline
-def _at(matrix: Matrix, row: int, column: int) -> Matrix:
-    """Return the part of a matrix from (row, column) on."""
-    begin = matrix.begin + row * matrix.row_stride + column * matrix.column_stride
-    return Matrix(matrix.values, begin, matrix.row_stride, matrix.column_stride)
+def _signature_of_tile(left: Any, right: Any, start: Any, out: Any) -> Any:
+    """Return numba's signature of the intrinsics (*matrices, corner, depth, last_row, floor)."""
+    corner = types.UniTuple(types.intp, 2)
+    return types.void(left, right, start, out, corner, types.intp, types.intp, out[0].dtype)
 
 
-@inline
-def _windows_at(windows, row, column):
-    """Return windows from a row on; `column` is 0."""
-    w, first = windows, windows.first + row
-    return Windows(
-        w.values, w.begin, first, w.per_line, w.line, w.step, w.segments, w.segment, w.stride
-    )
+def make_tile_product(rows: int, registers: int) -> Any:
+    """Make the intrinsic that computes a tile of a product, of `rows` rows of `registers` vectors.
 
-
-def make_tile_product(
-    rows: int, registers: int, part_of: Callable[..., Any] = _at
-) -> Callable[..., None]:
-    """Make `tile_product(left, right, start, out, corner, depth, last_row, floor)`.
-
-    It computes a tile of a product. `left` is a `Matrix` or `Windows`, the next three are `Matrix`;
-    `corner` is the tile's first row and column in `out`; `depth`, at least 1, the numbers in a row
-    of `left`, or in a piece of a row of `Windows`; `last_row` counts from the tile's first row.
-
-    Args:
-        rows: of a tile.
-        registers: vectors in a row of a tile.
-        part_of: (left, row, 0) -> `left` from a row on.
+    It is `tile_product(left, right, start, out, corner, depth, last_row, floor)`: `left` is a
+    `Matrix` or `Windows`, the next three are `Matrix`; `corner` is the tile's first row and column
+    in `out`; `depth`, at least 1, the numbers in a row of `left`, or in a piece of a row of
+    `Windows`; `last_row` counts from the tile's first row.
     """
 
     @intrinsic
-    def multiply(typing, left, right, start, out, depth, last_row, floor):
+    def tile_product(typing, left, right, start, out, corner, depth, last_row, floor):
         """Compute one tile in registers: a sum for each row, over the contraction."""
-        is_windows = left.instance_class is Windows
-        point_to_rows = _window_pointers if is_windows else _row_pointers
-        dtype = out[0].dtype
-        vector = Vector(dtype, registers * lanes_of(dtype)).code
-        fma = f"llvm.fma.{type_suffix(vector)}"
+        vector = Vector(out[0].dtype, registers * lanes_of(out[0].dtype)).code
 
         def generate(context, builder, signature, args):
-            left, right, start, out, depth, last_row, floor = args
-            starts = _row_pointers(builder, start, rows, last_row)
+            *matrices, corner, depth, last_row, floor = args
+            kinds = left, right, start, out
+            factor, other, first_sums, result = _matrices_of(builder, kinds, matrices)
+            row, column = cgutils.unpack_tuple(builder, corner)
+            factor, other = _part(builder, factor, row), _part(builder, other, column=column)
+            first_sums, result = (
+                _part(builder, matrix, row, column) for matrix in (first_sums, result)
+            )
             sums = [
                 cgutils.alloca_once_value(builder, load_vector(builder, vector, pointer))
-                for pointer in starts
+                for pointer in _row_pointers(builder, first_sums, rows, last_row)
             ]
-            pointers = [_hide(builder, p) for p in point_to_rows(builder, left, rows, last_row)]
-            values, begin, row_stride, _ = cgutils.unpack_tuple(builder, right)
-            with _contraction(builder, left, depth, is_windows) as (column, index):
-                position = builder.add(begin, builder.mul(index, row_stride))
-                row = load_vector(builder, vector, builder.gep(values, [position]))
+            pointers = [_hide(builder, p) for p in _row_pointers(builder, factor, rows, last_row)]
+            with _contraction(builder, factor, depth) as (position, index):
+                place = builder.add(other.begin, builder.mul(index, other.row_stride))
+                vector_of_row = load_vector(builder, vector, builder.gep(other.values, [place]))
                 for pointer, total in zip(pointers, sums, strict=True):
-                    number = builder.load(builder.gep(pointer, [column]))
-                    factor = splat(builder, number, vector.count)
-                    added = emit_call(builder, fma, vector, [factor, row, builder.load(total)])
-                    builder.store(added, total)
-            floors = splat(builder, floor, vector.count)  # the floor in every lane
-            for total, pointer in zip(
-                sums, _row_pointers(builder, out, rows, last_row), strict=True
-            ):
-                result = builder.load(total)
-                below = builder.fcmp_ordered("<", result, floors)
-                store_vector(builder, builder.select(below, floors, result), pointer)
+                    number = builder.load(builder.gep(pointer, [position]))
+                    in_all_lanes = splat(builder, number, vector.count)
+                    _multiply_add(builder, in_all_lanes, vector_of_row, total)
+            # Not before the loop, in which these pointers would take registers.
+            outs = _row_pointers(builder, result, rows, last_row)
+            for pointer, total in zip(outs, sums, strict=True):
+                store_vector(builder, _at_least(builder, builder.load(total), floor), pointer)
             return context.get_dummy_value()
 
-        return types.void(left, right, start, out, types.intp, types.intp, dtype), generate
-
-    @inline
-    def tile_product(left, right, start, out, corner, depth, last_row, floor):
-        row, column = corner
-        left, right, start = part_of(left, row, 0), _at(right, 0, column), _at(start, row, column)
-        multiply(left, right, start, _at(out, row, column), depth, last_row, floor)
+        return _signature_of_tile(left, right, start, out), generate
 
     return tile_product
 
 
-def _make_product(part_of: Callable[..., Any]) -> Callable[..., None]:
-    """Make `product(left, right, start, out, shape, floor)`, made of tiles.
+_full_tile = make_tile_product(TILE_ROWS, registers=2)
+_low_tile = make_tile_product(FEW_ROWS, registers=2)
+_slim_tile = make_tile_product(TILE_ROWS, registers=1)
 
-    Full tiles first, then low ones for the last rows, and slim ones for the last columns. `shape`
-    is (rows, depth, columns), of which columns are a multiple of a register's numbers; `start` may
-    be one row, with a row stride of 0. See `make_tile_product` for the others.
+
+@outline
+def product(left, right, start, out, shape, floor):
+    """Compute a product by tiles: full ones, low ones of the last rows, slim ones of last columns.
+
+    `left` is a `Matrix` or `Windows`, the next three are `Matrix`; `start` may be one row, with a
+    row stride of 0. `shape` is (rows, depth, columns), of which columns are a multiple of a
+    register's numbers, and the depth is that of one piece of `Windows`.
     """
-    full = make_tile_product(TILE_ROWS, 2, part_of)
-    low = make_tile_product(FEW_ROWS, 2, part_of)
-    slim = make_tile_product(TILE_ROWS, 1, part_of)
-
-    @outline
-    def product(left, right, start, out, shape, floor):
-        """Compute all tiles of a product."""
-        rows, depth, columns = shape
-        vector_size = width(out.values, 1)
-        paired = columns - columns % (2 * vector_size)
-        whole = rows - rows % TILE_ROWS
-        for row in range(0, whole, TILE_ROWS):
-            for column in range(0, paired, 2 * vector_size):
-                full(left, right, start, out, (row, column), depth, TILE_ROWS - 1, floor)
-        for row in range(whole, rows, FEW_ROWS):
-            for column in range(0, paired, 2 * vector_size):
-                low(left, right, start, out, (row, column), depth, rows - row - 1, floor)
-        for row in range(0, rows, TILE_ROWS):
-            for column in range(paired, columns, vector_size):
-                slim(left, right, start, out, (row, column), depth, rows - row - 1, floor)
-
-    return product
-
-
-#: The product of two `Matrix`.
-product = _make_product(_at)
-#: The same, of `Windows` on the left; the depth of the shape is that of one piece.
-product_of_windows = _make_product(_windows_at)
+    rows, depth, columns = shape
+    one, two = width(out.values, 1), width(out.values, 2)  # numbers in a row of a tile
+    end_of_full, end_of_pairs = rows - rows % TILE_ROWS, columns - columns % two
+    for row in range(0, end_of_full, TILE_ROWS):
+        for column in range(0, end_of_pairs, two):
+            _full_tile(left, right, start, out, (row, column), depth, TILE_ROWS - 1, floor)
+    for row in range(end_of_full, rows, FEW_ROWS):
+        for column in range(0, end_of_pairs, two):
+            _low_tile(left, right, start, out, (row, column), depth, rows - row - 1, floor)
+    for row in range(0, rows, TILE_ROWS):
+        for column in range(end_of_pairs, columns, one):
+            _slim_tile(left, right, start, out, (row, column), depth, rows - row - 1, floor)
 
 
 # ---------------------------------------------------------------- products of few columns
 
 
 @intrinsic
-def _dots(typing, left, right, start, out, depth, last_row, floor):
-    """Write max(start[0, 0] + left[r] . right[0], floor) to out[r, 0], for a register of rows r.
+def _dots(typing, left, right, start, out, corner, depth, last_row, floor):
+    """Compute some rows of one column of `product_of_few`: as many as a register has numbers.
 
-    That is one column of a product whose right factor is transposed. `depth`, the length of rows,
-    is a multiple of a register's numbers. Rows behind `last_row` are that row.
+    All are `Matrix`. `corner` is the first row and the column in `out`; `right` is transposed, so
+    that the column is a row of it; `depth`, the length of rows, is a multiple of a register's
+    numbers; `last_row` counts from the first row.
     """
     vector = Vector(out[0].dtype, lanes_of(out[0].dtype)).code
-    fma = f"llvm.fma.{type_suffix(vector)}"
 
     def generate(context, builder, signature, args):
-        left, right, start, out, depth, last_row, floor = args
-        zero = vector(None)
-        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(vector.count)]
-        for total in sums:
-            builder.store(zero, total)
-        pointers = [_hide(builder, p) for p in _row_pointers(builder, left, vector.count, last_row)]
-        (weights,) = _row_pointers(builder, right, 1, I64(0))
-        step = I64(vector.count)
-        with cgutils.for_range(builder, builder.sdiv(depth, step)) as loop:
-            place = [builder.mul(loop.index, step)]
-            row = load_vector(builder, vector, builder.gep(weights, place))
+        *matrices, corner, depth, last_row, floor = args
+        kinds = left, right, start, out
+        factor, other, first_sums, result = _matrices_of(builder, kinds, matrices)
+        row, column = cgutils.unpack_tuple(builder, corner)
+        factor, result = _part(builder, factor, row), _part(builder, result, row, column)
+        other, first_sums = _part(builder, other, column), _part(builder, first_sums, column=column)
+        weights = builder.gep(other.values, [other.begin])
+        first_sum = builder.load(builder.gep(first_sums.values, [first_sums.begin]))
+        sums = [cgutils.alloca_once(builder, vector) for _ in range(vector.count)]
+        for total in sums:  # here, not at the function's entry: this may be the body of a loop
+            builder.store(vector(None), total)
+        starts = _row_pointers(builder, factor, vector.count, last_row)
+        pointers = [_hide(builder, pointer) for pointer in starts]
+        with cgutils.for_range(builder, builder.sdiv(depth, I64(vector.count))) as loop:
+            position = [builder.mul(loop.index, I64(vector.count))]
+            weights_here = load_vector(builder, vector, builder.gep(weights, position))
             for pointer, total in zip(pointers, sums, strict=True):
-                factor = load_vector(builder, vector, builder.gep(pointer, place))
-                added = emit_call(builder, fma, vector, [factor, row, builder.load(total)])
-                builder.store(added, total)
+                numbers = load_vector(builder, vector, builder.gep(pointer, position))
+                _multiply_add(builder, numbers, weights_here, total)
+        # Transposed, vector k has partial sum k of every row: their sum has the rows' dot products.
         parts = transposed(builder, [builder.load(total) for total in sums])
-        while len(parts) > 1:
+        while len(parts) > 1:  # by halves, so that additions do not wait for one another
             half = len(parts) // 2
             parts = [builder.fadd(*pair) for pair in zip(parts[:half], parts[half:], strict=True)]
-        (first,) = _row_pointers(builder, start, 1, I64(0))
-        outputs = builder.fadd(parts[0], splat(builder, builder.load(first), vector.count))
-        level = splat(builder, floor, vector.count)
-        outputs = builder.select(builder.fcmp_ordered("<", outputs, level), level, outputs)
-        for row, pointer in enumerate(_row_pointers(builder, out, vector.count, last_row)):
-            builder.store(builder.extract_element(outputs, I64(row)), pointer)
+        dots = builder.fadd(parts[0], splat(builder, first_sum, vector.count))
+        dots = _at_least(builder, dots, floor)
+        for lane, pointer in enumerate(_row_pointers(builder, result, vector.count, last_row)):
+            builder.store(builder.extract_element(dots, I64(lane)), pointer)
         return context.get_dummy_value()
 
-    return types.void(left, right, start, out, types.intp, types.intp, out[0].dtype), generate
+    return _signature_of_tile(left, right, start, out), generate
 
 
 @inline
@@ -348,14 +354,9 @@ def product_of_few(left, right, start, out, shape, floor):
     0.2 us, padded to 16 columns 0.6 (Zen 5).
     """
     rows, depth, columns = shape
-    step = width(out.values, 1)
-    for row in range(0, rows, step):
+    for row in range(0, rows, width(out.values, 1)):
         for column in range(columns):
-            first = _at(start, 0, column)
-            begin = out.begin + row * out.row_stride + column
-            target = Matrix(out.values, begin, out.row_stride, 1)
-            weights, inputs = _at(right, column, 0), _at(left, row, 0)
-            _dots(inputs, weights, first, target, depth, rows - row - 1, floor)
+            _dots(left, right, start, out, (row, column), depth, rows - row - 1, floor)
 
 
 # ---------------------------------------------------------------- few numbers among zeros
@@ -378,20 +379,24 @@ def sum_of_rows(columns, bounds, left, right, start, out, size, floor):
         floor: lower bound of the results.
     """
     first, last = bounds
-    vector_size = width(out.values, 1)
-    whole = size - size % (4 * vector_size)
-    for position in range(0, whole, 4 * vector_size):
-        total = load(start.values, start.begin + position, 4)  # a vector of four registers
+    one, many = width(out.values, 1), width(out.values, SUM_REGISTERS)
+    end_of_many = size - size % many
+    for position in range(0, end_of_many, many):
+        total = load(start.values, start.begin + position, SUM_REGISTERS)
         for k in range(first, last):
-            row = load(right.values, right.begin + columns[k] * right.row_stride + position, 4)
-            total = total + row if left is None else fma(fill(left[columns[k]], 4), row, total)
-        store(maximum(fill(floor, 4), total), out.values, out.begin + position)
-    for position in range(whole, size, vector_size):
-        count = min(vector_size, size - position)
+            place = right.begin + columns[k] * right.row_stride + position
+            row = load(right.values, place, SUM_REGISTERS)
+            if left is None:
+                total = total + row
+            else:
+                total = fma(fill(left[columns[k]], SUM_REGISTERS), row, total)
+        store(maximum(fill(floor, SUM_REGISTERS), total), out.values, out.begin + position)
+    for position in range(end_of_many, size, one):
+        count = min(one, size - position)  # the last vector may end within a register
         total = load(start.values, start.begin + position, 1, count, 0.0)
         for k in range(first, last):
-            row_position = right.begin + columns[k] * right.row_stride + position
-            row = load(right.values, row_position, 1, count, 0.0)
+            place = right.begin + columns[k] * right.row_stride + position
+            row = load(right.values, place, 1, count, 0.0)
             total = total + row if left is None else fma(fill(left[columns[k]], 1), row, total)
         store(maximum(fill(floor, 1), total), out.values, out.begin + position, count)
 
@@ -404,19 +409,22 @@ def add_to_rows(columns, bounds, left, row, out, size):
     `size` numbers, whole vectors.
     """
     first, last = bounds
-    vector_size = width(out.values, 1)
-    whole = size - size % (4 * vector_size)
-    for position in range(0, whole, 4 * vector_size):
-        added = load(row.values, row.begin + position, 4)  # a vector of four registers
+    one, many = width(out.values, 1), width(out.values, SUM_REGISTERS)
+    end_of_many = size - size % many
+    for position in range(0, end_of_many, many):
+        added = load(row.values, row.begin + position, SUM_REGISTERS)
         for k in range(first, last):
-            row_position = out.begin + columns[k] * out.row_stride + position
-            total = load(out.values, row_position, 4)
-            total = total + added if left is None else fma(fill(left[columns[k]], 4), added, total)
-            store(total, out.values, row_position)
-    for position in range(whole, size, vector_size):
+            place = out.begin + columns[k] * out.row_stride + position
+            total = load(out.values, place, SUM_REGISTERS)
+            if left is None:
+                total = total + added
+            else:
+                total = fma(fill(left[columns[k]], SUM_REGISTERS), added, total)
+            store(total, out.values, place)
+    for position in range(end_of_many, size, one):
         added = load(row.values, row.begin + position, 1)
         for k in range(first, last):
-            row_position = out.begin + columns[k] * out.row_stride + position
-            total = load(out.values, row_position, 1)
+            place = out.begin + columns[k] * out.row_stride + position
+            total = load(out.values, place, 1)
             total = total + added if left is None else fma(fill(left[columns[k]], 1), added, total)
-            store(total, out.values, row_position)
+            store(total, out.values, place)

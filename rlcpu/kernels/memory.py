@@ -5,7 +5,8 @@ positions are counted in their numbers. A pointer is cheaper to pass on: an arra
 counts. Nothing is checked here, and the caller keeps the arrays alive. `registers`, a constant,
 says how many registers a vector fills; a vector of a cache line has `ONE_LINE` of them.
 
-What intrinsics and their generators are is said in `rlcpu.kernels.vectors`.
+What intrinsics and their generators are is said in `rlcpu.kernels.vectors`. An argument that may be
+left out has the type `none` then, and its LLVM value means nothing.
 """
 
 from __future__ import annotations
@@ -89,9 +90,10 @@ def call_at(typing, function, values):
     """Call the C function at an address, see `compile.c_function`, with numbers and pointers."""
 
     def generate(context, builder, signature, args):
-        words = [builder.extract_value(args[1], i) for i in range(len(values))]
+        place, tuple_of_words = args
+        words = cgutils.unpack_tuple(builder, tuple_of_words, len(values))
         kind = ir.FunctionType(ir.VoidType(), [word.type for word in words])
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), words)
+        builder.call(builder.inttoptr(place, kind.as_pointer()), words)
         return context.get_dummy_value()
 
     return types.void(types.int64, values), generate
@@ -118,8 +120,8 @@ def to_line(typing, pointer, position):
 
     def generate(context, builder, signature, args):
         place = builder.ptrtoint(pointer_at(context, builder, pointer, *args), I64)
-        ahead = builder.and_(builder.neg(place), ir.Constant(I64, VECTOR_BYTES - 1))
-        return builder.udiv(ahead, ir.Constant(I64, pointer.dtype.bitwidth // 8))
+        bytes_ahead = builder.and_(builder.neg(place), I64(VECTOR_BYTES - 1))  # a power of two
+        return builder.udiv(bytes_ahead, I64(pointer.dtype.bitwidth // 8))
 
     return types.intp(pointer, types.intp), generate
 
@@ -132,14 +134,19 @@ def _data(context: Any, builder: Any, kind: Any, start: Any) -> Any:
 
     `kind` is numba's type of `start`, an array or a pointer.
     """
-    is_array = isinstance(kind, types.Array)
-    return cgutils.create_struct_proxy(kind)(context, builder, start).data if is_array else start
+    if isinstance(kind, types.Array):
+        return cgutils.create_struct_proxy(kind)(context, builder, start).data
+    return start
 
 
 def pointer_at(
     context: Any, builder: Any, kind: Any, start: Any, position: Any, *, to: Any = None
 ) -> Any:
-    """Emit a pointer to a position in an array or behind a pointer, of LLVM's type `to`."""
+    """Emit a pointer to a position in an array or behind a pointer.
+
+    `kind` is numba's type of `start`; `to` is LLVM's type of what is pointed to, if it is not the
+    dtype.
+    """
     pointer = builder.gep(_data(context, builder, kind, start), [position])
     return builder.bitcast(pointer, to.as_pointer()) if to else pointer
 
@@ -162,18 +169,18 @@ _ALIGNMENT = [] if binding.llvm_version_info >= (22,) else [ir.Constant(I32, 1)]
 
 
 def load_vector(
-    builder: Any, kind: Any, pointer: Any, mask: Any = None, rest: Any = None, align: int = 0
+    builder: Any, kind: Any, pointer: Any, mask: Any = None, other: Any = None, align: int = 0
 ) -> Any:
     """Emit the load of a vector of LLVM's type `kind` from a pointer, and return it.
 
-    Lanes whose bit in `mask` is unset are not read, and have the number of `rest`. `align` are
-    bytes; 0 for those of a number.
+    Lanes that are not set in `mask` are not read, and have the number of the vector `other`.
+    `align` are bytes; 0 for those of a number.
     """
     place = builder.bitcast(pointer, kind.as_pointer())
     if mask is None:
         return builder.load(place, align=align or BYTES[kind.element])
     name = f"llvm.masked.load.{type_suffix(kind)}.p0"
-    return emit_call(builder, name, kind, [place, *_ALIGNMENT, mask, rest])
+    return emit_call(builder, name, kind, [place, *_ALIGNMENT, mask, other])
 
 
 def store_vector(builder: Any, vector: Any, pointer: Any, mask: Any = None, align: int = 0) -> None:
@@ -193,16 +200,17 @@ def store_vector(builder: Any, vector: Any, pointer: Any, mask: Any = None, alig
 def load(typing, source, position, registers, count=None, other=None):
     """Return the numbers from a position on; with a count only so many, and then `other`."""
     vector = vector_type(source.dtype, registers)
-    part = _optional(types.intp, count), _optional(source.dtype, other)
+    optional = _optional(types.intp, count), _optional(source.dtype, other)
 
     def generate(context, builder, signature, args):
-        place, mask, rest = pointer_at(context, builder, source, *args[:2]), None, None
+        start, first, _, size, fill = args
+        place, mask, others = pointer_at(context, builder, source, start, first), None, None
         if count is not None:
-            mask = _lanes_below(builder, args[3], vector.count)
-            rest = splat(builder, args[4], vector.count)
-        return load_vector(builder, vector.code, place, mask, rest)
+            mask = _lanes_below(builder, size, vector.count)
+            others = splat(builder, fill, vector.count)
+        return load_vector(builder, vector.code, place, mask, others)
 
-    return vector(source, types.intp, registers, *part), generate
+    return vector(source, types.intp, registers, *optional), generate
 
 
 @intrinsic
@@ -210,9 +218,9 @@ def store(typing, vector, target, position, count=None):
     """Write all numbers, or so many, from a position on."""
 
     def generate(context, builder, signature, args):
-        place = pointer_at(context, builder, target, *args[1:3])
-        mask = _lanes_below(builder, args[3], vector.count) if count is not None else None
-        store_vector(builder, args[0], place, mask)
+        numbers, start, first, size = args
+        mask = _lanes_below(builder, size, vector.count) if count is not None else None
+        store_vector(builder, numbers, pointer_at(context, builder, target, start, first), mask)
         return context.get_dummy_value()
 
     return types.void(vector, target, types.intp, _optional(types.intp, count)), generate
@@ -227,9 +235,10 @@ def load_mask(typing, flags, position, like, count=None):
     """
 
     def generate(context, builder, signature, args):
-        place = pointer_at(context, builder, flags, *args[:2])
+        start, first, _, size = args
         zeros = ir.VectorType(I8, like.count)(None)
-        mask = _lanes_below(builder, args[3], like.count) if count is not None else None
+        mask = _lanes_below(builder, size, like.count) if count is not None else None
+        place = pointer_at(context, builder, flags, start, first)
         bytes_of_flags = load_vector(builder, zeros.type, place, mask, zeros)
         return builder.icmp_unsigned("!=", bytes_of_flags, zeros)
 
@@ -249,8 +258,8 @@ def _make_prefetch(level: int) -> Any:
 
         def generate(context, builder, signature, args):
             line = pointer_at(context, builder, source, *args, to=I8)
-            # Of a read; locality, 3 for the first cache, 2 for the second; of data.
-            hints = [ir.Constant(I32, number) for number in (0, 4 - level, 1)]
+            is_write, locality, is_data = 0, 4 - level, 1  # 3 is the first cache, 2 the second
+            hints = map(I32, (is_write, locality, is_data))
             emit_call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
             return context.get_dummy_value()
 
@@ -272,10 +281,11 @@ def stream(typing, vector, target, position):
     """
 
     def generate(context, builder, signature, args):
-        place = pointer_at(context, builder, target, *args[1:], to=vector.code)
-        instruction = builder.store(args[0], place, align=VECTOR_BYTES)
-        hint = builder.module.add_metadata([ir.Constant(I32, 1)])
-        instruction.set_metadata("nontemporal", hint)
+        numbers, start, first = args
+        place = pointer_at(context, builder, target, start, first, to=vector.code)
+        instruction = builder.store(numbers, place, align=VECTOR_BYTES)
+        is_set = builder.module.add_metadata([I32(1)])  # the form that LLVM wants of this mark
+        instruction.set_metadata("nontemporal", is_set)
         return context.get_dummy_value()
 
     return types.void(vector, target, types.intp), generate
@@ -303,9 +313,10 @@ def copy_bytes(typing, target, to, source, begin, count):
     """
 
     def generate(context, builder, signature, args):
-        out = pointer_at(context, builder, target, *args[:2])
-        row = pointer_at(context, builder, source, *args[2:4])
-        cgutils.raw_memcpy(builder, out, row, args[4], ir.Constant(I64, 1))
+        target_start, target_place, source_start, source_place, size = args
+        out = pointer_at(context, builder, target, target_start, target_place)
+        row = pointer_at(context, builder, source, source_start, source_place)
+        cgutils.raw_memcpy(builder, out, row, size, I64(1))
         return context.get_dummy_value()
 
     return types.void(target, types.intp, source, types.intp, types.intp), generate
@@ -313,14 +324,17 @@ def copy_bytes(typing, target, to, source, begin, count):
 
 @intrinsic
 def copy_word(typing, target, to, source, begin, word):
-    """Copy one number of the type of `word` from the bytes at source[begin] to target[to]."""
+    """Copy a number of the type of `word` from the bytes at source[begin] to those at target[to].
+
+    The bytes need not be aligned to the number.
+    """
 
     def generate(context, builder, signature, args):
+        target_start, target_place, source_start, source_place, _ = args
         kind = ir.IntType(8 * context.get_abi_sizeof(context.get_data_type(word)))
-        word_value = builder.load(
-            pointer_at(context, builder, source, *args[2:4], to=kind), align=1
-        )
-        builder.store(word_value, pointer_at(context, builder, target, *args[:2], to=kind), align=1)
+        out = pointer_at(context, builder, target, target_start, target_place, to=kind)
+        row = pointer_at(context, builder, source, source_start, source_place, to=kind)
+        builder.store(builder.load(row, align=1), out, align=1)
         return context.get_dummy_value()
 
     return types.void(target, types.intp, source, types.intp, word), generate
@@ -328,13 +342,70 @@ def copy_word(typing, target, to, source, begin, word):
 
 @inline(exact=True)
 def stream_bytes(target, to, source, begin, count):
-    """Copy bytes past the caches, for what is not read again soon; `fence` after the last one."""
-    first = min(to_line(target, to), count)
-    copy_bytes(target, to, source, begin, first)
-    last = count - (count - first) % LINE
-    for k in range(first, last, LINE):
+    """Copy bytes past the caches, for what is not read again soon; `fence` after the last one.
+
+    Whole cache lines of the target are streamed; the bytes before and after them are not.
+    """
+    first_line = min(to_line(target, to), count)
+    copy_bytes(target, to, source, begin, first_line)
+    rest = count - (count - first_line) % LINE
+    for k in range(first_line, rest, LINE):
         stream(load(source, begin + k, ONE_LINE), target, to + k)
-    copy_bytes(target, to + last, source, begin + last, count - last)
+    copy_bytes(target, to + rest, source, begin + rest, count - rest)
+
+
+# ---------------------------------------------------------------- squares
+
+
+def transposed(builder: Any, rows: list[Any]) -> list[Any]:
+    """Emit the transposed square: of n vectors of n numbers those of their numbers 0, 1, ...
+
+    `_shuffle_rows` leaves rows and columns in another order. Which that is, is found by shuffling
+    the numbers 0 to n * n - 1 here; then rows are taken, and columns returned, in the order that
+    undoes it.
+    """
+    kind, count = rows[0].type, len(rows)
+
+    def emit_shuffle(a: Any, b: Any, picks: Any) -> Any:
+        return builder.shuffle_vector(a, b, constant_vector(picks.tolist()))
+
+    numbers = np.arange(count**2).reshape(count, count)  # number j of row i is i * n + j
+    shuffled = np.array(
+        _shuffle_rows(list(numbers), kind, lambda a, b, picks: np.append(a, b)[picks])
+    )
+    row_order, column_order = np.argsort(shuffled[0] // count), np.argsort(shuffled[:, 0] % count)
+    columns = _shuffle_rows([rows[row] for row in row_order], kind, emit_shuffle)
+    return [columns[column] for column in column_order]
+
+
+def _shuffle_rows(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any], Any]) -> list[Any]:
+    """Shuffle pairs of n rows in log2(n) passes: each result holds one number of every row.
+
+    A pass makes two new rows of rows k and n / 2 + k: numbers of both, interleaved one by one. Four
+    rows abcd, efgh, ijkl, mnop become aibj, ckdl, emfn, gohp, and these aeim, bfjn, cgko, dhlp.
+
+    Wide vectors are cut into groups of 16 bytes: numbers are interleaved in groups first, then
+    groups as a whole. Shuffles inside of groups take one cycle, those across three: with passes
+    that interleave whole vectors a tridiagonal solver of rows takes 8 % longer.
+
+    Args:
+        rows: vectors of n numbers.
+        kind: LLVM's type of these.
+        shuffle: (row a, row b, picks) -> the numbers at the positions `picks` of both together.
+    """
+    group, half = 16 // BYTES[kind.element], len(rows) // 2  # numbers of a group
+    positions = np.arange(2 * len(rows)).reshape(2, -1, group)  # row of the pair, group, number
+    # Of every group of both rows the lower half, number by number; `group // 2` on, the upper half.
+    inside = positions[:, :, : group // 2].transpose(1, 2, 0).ravel()
+    # Every second group of both rows; `group` on, the others.
+    across = positions[:, ::2].ravel()
+    passes = [(inside, group // 2)] * (group.bit_length() - 1)  # log2(group)
+    passes += [(across, group)] * ((len(rows) // group).bit_length() - 1)
+    for first_picks, to_second in passes:
+        pairs = list(zip(rows[:half], rows[half:], strict=True))
+        both_picks = first_picks, first_picks + to_second
+        rows = [shuffle(a, b, picks) for a, b in pairs for picks in both_picks]
+    return rows
 
 
 # ---------------------------------------------------------------- tiles
@@ -345,59 +416,14 @@ def stream_bytes(target, to, source, begin, count):
 # line.
 
 
-def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Emit the transposed square: n vectors of n numbers, of which vector j holds number j of all.
+def _squares(
+    builder: Any, vector: Any, memory: Any, starts: Any, position: Any, tile: Any
+) -> Iterator[tuple[int, list[Any], list[Any]]]:
+    """Yield the first row of each square of a tile, and pointers to its rows and columns.
 
-    `_shuffle_rows` leaves rows and columns in another order. Which that is, is found by shuffling
-    the numbers 0 to n * n - 1; then rows are taken, and columns returned, in the order that undoes
-    it.
+    Rows are in row-major memory; columns, parts of the tile's vectors of the type `vector`, in the
+    tile. The others are LLVM's values of arguments of `load_tile`; `memory` is its source.
     """
-    kind, count = rows[0].type, len(rows)
-    numbers = list(np.arange(count**2).reshape(count, count))
-    shuffled = np.array(_shuffle_rows(numbers, kind, lambda a, b, picks: np.append(a, b)[picks]))
-    row_order, column_order = np.argsort(shuffled[0] // count), np.argsort(shuffled[:, 0] % count)
-    columns = _shuffle_rows(
-        [rows[row] for row in row_order],
-        kind,
-        lambda a, b, picks: builder.shuffle_vector(a, b, constant_vector(picks.tolist())),
-    )
-    return [columns[column] for column in column_order]
-
-
-def _shuffle_rows(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any], Any]) -> list[Any]:
-    """Shuffle pairs of n rows in log2(n) passes: each result holds one number of every row.
-
-    A pass shuffles rows k and n / 2 + k to two new rows. Groups of 16 bytes are transposed inside
-    first, then moved as a whole: shuffles inside of groups take one cycle, those across three. With
-    passes that interleave whole vectors a tridiagonal solver of rows takes 8 % longer.
-
-    Args:
-        rows: vectors of n numbers.
-        kind: LLVM's type of these.
-        shuffle: (row a, row b, picks) -> the numbers at the positions `picks` of both together.
-    """
-    group, half = 16 // BYTES[kind.element], len(rows) // 2
-    positions = np.arange(2 * len(rows)).reshape(2, -1, group)  # row of the pair, group, number
-    # Interleave the lower halves of groups, `to_high` before the upper ones; or take every second
-    # group, from the first or from the second on.
-    inside = positions[:, :, : group // 2].transpose(1, 2, 0).ravel()
-    across = positions[:, ::2].ravel()
-    passes = [(inside, group // 2)] * (group.bit_length() - 1)
-    passes += [(across, group)] * ((len(rows) // group).bit_length() - 1)
-    for low, to_high in passes:
-        pairs = list(zip(rows[:half], rows[half:], strict=True))
-        rows = [shuffle(a, b, picks) for a, b in pairs for picks in (low, low + to_high)]
-    return rows
-
-
-def _squares(builder: Any, vector: Any, places: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the first row of each square of a tile, and pointers to all its rows and columns.
-
-    A square is as many rows as a register has numbers. Its rows are in row-major memory, its
-    columns, parts of the tile's vectors of the type `vector`, in the tile. `places` is (memory,
-    starts, position, tile), see `load_tile`.
-    """
-    memory, starts, position, tile = places
     lanes = lanes_of(vector.dtype)
     for first in range(0, vector.count, lanes):
         begins = [builder.load(builder.gep(starts, [I64(first + row)])) for row in range(lanes)]
@@ -415,28 +441,30 @@ def load_tile(typing, source, starts, position, tile, registers, span=None, othe
     and from `stops[i]` on, which are not read.
     """
     vector, one = vector_type(source.dtype, registers), Vector(source.dtype, lanes_of(source.dtype))
-    part = _optional(span, span), _optional(source.dtype, other)
+    optional = _optional(span, span), _optional(source.dtype, other)
 
     def generate(context, builder, signature, args):
-        mask = rest = None
+        memory, begins, start, out, _, limits, fill = args
+        mask = others = None
         if span is not None:
-            # A number of row i is read if its position is from `begin` on and below `stops[i]`.
-            begin, stops = cgutils.unpack_tuple(builder, args[5])
-            place, first, rest = (splat(builder, x, one.count) for x in (args[2], begin, args[6]))
-            numbers = builder.add(place, constant_vector(range(one.count), I64))
-            begun = builder.icmp_signed(">=", numbers, first)
-        for first_row, rows, columns in _squares(builder, vector, args[:4]):
+            first, stops = cgutils.unpack_tuple(builder, limits)
+            others = splat(builder, fill, one.count)
+            steps = constant_vector(range(one.count), I64)
+            positions = builder.add(splat(builder, start, one.count), steps)
+            is_begun = builder.icmp_signed(">=", positions, splat(builder, first, one.count))
+        for first_row, rows, columns in _squares(builder, vector, memory, begins, start, out):
             loaded = []
             for row, pointer in enumerate(rows, first_row):
                 if span is not None:
                     stop = splat(builder, builder.load(builder.gep(stops, [I64(row)])), one.count)
-                    mask = builder.and_(begun, builder.icmp_signed("<", numbers, stop))
-                loaded.append(load_vector(builder, one.code, pointer, mask, rest))
-            for column, pointer in zip(transposed(builder, loaded), columns, strict=True):
-                store_vector(builder, column, pointer, align=VECTOR_BYTES)
+                    is_before_stop = builder.icmp_signed("<", positions, stop)
+                    mask = builder.and_(is_begun, is_before_stop)
+                loaded.append(load_vector(builder, one.code, pointer, mask, others))
+            for numbers, pointer in zip(transposed(builder, loaded), columns, strict=True):
+                store_vector(builder, numbers, pointer, align=VECTOR_BYTES)
         return context.get_dummy_value()
 
-    return types.void(source, starts, types.intp, source, registers, *part), generate
+    return types.void(source, starts, types.intp, source, registers, *optional), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -445,13 +473,12 @@ def store_tile(typing, tile, target, starts, position, registers, count=None):
     vector, one = vector_type(target.dtype, registers), Vector(target.dtype, lanes_of(target.dtype))
 
     def generate(context, builder, signature, args):
-        mask = _lanes_below(builder, args[5], one.count) if count is not None else None
-        for _, rows, parts in _squares(builder, vector, (*args[1:4], args[0])):
-            columns = [
-                load_vector(builder, one.code, pointer, align=VECTOR_BYTES) for pointer in parts
-            ]
-            for numbers, pointer in zip(transposed(builder, columns), rows, strict=True):
-                store_vector(builder, numbers, pointer, mask)
+        numbers, memory, begins, start, _, size = args
+        mask = _lanes_below(builder, size, one.count) if count is not None else None
+        for _, rows, parts in _squares(builder, vector, memory, begins, start, numbers):
+            columns = [load_vector(builder, one.code, each, align=VECTOR_BYTES) for each in parts]
+            for row, pointer in zip(transposed(builder, columns), rows, strict=True):
+                store_vector(builder, row, pointer, mask)
         return context.get_dummy_value()
 
     kinds = target, target, starts, types.intp, registers, _optional(types.intp, count)

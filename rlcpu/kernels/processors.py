@@ -7,6 +7,9 @@ from pathlib import Path
 
 from rlcpu.kernels.threads import usable_cpus
 
+#: What Slurm tells of CPUs; the first of them limits threads.
+_OF_SLURM = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE")
+
 
 def numa_nodes(root: Path = Path("/")) -> list[list[int]]:
     """Return the CPUs of each NUMA node that this process may use; one list without such nodes.
@@ -28,11 +31,12 @@ def numa_nodes(root: Path = Path("/")) -> list[list[int]]:
 
 
 def share_of_cpus(index: int, count: int, nodes: list[list[int]]) -> list[int]:
-    """Return the CPUs for one of `count` processes of a machine: some of one NUMA node.
+    """Return the CPUs for process `index` of `count` on a machine: some of one NUMA node.
 
-    Processes take turns among nodes. Those of a node that has fewer CPUs than processes share all.
+    Processes take turns among nodes, so that all nodes' memory is read. Those of a node divide its
+    CPUs evenly; if there are fewer CPUs than processes, all share all.
     """
-    node, rank = nodes[index % len(nodes)], index // len(nodes)
+    node, rank = nodes[index % len(nodes)], index // len(nodes)  # its rank among those of the node
     sharing = len(range(index % len(nodes), count, len(nodes)))
     if sharing > len(node):
         return node
@@ -40,17 +44,13 @@ def share_of_cpus(index: int, count: int, nodes: list[list[int]]) -> list[int]:
 
 
 def show_cpus(root: Path = Path("/")) -> dict[str, str]:
-    """Return the lines of `rlcpu info`: the limit that counts, those of Slurm, and NUMA nodes."""
-    count, reason = usable_cpus(root)
+    """Return lines of `rlcpu info`: the limit of threads, those that Slurm sets, and NUMA nodes."""
+    usable = usable_cpus(root)
     slurm = {name: value for name, value in os.environ.items() if name in _OF_SLURM}
-    limits = [f"{count} ({reason})"] if reason else []
+    limits = [f"{usable.number} ({usable.limit})"] if usable.limit else []
     limits += [f"{name}={value}" for name, value in slurm.items()]
     sizes = [len(node) for node in numa_nodes(root)]
     return {
         "limits of CPUs": ", ".join(limits) or "none",
         "numa nodes": f"{len(sizes)} ({' + '.join(map(str, sizes))} CPUs)",
     }
-
-
-#: What Slurm tells of CPUs; the first of them limits threads.
-_OF_SLURM = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE")

@@ -35,7 +35,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.typing import context as typing_context
 from numba.core.typing import npydecl
 
-from rlcpu.kernels.hooks import makes_no_code
+from rlcpu.kernels.linking import makes_no_code
 
 #: The release whose compiler is replaced in parts.
 RELEASE = "0.68."
@@ -45,13 +45,17 @@ _depth = 0
 
 @contextlib.contextmanager
 def quickly() -> Iterator[None]:
-    """Leave out, in a block, what numba does for nobody; other threads compile before or after."""
+    """Leave out, in a block, what numba does for nobody; other threads compile before or after.
+
+    A block within a block, of a kernel that a kernel compiles on its way, changes nothing.
+    """
     global _depth
     with global_compiler_lock, contextlib.ExitStack() as undone:
         if not _depth and numba.__version__.startswith(RELEASE):
             undone.enter_context(_unwatched())
             for owner, name, replacement in replacements():
-                undone.callback(setattr, owner, name, vars(owner)[name])
+                before = vars(owner)[name]  # `getattr` would unwrap what is a property or static
+                undone.callback(setattr, owner, name, before)
                 setattr(owner, name, replacement)
         _depth += 1
         try:
@@ -80,11 +84,11 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
     yield targetconfig.TargetConfig, "__hash__", _hash
     yield utils, "order_by_target_specificity", _ordered_once(utils.order_by_target_specificity)
     rule = npydecl.NumpyRulesArrayOperator
-    yield rule, "generic", _for_arrays(rule.generic)
+    yield rule, "generic", _if_given_arrays(rule.generic)
     for contexts in (base.BaseContext, typing_context.BaseContext):
-        yield contexts, "refresh", _where_news_are(contexts.refresh)
+        yield contexts, "refresh", _if_registries_grew(contexts.refresh)
     yield ir.Inst, "_rec_list_vars", _list_variables
-    yield postproc.PostProcessor, "run", _postprocess(postproc.PostProcessor.run)
+    yield postproc.PostProcessor, "run", _without_generators(postproc.PostProcessor.run)
     manager = compiler_machinery.PassManager
     yield manager, "_runPass", _without_clocks(manager._runPass)
     for module in (errors, lowering, typeinfer):
@@ -101,6 +105,7 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
 
 @functools.cache
 def _defaults(kind: Any) -> dict[str, Any]:
+    """Return the defaults of a class of settings."""
     return {name: option.default for name, option in kind.options.items()}
 
 
@@ -111,6 +116,7 @@ def _values(config: Any) -> dict[str, Any]:
 
 
 def _is_equal(config: Any, other: Any) -> bool:
+    """Compare all settings of two functions, unless those that were set are equal already."""
     if not isinstance(other, targetconfig.TargetConfig):
         return NotImplemented
     return config is other or config._values == other._values or _values(config) == _values(other)
@@ -143,37 +149,37 @@ def _ordered_once(order: Callable[..., Any]) -> Callable[..., Any]:
     return ordered
 
 
-def _for_arrays(generic: Callable[..., Any]) -> Callable[..., Any]:
-    """Look for a loop over arrays where an operator is given one.
+def _if_given_arrays(generic: Callable[..., Any]) -> Callable[..., Any]:
+    """Look for a loop over arrays only where an operator is given one.
 
     Numba looks first, and then finds that there was no array.
     """
 
-    def of_arrays(rule: Any, args: Any, kws: Any) -> Any:
-        plain = (x.type if isinstance(x, types.Optional) else x for x in args)
-        has_arrays = any(isinstance(x, types.ArrayCompatible) for x in plain)
+    def signature_for(rule: Any, args: Any, kws: Any) -> Any:
+        kinds = (kind.type if isinstance(kind, types.Optional) else kind for kind in args)
+        has_arrays = any(isinstance(kind, types.ArrayCompatible) for kind in kinds)
         return generic(rule, args, kws) if has_arrays else None
 
-    return of_arrays
+    return signature_for
 
 
-def _where_news_are(refresh: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a context read its registries where they have grown, not three times a function."""
-    known: dict[int, int] = {}
+def _if_registries_grew(refresh: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a context read what was registered only if there is more, not three times a function."""
+    sizes: dict[int, int] = {}  # by the context's id, how much it has read
 
-    def count(context: Any) -> int:
+    def size_of(context: Any) -> int:
         return sum(
             len(getattr(registry, name))
             for registry, loader in context._registries.items()
             for name in loader.registry_items
         )
 
-    def refreshed(context: Any) -> None:
-        if known.get(id(context)) != count(context):
+    def refresh_if_grown(context: Any) -> None:
+        if sizes.get(id(context)) != size_of(context):
             refresh(context)
-            known[id(context)] = count(context)
+            sizes[id(context)] = size_of(context)  # to refresh may have registered more
 
-    return refreshed
+    return refresh_if_grown
 
 
 # ---------------------------------------------------------------- passes
@@ -183,21 +189,28 @@ _PLAIN = {ir.Loc, str, int, bool, type(None)}
 
 
 def _list_variables(statement: Any, value: Any) -> list[Any]:
-    """Return the variables in a part of a statement, by its type: numba's classes are abstract."""
-    parts = value.values() if isinstance(value, dict) else value
+    """Return the variables in a part of a statement, or in the parts of a list of parts.
+
+    Numba asks what each is an instance of; its classes are abstract, which makes that slow.
+    """
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        value = (value,)
     variables: list[Any] = []
-    for part in parts if isinstance(value, dict | list | tuple) else (value,):
+    for part in value:
         kind = type(part)
         if kind is ir.Var:
             variables.append(part)
         elif kind not in _PLAIN:
-            is_nested = isinstance(part, dict | list | tuple)
-            if is_nested or isinstance(part, ir.Inst):
-                variables += _list_variables(statement, part) if is_nested else part.list_vars()
+            if isinstance(part, dict | list | tuple):
+                variables += _list_variables(statement, part)
+            elif isinstance(part, ir.Inst):
+                variables += part.list_vars()
     return variables
 
 
-def _postprocess(run: Callable[..., Any]) -> Callable[..., Any]:
+def _without_generators(run: Callable[..., Any]) -> Callable[..., Any]:
     """Leave out the variables that live at each block's entry, which generators alone need."""
 
     def postprocess(
@@ -217,11 +230,14 @@ def _postprocess(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_clocks(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a pass without clocks, checks of numba's own work, and news that nobody hears."""
+    """Run a pass without clocks, checks of numba's own work, and events that nobody listens to.
+
+    Where somebody does, or wants the statements printed, it runs as numba has it.
+    """
 
     def run_pass(manager: Any, index: int, each: Any, state: Any) -> None:
-        printed = manager._print_after, manager._print_before, manager._print_wrap
-        if any(printed) or event._registered["numba:run_pass"]:
+        is_printed = manager._print_after or manager._print_before or manager._print_wrap
+        if is_printed or event._registered["numba:run_pass"]:
             run(manager, index, each, state)
             return
         each.analysis = manager._analysis
@@ -229,6 +245,7 @@ def _without_clocks(run: Callable[..., Any]) -> Callable[..., Any]:
             is_changed = each.run_initialization(state)
             is_changed |= each.run_pass(state)
             is_changed |= each.run_finalizer(state)
+        # A pass that changes which block follows which leaves the rest of the statements stale.
         if manager._ENFORCING and compiler_machinery._pass_registry.get(type(each)).mutates_CFG:
             if is_changed:
                 postproc.PostProcessor(state.func_ir).run()

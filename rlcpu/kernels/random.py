@@ -23,15 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, lower_builtin, type_callable
 
-from rlcpu.kernels import distributions, maths
+from rlcpu.kernels import distributions
 from rlcpu.kernels.checks import check_seed
-from rlcpu.kernels.compile import INLINE, define, inline, inline_source, source_of_tuple, specialise
-from rlcpu.kernels.hooks import overload_method_of
-from rlcpu.kernels.tuples import swapped
+from rlcpu.kernels.compile import define, inline, source_of_tuple
 
 #: Numbers that one pair of words gives; those after them come from a pair of their own.
 GROUP = 8
@@ -39,6 +34,7 @@ GROUP = 8
 u32, u64 = np.uint32, np.uint64
 GOLDEN = u32(0x9E3779B9)
 _GOLDEN64 = u64(0x9E3779B97F4A7C15)
+_LOW_WORD, _WORD_BITS = u64(0xFFFFFFFF), u64(32)
 
 
 @inline
@@ -60,40 +56,58 @@ def mix(key_low: Any, key_high: Any, counter: Any) -> tuple[Any, Any]:
     return u32(a | u32(1)), b
 
 
+@inline
+def mix_key(key: Any, counter: Any) -> tuple[Any, Any]:
+    """Return `mix` of a key and of the low word of a counter, both uint64."""
+    return mix(u32(key & _LOW_WORD), u32(key >> _WORD_BITS), u32(counter & _LOW_WORD))
+
+
+@functools.cache
+def make_to_number(dtype: type) -> Callable[..., Any]:
+    """Make `to_number(word)` for kernels and Python: a number in [0, 1) from 32 random bits.
+
+    float32 numbers have 24 of these bits. float64 numbers have 32: these 24, and 8 more to which
+    the highest 8 are added: the lowest bits of the products of one step are alike, and fail
+    dieharder. Signed integers are converted: vectors of unsigned ones have no instruction for it.
+    """
+
+    def to_single(word: Any) -> Any:
+        return np.float32(np.int32(word >> u32(8))) * np.float32(2.0**-24)
+
+    def to_double(word: Any) -> Any:
+        return np.float64(np.int64(u32(word ^ (word >> u32(24))))) * 2.0**-32
+
+    return inline(to_single if dtype is np.float32 else to_double, plain=True)
+
+
 @functools.cache
 def uniforms(count: int, first: int, dtype: type) -> Callable[..., Any]:
-    """Make `draw(a, b)`, of two words: `count` numbers in [0, 1), a tuple, from index `first` on.
-
-    float32 numbers have 24 random bits. float64 numbers have 32: these 24, and 8 more to which the
-    highest 8 are added: the lowest bits of the products of one step are alike, and fail dieharder.
-    """
-    single = dtype is np.float32
-    finish = "real(i32(w{0} >> u32(8)))" if single else "real(i64(w{0} ^ (w{0} >> u32(24))))"
-    constants: dict[str, Any] = {"u32": u32, "i32": np.int32, "i64": np.int64, "mix": mix}
-    constants |= {"real": dtype, "scale": dtype(2.0**-24 if single else 2.0**-32)}
-    lines, group = [], 0
+    """Make `draw(a, b)`: of two words a tuple of `count` numbers in [0, 1), from `first` on."""
+    lines: list[str] = []
     for index in range(first, first + count):
-        if index // GROUP != group:
-            group = index // GROUP
-            lines.append(f"a{group}, b{group} = mix(a0, b0, u32({group}))")
-        k, el = _addends(index % GROUP)
-        lines.append(f"w{index} = u32(u32(a{group} + u32({k})) * u32(b{group} + u32({el})))")
-    numbers = source_of_tuple(f"{finish.format(i)} * scale" for i in range(first, first + count))
-    body = "".join(f"\n    {line}" for line in [*lines, f"return {numbers}"])
-    return inline(define(f"def draw(a0, b0):{body}", **constants))
+        group, place = divmod(index, GROUP)
+        if not lines or place == 0:  # the first group has the two words themselves
+            lines.append(f"a, b = mix(a0, b0, u32({group}))" if group else "a, b = a0, b0")
+        to_a, to_b = _addends(place)
+        word = f"u32(u32(a + u32({to_a})) * u32(b + u32({to_b})))"
+        lines.append(f"number{index} = to_number({word})")
+    lines.append(f"return {source_of_tuple(f'number{first + k}' for k in range(count))}")
+    body = "".join(f"\n    {line}" for line in lines)
+    source, to_number = f"def draw(a0, b0):{body}", make_to_number(dtype)
+    return inline(define(source, u32=u32, mix=mix, to_number=to_number))
 
 
 @functools.cache
 def make_draw_keys(count: int) -> Callable[..., Any]:
     """Make `keys(first)`, for kernels: what `uniforms_of_keys` takes of `count` indices from first.
 
-    It is a tuple of (group, K, L) for each.
+    It is a tuple of (group, addend of a, addend of b) for each.
     """
 
     @inline
     def key(index):
-        z = _mix64(u64(u64(index & (GROUP - 1)) + _GOLDEN64))
-        return u32(index // GROUP), u32(z) & u32(0xFFFFFFFE), u32(z >> u64(32))
+        to_a, to_b = word_addends(index)
+        return u32(index // GROUP), to_a, to_b
 
     keys = source_of_tuple(f"key(first + {k})" for k in range(count))
     return inline(define(f"def keys(first): return {keys}", key=key))
@@ -102,28 +116,33 @@ def make_draw_keys(count: int) -> Callable[..., Any]:
 @functools.cache
 def uniforms_of_keys(count: int, dtype: type) -> Callable[..., Any]:
     """Make `draw(a, b, keys)`: the numbers of `uniforms` whose index is known at run time only."""
-    single = dtype is np.float32
-    finish = "real(i32(w >> u32(8)))" if single else "real(i64(w ^ (w >> u32(24))))"
-    constants: dict[str, Any] = {"u32": u32, "i32": np.int32, "i64": np.int64, "real": dtype}
-    constants["scale"] = dtype(2.0**-24 if single else 2.0**-32)
-    to_number = inline(define(f"def to_number(w): return {finish} * scale", **constants))
+    to_number = make_to_number(dtype)
 
     @inline
     def number(a, b, key):
-        group, k, el = key
-        mixed_a, mixed_b = mix(a, b, group)
-        # Words of the first group are those of (a, b) themselves.
-        first, second = (a, b) if group == u32(0) else (mixed_a, mixed_b)
-        return to_number(u32(u32(first + k) * u32(second + el)))
+        group, to_a, to_b = key
+        mixed_a, mixed_b = mix(a, b, group)  # also for the first group, so that there is no branch
+        a, b = (a, b) if group == u32(0) else (mixed_a, mixed_b)
+        return to_number(u32(u32(a + to_a) * u32(b + to_b)))
 
     numbers = source_of_tuple(f"number(a, b, keys[{k}])" for k in range(count))
     return inline(define(f"def draw(a, b, keys): return {numbers}", number=number))
 
 
-def _addends(index: int) -> tuple[int, int]:
-    """Return K (even, so that a + K is odd) and L of one index."""
-    word = int(splitmix64(np.uint64(index)))
+def _addends(place: int) -> tuple[int, int]:
+    """Return what is added to a, K, and to b, L, for one place in a group of numbers.
+
+    K is even, so that the odd a stays odd.
+    """
+    word = int(splitmix64(np.uint64(place)))
     return word & 0xFFFFFFFE, word >> 32
+
+
+@inline
+def word_addends(index):
+    """Return `_addends` of number `index`, in kernels."""
+    z = _mix64(u64(u64(index & (GROUP - 1)) + _GOLDEN64))
+    return u32(z) & u32(0xFFFFFFFE), u32(z >> _WORD_BITS)
 
 
 def splitmix64(x: Any) -> Any:
@@ -134,9 +153,73 @@ def splitmix64(x: Any) -> Any:
 
 @inline
 def _mix64(z):
+    """Return a uint64 each of whose bits depends on all bits of z."""
     z = u64(u64(z ^ (z >> u64(30))) * u64(0xBF58476D1CE4E5B9))
     z = u64(u64(z ^ (z >> u64(27))) * u64(0x94D049BB133111EB))
     return u64(z ^ (z >> u64(31)))
+
+
+# ---------------------------------------------------------------- streams and seeds
+
+
+@inline
+def uniform53(key: Any, counter: Any) -> Any:
+    """Return number `counter` of the stream `key` (both uint64) in [0, 1), with 53 random bits.
+
+    SplitMix64 (Steele, Lea & Flood 2014), of which any number can be had without those before.
+    """
+    z = _mix64(u64(key + u64(counter + u64(1)) * _GOLDEN64))
+    return np.float64(z >> u64(11)) * 2.0**-53
+
+
+def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
+    """Return the keys of independent streams.
+
+    Args:
+        seeds: (n,) uint64, one per stream; different seeds give different keys.
+
+    Returns:
+        (2, n) uint32, the low and the high word of each key.
+    """
+    mixed = splitmix64(seeds)
+    return np.stack((mixed & _LOW_WORD, mixed >> _WORD_BITS)).astype(np.uint32)
+
+
+def new_seeds(count: int) -> npt.NDArray[np.uint64]:
+    """Return seeds that nobody has chosen, (count,), from the operating system's entropy."""
+    fresh = np.random.SeedSequence(secrets.randbits(128))
+    seeds = fresh.generate_state(count, np.uint64)
+    return np.asarray(seeds, np.uint64)
+
+
+def stream_seeds(seed: int | Sequence[int], count: int) -> npt.NDArray[np.uint64]:
+    """Return one uint64 seed per stream: `seed`, `seed + 1`, ... of an int, or the sequence itself.
+
+    Seeds of 2**64 and more are hashed to one below it.
+
+    Raises:
+        TypeError: a seed is no whole number.
+        ValueError: a seed is negative or above 2**128 - 1, or the sequence has another length.
+    """
+    if isinstance(seed, int | np.integer):
+        first = np.uint64(_to_64_bits(seed))
+        return first + np.arange(count, dtype=np.uint64)  # wraps around at 2**64
+    is_list = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
+    kind: Any = type(seed)  # no subclass, such as a masked array
+    is_array = kind is np.ndarray and np.ndim(seed) == 1
+    if not is_list and not is_array:
+        raise TypeError(f"seed={seed!r}: expected an int or a list of {count} ints")
+    if len(seed) != count:
+        raise ValueError(f"seed has {len(seed)} entries: expected one int or a list of {count}")
+    return np.array([_to_64_bits(item) for item in seed], dtype=np.uint64)
+
+
+def _to_64_bits(seed: Any) -> int:
+    """Return a seed as it is, or the hash of one of more bits."""
+    value = check_seed(seed)
+    if value < 2**64:
+        return value
+    return int(np.random.SeedSequence(value).generate_state(1, np.uint64)[0])
 
 
 # ---------------------------------------------------------------- numbers asked for one by one
@@ -144,8 +227,6 @@ def _mix64(z):
 #: Groups of numbers that begin here are those of `Rng`: of steps, of resets, and of `randomize`.
 #: Those below belong to functions that take `uniforms`, and to policies.
 STEP_GROUP, RESET_GROUP, RANDOMIZE_GROUP = 1 << 28, 2 << 28, 3 << 28
-
-
 #: Index from which on numbers are counted that are asked for without an index.
 UNNUMBERED = 1 << 30
 #: Parts of a step that have numbers of their own, and the distance of their groups.
@@ -156,7 +237,8 @@ class Draws:
     """Methods of `Rng`: numbers of several distributions from random words.
 
     Each takes one number of the step, number k. Without k it is the one after those that were drawn
-    without before it, and never one of those that have a k.
+    without before it, and never one of those that have a k. As k stands first and may be left out,
+    the other arguments stand one place further to the left then: see `_split_k`.
     """
 
     dtype: type
@@ -193,8 +275,8 @@ class Draws:
 
     def integers(self, k: int | None, n: int | None = None) -> int:
         """Return a whole number from 0 to n - 1, for n from 1 to 2**32: `integers([k,] n)`."""
-        k, n = (None, k) if n is None else (k, n)
-        return self.word(k) * n >> 32  # type: ignore[operator]
+        k, n = _split_k(k, n)
+        return self.word(k) * n >> 32
 
     def poisson(self, k: Any, lam: Any = None) -> int:
         """Return a Poisson number of mean lam: `poisson([k,] lam)`.
@@ -202,7 +284,7 @@ class Draws:
         Raises:
             ValueError: lam is negative or NaN; in plain Python.
         """
-        k, lam = (None, k) if lam is None else (k, lam)
+        k, lam = _split_k(k, lam)
         if not lam >= 0.0:
             raise ValueError(f"lam={lam}: expected a mean of at least 0")
         return int(self._draw(distributions.poisson, k, float(lam)))
@@ -213,7 +295,7 @@ class Draws:
         Raises:
             ValueError: n is negative, or p is not in 0 to 1; in plain Python.
         """
-        k, n, p = (None, k, n) if p is None else (k, n, p)
+        k, n, p = _split_k(k, n, p)
         if not n >= 0 or not 0.0 <= p <= 1.0:
             raise ValueError(f"n={n}, p={p}: expected n of at least 0, and p from 0 to 1")
         return int(self._draw(distributions.binomial, k, int(n), float(p)))
@@ -226,7 +308,7 @@ class Draws:
         Raises:
             ValueError: there is no weight, one is negative or NaN, or all are 0; in plain Python.
         """
-        k, weights = (None, k) if weights is None else (k, weights)
+        k, weights = _split_k(k, weights)
         numbers = tuple(map(float, weights))
         if not numbers or not min(numbers) >= 0.0 or not sum(numbers) > 0.0:
             raise ValueError(f"weights={weights}: expected numbers of at least 0, not all 0")
@@ -238,7 +320,7 @@ class Draws:
         Of a whole number, the numbers below it: a constant in kernels, where all items are of one
         type. Of 13 items and more there are more orders than words.
         """
-        k, items = (None, k) if items is None else (k, items)
+        k, items = _split_k(k, items)
         order = list(items if isinstance(items, tuple) else range(items))
         words = self.words(k)
         for i in range(len(order) - 1, 0, -1):  # Fisher & Yates, as Durstenfeld (1964) has it
@@ -251,22 +333,30 @@ class Draws:
 
         The order is that of `permutation`.
         """
-        k, array = (None, k) if array is None else (k, array)
+        k, array = _split_k(k, array)
         words = self.words(k)
         for i in range(len(array) - 1, 0, -1):
             j = words(i) * (i + 1) >> 32
             array[i], array[j] = array[j], array[i]
 
     def _draw(self, distribution: Any, k: Any, *inputs: Any) -> Any:
+        """Return number k of a function of `distributions`, of its word and inputs."""
         return distributions.in_python(distribution, self.dtype)(u32(self.word(k)), *inputs)
 
 
+def _split_k(*arguments: Any) -> tuple[Any, ...]:
+    """Return k, or None, and the arguments behind it: without k the last one is missing."""
+    return arguments if arguments[-1] is not None else (None, *arguments[:-1])
+
+
 class _Words(NamedTuple):
-    a: int
+    """The fields of `Rng`."""
+
+    a: int  # a and b are two 32-bit words from `mix`; `Rng.of_seed` makes them
     b: int
-    first: int = STEP_GROUP
-    dtype: type = np.float64
-    calls: Any = None
+    first: int = STEP_GROUP  # the group of number 0
+    dtype: type = np.float64  # of real numbers: np.float32 has 24 random bits, np.float64 has 32
+    calls: Any = None  # how many numbers were asked for without an index: a list of one int
 
 
 class Rng(Draws, _Words):
@@ -277,12 +367,6 @@ class Rng(Draws, _Words):
     Number k is the same however often it is asked for, and independent of every other: give each
     use a k of its own. Kernels draw numbers of a constant k, and those in turn that are not within
     branches, fastest.
-
-    Attributes:
-        a, b: two 32-bit words, from `mix`; `Rng.of_seed` makes them.
-        first: the group of number 0.
-        dtype: of real numbers: np.float32 has 24 random bits, np.float64 has 32.
-        calls: how many numbers were asked for without an index.
 
     Example:
         >>> rng = Rng.of_seed(0)
@@ -330,285 +414,9 @@ class Rng(Draws, _Words):
             raise ValueError(f"k={k}: random numbers of a step are counted from 0")
         with np.errstate(over="ignore"):
             a, b = mix.py_func(u32(self.a), u32(self.b), u32(self.first + k // GROUP))
-            first, second = _addends(k % GROUP)
-            return int(u32(a + u32(first)) * u32(b + u32(second)))
+            to_a, to_b = _addends(k % GROUP)
+            return int(u32(a + u32(to_a)) * u32(b + u32(to_b)))
 
     def words(self, k: int | None) -> Callable[[int], int]:
         """Return the function of i that gives words of number k's own."""
         return Rng(self.word(k), self.b, 0).word
-
-
-@functools.cache
-def make_rng(first: int, dtype: type) -> Callable[..., Any]:
-    """Make a function for kernels: (a, b) -> the `Rng` of two words; `first` is its group."""
-    group: Any = u32(first)
-    # Written into its caller: the count of calls is in the caller's memory, until LLVM has it in a
-    # register; where each call is run once, the count is a constant there.
-    return inline_source(lambda a, b: Rng(a, b, group, dtype, _no_calls()))
-
-
-_CALLS = types.CPointer(types.uint32)
-
-
-def _no_calls() -> list[int]:
-    """Return a count of calls, which is 0: a list in Python, a pointer in kernels."""
-    return [0]
-
-
-@lower_builtin(_no_calls)
-def _count_from_zero(context, builder, signature, args):
-    zero = context.get_constant(types.uint32, 0)
-    pointer = cgutils.alloca_once(builder, zero.type)
-    builder.store(zero, pointer)  # in a loop the memory is that of the turn before
-    return pointer
-
-
-type_callable(_no_calls)(lambda context: lambda: _CALLS)
-maths.OVERLOADED.add(_no_calls)
-
-
-@intrinsic
-def _count_call(typing, calls):
-    """Return how many calls came before, and count one more."""
-
-    def generate(context, builder, signature, args):
-        count = builder.load(args[0])
-        builder.store(builder.add(count, count.type(1)), args[0])
-        return count
-
-    return types.uint32(calls), generate
-
-
-@inline
-def _draw_word(rng, k):
-    """Return the 32 bits of number k: see `Rng.word`."""
-    return _word_of(rng.a, rng.b, u32(rng.first + u32(u32(k) >> u32(3))), k)
-
-
-@inline
-def _word_of(a, b, group, k):
-    a, b = mix(a, b, group)
-    z = _mix64(u64(u64(u32(k) & u32(7)) + _GOLDEN64))
-    return u32(u32(a + (u32(z) & u32(0xFFFFFFFE))) * u32(b + u32(z >> u64(32))))
-
-
-@inline
-def _next_word(rng):
-    """Return the 32 bits of the next number that has no index."""
-    return _draw_word(rng, u32(_count_call(rng.calls) + u32(UNNUMBERED)))
-
-
-# ---------------------------------------------------------------- methods in kernels
-
-
-def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
-    """Return a decorator that teaches numba the method `name([k,] *inputs)` of `Rng`.
-
-    It decorates a function `make(dtype, *types of inputs)`, which returns `draw(b, word, *inputs)`,
-    of the second word of the `Rng` and of the random bits drawn, or None where the types do not
-    fit. Without k, the method draws the next bits in turn. Sources are written because numba
-    compares the names of a method's arguments.
-    """
-    names = ("k", *inputs)
-    signature = ", ".join((*names[:-1], f"{names[-1]}=None"))
-
-    def teach(make: Callable[..., Any]) -> None:
-        """Teach numba the method whose draws `make` returns."""
-
-        def choose(rng: Any, *kinds: Any) -> Any:
-            """Return the method for types of arguments; None where they do not fit."""
-            if rng.instance_class is not Rng:
-                return None
-            # Numba counts arguments from the left: without k the last one is left out.
-            has_k = not isinstance(kinds[-1], types.Omitted | types.NoneType | None)
-            # `rng` is the type of a NamedTuple, and item 3 that of the field `dtype`.
-            dtype = np.float32 if rng[3].dtype == types.float32 else np.float64
-            draw = make(dtype, *(kinds[1:] if has_k else kinds[:-1]))
-            word = "_draw_word(rng, k)" if has_k else "_next_word(rng)"
-            values = ", ".join(names[1:] if has_k else names[:-1])
-            source = f"def method(rng, {signature}): return draw(rng.b, {word}, {values})"
-            words = {"_next_word": _next_word, "_draw_word": _draw_word}
-            return draw and define(source, draw=draw, **words)
-
-        source = f"def method(rng, {signature}): return choose(rng, {', '.join(names)})"
-        method = define(source, choose=choose)
-        overload_method_of(Rng, name, method, INLINE)
-
-    return teach
-
-
-def _part(rng, k):
-    """Teach numba `Rng.part`: return it for types of arguments."""
-    if rng.instance_class is not Rng:
-        return None
-
-    def part(rng, k):
-        first: Any = u32(rng.first + u32(k) * u32(PART_GROUPS))
-        return Rng(rng.a, rng.b, first, rng.dtype, rng.calls)
-
-    return part
-
-
-overload_method_of(Rng, "part", _part, INLINE)
-
-
-@_teach("uniform")
-def _uniform(dtype):
-    """Make `Rng.uniform`: 24 random bits in float32, 32 in float64."""
-    if dtype is np.float32:
-        return inline(lambda b, word: np.float32(np.int32(word >> u32(8))) * np.float32(2.0**-24))
-    return inline(lambda b, word: np.float64(np.int64(u32(word ^ (word >> u32(24))))) * 2.0**-32)
-
-
-@_teach("integers", "n")
-def _integers(dtype, n):
-    """Make `Rng.integers`: the upper word of word * n, in [0, n)."""
-    return inline(lambda b, word, n: np.int64(u64(u64(word) * u64(n)) >> u64(32)))
-
-
-@_teach("normal")
-def _normal(dtype):
-    """Make `Rng.normal`."""
-    draw = specialise(distributions.normal, dtype, exact=True)
-    return inline(lambda b, word: draw(word))
-
-
-@_teach("exponential")
-def _exponential(dtype):
-    """Make `Rng.exponential`."""
-    draw = specialise(distributions.exponential, dtype, exact=True)
-    return inline(lambda b, word: draw(word))
-
-
-@_teach("poisson", "lam")
-def _poisson(dtype, lam):
-    """Make `Rng.poisson`."""
-    draw = specialise(distributions.poisson, dtype, exact=True)
-    return inline(lambda b, word, lam: draw(word, dtype(lam)))
-
-
-@_teach("binomial", "n", "p")
-def _binomial(dtype, n, p):
-    """Make `Rng.binomial`."""
-    draw = specialise(distributions.binomial, dtype, exact=True)
-    return inline(lambda b, word, n, p: draw(word, n, dtype(p)))
-
-
-@_teach("categorical", "weights")
-def _categorical(dtype, weights):
-    """Make `Rng.categorical`, of an array or a tuple of weights."""
-    if isinstance(weights, types.Array) and weights.ndim == 1:
-        count = None
-    elif isinstance(weights, types.BaseTuple) and len(weights):
-        count = len(weights)
-    else:
-        return None
-    draw = specialise(distributions.make_categorical(count), dtype, exact=True)
-    return inline(lambda b, word, weights: draw(word, weights))
-
-
-@inline
-def _place(b, word, i):
-    """Return the place from 0 to i that item i changes places with, drawn from word i of a number.
-
-    See `Rng.words` and `permutation`; `word` is the number's, `b` the second word of the `Rng`.
-    """
-    drawn = _word_of(word, b, u32(u32(i) >> u32(3)), i)
-    return np.int64(u64(u64(drawn) * u64(i + 1)) >> u64(32))
-
-
-@_teach("permutation", "items")
-def _permutation(dtype, items):
-    """Make `Rng.permutation` (see `_teach`), of a constant number of items or a tuple of them."""
-    if isinstance(items, types.IntegerLiteral):
-        numbers = tuple(range(items.literal_value))
-        order = _make_order(len(numbers))
-        return inline(lambda b, word, items: order(numbers, b, word))
-    if isinstance(items, types.UniTuple):
-        order = _make_order(len(items))
-        return inline(lambda b, word, items: order(items, b, word))
-    return None
-
-
-@functools.cache
-def _make_order(count: int) -> Callable[..., Any]:
-    """Make a function (items, b, word) -> the items, a tuple, in random order.
-
-    Item i changes places with one of items 0 to i, from the last one down.
-    """
-    swaps = [f"items = swapped(items, {i}, place(b, word, {i}))" for i in range(count - 1, 0, -1)]
-    body = "\n    ".join([*swaps, "return items"])
-    source = f"def order(items, b, word):\n    {body}"
-    return inline(define(source, swapped=swapped, place=_place))
-
-
-@_teach("shuffle", "array")
-def _shuffle(dtype, array):
-    """Make `Rng.shuffle` of an array: Fisher and Yates' algorithm."""
-    if not isinstance(array, types.Array) or array.ndim != 1:
-        return None
-
-    def shuffle(b, word, array):
-        for i in range(len(array) - 1, 0, -1):
-            j = _place(b, word, i)
-            array[i], array[j] = array[j], array[i]
-
-    return inline(shuffle)
-
-
-@inline
-def uniform53(key: Any, counter: Any) -> Any:
-    """Return number `counter` of the stream `key` (both uint64) in [0, 1), with 53 random bits.
-
-    SplitMix64 (Steele, Lea & Flood 2014), of which any number can be had without those before.
-    """
-    z = _mix64(u64(key + u64(counter + u64(1)) * _GOLDEN64))
-    return np.float64(z >> u64(11)) * 2.0**-53
-
-
-def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
-    """Return the keys of independent streams.
-
-    Args:
-        seeds: (n,) uint64, one per stream; different seeds give different keys.
-
-    Returns:
-        (2, n) uint32, the low and the high word of each key.
-    """
-    mixed = splitmix64(seeds)
-    return np.stack((mixed & np.uint64(0xFFFFFFFF), mixed >> np.uint64(32))).astype(np.uint32)
-
-
-def new_seeds(count: int) -> npt.NDArray[np.uint64]:
-    """Return seeds that nobody has chosen, (count,), from the operating system's entropy."""
-    fresh = np.random.SeedSequence(secrets.randbits(128))
-    seeds = fresh.generate_state(count, np.uint64)
-    return np.asarray(seeds, np.uint64)
-
-
-def stream_seeds(seed: int | Sequence[int], count: int) -> npt.NDArray[np.uint64]:
-    """Return one uint64 seed per stream: `seed`, `seed + 1`, ... of an int, or the sequence itself.
-
-    Seeds of 2**64 and more are hashed to one below it.
-
-    Raises:
-        TypeError: a seed is no whole number.
-        ValueError: a seed is negative or above 2**128 - 1, or the sequence has another length.
-    """
-    if isinstance(seed, int | np.integer):
-        first = np.uint64(_to_64_bits(seed))
-        return first + np.arange(count, dtype=np.uint64)  # wraps around at 2**64
-    listed = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
-    kind: Any = type(seed)
-    if not listed and not (kind is np.ndarray and np.ndim(seed) == 1):
-        raise TypeError(f"seed={seed!r}: expected an int or a list of {count} ints")
-    if len(seed) != count:
-        raise ValueError(f"seed has {len(seed)} entries: expected one int or a list of {count}")
-    return np.array([_to_64_bits(item) for item in seed], dtype=np.uint64)
-
-
-def _to_64_bits(seed: Any) -> int:
-    value = check_seed(seed)
-    if value < 2**64:
-        return value
-    return int(np.random.SeedSequence(value).generate_state(1, np.uint64)[0])

@@ -4,6 +4,8 @@ A loop over lanes reads state, words and actions and writes observations, reward
 cannot know that these arrays do not overlap and compares every pair of addresses before every block
 of 64 lanes: 25 % of the time of a CartPole step. Accesses made here carry alias scopes, by which
 arrays of different scopes are promised not to overlap.
+
+What intrinsics and their generators are is said in `rlcpu.kernels.vectors`.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
         _check_row(array)
 
         def generate(context, builder, signature, args):
-            rows, place = args
-            return _peek(context, builder, array, rows, place, scopes)
+            start, position = args
+            return _peek(context, builder, array, start, position, scopes)
 
         return array.dtype(array, types.intp), generate
 
@@ -62,8 +64,8 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
         _check_row(array)
 
         def generate(context, builder, signature, args):
-            rows, place, number = args
-            _poke(context, builder, array, rows, place, number, scopes)
+            start, position, number = args
+            _poke(context, builder, array, start, position, number, scopes)
             return context.get_dummy_value()
 
         return types.void(array, types.intp, array.dtype), generate
@@ -86,11 +88,11 @@ def load_rows(count: int, name: str) -> Any:
         kind = types.UniTuple(array.dtype, count)
 
         def generate(context, builder, signature, args):
-            rows, *place = args  # LLVM values; `array` is numba's type of `rows`
-            numbers = [
-                _peek(context, builder, array, rows, _index(builder, row, *place), scopes)
-                for row, scopes in enumerate(row_scopes)
-            ]
+            start, distance, first = args
+            numbers = []
+            for row, scopes in enumerate(row_scopes):
+                index = _index(builder, row, distance, first)
+                numbers.append(_peek(context, builder, array, start, index, scopes))
             return context.make_tuple(builder, kind, numbers)
 
         return kind(array, types.intp, types.intp), generate
@@ -111,12 +113,12 @@ def store_rows(count: int, name: str) -> Any:
             raise errors.TypingError(f"expected a tuple of {count} numbers or more, not {values}")
 
         def generate(context, builder, signature, args):
-            rows, *place, numbers = args
+            start, distance, first, numbers = args
             for row, scopes in enumerate(row_scopes):
                 value = builder.extract_value(numbers, row)
                 value = context.cast(builder, value, values[row], array.dtype)
-                index = _index(builder, row, *place)
-                _poke(context, builder, array, rows, index, value, scopes)
+                index = _index(builder, row, distance, first)
+                _poke(context, builder, array, start, index, value, scopes)
             return context.get_dummy_value()
 
         return types.void(array, types.intp, types.intp, values), generate
@@ -129,37 +131,52 @@ def _index(builder: Any, row: int, stride: Any, i: Any) -> Any:
     return builder.add(builder.mul(stride, stride.type(row)), i)
 
 
-def _peek(context: Any, builder: Any, array: Any, rows: Any, index: Any, scopes: Any) -> Any:
+def _peek(
+    context: Any, builder: Any, kind: Any, start: Any, index: Any, scopes: tuple[str, ...]
+) -> Any:
     """Emit a load of the number at an index, with alias scopes, and return it.
 
-    `array` is numba's type of `rows`.
+    `start` is LLVM's array or pointer, `kind` numba's type of it.
     """
-    pointer = pointer_at(context, builder, array, rows, index)
+    pointer = pointer_at(context, builder, kind, start, index)
     first = len(builder.block.instructions)
-    value = context.unpack_value(builder, array.dtype, pointer)
+    value = context.unpack_value(builder, kind.dtype, pointer)
     _mark(builder, scopes, first)
     return value
 
 
 def _poke(
-    context: Any, builder: Any, array: Any, rows: Any, index: Any, value: Any, scopes: Any
+    context: Any,
+    builder: Any,
+    kind: Any,
+    start: Any,
+    index: Any,
+    value: Any,
+    scopes: tuple[str, ...],
 ) -> None:
     """Emit a store of the number at an index, with alias scopes; see `_peek`."""
-    pointer = pointer_at(context, builder, array, rows, index)
+    pointer = pointer_at(context, builder, kind, start, index)
     first = len(builder.block.instructions)
-    context.pack_value(builder, array.dtype, value, pointer)
+    context.pack_value(builder, kind.dtype, value, pointer)
     _mark(builder, scopes, first)
 
 
 def _scopes_of(name: str, row: int) -> tuple[str, ...]:
-    """Return the alias scopes of accesses to a row: one of `SCOPES`, or all that `ANY` means."""
-    scope = f"{name}{row % MAX_ROWS}" if f"{name}0" in SCOPES else name
-    if scope not in (*SCOPES, ANY):
+    """Return the alias scopes of accesses to a row: one of `SCOPES`, or all that `ANY` means.
+
+    Rows that are `MAX_ROWS` apart share a scope: nothing is promised of these two.
+    """
+    has_rows = f"{name}0" in SCOPES
+    scope = f"{name}{row % MAX_ROWS}" if has_rows else name
+    if scope == ANY:
+        return tuple(each for each in SCOPES if each != "target")
+    if scope not in SCOPES:
         raise ValueError(f"name={name!r}: expected one of {', '.join(SCOPES)}, {ANY}")
-    return tuple(each for each in SCOPES if each == scope or (scope == ANY and each != "target"))
+    return (scope,)
 
 
 def _check_row(array: Any) -> None:
+    """Raise TypingError for a type of arrays whose positions are not their indices."""
     is_row = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
     if not (is_row or isinstance(array, types.CPointer)):
         raise errors.TypingError(f"rows have to be one-dimensional contiguous arrays, not {array}")
@@ -181,6 +198,7 @@ def _lists_of(module: Any, names: tuple[str, ...]) -> tuple[Any, Any]:
     """Return metadata of a module: a list of the scopes in `names`, and one of all others.
 
     They are made once: a state of a hundred rows is loaded and stored by four hundred accesses.
+    LLVM compares scopes of one domain alone.
     """
     lists = _lists.setdefault(module, {})
     if names not in lists:

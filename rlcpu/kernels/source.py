@@ -17,7 +17,7 @@ import numpy as np
 from numba.extending import is_jitted
 
 from rlcpu.kernels.functions import codes
-from rlcpu.kernels.guard import place
+from rlcpu.kernels.user_compiler import place
 
 _WRITE = "writes into an object: return what is new, as replace(items, i, value) does of a tuple"
 #: Instructions, by the beginnings of their names, and what is wrong with them.
@@ -101,16 +101,17 @@ def _faults(
     """Yield line and reason of everything in a code object that no kernel can do."""
     if code.co_flags & _GENERATORS:
         yield code.co_firstlineno, _GENERATOR
-    lists = []  # those that do not become a tuple, as in `(*state, 0.0)`
+    lines_of_lists: list[int] = []
     for line, instruction in _instructions(code):
-        is_allowed = _WRITES.get(instruction.opname) in writes
-        if instruction.opname in _REASONS and not is_allowed:
-            yield line, _REASONS[instruction.opname]
-        if instruction.opname == "BUILD_LIST":
-            lists.append(line)
-        if lists and "LIST_TO_TUPLE" in instruction.opname + instruction.argrepr:
-            lists.pop()
-    for line in lists:
+        name = instruction.opname
+        if name in _REASONS and _WRITES.get(name) not in writes:
+            yield line, _REASONS[name]
+        if name == "BUILD_LIST":
+            lines_of_lists.append(line)
+        # `(*state, 0.0)` builds a list that becomes a tuple, by CALL_INTRINSIC_1 since Python 3.12.
+        if lines_of_lists and "LIST_TO_TUPLE" in name + instruction.argrepr:
+            lines_of_lists.pop()
+    for line in lines_of_lists:
         yield line, _LIST
     for line, name, value in _reads(function, code):
         if value is builtins.print:  # Ray puts a function of its own in this place
@@ -124,7 +125,11 @@ def _faults(
 
 
 def _reads(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[int, str, Any]]:
-    """Yield line, name and value of all that a code object reads from outside, through modules."""
+    """Yield line, name and value of all that a code object reads from outside, through modules.
+
+    `np.random.rand` is three instructions, one after the other, and three reads: of np, of
+    np.random, and of np.random.rand.
+    """
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     name, value = "", None
     for line, instruction in _instructions(code):
@@ -139,12 +144,13 @@ def _reads(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple
             name = f"{name}.{instruction.argval}"
             value = getattr(value, instruction.argval, _UNDEFINED)
         else:
-            value = None
+            value = None  # what was read is not a part of what comes next
             continue
         yield line, name, value
 
 
 def _content(cell: types.CellType) -> Any:
+    """Return a closed-over value."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -152,9 +158,10 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _instructions(code: types.CodeType) -> Iterator[tuple[int, dis.Instruction]]:
-    """Return the instructions with their lines, which are called otherwise since Python 3.13."""
+    """Yield the instructions with their lines."""
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
+        # Before Python 3.13 only the first instruction of a line has its number.
         line = getattr(instruction, "line_number", instruction.starts_line) or line
         yield line, instruction
 
@@ -162,15 +169,16 @@ def _instructions(code: types.CodeType) -> Iterator[tuple[int, dis.Instruction]]
 def _is_changing(value: Any) -> bool:
     """Tell whether a value is one of `_CHANGING`, or comes from there."""
     owner = getattr(value, "__self__", None)  # of random.random, a generator's method
-    homes = [getattr(value, "__module__", None), type(value).__module__, type(owner).__module__]
-    homes += [value.__name__] if isinstance(value, types.ModuleType) else []
-    return any(f"{home}.".startswith(f"{module}.") for home in homes for module in _CHANGING)
+    modules = [getattr(value, "__module__", None), type(value).__module__, type(owner).__module__]
+    modules += [value.__name__] if isinstance(value, types.ModuleType) else []
+    return any(f"{name}.".startswith(f"{changing}.") for name in modules for changing in _CHANGING)
 
 
 # ---------------------------------------------------------------- a trial that ends
 
 #: Instructions of Python that a trial call may run.
 MAX_INSTRUCTIONS = 10_000_000
+#: Modules whose instructions do not count: what an item of an array takes in plain Python.
 _UNCOUNTED = ("rlcpu.envs.engine", "numpy")
 
 
@@ -190,7 +198,7 @@ def call_bounded(function: Callable[..., Any], *inputs: Any) -> Any:
         """Count instructions, and raise `EndlessError` when too many have run."""
         nonlocal remaining
         if frame.f_globals.get("__name__", "").startswith(_UNCOUNTED):
-            return None  # what an item of an array takes in plain Python
+            return None
         frame.f_trace_opcodes = True  # `while True: pass` is one line, which never ends
         remaining -= 1
         if remaining < 0:

@@ -13,6 +13,7 @@ the same time as each other nor as a kernel of this package.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import math
@@ -41,6 +42,13 @@ _one_at_a_time = threading.Lock()
 _callers: set[int] = set()
 #: Threading layers that no longer work in this process, because it was forked.
 _lost_in_fork: frozenset[str] = frozenset()
+
+
+class UsableCpus(NamedTuple):
+    """How many CPUs this process may use."""
+
+    number: int
+    limit: str  # name of what limits them; "" for nothing
 
 
 class Kernels(NamedTuple):
@@ -80,11 +88,12 @@ def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> 
     if layer in _lost_in_fork:
         return kernels.serial(*args)
     _callers.add(threading.get_ident())
-    if num_threads is None and layer == "tbb" and _usable_cpus()[0] >= _limit():
-        return kernels.parallel(*args)  # what follows takes 4 us
+    # All threads are wanted, and numba has them: the rest, which takes 4 us, would change nothing.
+    if num_threads is None and layer == "tbb" and _usable_cpus().number >= _limit():
+        return kernels.parallel(*args)
     count, before = num_threads or default_num_threads(), numba.get_num_threads()
     lock = _one_at_a_time if layer == "workqueue" else None
-    if count == 1 or (lock and not lock.acquire(blocking=False)):
+    if count == 1 or (lock and not lock.acquire(blocking=False)):  # another kernel runs
         return kernels.serial(*args)
     try:
         numba.set_num_threads(count)
@@ -118,6 +127,7 @@ def check_num_threads(num_threads: int | None) -> int | None:
 
 
 def _limit() -> int:
+    """Return the number of threads that numba may start."""
     return int(numba.config.NUMBA_NUM_THREADS)
 
 
@@ -130,22 +140,19 @@ def default_num_threads() -> int:
     if _limit() == 1:
         return 1  # to ask numba starts its layer
     set_by_user = int(numba.get_num_threads())
-    return set_by_user if set_by_user < _limit() else min(_limit(), _usable_cpus()[0])
+    return set_by_user if set_by_user < _limit() else min(_limit(), _usable_cpus().number)
 
 
 @functools.cache
-def _usable_cpus() -> tuple[int, str]:
-    """Count the usable CPUs; no limit where the user has set NUMBA_NUM_THREADS."""
-    is_set = "NUMBA_NUM_THREADS" in os.environ or _limit() != hooks.setting(
-        "NUMBA_DEFAULT_NUM_THREADS"
-    )
-    return (_limit(), "NUMBA_NUM_THREADS") if is_set else usable_cpus()
+def _usable_cpus() -> UsableCpus:
+    """Count the usable CPUs: as many as the user says who has set NUMBA_NUM_THREADS."""
+    default = hooks.setting("NUMBA_DEFAULT_NUM_THREADS")
+    is_set = "NUMBA_NUM_THREADS" in os.environ or _limit() != default
+    return UsableCpus(_limit(), "NUMBA_NUM_THREADS") if is_set else usable_cpus()
 
 
-def usable_cpus(root: Path = Path("/")) -> tuple[int, str]:
-    """Return the number of CPUs that this process may use, and their limit's name ("" for none).
-
-    Numba counts those of the affinity mask alone.
+def usable_cpus(root: Path = Path("/")) -> UsableCpus:
+    """Count the CPUs that this process may use; numba counts those of the affinity mask alone.
 
     Args:
         root: folder in the place of `/`, for tests.
@@ -153,14 +160,14 @@ def usable_cpus(root: Path = Path("/")) -> tuple[int, str]:
     count = getattr(os, "process_cpu_count", os.cpu_count)() or 1  # heeds -X cpu_count
     if hasattr(os, "sched_getaffinity"):
         count = min(count, len(os.sched_getaffinity(0)))
-    limits = [(count, "affinity" if count < (os.cpu_count() or 1) else "")]
+    limits = [UsableCpus(count, "affinity" if count < (os.cpu_count() or 1) else "")]
     quota = _cgroup_quota(root)
     if quota is not None:
-        limits.append((max(1, math.ceil(quota)), "cgroup limit"))
+        limits.append(UsableCpus(max(1, math.ceil(quota)), "cgroup limit"))
     slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
     if slurm.isdecimal() and int(slurm) > 0:
-        limits.append((int(slurm), "SLURM_CPUS_PER_TASK"))
-    return min(limits, key=lambda pair: pair[0])
+        limits.append(UsableCpus(int(slurm), "SLURM_CPUS_PER_TASK"))
+    return min(limits, key=lambda cpus: cpus.number)
 
 
 def _cgroup_quota(root: Path) -> float | None:
@@ -173,16 +180,16 @@ def _cgroup_quota(root: Path) -> float | None:
     except OSError:
         return None
     quotas = []
-    for line in lines:
+    for line in lines:  # "0::/a/b" of version 2, "4:cpu,cpuacct:/a/b" of version 1
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        is_v2 = not controllers
+        if not is_v2 and "cpu" not in controllers.split(","):
             continue
-        # Version 2 has one hierarchy without a name; version 1 mounts each under its controllers.
-        top = root / "sys/fs/cgroup" / ("" if not controllers else "cpu")
+        top = root / "sys/fs/cgroup" / ("" if is_v2 else "cpu")
         parts = [part for part in path.split("/") if part not in ("", "..")]
         # A container may see its own group at the top, under whatever path the host knows it.
         for depth in range(len(parts) + 1):
-            quotas.append(_quota_of(top.joinpath(*parts[:depth]), is_v2=not controllers))
+            quotas.append(_quota_of(top.joinpath(*parts[:depth]), is_v2))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
@@ -214,15 +221,14 @@ def threading_layer() -> str:
 def _load_tbb() -> None:
     """Load the library of TBB that pip installed, so that numba finds it."""
     # pip installs TBB outside of the loader's path: numba finds it only once it is in the process.
-    # The last is of <prefix>/lib/python3.x/site-packages: `pip install --target` may be less deep.
-    roots = Path(sys.prefix), Path(sys.base_prefix), *Path(numba.__file__).parents[4:5]
-    for root in dict.fromkeys(roots):
-        try:
-            mode = getattr(ctypes, "RTLD_GLOBAL", 0)
-            ctypes.CDLL(str(root / _LIBRARIES.get(sys.platform, "")), mode=mode)
+    # <prefix>/lib/python3.x/site-packages/numba/__init__.py is five below the prefix, if there are
+    # that many: `pip install --target` may be less deep.
+    prefix_of_numba = Path(numba.__file__).parents[4:5]
+    for root in dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix), *prefix_of_numba)):
+        with contextlib.suppress(OSError):
+            library = root / _LIBRARIES.get(sys.platform, "")
+            ctypes.CDLL(str(library), mode=getattr(ctypes, "RTLD_GLOBAL", 0))
             return
-        except OSError:
-            continue
 
 
 def _describe_layer() -> str:
@@ -238,7 +244,7 @@ def _describe_layer() -> str:
 
 def _describe_threads() -> str:
     """Return the number of threads of all CPUs, and what limits it."""
-    default, cpus, reason = default_num_threads(), os.cpu_count() or 1, _usable_cpus()[1]
+    default, cpus, reason = default_num_threads(), os.cpu_count() or 1, _usable_cpus().limit
     if int(numba.get_num_threads()) < _limit():
         reason = "numba.set_num_threads"
     return f"{default} of {max(cpus, default)}" + (f" ({reason})" if reason else "")
@@ -267,10 +273,10 @@ def _describe_vectors() -> str:
     from rlcpu.kernels.vectors import VECTOR_BYTES, cpu_features
 
     features = cpu_features().split(",")
-    is_arm = platform.machine() in ("arm64", "aarch64")
-    known = {"+avx512f": "AVX-512", "+avx2": "AVX2", "+sve": "NEON, SVE"}
-    name = next((n for f, n in known.items() if f in features), "NEON" if is_arm else "SSE")
-    return f"{VECTOR_BYTES * 8} bits ({name})"
+    known = {"+avx512f": "AVX-512", "+avx2": "AVX2", "+sve": "NEON, SVE"}  # from the widest on
+    names = [name for feature, name in known.items() if feature in features]
+    names.append("NEON" if platform.machine() in ("arm64", "aarch64") else "SSE")
+    return f"{VECTOR_BYTES * 8} bits ({names[0]})"
 
 
 def show_config() -> dict[str, str]:

@@ -1,4 +1,9 @@
-"""Operations on tuples in kernels: items whose place is known at run time only, by selects."""
+"""Operations on tuples in kernels: items whose place is known at run time only, by selects.
+
+A tuple in a kernel is a value of its own for each item, which has no address. So an item whose
+place is known at run time only is one of a chain of selects. What intrinsics and their generators
+are is said in `rlcpu.kernels.vectors`.
+"""
 
 from __future__ import annotations
 
@@ -45,24 +50,26 @@ maths.OVERLOADED.add(replace)
 
 
 @overload(replace, jit_options=INLINE)
-def _replace(items, i, value):
+def _replace_item(items, i, value):
+    """Teach numba `replace`, of tuples whose items are of one type."""
     if isinstance(items, types.UniTuple | types.NamedUniTuple) and isinstance(i, types.Integer):
-        return lambda items, i, value: _put(items, i, value)
+        return lambda items, i, value: _replaced_item(items, i, value)
     return None
 
 
 @intrinsic
-def _put(typing, items, i, value):
+def _replaced_item(typing, items, i, value):
     """Return a tuple with item i replaced; an index outside means its first or last item."""
     if typing.unify_pairs(items.dtype, value) is None:
         return None
 
-    def generate(context, builder, signature, values):
-        parts = cgutils.unpack_tuple(builder, values[0])
-        at = context.cast(builder, values[1], i, types.intp)
-        at = clamp(builder, at, at.type(len(parts)))
-        new = context.cast(builder, values[2], value, items.dtype)
-        replaced = [_select(builder, at, k, new, part) for k, part in enumerate(parts)]
+    def generate(context, builder, signature, args):
+        old, index, new = args
+        parts = cgutils.unpack_tuple(builder, old)
+        index = context.cast(builder, index, i, types.intp)
+        index = clamp(builder, index, index.type(len(parts)))
+        new = context.cast(builder, new, value, items.dtype)
+        replaced = [_select(builder, index, k, new, part) for k, part in enumerate(parts)]
         return _tuple(context, builder, items, replaced)
 
     return items(items, i, value), generate
@@ -72,20 +79,21 @@ def _put(typing, items, i, value):
 def swapped(typing, items, i, j):
     """Return a tuple of items of one type with items i and j exchanged."""
 
-    def generate(context, builder, signature, values):
-        parts = cgutils.unpack_tuple(builder, values[0])
+    def generate(context, builder, signature, args):
+        old, *indices = args
+        parts = cgutils.unpack_tuple(builder, old)
         first, second = (
-            context.cast(builder, value, kind, types.intp)
-            for value, kind in zip(values[1:], (i, j), strict=True)
+            context.cast(builder, index, kind, types.intp)
+            for index, kind in zip(indices, (i, j), strict=True)
         )
         item_i = item_j = parts[0]
         for k, part in enumerate(parts):
             item_i = _select(builder, first, k, part, item_i)
             item_j = _select(builder, second, k, part, item_j)
-        exchanged = [
-            _select(builder, first, k, item_j, _select(builder, second, k, item_i, part))
-            for k, part in enumerate(parts)
-        ]
+        exchanged = []
+        for k, part in enumerate(parts):
+            without_j = _select(builder, second, k, item_i, part)
+            exchanged.append(_select(builder, first, k, item_j, without_j))
         return _tuple(context, builder, items, exchanged)
 
     return items(items, i, j), generate
@@ -93,6 +101,7 @@ def swapped(typing, items, i, j):
 
 @overload(any, jit_options=INLINE)
 def _any(items):
+    """Teach numba `any` of a tuple."""
     if isinstance(items, types.BaseTuple):
         return lambda items: _count(items) > 0
     return None
@@ -100,6 +109,7 @@ def _any(items):
 
 @overload(all, jit_options=INLINE)
 def _all(items):
+    """Teach numba `all` of a tuple."""
     if isinstance(items, types.BaseTuple):
         return lambda items: _count(items) == len(items)
     return None
@@ -122,6 +132,7 @@ def _count(typing, items):
 
 @overload(operator.mul, jit_options=INLINE, prefer_literal=True)
 def _repeat(items, times):
+    """Teach numba `items * times` of a tuple and a constant."""
     if isinstance(items, types.BaseTuple) and isinstance(times, types.IntegerLiteral):
         return lambda items, times: _repeated(items, times)
     return None
@@ -129,6 +140,7 @@ def _repeat(items, times):
 
 @intrinsic(prefer_literal=True)
 def _repeated(typing, items, times):
+    """Return a tuple so many times: a constant, because the type of the result depends on it."""
     if not isinstance(times, types.IntegerLiteral):
         return None
     count = max(times.literal_value, 0)
@@ -140,10 +152,11 @@ def _repeated(typing, items, times):
     return kind(items, times), generate
 
 
-def _replaced(context, builder, old_kind, kind, value, new):
-    """Return a named tuple of another kind with new values of some fields: `_replace`.
+def _with_new_fields(context, builder, old_kind, kind, value, new):
+    """Emit a named tuple of the type `kind` with new values of some fields: method `_replace`.
 
-    `new` has these values and their types, by field; see `teach_replace`.
+    `value`, of the type `old_kind`, has the others; `new` has, by field, pairs of a value and its
+    type.
     """
     parts = cgutils.unpack_tuple(builder, value)
     for k, name in enumerate(kind.fields):
@@ -152,13 +165,14 @@ def _replaced(context, builder, old_kind, kind, value, new):
     return _tuple(context, builder, kind, parts)
 
 
-hooks.teach_replace(_replaced)
+hooks.teach_replace(_with_new_fields)
 
 
-def _select(builder: Any, at: Any, k: int, value: Any, other: Any) -> Any:
-    """Return `value` where `at` is k, else `other`."""
-    return builder.select(builder.icmp_signed("==", at, at.type(k)), value, other)
+def _select(builder: Any, index: Any, k: int, value: Any, other: Any) -> Any:
+    """Emit `value` where `index` is k, else `other`."""
+    return builder.select(builder.icmp_signed("==", index, index.type(k)), value, other)
 
 
 def _tuple(context: Any, builder: Any, kind: Any, parts: list[Any]) -> Any:
+    """Emit a tuple of items, which counts the arrays among them once more."""
     return hooks.borrowed(context, builder, kind, context.make_tuple(builder, kind, parts))

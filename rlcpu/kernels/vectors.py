@@ -11,11 +11,13 @@ would wait for. LLVM lowers vectors to whatever the machine has.
 An intrinsic, as numba calls it, is a function of the types of its arguments, after a typing
 context. It returns a signature, and `generate(context, builder, signature, args)`, which emits
 LLVM's code by llvmlite's `builder`. Values in such code, `args` among them, are LLVM's: what the
-kernel will compute.
+kernel will compute. `context` is numba's: it knows how types lie in memory, and converts. A
+`prefer_literal` intrinsic is given the types of constants, which know their values.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -39,11 +41,9 @@ _ELEMENTS = {
 }
 #: Size of a number in memory.
 BYTES = {ir.FloatType(): 4, ir.DoubleType(): 8, I8: 1}
-#: A number as an integer: its type, the bits of the exponent, the largest exponent of all.
-_WORDS = {
-    ir.FloatType(): (I32, 0xFF << 23, 0xFE << 23),
-    ir.DoubleType(): (I64, 0x7FF << 52, 0x7FE << 52),
-}
+#: Bits of a number of IEEE 754, from the highest on: sign, exponent, digits. An integer of as many
+#: bits, the number of digits, and the largest exponent, of infinity and NaN, without its digits.
+_FORMATS = {ir.FloatType(): (I32, 23, 0xFF), ir.DoubleType(): (I64, 52, 0x7FF)}
 
 
 def cpu_features() -> str:
@@ -53,6 +53,7 @@ def cpu_features() -> str:
 
 
 def _vector_bytes() -> int:
+    """Return the bytes of a vector register of this processor."""
     features = cpu_features()
     return 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
 
@@ -105,9 +106,9 @@ def constant_vector(numbers: Any, kind: Any = I32) -> ir.Constant:
 
 
 def splat(builder: Any, number: Any, count: int) -> Any:
-    """Emit a vector that repeats a number."""
+    """Emit a vector that repeats a number: its lane 0, picked for every lane, as LLVM wants it."""
     empty = ir.Constant(ir.VectorType(number.type, count), ir.Undefined)
-    first = builder.insert_element(empty, number, ir.Constant(I32, 0))
+    first = builder.insert_element(empty, number, I32(0))
     return builder.shuffle_vector(first, empty, constant_vector([0] * count))
 
 
@@ -161,6 +162,7 @@ def _define(function: Any, arity: int, result: Any, build: Callable[..., Any]) -
     """
 
     def type_of(*kinds: Any) -> Any:
+        """Return the type of the result; None for arguments that are no vectors of one type."""
         kind = _common(*kinds)
         return kind and result(kind)
 
@@ -169,35 +171,41 @@ def _define(function: Any, arity: int, result: Any, build: Callable[..., Any]) -
     type_callable(function)(lambda context: typers[arity - 1])
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        """Emit the function of arguments some of which are numbers."""
         like = _common(*signature.args)
         return build(builder, *_vectors(context, builder, signature.args, values, like))
 
-    for pattern in range(1, 2**arity):  # each choice of which arguments are vectors, but none
-        kinds = [Vector if pattern >> i & 1 else types.Number for i in range(arity)]
-        lower(function, *kinds)(generate)
+    for kinds in itertools.product((Vector, types.Number), repeat=arity):
+        if Vector in kinds:
+            lower(function, *kinds)(generate)
 
 
 def _same(kind: Any) -> Any:
+    """Return the type of the result of a function whose result is as its vectors."""
     return kind
 
 
-for _operator, _name in [
-    (operator.add, "fadd"),
-    (operator.sub, "fsub"),
-    (operator.mul, "fmul"),
-    (operator.truediv, "fdiv"),
-]:
-    _define(_operator, 2, _same, lambda builder, x, y, _n=_name: getattr(builder, _n)(x, y))
-for _operator, _name in [
-    (operator.gt, ">"),
-    (operator.ge, ">="),
-    (operator.lt, "<"),
-    (operator.le, "<="),
-    (operator.eq, "=="),
-]:
-    _define(_operator, 2, mask_of, lambda builder, x, y, _n=_name: builder.fcmp_ordered(_n, x, y))
+def _emit_intrinsic(name: str) -> Callable[..., Any]:
+    """Make the function (builder, *vectors) that emits a call of an intrinsic of LLVM's."""
+
+    def build(builder: Any, *vectors: Any) -> Any:
+        kind = vectors[0].type
+        return emit_call(builder, f"llvm.{name}.{type_suffix(kind)}", kind, [*vectors])
+
+    return build
+
+
+_define(operator.add, 2, _same, lambda builder, x, y: builder.fadd(x, y))
+_define(operator.sub, 2, _same, lambda builder, x, y: builder.fsub(x, y))
+_define(operator.mul, 2, _same, lambda builder, x, y: builder.fmul(x, y))
+_define(operator.truediv, 2, _same, lambda builder, x, y: builder.fdiv(x, y))
+_define(operator.gt, 2, mask_of, lambda builder, x, y: builder.fcmp_ordered(">", x, y))
+_define(operator.ge, 2, mask_of, lambda builder, x, y: builder.fcmp_ordered(">=", x, y))
+_define(operator.lt, 2, mask_of, lambda builder, x, y: builder.fcmp_ordered("<", x, y))
+_define(operator.le, 2, mask_of, lambda builder, x, y: builder.fcmp_ordered("<=", x, y))
+_define(operator.eq, 2, mask_of, lambda builder, x, y: builder.fcmp_ordered("==", x, y))
 _define(operator.neg, 1, _same, lambda builder, x: builder.fneg(x))
-_define(abs, 1, _same, lambda b, x: emit_call(b, f"llvm.fabs.{type_suffix(x.type)}", x.type, [x]))
+_define(abs, 1, _same, _emit_intrinsic("fabs"))
 
 
 # ---------------------------------------------------------------- functions of numbers and vectors
@@ -225,9 +233,9 @@ def inverse_power(x: float) -> float:
     """
     if not math.isfinite(x):
         return 0.0
-    least = -125 if isinstance(x, np.float32) else -1021
-    exponent = max(math.frexp(x)[1], least) if x > 0 else least
-    return type(x)(math.ldexp(1.0, 2 - exponent))
+    of_smallest = -125 if isinstance(x, np.float32) else -1021  # of the smallest normal number
+    exponent = max(math.frexp(x)[1], of_smallest) if x > 0 else of_smallest
+    return type(x)(math.ldexp(1.0, 2 - exponent))  # x = f * 2 ** exponent, f in [0.5, 1)
 
 
 def smallest_normal(x: Any) -> Any:
@@ -236,30 +244,40 @@ def smallest_normal(x: Any) -> Any:
 
 
 def _select(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    like = _common(*signature.args[1:])
-    vectors = _vectors(context, builder, signature.args[1:], values[1:], like)
-    return builder.select(values[0], *vectors)
+    """Emit `where`."""
+    condition, *choices = values
+    kinds = signature.args[1:]
+    vectors = _vectors(context, builder, kinds, choices, _common(*kinds))
+    return builder.select(condition, *vectors)
 
 
 def _type_where(condition: Any, x: Any, y: Any) -> Any:
+    """Return the type of `where`; None if there is no vector of conditions."""
     return _common(x, y) if getattr(condition, "dtype", None) == types.boolean else None
 
 
+def _bits_in(vector: Any, exponent: int) -> ir.Constant:
+    """Return the bits of a power of two, given its exponent's, for every lane of a vector."""
+    (word, digits, _), count = _FORMATS[vector.type.element], vector.type.count
+    return ir.Constant(ir.VectorType(word, count), [exponent << digits] * count)
+
+
 def _inverse_power(builder: Any, x: Any) -> Any:
-    """Emit `inverse_power`: the exponent's bits, flipped, are those of the inverse."""
-    word, exponent_bits, largest_power = _WORDS[x.type.element]
-    kind = ir.VectorType(word, x.type.count)
-    exponent = ir.Constant(kind, [exponent_bits] * kind.count)
-    largest = ir.Constant(kind, [largest_power] * kind.count)
-    flipped = builder.and_(builder.not_(builder.bitcast(x, kind)), exponent)
-    above = builder.icmp_unsigned(">", flipped, largest)
-    return builder.bitcast(builder.select(above, largest, flipped), x.type)
+    """Emit `inverse_power`: the exponent's bits, flipped, are those of the inverse.
+
+    They count from a bias b, 127 or 1023, so that e + b means 2 ** e, and 2 b + 1 are all bits set.
+    Flipped they are b + 1 - e: 2 ** (1 - e), for x in [2 ** e, 2 ** (e + 1)).
+    """
+    _, _, all_set = _FORMATS[x.type.element]
+    exponent, largest = _bits_in(x, all_set), _bits_in(x, all_set - 1)
+    flipped = builder.and_(builder.not_(builder.bitcast(x, exponent.type)), exponent)
+    is_above = builder.icmp_unsigned(">", flipped, largest)  # of subnormal x, all bits are set
+    return builder.bitcast(builder.select(is_above, largest, flipped), x.type)
 
 
 def _smallest_normal(builder: Any, x: Any) -> Any:
-    word, _, _ = _WORDS[x.type.element]
-    kind, digits = ir.VectorType(word, x.type.count), 23 if word is I32 else 52
-    return builder.bitcast(ir.Constant(kind, [1 << digits] * kind.count), x.type)
+    """Emit `smallest_normal`, whose exponent's bits are 1."""
+    return builder.bitcast(_bits_in(x, 1), x.type)
 
 
 def _larger(builder: Any, x: Any, y: Any) -> Any:
@@ -274,12 +292,7 @@ type_callable(where)(lambda context: _type_where)
 for _kinds in [(Vector, Vector), (Vector, types.Number), (types.Number, Vector)]:
     lower(where, Vector, *_kinds)(_select)
 _define(maximum, 2, _same, _larger)
-_define(
-    fma,
-    3,
-    _same,
-    lambda b, x, y, z: emit_call(b, f"llvm.fma.{type_suffix(x.type)}", x.type, [x, y, z]),
-)
+_define(fma, 3, _same, _emit_intrinsic("fma"))
 _define(inverse_power, 1, _same, _inverse_power)
 _define(smallest_normal, 1, _same, _smallest_normal)
 
@@ -324,14 +337,14 @@ def _reduction(combine: Callable[[Any, Any, Any], Any]) -> Any:
         """Return all numbers of a vector, combined."""
 
         def generate(context, builder, signature, args):
-            combined, distance = args[0], vector.count // 2
+            (combined,), count = args, vector.count
+            distance = count // 2
             while distance:
-                picks = constant_vector((i + distance) % vector.count for i in range(vector.count))
-                combined = combine(
-                    builder, combined, builder.shuffle_vector(combined, combined, picks)
-                )
+                picks = constant_vector((lane + distance) % count for lane in range(count))
+                moved = builder.shuffle_vector(combined, combined, picks)
+                combined = combine(builder, combined, moved)
                 distance //= 2
-            return builder.extract_element(combined, ir.Constant(I32, 0))
+            return builder.extract_element(combined, I32(0))
 
         return vector.dtype(vector), generate
 
@@ -344,13 +357,18 @@ lowest = _reduction(_smaller)
 highest = _reduction(_larger)
 
 
+def _bits_of(builder: Any, mask: Any) -> Any:
+    """Emit the lanes of a mask, at most 64, as the lowest bits of a whole number."""
+    return builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), I64)
+
+
 @intrinsic
 def nonzero_bits(typing, vector):
     """Return 64 bits: whether each of at most 64 numbers is not 0, as NaN is not."""
 
     def generate(context, builder, signature, args):
-        is_nonzero = builder.fcmp_unordered("!=", args[0], ir.Constant(args[0].type, None))
-        return builder.zext(builder.bitcast(is_nonzero, ir.IntType(vector.count)), I64)
+        is_nonzero = builder.fcmp_unordered("!=", args[0], vector.code(None))
+        return _bits_of(builder, is_nonzero)
 
     return types.uint64(vector), generate
 
@@ -358,14 +376,17 @@ def nonzero_bits(typing, vector):
 @intrinsic
 def lowest_bit(typing, word):
     """Return the position of the lowest bit of a uint64; 64 of 0."""
-    return types.int64(types.uint64), lambda _, builder, __, args: builder.cttz(args[0], I1(0))
+    is_never_zero = I1(0)
+    signature = types.int64(types.uint64)
+    return signature, lambda _, builder, __, args: builder.cttz(args[0], is_never_zero)
 
 
 def _moved_up(builder: Any, vector: Any, by: int) -> Any:
     """Emit the vector whose lane k has the number of lane k - `by`; 0 where there is none."""
     count = vector.type.count
-    picks = constant_vector(count + i - by if i >= by else 0 for i in range(count))
-    return builder.shuffle_vector(ir.Constant(vector.type, [0.0] * count), vector, picks)
+    picks = constant_vector(count + lane - by if lane >= by else 0 for lane in range(count))
+    zeros = ir.Constant(vector.type, [0.0] * count)
+    return builder.shuffle_vector(zeros, vector, picks)  # picks count zeros first, then the vector
 
 
 @intrinsic
@@ -377,18 +398,18 @@ def search(typing, weights, x):
     """
 
     def generate(context, builder, signature, args):
-        sums, x = args
-        count, distance = weights.count, 1
-        while distance < count:  # afterwards lane k has the sum of weights[:k + 1]
+        (sums, x), count, distance = args, weights.count, 1
+        # Each lane adds the sum of the 1, 2, 4, ... lanes below those that it has added already.
+        while distance < count:
             sums = builder.fadd(sums, _moved_up(builder, sums, distance))
             distance *= 2
-        ends_after_x = builder.fcmp_ordered(">", sums, splat(builder, x, count))
-        bits = builder.zext(builder.bitcast(ends_after_x, ir.IntType(count)), I64)
-        last_lane = ir.Constant(I64, 1 << (count - 1))
-        lane = builder.cttz(builder.or_(bits, last_lane), ir.Constant(I1, 1))
+        # Now lane k has the end of its share. The first that is above x is its own; else the last.
+        ends_after_x = _bits_of(builder, builder.fcmp_ordered(">", sums, splat(builder, x, count)))
+        last_lane, is_never_zero = I64(1 << (count - 1)), I1(1)
+        lane = builder.cttz(builder.or_(ends_after_x, last_lane), is_never_zero)
         start = builder.extract_element(_moved_up(builder, sums, 1), builder.trunc(lane, I32))
-        distance_from_start = _larger(builder, builder.fsub(x, start), ir.Constant(x.type, 0.0))
-        return context.make_tuple(builder, signature.return_type, [lane, distance_from_start])
+        from_start = _larger(builder, builder.fsub(x, start), x.type(0.0))
+        return context.make_tuple(builder, signature.return_type, [lane, from_start])
 
     returned = types.Tuple((types.int64, weights.dtype))
     return returned(weights, weights.dtype), generate

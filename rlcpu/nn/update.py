@@ -250,7 +250,7 @@ def num_samples(minibatch, frame):
 @functools.cache
 def make_gradient(kind: Any) -> Callable[..., None]:
     """Make `gradient(turn, part, frame)`; `kind` is numba's type of a `Chunk`."""
-    call = make_numbered_call(kind)
+    call = make_numbered_call(lambda view: kind)
 
     @outline
     def gradient(turn, part, frame):

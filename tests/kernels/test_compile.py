@@ -21,7 +21,6 @@ from rlcpu.kernels.compile import (
     FAST,
     check_precision,
     define,
-    freeze,
     kernel,
     never_inline,
     outline,
@@ -29,6 +28,7 @@ from rlcpu.kernels.compile import (
     source_of_tuple,
     specialise,
 )
+from rlcpu.kernels.functions import freeze
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from tests.machine_code import compiled_anew
 

@@ -22,7 +22,7 @@ from numba import types
 from numba.core.datamodel import default_manager
 from numba.extending import intrinsic
 
-from rlcpu.kernels import hooks
+from rlcpu.kernels import hooks, linking, statements
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.compile import define
 
@@ -120,7 +120,7 @@ def check_assigned_types() -> None:
 
     compiled = numba.njit(function)
     compiled(1.0)
-    found = list(hooks.assigned_types(*compiled.overloads.values()))
+    found = list(statements.assigned_types(*compiled.overloads.values()))
     first = function.__code__.co_firstlineno
     assert (first + 1, "single", types.float32) in [each[:3] for each in found]
     doubles = [each.operands for each in found if each[:3] == (first + 2, "", types.float64)]
@@ -201,13 +201,13 @@ def check_assigned() -> None:
     kinds = []
 
     def rewrite(statement: Any, scope: Any, state: Any) -> Any:
-        kinds.append(hooks.assigned(statement, state))
+        kinds.append(statements.assigned(statement, state))
         return [statement]
 
     def read(table, i):
         return table[i] + 10.0 * table[0]
 
-    compiled = numba.njit(pipeline_class=hooks.linked_compiler(rewrite), **LINKED)(read)
+    compiled = numba.njit(pipeline_class=linking.linked_compiler(rewrite), **LINKED)(read)
     table = np.array([1.0, 2.0, 3.0])
     assert numba.njit(lambda table, i: compiled(table, i))(table, 1) == 12.0
     assert {None, types.float64} < set(kinds)
@@ -220,20 +220,20 @@ def check_linked_callees() -> None:
         return np.ones(n, np.int16).sum()
 
     compiled = numba.njit(no_cpython_wrapper=True)(count_ones)
-    with hooks.linked_callees(compiled):
+    with linking.linked_callees(compiled):
         compiled.compile((types.intp,))
     library = compiled.overloads[types.intp,].library
-    assert not hooks.makes_no_code(library)
+    assert not linking.makes_no_code(library)
     callees = {lib.name: lib for lib in library._linking_libraries if lib.name != "nrt"}
     assert "ol_np_ones.<locals>.impl" in callees
-    assert all(map(hooks.makes_no_code, callees.values()))
+    assert all(map(linking.makes_no_code, callees.values()))
     assert numba.njit(lambda n: compiled(n))(3) == 3
 
     long = define("def long(x):\n" + " x = x / (x + 3.0) - 0.5\n" * 100 + " return x")
     for branching in (False, True):
-        inner = numba.njit(long, pipeline_class=hooks.linked_compiler(), **LINKED)
+        inner = numba.njit(long, pipeline_class=linking.linked_compiler(), **LINKED)
         outer = numba.njit(lambda x, y: inner(x) if y > 2 else 0.0)  # noqa: B023
-        with hooks.linked_callees(outer, branching):
+        with linking.linked_callees(outer, branching):
             assert outer(1.5, 3) == long(1.5)
         calls = re.findall(r"call .*4longB", hooks.llvm_of(*outer.overloads.values()))
         assert (not calls) == branching  # of what is called from one place alone
@@ -258,13 +258,13 @@ def check_preparing() -> None:
     fields = []
 
     def prepare(statement: Any, scope: Any, state: Any) -> Any:
-        found = hooks.item_access(statement)
+        found = statements.item_access(statement)
         if found is None:
             return [statement]
-        return hooks.call_statements(put_or_get, found, statement, scope)
+        return statements.call_statements(put_or_get, found, statement, scope)
 
     def rewrite(statement: Any, scope: Any, state: Any) -> Any:
-        fields.append(hooks.written_field(statement, state))
+        fields.append(statements.written_field(statement, state))
         return [statement]
 
     def change(record, i):
@@ -273,7 +273,7 @@ def check_preparing() -> None:
         record.total = len(record.items[1:]) + 0.5
 
     kind = np.dtype([("items", np.int64, (3,)), ("total", np.float64)], align=True)
-    compiler = hooks.linked_compiler(rewrite, prepare)
+    compiler = linking.linked_compiler(rewrite, prepare)
     compiled = numba.njit(pipeline_class=compiler, **LINKED)(change)
     records = np.zeros(1, kind)
     records["items"] = [[3, 4, 5]]
@@ -293,9 +293,9 @@ def check_fit_operand() -> None:
     """What is added in place goes through a function; other statements stay."""
 
     def fit(statement, scope, state):
-        yield from hooks.fit_operand(twice_y, statement, scope) or (statement,)
+        yield from statements.fit_operand(twice_y, statement, scope) or (statement,)
 
-    @numba.njit(pipeline_class=hooks.linked_compiler(prepare=fit), **LINKED)
+    @numba.njit(pipeline_class=linking.linked_compiler(prepare=fit), **LINKED)
     def add(x, y):
         x += y
         return x - y
@@ -307,7 +307,7 @@ def check_constant_power() -> None:
     found = []
 
     def prepare(statement: Any, scope: Any, state: Any) -> Any:
-        found.append(hooks.constant_power(statement, state))
+        found.append(statements.constant_power(statement, state))
         return [statement]
 
     def powers(x, n):
@@ -315,7 +315,7 @@ def check_constant_power() -> None:
         y **= 2
         return y
 
-    compiled = numba.njit(pipeline_class=hooks.linked_compiler(None, prepare), **LINKED)(powers)
+    compiled = numba.njit(pipeline_class=linking.linked_compiler(None, prepare), **LINKED)(powers)
     numba.njit(lambda x, n: compiled(x, n))(2.0, 2)
     assert [power[1] for power in found if power] == [3, 2]
 
@@ -334,7 +334,7 @@ def test_loops_of_a_constant_range_are_unrolled() -> None:
         return x
 
     def counts(function: Any, unroll: bool) -> int:
-        compiler = hooks.linked_compiler(unroll=unroll)
+        compiler = linking.linked_compiler(unroll=unroll)
         compiled = numba.njit(pipeline_class=compiler, no_cpython_wrapper=True)(function)
         outer = numba.njit(lambda x: compiled(x))
         assert outer(0.5) == pytest.approx(function(0.5), rel=1e-12)
@@ -354,14 +354,14 @@ def test_loops_over_an_argument_are_no_range() -> None:
             total += value
         return total
 
-    compiler = hooks.linked_compiler(unroll=True)
+    compiler = linking.linked_compiler(unroll=True)
     compiled = numba.njit(pipeline_class=compiler, no_cpython_wrapper=True)(total_of)
     assert numba.njit(lambda x: compiled((x, 2.0)))(1.0) == 3.0
 
 
 def check_linked_compiler() -> None:
     """Others link it in, fresh or from their cache; the engine never had it, nor can Python."""
-    options: Any = {**LINKED, "pipeline_class": hooks.linked_compiler()}
+    options: Any = {**LINKED, "pipeline_class": linking.linked_compiler()}
     for inlined in (True, False):
         inner = numba.njit(lambda x: x * 3.0, forceinline=inlined, **options)
         cache, files = Recorder(), hooks.CodeFiles(make)
@@ -451,12 +451,12 @@ def check_add_attribute() -> None:
 def check_types_before_failure() -> None:
     found: list[Any] = []
 
-    class Compiler(hooks.linked_compiler()):  # type: ignore[misc]
+    class Compiler(linking.linked_compiler()):  # type: ignore[misc]
         def compile_extra(self, function: Any) -> Any:
             try:
                 return super().compile_extra(function)
             except numba.errors.NumbaError:
-                found.extend(hooks.types_before_failure(self.state))
+                found.extend(statements.types_before_failure(self.state))
                 raise
 
     def unlike(x):
@@ -484,7 +484,7 @@ def check_with_rules() -> None:
     def weighed(die):
         return Die(die.eyes, die.eyes * 0.5) if die.eyes > 2 else Die(die.eyes, 3)
 
-    compiler = hooks.linked_compiler(rules=hooks.TypeRules(arguments, unify))
+    compiler = linking.linked_compiler(rules=linking.TypeRules(arguments, unify))
     compiled = numba.njit(pipeline_class=compiler)(weighed)
     outer = numba.njit(lambda die: compiled(die))
     assert [outer(Die(eyes, 0.5)).weight for eyes in (1, 4)] == [3.0, 2.0]
@@ -533,7 +533,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_code_files: "CodeFiles",
     check_targets: "refresh_target processor",
     check_assigned: "assigned",
-    check_preparing: "item_access call_statements named_constant written_field",
+    check_preparing: "item_access call_statements named_constant written_field WrittenField",
     check_fit_operand: "fit_operand",
     check_constant_power: "constant_power",
     check_linked_compiler: "linked_compiler hint_loop",
@@ -555,18 +555,19 @@ def test_hook(check: Callable[[], None]) -> None:
 
 
 def test_every_hook_has_a_test() -> None:
-    public = [
-        name
-        for name, value in vars(hooks).items()
-        if getattr(value, "__module__", "") == hooks.__name__ and not name.startswith("_")
-    ]
+    public = {
+        name: value
+        for module in (hooks, linking, statements)
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
+    }
     assert sorted(public) == sorted(" ".join(CHECKS.values()).split())
-    assert all(inspect.getdoc(getattr(hooks, name)) for name in public)
+    assert all(map(inspect.getdoc, public.values()))
 
 
 def test_arrays_in_tuples_are_counted() -> None:
     """Those without any are not taken apart, which takes numba long of thousands of items."""
-    options: Any = {**LINKED, "pipeline_class": hooks.linked_compiler()}
+    options: Any = {**LINKED, "pipeline_class": linking.linked_compiler()}
     hold = numba.njit(lambda x: ((x, 1.0), (True,) * 3), **options)
     swap = numba.njit(lambda pair: (pair[1], pair[0]), **options)
     outer = numba.njit(lambda x: swap(hold(x))[1][0])
@@ -576,7 +577,7 @@ def test_arrays_in_tuples_are_counted() -> None:
     assert all(each is array or np.shares_memory(each, array) for each in results)
     del results
     assert sys.getrefcount(array) == before
-    counts = hooks._Counts(SimpleNamespace(data_model_manager=default_manager), True)
+    counts = linking._Counts(SimpleNamespace(data_model_manager=default_manager), True)
     bools = types.UniTuple(types.boolean, 2000)
     assert counts.get_meminfos(None, types.Tuple((bools, types.intp)), None) == []
 
@@ -587,10 +588,11 @@ DOCUMENTED = {"types", "cgutils", "errors"}
 PRIVATE = {"_compiler", "_reset_overloads", "_codegen", "_tm", "_insert", "_defn", "_Intrinsic"}
 
 
-def test_private_parts_are_used_in_two_files() -> None:
+def test_private_parts_are_used_in_four_files() -> None:
     package = Path(hooks.__file__).parents[1]
+    private = "hooks.py", "linking.py", "statements.py", "quick.py"
     for path in package.rglob("*.py"):
-        if path.name in ("hooks.py", "quick.py") or "cuda" in path.relative_to(package).parts:
+        if path.name in private or "cuda" in path.relative_to(package).parts:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba.core"):

@@ -20,12 +20,12 @@ from rlcpu.kernels.random import (
     Rng,
     _addends,
     keys,
-    make_rng,
     mix,
     splitmix64,
     stream_seeds,
     uniforms,
 )
+from rlcpu.kernels.random_methods import make_rng
 from tests.kernels.lattice import shortest_relation
 
 BITS = {np.float32: 24, np.float64: 32}

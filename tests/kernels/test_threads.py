@@ -389,7 +389,7 @@ def test_a_share_of_one_cpu_is_one_thread(tmp_path):
 
 
 def test_configuration_names_what_limits_the_threads(many_cpus, monkeypatch):
-    monkeypatch.setattr(threads, "_usable_cpus", lambda: (2, "cgroup limit"))
+    monkeypatch.setattr(threads, "_usable_cpus", lambda: threads.UsableCpus(2, "cgroup limit"))
     monkeypatch.setattr(threads, "_limit", lambda: 64)
     monkeypatch.setattr(numba, "get_num_threads", lambda: 64)
     assert show_config()["threads"] == "2 of 64 (cgroup limit)"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rlcpu.envs.checks.watched import is_users
-from rlcpu.kernels import hooks
+from rlcpu.kernels import hooks, linking
 from rlcpu.kernels.functions import package_of, references
 
 logger = logging.getLogger("rlcpu")
@@ -216,7 +216,7 @@ def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
         elif isinstance(node, ast.For) and getattr(node.iter, "func", None) is None:
             advice = "a loop over a tuple: loop over a constant range(), and read its items"
         elif isinstance(node, ast.For):
-            num_turns, most = _turns_of(node, function), hooks.MOST_UNROLLED
+            num_turns, most = _turns_of(node, function), linking.MOST_UNROLLED
             if num_turns is None:
                 advice = (
                     "a loop whose number of turns is known at run time only: give it a constant "

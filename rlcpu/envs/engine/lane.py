@@ -42,7 +42,6 @@ from rlcpu.kernels.compile import (
     EXACT,
     FAST,
     define,
-    freeze,
     inline,
     inline_source,
     kernel,
@@ -50,14 +49,9 @@ from rlcpu.kernels.compile import (
     source_of_tuple,
     specialise,
 )
-from rlcpu.kernels.random import (
-    RANDOMIZE_GROUP,
-    RESET_GROUP,
-    STEP_GROUP,
-    make_rng,
-    mix,
-    uniforms,
-)
+from rlcpu.kernels.functions import freeze
+from rlcpu.kernels.random import RANDOMIZE_GROUP, RESET_GROUP, STEP_GROUP, mix, uniforms
+from rlcpu.kernels.random_methods import make_rng
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.nn.heads import UNROLLED
 

@@ -25,7 +25,7 @@ from rlcpu.envs.policies import GREEDY, Policy, PolicyCode, mark_of
 from rlcpu.envs.running import refuse_policy
 from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
 from rlcpu.kernels.functions import reads_argument
-from rlcpu.kernels.random import mix, uniforms
+from rlcpu.kernels.random import mix_key, uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 single, u32 = np.float32, np.uint32
-_MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 NO_MASKS = np.zeros((1, 0), np.bool_)
 #: Steps that `simulate` collects at a time, and forgets.
 CHUNK = 64
@@ -290,7 +289,7 @@ def _run_network(network: Any, inputs: Array, states: Array, begins: Array) -> A
 @inline
 def draw_bits(keys, clock, i):
     """Return the random bits (a, b) of environment i in this step."""
-    return mix(u32(keys[i] & _MASK), u32(keys[i] >> _HALF), u32(clock[0] & _MASK))
+    return mix_key(keys[i], clock[0])
 
 
 @functools.cache

@@ -29,9 +29,11 @@ from rlcpu.envs.mujoco.library import (
     warnings_offset,
 )
 from rlcpu.envs.mujoco.varied import VariedFields, make_drawn_view, make_is_bad, make_row_copiers
-from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline, specialise, tuple_of
+from rlcpu.kernels.compile import EXACT, c_function, define, inline, specialise, tuple_of
+from rlcpu.kernels.functions import freeze
 from rlcpu.kernels.memory import array_at
-from rlcpu.kernels.random import STEP_GROUP, make_rng, mix, uniform53
+from rlcpu.kernels.random import STEP_GROUP, mix_key, uniform53
+from rlcpu.kernels.random_methods import make_rng
 
 #: Operations of the function: draw a state of a new episode; only observe and measure; take a step.
 TASK_RESET, TASK_FORWARD, TASK_STEP = range(3)
@@ -194,12 +196,11 @@ def _make_redraw(task: TaskCode, store: Callable[..., Any]) -> Callable[..., Any
     randomize = specialise(task.randomize, np.float64, exact=True, arrays=True)
     drawn_view, rng = make_drawn_view(task.varied), make_rng(STEP_GROUP, np.float64)
     is_bad = make_is_bad(task.varied)
-    derives, mask, half = bool(task.varied.derived), np.uint64(0xFFFFFFFF), np.uint64(32)
-    u32 = np.uint32
+    derives = bool(task.varied.derived)
 
     @inline(exact=True)
     def redraw(m, d, row, key, count, params):
-        a, b = mix(u32(key & mask), u32(key >> half), u32(count))
+        a, b = mix_key(key, count)
         randomize(rng(a, b), drawn_view(m), params)
         store(m, row)
         if derives and not is_bad(row):

@@ -16,12 +16,11 @@ from rlcpu.envs.mujoco.physics import POLICY_KEY, STEPS
 from rlcpu.envs.policies import GREEDY, MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.compile import define, inline, source_of_tuple, specialise, tuple_of
 from rlcpu.kernels.memory import address, pointer_to, shifted
-from rlcpu.kernels.random import mix, uniforms
+from rlcpu.kernels.random import mix, mix_key, uniforms
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import act_gaussian
 
 single, u32 = np.float32, np.uint32
-_MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def make_choose(code: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
@@ -42,8 +41,7 @@ def make_choose(code: PolicyCode, action_size: int, observation_size: int) -> tu
 @inline
 def draw_bits(stream):
     """Return the random bits (a, b) of the present step, of a simulation's row of `streams`."""
-    key = stream[POLICY_KEY]
-    return mix(u32(key & _MASK), u32(key >> _HALF), u32(stream[STEPS]))
+    return mix_key(stream[POLICY_KEY], stream[STEPS])
 
 
 @inline

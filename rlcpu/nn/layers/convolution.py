@@ -2,7 +2,7 @@
 
 A convolution is a product of the windows of an image, as rows, and a matrix of weights (numbers of
 a window, channels out). Windows are not written down: pieces of them, a row of a window each, lie
-together in the image, where `product_of_windows` reads them. Derivatives by the weights are a
+together in the image, where `product` reads them. Derivatives by the weights are a
 product of the transposed windows, read in the same way; those by the image are products for one
 line of windows at a time, whose rows are added to where the windows lie.
 
@@ -14,7 +14,7 @@ Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numb
 derivatives of the loss with respect to an image or the outputs, gradients those with respect to
 parameters. `product(left, right, start, out, shape, floor)` writes max(left @ right + start, floor)
 to `out`: the floor is 0 for a relu, -inf for none; `shape` is (rows, depth, columns), and the depth
-of `product_of_windows` that of one piece.
+of `product` that of one piece.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, outline, prefer_small_code
-from rlcpu.kernels.matmul import Windows, product, product_of_windows
+from rlcpu.kernels.matmul import Windows, product
 from rlcpu.kernels.memory import address
 from rlcpu.nn.layers.dense import orthogonal
 from rlcpu.nn.layers.graph import Picture
@@ -240,7 +240,7 @@ def make_convolve(dtype: type) -> Callable[..., None]:
                 image = copied
             pixels = as_matrix(memory.rows if size.has_padding else outputs, size.padded_channels)
             windows = windows_of(step, size, image)
-            product_of_windows(windows, weights, biases, pixels, shape, floor)
+            product(windows, weights, biases, pixels, shape, floor)
             if size.has_padding:
                 fill(outputs, zero)
                 pixels_out = outputs[: step.size_out]
@@ -265,7 +265,7 @@ def make_add_gradients(dtype: type) -> Callable[..., None]:
         add_rows(gradients[size.window_size * channels :], slopes)
         windows, right = transposed_windows_of(step, size, image), as_matrix(slopes, channels)
         shape = size.window_size, size.out_width, channels
-        product_of_windows(windows, right, start, as_matrix(gradients, channels), shape, no_floor)
+        product(windows, right, start, as_matrix(gradients, channels), shape, no_floor)
 
     return add_gradients
 
