@@ -36,6 +36,14 @@ class DeviceStrided(NamedTuple):
     strides: tuple[int, int, int]  # numbers, over axes before the steps, the steps, axes after them
 
 
+class LaneSizes(NamedTuple):
+    """Numbers of indices of an array of lanes."""
+
+    outer: int  # before the axis of steps
+    num_steps: int  # along it
+    inner: int  # after it
+
+
 class StepsAxis(NamedTuple):
     """A shape and its axis of steps, seen as (outer, num_steps, inner)."""
 
@@ -48,10 +56,10 @@ class StepsAxis(NamedTuple):
         return self.shape[self.axis]
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Return the numbers of indices before the axis, along it, and after it."""
+    def sizes(self) -> LaneSizes:
+        """Return the sizes around the axis."""
         shape, axis = self.shape, self.axis
-        return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        return LaneSizes(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
     def empty(self, dtype: Any) -> Any:
         """Return a new array of the shape."""
@@ -67,13 +75,14 @@ class StepsAxis(NamedTuple):
         whole = whole.reshape(self.sizes)
         if any(stride < 0 or stride % whole.itemsize for stride in whole.strides):
             whole = xp.ascontiguousarray(whole)
-        one, two, three = (stride // whole.itemsize for stride in whole.strides)
-        size = 1 + sum((n - 1) * s for n, s in zip(whole.shape, (one, two, three), strict=True))
-        view = xp.lib.stride_tricks.as_strided
-        return DeviceStrided(view(whole, (size,), (whole.itemsize,)), (one, two, three))
+        outer, along, inner = (stride // whole.itemsize for stride in whole.strides)
+        strides = outer, along, inner
+        size = 1 + sum((n - 1) * stride for n, stride in zip(whole.shape, strides, strict=True))
+        as_strided = xp.lib.stride_tricks.as_strided
+        return DeviceStrided(as_strided(whole, (size,), (whole.itemsize,)), strides)
 
     def strided_ends(self, array: Any, dtype: Any) -> DeviceStrided:
-        """Return an array without the axis of steps, broadcast likewise, as `dtype`."""
+        """Return an array without the axis of steps as one of a single step, see `strided`."""
         array = array.astype(dtype, copy=False)
         array = xp.expand_dims(asarray(array), self.axis) if array.ndim else array
         shape = (*self.shape[: self.axis], 1, *self.shape[self.axis + 1 :])
@@ -114,8 +123,13 @@ class ThreadLane(NamedTuple):
 
 def lane_of(sizes, number):
     """Return lane `number`; lanes that follow each other are neighbours in memory."""
-    outer = number // sizes[2]
-    return ThreadLane(outer, number - outer * sizes[2])
+    outer = number // sizes.inner
+    return ThreadLane(outer, number - outer * sizes.inner)
+
+
+def nth_step(sizes, direction, i):
+    """Return which step is computed as number i: from the last one on if `direction` is 1."""
+    return sizes.num_steps - 1 - i if direction > 0 else i
 
 
 def position_of(array, lane, k):
@@ -202,25 +216,42 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
     return advance
 
 
+class LaneInputs(NamedTuple):
+    """What a recurrence reads."""
+
+    steps: Step  # of `DeviceStrided`, flags as uint8
+    last: DeviceStrided  # values after the last steps, of one step
+    initial: DeviceStrided  # y before the step that is computed first, of one step
+    clips: tuple[Any, Any, Any]  # those of `Rule`
+
+
+class LaneOutputs(NamedTuple):
+    """What a recurrence writes, `DeviceStrided`; the same array twice for a rule of one output."""
+
+    first: DeviceStrided
+    second: DeviceStrided
+
+
 @functools.cache
 def lane_kernel(rule: Rule, dtype: Any) -> Any:
-    """Return the driver (steps, last, initial, clips, sizes, direction, chosen, first, second).
+    """Return the driver (inputs, sizes, direction, chosen, outputs).
 
-    `steps` is a `Step` of `DeviceStrided` arrays, flags as uint8; `clips` are those of `Rule`,
-    `sizes` those of `StepsAxis`. Lanes whose number in `chosen`, int32, is 0 are left out; a single
-    number is for all.
+    `inputs` are `LaneInputs`, `sizes` those of `StepsAxis`, `outputs` `LaneOutputs`. Lanes whose
+    number in `chosen`, int32, is 0 are left out; a single number is for all.
     """
     advance, zero = make_advance(rule, dtype), dtype(0.0)
 
     @kernel(exact=True)
-    def scan(steps, last, initial, clips, sizes, direction, chosen, first, second):
+    def scan(inputs, sizes, direction, chosen, outputs):
         """Scan one lane, backward or forward, a thread each; `AHEAD` steps are read at once."""
-        number = cuda.grid(1)
-        if number < sizes[0] * sizes[2] and chosen[min(number, chosen.size - 1)] != 0:
+        number, (first, second) = cuda.grid(1), outputs
+        steps, clips = inputs.steps, inputs.clips
+        if number < sizes.outer * sizes.inner and chosen[min(number, chosen.size - 1)] != 0:
             lane = lane_of(sizes, number)
-            state = (number_at(initial, lane, 0), step_beyond(number_at(last, lane, 0), zero))
-            k = sizes[1] - 1 if direction > 0 else 0
-            for _ in range(sizes[1] // AHEAD):
+            after = step_beyond(number_at(inputs.last, lane, 0), zero)
+            state = number_at(inputs.initial, lane, 0), after
+            k = nth_step(sizes, direction, 0)
+            for _ in range(sizes.num_steps // AHEAD):
                 one, two = read_step(steps, lane, k), read_step(steps, lane, k - direction)
                 three = read_step(steps, lane, k - 2 * direction)
                 four = read_step(steps, lane, k - 3 * direction)
@@ -229,7 +260,7 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
                 state = advance(three, state, clips, lane, k - 2 * direction, first, second)
                 state = advance(four, state, clips, lane, k - 3 * direction, first, second)
                 k -= AHEAD * direction
-            for _ in range(sizes[1] % AHEAD):
+            for _ in range(sizes.num_steps % AHEAD):
                 step = read_step(steps, lane, k)
                 state = advance(step, state, clips, lane, k, first, second)
                 k -= direction
@@ -239,31 +270,31 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
 
 @functools.cache
 def window_kernel(rule: Rule, dtype: Any) -> Any:
-    """Make the driver (steps, last, clips, sizes, window, first): a thread for each window.
+    """Return the driver (inputs, sizes, window, first): a thread for each window.
 
     y of a step is b + a * (b' + a' * (...)) over the `window` steps from it on, and the innermost
-    y is the value after the last of them. Time runs backward. What a thread reads its neighbours
-    read too, so that n steps cost n reads of the first cache.
+    y is the value after the last of them. Time runs backward, and there is no initial y. What a
+    thread reads its neighbours read too, so that n steps cost n reads of the first cache.
     """
     coefficients = device_rule(rule.coefficients, dtype)
     continue_y = device_rule(next_y_or_cut, dtype)
     zero = dtype(0.0)
 
     @kernel(exact=True)
-    def slide(steps, last, clips, sizes, window, first):
+    def slide(inputs, sizes, window, first):
         """Compute y of one window, from its last step to its first."""
-        number = cuda.grid(1)
-        if number < sizes[0] * sizes[1] * sizes[2]:
-            row, inner = number // sizes[2], number % sizes[2]
-            lane, begin = ThreadLane(row // sizes[1], inner), row % sizes[1]
-            stop = min(begin + window, sizes[1])
-            after = step_beyond(number_at(last, lane, 0), zero)
-            if stop < sizes[1]:
+        number, steps, num_steps = cuda.grid(1), inputs.steps, sizes.num_steps
+        if number < sizes.outer * num_steps * sizes.inner:
+            row, inner = number // sizes.inner, number % sizes.inner
+            lane, begin = ThreadLane(row // num_steps, inner), row % num_steps
+            stop = min(begin + window, num_steps)
+            after = step_beyond(number_at(inputs.last, lane, 0), zero)
+            if stop < num_steps:
                 after = fields_after(read_step(steps, lane, stop), zero)
             y = after.value
             for i in range(begin, stop):
                 step = read_step(steps, lane, stop - 1 - (i - begin))
-                a, b = coefficients(step, after, clips)
+                a, b = coefficients(step, after, inputs.clips)
                 y = continue_y(a, b, y)
                 after = fields_after(step, zero)
             first.memory[position_of(first, lane, begin)] = y
@@ -285,23 +316,27 @@ def run(
     dtype, sizes, direction = outs[0].dtype.type, layout.sizes, problem.direction
     if outs[0].size == 0:
         return
-    unused = {name: np.zeros((), np.uint8 if name in FLAGS else dtype) for name in Step._fields}
-    pairs = zip(unused.values(), problem.steps, strict=True)
-    steps = Step(*(layout.strided(zero if array is None else array) for zero, array in pairs))
+    steps = []
+    for name, array in problem.steps._asdict().items():
+        unused = np.zeros((), np.uint8 if name in FLAGS else dtype)
+        steps.append(layout.strided(unused if array is None else array))
     last, initial = (layout.strided_ends(x, dtype) for x in (problem.last, problem.initial))
-    written = [layout.strided(out) for out in outs]
-    clips = tuple(map(dtype, (*problem.clips, 0.0, 0.0, 0.0)[:3]))
+    outputs = [layout.strided(out) for out in outs]
+    first, second = outputs[0], outputs[-1]
+    rho, c, advantage = map(dtype, problem.clips or (0.0, 0.0, 0.0))
+    inputs = LaneInputs(Step(*steps), last, initial, (rho, c, advantage))
     if problem.window:
-        arguments: Any = steps, last, clips, sizes, problem.window, written[0]
-        launch(window_kernel(rule, dtype), outs[0].size, *arguments)
+        launch(window_kernel(rule, dtype), outs[0].size, inputs, sizes, problem.window, first)
     else:
         chosen = constant(1, np.int32)
-        if rule is LINEAR and sizes[2] == 1 and sizes[0] < MANY and sizes[1] > 1:
-            steps, chosen = _scan_linear_rows(steps, initial, sizes, direction, written[0])
-        arguments = steps, last, initial, clips, sizes, direction, chosen, written[0], written[-1]
-        launch(lane_kernel(rule, dtype), sizes[0] * sizes[2], *arguments, block=BLOCK)
-    for out, target in zip(outs, written, strict=True):
-        layout.finish(out, target)
+        if rule is LINEAR and sizes.inner == 1 and sizes.outer < MANY and sizes.num_steps > 1:
+            # The rows that it cannot compute are read again afterwards, and `out` may be b.
+            inputs = inputs._replace(steps=_with_own_offsets(inputs.steps, first))
+            chosen = _scan_linear_rows(inputs, sizes, direction, first)
+        arguments = inputs, sizes, direction, chosen, LaneOutputs(first, second)
+        launch(lane_kernel(rule, dtype), sizes.outer * sizes.inner, *arguments, block=BLOCK)
+    for out, written in zip(outs, outputs, strict=True):
+        layout.finish(out, written)
 
 
 # ---------------------------------------------------------------- a block for each row
@@ -313,21 +348,26 @@ MANY = 2**12
 THREADS = 4 if SIMULATED else 256
 
 
-def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype: Any) -> Any:
+class RowRule(NamedTuple):
+    """How rows are scanned.
+
+    A state (m, s), two numbers, stands for some steps that follow each other.
+    """
+
+    load: Callable[..., Any]  # (x, y) -> state of one step, from its two numbers
+    start: Callable[..., Any]  # (number) -> state before a row, from its initial number
+    #: (m, s, n, t) -> state of the steps of two states, (m, s) the earlier one.
+    merge: Callable[..., Any]
+    value: Callable[..., Any]  # (m, s) -> result of a step, from the state of all steps up to it
+    empty: tuple[float, float]  # state of no steps
+
+
+def row_kernel(rule: RowRule, dtype: Any) -> Any:
     """Make the driver (x, y, initial, sizes, direction, is_broken, out): a block scans a row.
 
-    A state (m, s), two numbers of `dtype`, stands for some steps that follow each other. States of
-    neighbours are merged, in pairs. `is_broken` int32 (rows,) is set to 1 where one is not finite.
-
-    Args:
-        load: (x, y) -> state of one step, from its two numbers.
-        start: (number) -> state before a row, from its initial number.
-        merge: (m, s, n, t) -> state of the steps of two states, the earlier one first.
-        value: (m, s) -> result of a step, from the state of all steps up to it.
-        empty: state of no steps.
-        dtype: of the states.
+    `is_broken` int32 (rows,) is set to 1 where a state, of two numbers of `dtype`, is not finite.
     """
-    m0, s0 = empty
+    load, start, merge, value, (empty_m, empty_s) = rule
 
     def prefix(m, s, shared):
         """Return the state of the steps of all threads up to this one, and of the whole block.
@@ -356,13 +396,13 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
         thread, row = cuda.threadIdx.x, cuda.blockIdx.x
         lane = ThreadLane(row, 0)
         before = start(number_at(initial, lane, 0))
-        for begin in range(0, sizes[1], THREADS):
-            at, m, s = begin + thread, m0, s0
-            k = sizes[1] - 1 - at if direction > 0 else at
-            if at < sizes[1]:
+        for begin in range(0, sizes.num_steps, THREADS):
+            at, m, s = begin + thread, empty_m, empty_s
+            k = nth_step(sizes, direction, at)
+            if at < sizes.num_steps:
                 m, s = load(number_at(x, lane, k), number_at(y, lane, k))
             total, last = prefix(m, s, shared)
-            if at < sizes[1]:
+            if at < sizes.num_steps:
                 m, s = merge(before[0], before[1], total[0], total[1])
                 out.memory[position_of(out, lane, k)] = value(m, s)
                 if (m - m) + (s - s) != 0:  # as NaN is
@@ -372,11 +412,13 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
     return scan_rows
 
 
-def _scan_rows(driver: Any, sizes: Any, direction: int, *arrays: DeviceStrided) -> Any:
-    """Run a driver of `row_kernel` on x, y, initial and out, and return `is_broken`."""
-    is_broken, (*inputs, out) = zeros(sizes[0], np.int32), arrays
-    arguments = *inputs, sizes, direction, is_broken, out
-    launch(driver, sizes[0], *arguments, block=THREADS, grid=sizes[0])
+def _scan_rows(
+    driver: Any, x: Any, y: Any, initial: Any, sizes: LaneSizes, direction: int, out: Any
+) -> Any:
+    """Run a driver of `row_kernel` on `DeviceStrided` arrays, and return `is_broken`."""
+    is_broken = zeros(sizes.outer, np.int32)
+    arguments = x, y, initial, sizes, direction, is_broken, out
+    launch(driver, sizes.outer, *arguments, block=THREADS, grid=sizes.outer)
     return is_broken
 
 
@@ -400,23 +442,27 @@ def linear_kernel(dtype: Any) -> Any:
     def value(m, s):
         return s
 
-    return row_kernel(load, start, merge, value, (one, zero), dtype)
+    return row_kernel(RowRule(load, start, merge, value, empty=(one, zero)), dtype)
+
+
+def _with_own_offsets(steps: Step, out: DeviceStrided) -> Step:
+    """Return the steps of a linear recurrence, with a copy of b if it is in the memory of `out`."""
+    if not xp.may_share_memory(steps.reward.memory, out.memory):
+        return steps
+    return steps._replace(reward=steps.reward._replace(memory=steps.reward.memory.copy()))
 
 
 def _scan_linear_rows(
-    steps: Step, initial: DeviceStrided, sizes: Any, direction: int, out: DeviceStrided
+    inputs: LaneInputs, sizes: LaneSizes, direction: int, out: DeviceStrided
 ) -> Any:
-    """Scan rows of a linear recurrence, a block each.
+    """Scan rows of a linear recurrence, a block each, and return which have to be computed again.
 
-    Returns:
-        The steps, whose b is a copy if it was in the memory of `out`.
-        Which rows have to be computed once more, by one thread: those where a product of
-        coefficients overflowed, whose infinity or NaN would spread to steps that it does not reach.
+    Those are the rows where a product of coefficients overflowed: its infinity or NaN would spread
+    to steps that it does not reach. A thread for each takes them step by step.
     """
-    if xp.may_share_memory(steps.reward.memory, out.memory):
-        steps = steps._replace(reward=steps.reward._replace(memory=steps.reward.memory.copy()))
+    a, b = inputs.steps.gamma, inputs.steps.reward
     driver = linear_kernel(out.memory.dtype.type)
-    return steps, _scan_rows(driver, sizes, direction, steps.gamma, steps.reward, initial, out)
+    return _scan_rows(driver, a, b, inputs.initial, sizes, direction, out)
 
 
 # ---------------------------------------------------------------- logarithms of sums
@@ -436,9 +482,8 @@ def sums_kernel() -> Any:
     def start(_):
         return nothing, zero
 
-    return row_kernel(
-        load, start, log_sums.merge_states, log_sums.log_of_state, (nothing, zero), np.float64
-    )
+    merge, value = log_sums.merge_states, log_sums.log_of_state
+    return row_kernel(RowRule(load, start, merge, value, empty=(nothing, zero)), np.float64)
 
 
 @functools.cache
@@ -450,10 +495,10 @@ def sums_lane_kernel() -> Any:
     def scan(x, sizes, direction, out):
         """Scan one lane, forward or backward, a thread each."""
         number = cuda.grid(1)
-        if number < sizes[0] * sizes[2]:
+        if number < sizes.outer * sizes.inner:
             lane, m, s = lane_of(sizes, number), -np.inf, 0.0
-            for i in range(sizes[1]):
-                k = sizes[1] - 1 - i if direction > 0 else i
+            for i in range(sizes.num_steps):
+                k = nth_step(sizes, direction, i)
                 m, s = add_number(m, s, np.float64(number_at(x, lane, k)))
                 out.memory[position_of(out, lane, k)] = log_of_state(m, s)
 
@@ -469,9 +514,10 @@ def run_log_sums(
     """
     sizes, direction = layout.sizes, 1 if reverse else -1
     array, target = layout.strided(x), layout.strided(out)
-    if sizes[2] == 1 and sizes[0] < MANY:
-        _scan_rows(sums_kernel(), sizes, direction, array, array, array, target)
+    if sizes.inner == 1 and sizes.outer < MANY:
+        unused = array  # there is no second array, and no initial number
+        _scan_rows(sums_kernel(), array, unused, unused, sizes, direction, target)
     else:
         arguments = array, sizes, direction, target
-        launch(sums_lane_kernel(), sizes[0] * sizes[2], *arguments, block=BLOCK)
+        launch(sums_lane_kernel(), sizes.outer * sizes.inner, *arguments, block=BLOCK)
     layout.finish(out, target)

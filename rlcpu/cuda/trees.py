@@ -1,14 +1,13 @@
 """Trees of sums on the device: drivers of the rules in `rlcpu.replay.tree`.
 
-The same numbers as on the CPU, bit for bit: sums, and what is drawn for the same seed. `numbers` is
-the memory of all levels, which begin at `offsets`, and `filled` how many leaves are items. Leaves
-are values on the device; priorities are values with a shift of 0, and `filled` is the capacity.
+The same numbers as on the CPU, bit for bit: sums, and what is drawn for the same seed. Leaves are
+values on the device; priorities are values with a shift of 0, and all leaves are items.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +36,19 @@ _FEW = 8 * _TOP
 # ---------------------------------------------------------------- kernels
 
 
+class TreeMemory(NamedTuple):
+    """A tree, as kernels take it; `levels_of` has its levels."""
+
+    numbers: Any  # float64, the memory of all levels
+    offsets: Any  # (num_levels + 1,) int64, where levels begin, see `rlcpu.replay.tree.layout`
+    filled: float  # how many leaves are items
+
+
+def levels_of(tree):
+    """Return the `rlcpu.replay.tree.Levels` of a tree."""
+    return unpack(tree.numbers, tree.offsets, tree.filled)
+
+
 @kernel(exact=True)
 def claim(indices, stamps):
     """Stamp each of the leaves at `indices` with 1 + the last position where it is."""
@@ -55,22 +67,22 @@ def write(indices, leaves, stamps, numbers):
 
 
 @kernel(exact=True)
-def refresh_level(numbers, offsets, filled, level, is_whole, below, indices):
+def refresh_level(tree, level, is_whole, span, indices):
     """Recompute the sums of a level: all if `is_whole`, or those above the leaves at `indices`.
 
-    Each entry is the sum of `below` leaves. Two threads that recompute one entry write the same
+    Each entry is the sum of `span` leaves. Two threads that recompute one entry write the same
     numbers.
     """
-    k = cuda.grid(1)
+    k, offsets = cuda.grid(1), tree.offsets
     count = (offsets[level] - offsets[level - 1]) // WIDTH if is_whole else indices.size
     if k < count:
-        refresh(unpack(numbers, offsets, filled), level, k if is_whole else indices[k] // below)
+        refresh(levels_of(tree), level, k if is_whole else indices[k] // span)
 
 
 @kernel(exact=True)
-def refresh_top(numbers, offsets, filled, level):
+def refresh_top(tree, level):
     """Recompute a level and all above it, by one block."""
-    levels = unpack(numbers, offsets, filled)
+    levels, offsets = levels_of(tree), tree.offsets
     for above in range(level, offsets.size - 1):
         entries = (offsets[above] - offsets[above - 1]) // WIDTH
         for node in range(cuda.threadIdx.x, entries, cuda.blockDim.x):
@@ -79,15 +91,15 @@ def refresh_top(numbers, offsets, filled, level):
 
 
 @kernel(exact=True)
-def summarise(numbers, offsets, filled, out):
-    """Return the sum of all weights, and the shift, to (2,) float64."""
+def summarise(tree, out):
+    """Write the sum of all weights, and the shift, to `out`, (2,) float64."""
     if cuda.grid(1) == 0:
-        levels = unpack(numbers, offsets, filled)
+        levels = levels_of(tree)
         out[0], out[1] = weight_of_all(levels), levels.shift
 
 
 @kernel(exact=True)
-def draw(numbers, offsets, filled, key, counter, stratified, avoids_zero, out):
+def draw(tree, key, counter, stratified, avoids_zero, out):
     """Draw leaves by weight, a thread each; draw k has stratum k. See `rlcpu.replay.tree_cpu`.
 
     Sums are rounded, so that a target may fall between the shares of two leaves, and a leaf without
@@ -95,15 +107,15 @@ def draw(numbers, offsets, filled, key, counter, stratified, avoids_zero, out):
     """
     k = cuda.grid(1)
     if k < out.size:
-        levels = unpack(numbers, offsets, filled)
+        levels = levels_of(tree)
         all_weights = weight_of_all(levels)
         width = all_weights / out.size if stratified else 0.0
         target = find_target(key, counter, all_weights, width, k)
-        targets, nodes = cuda.local.array(1, np.float64), cuda.local.array(1, np.int64)
+        targets, leaves = cuda.local.array(1, np.float64), cuda.local.array(1, np.int64)
         targets[0] = target
-        walk(levels, targets, nodes, 1)
-        leaf = nodes[0]
-        if avoids_zero and not weight(numbers[leaf], levels.shift, filled, leaf) > 0.0:
+        walk(levels, targets, leaves, 1)
+        leaf = leaves[0]
+        if avoids_zero and not weight(levels.sums[leaf], levels.shift, levels.filled, leaf) > 0.0:
             leaf = scan(levels, target / all_weights)
         out[k] = leaf
 
@@ -168,8 +180,8 @@ class DeviceTree(tree_cpu.Tree):
         items = self.capacity // num_envs
         count = min(max(end - begin, 0), items)
         if count:
-            slots = ((end - count) % items + xp.arange(count)) % items
-            values = device.asarray(leaves)
+            slots = (end - count + xp.arange(count)) % items  # of each environment, round its ring
+            values = device.asarray(leaves)  # of the newest items, or one number for all
             values = values[values.size - count :] if values.size > 1 else values
             self.leaves.reshape(num_envs, items)[:, slots] = values
             indices = xp.arange(num_envs)[:, None] * items + slots
@@ -179,22 +191,24 @@ class DeviceTree(tree_cpu.Tree):
         """Recompute everything above the leaves."""
         self._refresh(None, filled)
 
-    def _levels(self, filled: int | None) -> tuple[Any, Any, float]:
-        """Return the arrays that kernels unpack; priorities are values, all of which are items."""
-        return self.numbers, self.offsets, float(self.capacity if filled is None else filled)
+    def _memory(self, filled: int | None) -> TreeMemory:
+        """Return the tree as kernels take it; all leaves are items where `filled` is None."""
+        count = self.capacity if filled is None else filled
+        return TreeMemory(self.numbers, self.offsets, float(count))
 
     def _refresh(self, indices: Any, filled: int | None) -> None:
         """Recompute the sums above the leaves at `indices`, or all sums for None."""
-        level, tree = 1, self._levels(filled)
+        level, tree = 1, self._memory(filled)
         while level < len(self._begins) - 2 and self._entries(level) > _FEW:
-            entries = self._entries(level)
-            is_whole = indices is None or wants_all(indices.size, entries)
-            leaves = self.offsets if indices is None else indices
-            count = entries if is_whole else leaves.size
-            launch(refresh_level, count, *tree, level, is_whole, WIDTH**level, leaves)
+            entries, span = self._entries(level), WIDTH**level
+            if indices is None or wants_all(indices.size, entries):
+                unused = self.offsets  # in the place of indices, of which it has the dtype
+                launch(refresh_level, entries, tree, level, True, span, unused)
+            else:
+                launch(refresh_level, indices.size, tree, level, False, span, indices)
             level += 1
-        threads = min(_TOP, -(-self._entries(level) // 32) * 32)
-        launch(refresh_top, threads, *tree, level, block=threads, grid=1)
+        threads = min(_TOP, -(-self._entries(level) // 32) * 32)  # whole warps
+        launch(refresh_top, threads, tree, level, block=threads, grid=1)
 
     def _entries(self, level: int) -> int:
         """Return sums of a level, without its padding."""
@@ -209,20 +223,11 @@ class DeviceTree(tree_cpu.Tree):
         total = self.total()
         if not total > 0.0:
             raise self.nothing_to_draw()
-        self._launch_draw(None, stream[0], stream[1], stratified, True, out)
+        key, counter = stream
+        avoids_zero = True
+        launch(draw, out.size, self._memory(None), key, counter, stratified, avoids_zero, out)
         stream[1] += np.uint64(out.size)
         return total
-
-    def _launch_draw(
-        self,
-        filled: int | None,
-        key: Any,
-        counter: Any,
-        stratified: bool,
-        avoids_zero: bool,
-        out: Any,
-    ) -> None:
-        launch(draw, out.size, *self._levels(filled), key, counter, stratified, avoids_zero, out)
 
     def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
         """Return probabilities, float64, and importance weights, float32, of drawn items."""
@@ -251,34 +256,34 @@ class DeviceTree(tree_cpu.Tree):
     def _draw_rounds(self, stream: Any, out: Any, stratified: bool, filled: int | None) -> int:
         """Draw different leaves until `out` is full, and return how many random numbers it took.
 
-        0 if a round finds nothing. Leaves that were drawn have no weight until the end, see
-        `rlcpu.replay.tree_cpu`.
+        0 if a round finds nothing. Leaves that were drawn have no weight until the end, so that no
+        round draws them again: their value is minus the shift meanwhile, see `rlcpu.replay.tree`.
         """
-        tree, wanted, batch = self._levels(filled), out.size, out.size
-        if wanted > tree[-1]:
+        tree, wanted, batch, avoids_zero = self._memory(filled), out.size, out.size, False
+        if wanted > tree.filled:
             return 0
         done, removed, draws, summary = 0, 0, 0, device.empty(2, np.float64)
-        removed_weights = device.empty(wanted, np.float64)
+        removed_values = device.empty(wanted, np.float64)
         try:
             while done < wanted:
-                launch(summarise, 1, *tree, summary)
-                weight, shift = device.to_host(summary).tolist()
-                count = min(wanted - done, batch) if weight > 0.0 else 0
+                launch(summarise, 1, tree, summary)
+                all_weights, shift = device.to_host(summary).tolist()
+                count = min(wanted - done, batch) if all_weights > 0.0 else 0
                 drawn = device.empty(count, np.int64)
                 counter = np.uint64((int(stream[1]) + draws) % 2**64)
-                self._launch_draw(filled, stream[0], counter, stratified, False, drawn)
-                fresh = self._fresh(drawn, shift, tree[-1])
+                launch(draw, count, tree, stream[0], counter, stratified, avoids_zero, drawn)
+                fresh = self._fresh(drawn, shift, tree.filled)
                 if not fresh.size:
                     return 0
                 out[done : done + fresh.size] = fresh
                 done, draws, batch = done + fresh.size, draws + count, max(64, 2 * fresh.size)
                 if done < wanted:
-                    removed_weights[removed:done] = self.numbers[fresh]
+                    removed_values[removed:done] = self.numbers[fresh]
                     self._put(fresh, -shift, filled)
                     removed = done
             return draws
         finally:
-            self._put(out[:removed], removed_weights[:removed], filled)
+            self._put(out[:removed], removed_values[:removed], filled)
 
     def _fresh(self, drawn: Any, shift: float, filled: float) -> Any:
         """Return the leaves that have a weight and are new, each once, in order."""
@@ -289,7 +294,7 @@ class DeviceTree(tree_cpu.Tree):
         return drawn[xp.sort(first)]
 
     def _put(self, leaves: Any, numbers: Any, filled: int | None) -> None:
-        """Write numbers to different leaves."""
+        """Write numbers to different leaves, and recompute the sums above."""
         if leaves.size:
             self.numbers[leaves] = numbers
             self._refresh(leaves, filled)

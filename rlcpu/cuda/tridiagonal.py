@@ -6,11 +6,8 @@ into tiles in shared memory, from which each thread takes its own equations; res
 way. Pivots wait in scratch memory, of which there is as much as the second cache holds, so that
 only the arrays themselves travel.
 
-In the device functions `sizes` are (outer, n, inner) of the arrays, `lane` or `thread_lane` the
-`ThreadLane` of the thread's system, `first` the number of the first system of the warp, and `begin`
-the first equation of a tile. `tile` is shared memory (4, WARP, width + 1): lower, diagonal, upper
-and rhs of `width` equations of each system of the warp. `shift` is 1 for transposed systems, and 0
-for others.
+In the device functions `warp` is a `WarpSystems`, and `begin` the first equation of a tile. A
+failure is a number: 0, or NaN once a number was not finite.
 
 One thread for a system is slow where there are few long ones: those are the CPU's.
 """
@@ -25,6 +22,7 @@ import numpy as np
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host, xp, zeros
 from rlcpu.cuda.recurrences import (
+    LaneSizes,
     StepsAxis,
     ThreadLane,
     device_rule,
@@ -58,65 +56,80 @@ class PlainEquation(NamedTuple):
     rhs: Any
 
 
+class WarpSystems(NamedTuple):
+    """The systems that a warp solves, one with each thread."""
+
+    arrays: PlainEquation  # of all systems
+    sizes: LaneSizes
+    shift: int  # 1 for transposed systems, whose lower[k] is upper[k-1], 0 for others
+    first: Any  # number of the warp's first system
+    lane: ThreadLane  # of this thread's system
+    stop: Any  # unknowns of this thread's system
+    tile: Any  # shared (4, WARP, width + 1): numbers of `width` equations of each system
+
+
 def _make_tiles(width: int) -> tuple[Any, Any]:
     """Make device functions `load` and `store` between arrays and tiles of `width` equations.
 
-    `load(arrays, sizes, shift, thread_lane, first, begin, tile)` fills a tile with equations, and
-    `store(tile, sizes, thread_lane, first, begin, out)` writes unknowns from its first part.
+    `load(warp, begin)` fills the tile with lower, diagonal, upper and rhs of equations, and
+    `store(warp, begin, out)` writes unknowns from its first part.
 
     A row of a tile is one number longer than what it holds, so that 32 threads that read a column
     find it in 32 banks. Eight numbers are on the way at once, wherever systems end: a branch, or a
     number that is stored before the next is asked for, would wait 0.6 us each time.
     """
 
-    def spot(sizes, thread_lane, first, step):
+    def equation_to_move(warp, step):
         """Return which equation this thread moves at a step, out of `width` steps of a tile.
 
         That is: the lane of its system, the number of the system in the warp, and the number of the
-        equation in the tile.
+        equation in the tile. Neighbouring threads move numbers that are neighbours in memory.
         """
-        if sizes[2] > 1:  # systems are next to each other in memory: a thread reads its thread_lane
-            return thread_lane, cuda.threadIdx.x, step
+        if warp.sizes.inner > 1:  # systems are next to each other: a thread moves its own
+            return warp.lane, cuda.threadIdx.x, step
         number = step * WARP + cuda.threadIdx.x
         row = number // width
-        return ThreadLane(min(first + row, sizes[0] - 1), 0), row, number % width
+        lane = ThreadLane(min(warp.first + row, warp.sizes.outer - 1), 0)
+        return lane, row, number % width
 
-    def read(arrays, sizes, shift, thread_lane, first, begin, step):
-        """Return the equation that this thread moves at a step, as it is in the arrays."""
-        # Of transposed systems lower[k] is upper[k-1]. What is ignored may be any number.
-        lane, _, i = spot(sizes, thread_lane, first, step)
-        last = sizes[1] - 1
+    def read(warp, begin, step):
+        """Return the equation that this thread moves at a step, as it is in the arrays.
+
+        Where there is none, what is ignored later may be any number: that of a neighbour.
+        """
+        lane, _, i = equation_to_move(warp, step)
+        arrays, last = warp.arrays, warp.sizes.num_steps - 1
         k = min(begin + i, last)
         return PlainEquation(
-            number_at(arrays.lower, lane, max(k - shift, 0)),
+            number_at(arrays.lower, lane, max(k - warp.shift, 0)),
             number_at(arrays.diagonal, lane, k),
-            number_at(arrays.upper, lane, min(k + shift, last)),
+            number_at(arrays.upper, lane, min(k + warp.shift, last)),
             number_at(arrays.rhs, lane, k),
         )
 
-    def put(tile, sizes, thread_lane, first, step, raw):
+    def put(warp, step, raw):
         """Write to the tile the equation that this thread moves at a step."""
-        _, row, i = spot(sizes, thread_lane, first, step)
-        tile[0, row, i] = raw.lower
-        tile[1, row, i] = raw.diagonal
-        tile[2, row, i] = raw.upper
-        tile[3, row, i] = raw.rhs
+        _, row, i = equation_to_move(warp, step)
+        warp.tile[0, row, i] = raw.lower
+        warp.tile[1, row, i] = raw.diagonal
+        warp.tile[2, row, i] = raw.upper
+        warp.tile[3, row, i] = raw.rhs
 
-    def load(arrays, sizes, shift, thread_lane, first, begin, tile):
+    def load(warp, begin):
         cuda.syncthreads()  # the tile before is used up
         for step in range(0, width, 2):
-            one = read(arrays, sizes, shift, thread_lane, first, begin, step)
-            two = read(arrays, sizes, shift, thread_lane, first, begin, step + 1)
-            put(tile, sizes, thread_lane, first, step, one)
-            put(tile, sizes, thread_lane, first, step + 1, two)
+            one, two = read(warp, begin, step), read(warp, begin, step + 1)
+            put(warp, step, one)
+            put(warp, step + 1, two)
         cuda.syncthreads()
 
-    def store(tile, sizes, thread_lane, first, begin, out):
+    def store(warp, begin, out):
         cuda.syncthreads()
         for step in range(width):
-            lane, row, i = spot(sizes, thread_lane, first, step)
-            if first + row < sizes[0] * sizes[2] and begin + i < sizes[1]:
-                out.memory[position_of(out, lane, begin + i)] = tile[0, row, i]
+            lane, row, i = equation_to_move(warp, step)
+            exists = warp.first + row < warp.sizes.outer * warp.sizes.inner
+            if exists and begin + i < warp.sizes.num_steps:
+                out.memory[position_of(out, lane, begin + i)] = warp.tile[0, row, i]
         cuda.syncthreads()
 
     return load, store
@@ -126,12 +139,11 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
 
 
 def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
-    """Make `descend(arrays, sizes, shift, thread_lane, first, stop, pivots, tile)`.
+    """Make `descend(warp, pivots)`, `load` being that of `_make_tiles`.
 
-    It eliminates the unknowns of the thread's system of `stop` equations from the top down, and
-    writes pivots to scratch memory, `PIVOT_NUMBERS` numbers each; numbers of different threads are
-    neighbours. It returns the equation that is pending in the end, and 0, or NaN if a number of the
-    system was not finite. `load` is that of `_make_tiles`.
+    It eliminates the unknowns of the thread's system from the top down, and writes pivots to
+    scratch memory, `PIVOT_NUMBERS` numbers each; numbers of different threads are neighbours. It
+    returns the equation that is pending in the end, and whether there was a failure.
     """
     scale, choose_pivot = device_rule(scaled, dtype), device_rule(eliminate, dtype)
     width, zero, one, swaps = LINE // np.dtype(dtype).itemsize, dtype(0), dtype(1), dtype(pivoting)
@@ -141,19 +153,21 @@ def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
         matrix = (raw.lower - raw.lower) + (raw.diagonal - raw.diagonal)
         return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
 
-    def descend(arrays, sizes, shift, thread_lane, first, stop, pivots, tile):
+    def descend(warp, pivots):
         """Eliminate a system from its first equation to the last."""
         # Number j of a pivot is `threads` behind number j - 1.
         thread, threads, at = cuda.threadIdx.x, cuda.gridsize(1), cuda.grid(1)
+        tile, stop = warp.tile, warp.stop
         pending, failure = Pending(one, zero, zero), zero
-        for begin in range(0, sizes[1], width):
-            load(arrays, sizes, shift, thread_lane, first, begin, tile)
+        for begin in range(0, warp.sizes.num_steps, width):
+            load(warp, begin)
             for k in range(begin, min(begin + width, stop)):
+                i = k - begin
                 raw = PlainEquation(
-                    tile[0, thread, k - begin] if k > 0 else zero,
-                    tile[1, thread, k - begin],
-                    tile[2, thread, k - begin] if k + 1 < stop else zero,
-                    tile[3, thread, k - begin],
+                    tile[0, thread, i] if k > 0 else zero,
+                    tile[1, thread, i],
+                    tile[2, thread, i] if k + 1 < stop else zero,
+                    tile[3, thread, i],
                 )
                 equation, failure = scale(*raw), failure + nan_or_zero(raw)
                 if k == 0:
@@ -169,39 +183,46 @@ def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
     return descend
 
 
+class KnownUnknowns(NamedTuple):
+    """What substitution has found so far, from the bottom up to equation k."""
+
+    x: Any  # x[k]
+    next_x: Any  # x[k+1]
+    failure: Any
+
+
 def _make_substitute(dtype: Any, store: Any) -> Any:
-    """Make `ascend(pending, sizes, thread_lane, first, stop, pivots, tile, out)`.
+    """Make `ascend(warp, pending, pivots, out)`, `store` being that of `_make_tiles`.
 
     It writes the unknowns of the thread's system from the bottom up, from what `descend` has
-    returned and written, and returns 0, or NaN if one is not finite. `store` is that of
-    `_make_tiles`.
+    returned and written, and returns whether there was a failure.
     """
-    substitute_pivot, width, zero = (
-        device_rule(substitute, dtype),
-        LINE // np.dtype(dtype).itemsize,
-        dtype(0),
-    )
+    width, zero = LINE // np.dtype(dtype).itemsize, dtype(0)
+    substitute_pivot = device_rule(substitute, dtype)
 
     def pivot_of(pivots, sizes, k):
         """Return the pivot of x[k] of this thread's system."""
         threads = cuda.gridsize(1)
-        at = cuda.grid(1) + min(k, sizes[1] - 1) * PIVOT_NUMBERS * threads
+        at = cuda.grid(1) + min(k, sizes.num_steps - 1) * PIVOT_NUMBERS * threads
         return Pivot(pivots[at], pivots[at + threads], pivots[at + 2 * threads])
 
-    def rise(known, pivot, k, stop, tile, i):
-        """Write x[k] to place i of the tile, and return x[k], x[k+1], and 0 or NaN."""
-        x, next_x, failure = known  # x[k+1], x[k+2]
-        if k + 1 < stop:
+    def substitute_one(known, pivot, k, warp, i):
+        """Compute x[k], write it to place i of the tile, and return what is known then.
+
+        Behind the system there are zeros, and its last unknown is known already.
+        """
+        x, next_x, failure = known
+        if k + 1 < warp.stop:
             x, next_x = substitute_pivot(pivot, x, next_x), x
             failure += x - x
-        tile[0, cuda.threadIdx.x, i] = x if k < stop else zero
-        return x, next_x, failure
+        warp.tile[0, cuda.threadIdx.x, i] = x if k < warp.stop else zero
+        return KnownUnknowns(x, next_x, failure)
 
-    def ascend(pending, sizes, thread_lane, first, stop, pivots, tile, out):
+    def ascend(warp, pending, pivots, out):
         """Compute and write a system's unknowns from the last to the first."""
-        x = pending.rhs / pending.diagonal
-        known = x, zero, x - x
-        tiles = (sizes[1] + width - 1) // width
+        last, sizes = pending.rhs / pending.diagonal, warp.sizes
+        known = KnownUnknowns(last, zero, last - last)
+        tiles = (sizes.num_steps + width - 1) // width
         for number in range(tiles):
             begin = (tiles - 1 - number) * width
             for step in range(0, width, 4):  # four pivots are on the way at once
@@ -209,12 +230,12 @@ def _make_substitute(dtype: Any, store: Any) -> Any:
                 k = begin + i
                 one, two = pivot_of(pivots, sizes, k), pivot_of(pivots, sizes, k - 1)
                 three, four = pivot_of(pivots, sizes, k - 2), pivot_of(pivots, sizes, k - 3)
-                known = rise(known, one, k, stop, tile, i)
-                known = rise(known, two, k - 1, stop, tile, i - 1)
-                known = rise(known, three, k - 2, stop, tile, i - 2)
-                known = rise(known, four, k - 3, stop, tile, i - 3)
-            store(tile, sizes, thread_lane, first, begin, out)
-        return known[2]
+                known = substitute_one(known, one, k, warp, i)
+                known = substitute_one(known, two, k - 1, warp, i - 1)
+                known = substitute_one(known, three, k - 2, warp, i - 2)
+                known = substitute_one(known, four, k - 3, warp, i - 3)
+            store(warp, begin, out)
+        return known.failure
 
     return ascend
 
@@ -234,13 +255,17 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
 
     @kernel(exact=True)
     def solve_systems(arrays, lengths, sizes, shift, pivots, out, status):
-        """Solve a system with each thread, and write its solution and status."""
-        tile, systems = cuda.shared.array(shape, dtype), sizes[0] * sizes[2]
+        """Solve a system with each thread, and write its solution and status.
+
+        Threads beyond the last system solve it too, so that all of a warp can wait for each other.
+        """
+        tile, systems = cuda.shared.array(shape, dtype), sizes.outer * sizes.inner
         for first in range(cuda.blockIdx.x * WARP, systems, cuda.gridsize(1)):
             number = min(first + cuda.threadIdx.x, systems - 1)
             lane, stop = lane_of(sizes, number), lengths[min(number, lengths.size - 1)]
-            pending, failure = descend(arrays, sizes, shift, lane, first, stop, pivots, tile)
-            outcome = ascend(pending, sizes, lane, first, stop, pivots, tile, out)
+            warp = WarpSystems(arrays, sizes, shift, first, lane, stop, tile)
+            pending, failure = descend(warp, pivots)
+            outcome = ascend(warp, pending, pivots, out)
             if first + cuda.threadIdx.x < systems:
                 status[number] = 0
                 if failure + outcome != 0:  # as NaN is
@@ -281,28 +306,34 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
     if mode.transposed:
         lower, upper = upper, lower
     layout = StepsAxis(out.shape, axis)
-    outer, n, inner = layout.sizes
-    strided = PlainEquation(*map(layout.strided, (lower, diagonal, upper, rhs)))
-    num_unknowns = asarray(np.reshape(n if lengths is None else lengths, -1), np.int64)
-    threads, result = _threads(outer * inner, PIVOT_NUMBERS * n * out.itemsize), layout.strided(out)
-    pivots, shift = empty(PIVOT_NUMBERS * n * threads, dtype), int(mode.transposed)
-    arguments = strided, num_unknowns, layout.sizes, shift, pivots, result, status.reshape(-1)
+    sizes, strided = (
+        layout.sizes,
+        PlainEquation(*map(layout.strided, (lower, diagonal, upper, rhs))),
+    )
+    num_unknowns = asarray(
+        np.reshape(sizes.num_steps if lengths is None else lengths, -1), np.int64
+    )
+    numbers = PIVOT_NUMBERS * sizes.num_steps  # of a system's pivots
+    threads = _num_threads(sizes.outer * sizes.inner, numbers * out.itemsize)
+    pivots, result = empty(numbers * threads, dtype), layout.strided(out)
+    shift, statuses = int(mode.transposed), status.reshape(-1)
+    arguments = strided, num_unknowns, sizes, shift, pivots, result, statuses
     driver = solve_kernel(dtype, mode.pivoting > 0)
     launch(driver, threads, *arguments, block=WARP, grid=threads // WARP)
     layout.finish(out, result)
     return status
 
 
-def _threads(systems: int, each: int) -> int:
+def _num_threads(systems: int, pivot_bytes: int) -> int:
     """Return the threads of the grid, whole warps: as many as 3/4 of the second cache hold.
 
-    `each` are the bytes of a thread's pivots.
+    `pivot_bytes` are those of one thread's pivots.
     """
     multiprocessors, cache = 1, 2**11  # in the simulator so few that threads take turns
     if not SIMULATED:
         device = cuda.get_current_device()
         multiprocessors, cache = device.MULTIPROCESSOR_COUNT, device.L2_CACHE_SIZE
-    fitting = max(3 * cache // 4 // each, LEAST * multiprocessors)
+    fitting = max(3 * cache // 4 // pivot_bytes, LEAST * multiprocessors)
     most = int(min(fitting, MOST * multiprocessors, systems))
     return -(-most // WARP) * WARP
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from rlcpu.cuda.recurrences import (
     DeviceStrided,
+    LaneInputs,
+    LaneOutputs,
+    LaneSizes,
     lane_kernel,
     linear_kernel,
     sums_kernel,
@@ -34,11 +37,11 @@ RULES = {
     "retrace": RETRACE,
     "vtrace": VTRACE,
 }
-SIZES, FLAGS = "UniTuple(int64, 3)", "uint8[::1]"
+SIZES, FLAGS = (LaneSizes, "int64, int64, int64"), "uint8[::1]"
 
 
 def strided(memory: str) -> tuple[Any, ...]:
-    return DeviceStrided, memory, SIZES
+    return DeviceStrided, memory, "UniTuple(int64, 3)"
 
 
 def jobs() -> Iterator[tuple[Any, ...]]:
@@ -47,12 +50,13 @@ def jobs() -> Iterator[tuple[Any, ...]]:
         name = dtype.__name__
         real, flags, options = strided(f"{name}[::1]"), strided(FLAGS), f"UniTuple({name}, 3)"
         steps = (Step, real, real, flags, flags, *[real] * 5)
+        inputs = LaneInputs, steps, real, real, options
         # Rules differ in a few operations: in float64, one speaks for all.
         for word, rule in RULES.items() if dtype is np.float32 else [("gae", ADVANTAGES)]:
-            lanes = options, SIZES, "int64, int32[::1]", real, real
-            yield f"{word}_{name}", lane_kernel(rule, dtype), steps, real, real, *lanes
+            lanes = SIZES, "int64, int32[::1]", (LaneOutputs, real, real)
+            yield f"{word}_{name}", lane_kernel(rule, dtype), inputs, *lanes
         window = window_kernel(LAMBDA_RETURNS, dtype)
-        yield f"nstep_returns_{name}", window, steps, real, options, SIZES, "int64", real
+        yield f"nstep_returns_{name}", window, inputs, SIZES, "int64", real
         yield f"linear_rows_{name}", linear_kernel(dtype), *rows(real)
         systems = (
             (PlainEquation, *[real] * 4),
