@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.engine.frames import FIRST_FAULT
 from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.masks import BITS
-from rlcpu.envs.engine.rollout import FIRST_FAULT
 from rlcpu.envs.policies import NETWORK, KernelPolicy
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.vector_env import VectorEnv

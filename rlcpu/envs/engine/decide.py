@@ -229,9 +229,12 @@ def make_load_observation(interface: Interface) -> Callable[..., Any]:
 
 
 @functools.cache
-def _make_place(interface: Interface) -> Callable[..., Any]:
-    """Make an inlinable (observations, k, i) -> position of number k of lane i's observation."""
-    if interface.in_rows:
+def make_number_at(in_rows: bool) -> Callable[..., Any]:
+    """Make an inlinable (observations, k, i) -> position of number k of lane i's observation.
+
+    `in_rows` says whether observations are rows of LANES numbers, or one after the other.
+    """
+    if in_rows:
         return inline(lambda observations, k, i: k * LANES + i)
     return inline(lambda observations, k, i: i * (observations.size // LANES) + k)
 
@@ -293,7 +296,7 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
 
 def _make_load_mask(interface: Interface) -> Callable[..., Any]:
     """Make an inlinable (observations, i) -> tuple of the rows of lane i's action mask."""
-    first, place = interface.mask_row, _make_place(interface)
+    first, place = interface.mask_row, make_number_at(interface.in_rows)
     load = load_rows(mask_rows(interface.num_actions), "observations")
     stride_of = inline((lambda: LANES) if interface.in_rows else (lambda: 1))
     return inline(
@@ -401,7 +404,7 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
     Parts have numbers of several dtypes, side by side: each lane's observation is gathered near the
     end of scratch, in front of `mask_size` numbers, and goes from there to the inputs.
     """
-    normalise, place = _make_normalise_group(interface), _make_place(interface)
+    normalise, place = _make_normalise_group(interface), make_number_at(interface.in_rows)
     size = interface.num_rows
 
     @inline_source
@@ -488,7 +491,11 @@ def _make_list_ones(interface: Interface) -> Callable[..., Any]:
     inputs that are one to `columns`, lane after lane, and to `starts`, (lanes + 1,), where each
     lane begins there. It stops at more than `most` ones.
     """
-    num_planes, lowest, place = interface.num_planes, interface.lowest, _make_place(interface)
+    num_planes, lowest, place = (
+        interface.num_planes,
+        interface.lowest,
+        make_number_at(interface.in_rows),
+    )
 
     @inline
     def list_choices(observations, lanes, count, inputs, starts, columns, most):
@@ -534,7 +541,7 @@ def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
     lanes to `inputs`, one row of `lanes` numbers for each choice or cell. `mean` and `scale` have a
     number for each input.
     """
-    zero, one, place = np.float32(0), np.float32(1), _make_place(interface)
+    zero, one, place = np.float32(0), np.float32(1), make_number_at(interface.in_rows)
     num_planes, lowest = interface.num_planes, interface.lowest
 
     @inline
@@ -630,6 +637,34 @@ def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any
             first += sizes[n]
 
     return normalise_choices
+
+
+# ---------------------------------------------------------------- actions
+
+
+@functools.cache
+def make_to_env_action(size: int, is_whole: bool, dtype: type) -> Any:
+    """Make an inlinable function (action, bounds) -> the action as the environment's step takes it.
+
+    The policy's numbers are clipped to their bounds, (2 * size,), and converted to the
+    environment's dtype; whole numbers are converted to int32.
+
+    Args:
+        size: numbers of an action, which is a tuple; 0 of an action that is one whole number.
+        is_whole: whether they are whole numbers.
+        dtype: of the environment's floats.
+    """
+    if size == 0:
+        return inline(lambda action, bounds: np.int32(action))
+    if is_whole:
+        whole = "".join(f"whole(action[{k}]), " for k in range(size))
+        return inline(define(f"def to_int32(action, bounds): return ({whole})", whole=np.int32))
+    items = "".join(
+        f"real(min(max(single(action[{k}]), bounds[{k}]), bounds[{size + k}])), "
+        for k in range(size)
+    )
+    source = f"def clip(action, bounds): return ({items})"
+    return inline(define(source, real=dtype, single=np.float32))
 
 
 def _make_to_float32(count: int) -> Callable[..., Any]:

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.engine.form import Records
+from rlcpu.envs.engine.form import FAULTS, Records
 from rlcpu.envs.engine.lane import LANES
-from rlcpu.envs.engine.rollout import FAULTS
 from rlcpu.envs.running import describe_fault, refuse_policy
 
 Array = npt.NDArray[Any]

@@ -16,61 +16,55 @@ from rlcpu import backends
 from rlcpu.envs.engine.observations import ObservationView
 
 Array = npt.NDArray[Any]
+#: Sums that `simulate` writes in the place of records: finished episodes, their returns, the
+#: squares of these, 0 (or NaN if a number was not finite), and the steps of these episodes.
+EPISODES, RETURNS, SQUARES, FAULTS, LENGTHS = range(5)
+NUM_SUMS = 5
 
 
 class Records(NamedTuple):
     """Arrays that `collect` writes for T steps of N environments; flat, in time-major order.
 
-    A kernel also has one in which it gathers a single step of one block of environments, before it
-    copies that to its place: there T is 1, N is the `LANES` of a block, and arrays with several
-    numbers for each environment are in rows of LANES.
-
-    Attributes:
-        observations: (T * N * rows,) float32, before each step.
-        actions: (T * N * max(action_size, 1),), float32 of a `Box`, before clipping to its bounds,
-            int64 of other spaces.
-        log_probs, values: (T * N,) float32, of the policy.
-        rewards: (T * N,).
-        flags: (2 * T * N,) bool, `terminated` of all steps, then `truncated` of all.
-        finals: (T * N * rows,) float32, observations in which an episode ended; written nowhere
-            else.
-        totals: (T * N,), return of the episode; written only where it ended.
-        lengths: (T * N,) uint32, steps of the episode; written only where it ended.
-        last: (N * rows,) float32, observations after the last step. In the arrays of a block,
-            (LANES,): 0, or NaN where a number of the lane was not finite.
+    What belongs to the end of an episode is written only where one ended.
     """
 
+    #: (T * N * rows,) float32, before each step.
     observations: Any
+    #: (T * N * max(action_size, 1),), float32 of a `Box`, before clipping to its bounds, or int64.
     actions: Any
+    #: (T * N,) float32, of the policy.
     log_probs: Any
     values: Any
+    #: (T * N,).
     rewards: Any
+    #: (2 * T * N,) bool, `terminated` of all steps, then `truncated` of all.
     flags: Any
+    #: (T * N * rows,) float32, observations in which an episode ended.
     finals: Any
+    #: (T * N,), returns of episodes that ended.
     totals: Any
+    #: (T * N,) uint32, their steps.
     lengths: Any
+    #: (N * rows,) float32, observations after the last step.
     last: Any
 
 
 class Form(NamedTuple):
-    """Facts of an environment on which the arrays of a rollout depend.
+    """Facts of an environment on which the arrays of a rollout depend."""
 
-    Attributes:
-        num_envs: N.
-        rows: floats that hold an observation and its action mask.
-        view: how rows are decoded to observations.
-        action_shape: () of a `Discrete`, (action_size,) of others.
-        action_dtype: float32 of a `Box`, int64 of others.
-        dtype: of rewards and returns.
-        device: where the arrays are.
-    """
-
+    #: N.
     num_envs: int
+    #: Floats that hold an observation and its action mask.
     rows: int
+    #: How rows are decoded to observations.
     view: ObservationView
+    #: () of a `Discrete`, (action_size,) of others.
     action_shape: tuple[int, ...]
+    #: float32 of a `Box`, int64 of others.
     action_dtype: type
+    #: Of rewards and returns.
     dtype: np.dtype[Any]
+    #: Where the arrays are.
     device: str
 
     def allocate(self, num_steps: int) -> Records:
@@ -96,10 +90,11 @@ class Form(NamedTuple):
         )
         if self.device == "cpu":
             return records
-        final_values = empty(transitions, np.float32)
-        last_values = empty(self.num_envs, np.float32)
-        make = backends.find(self.device, "rollouts").DeviceRecords
-        device_records: Records = make(*records, final_values, last_values)
+        device_records: Records = backends.find(self.device, "rollouts").DeviceRecords(
+            **records._asdict(),
+            final_values=empty(transitions, np.float32),
+            last_values=empty(self.num_envs, np.float32),
+        )
         return device_records
 
     def by_env(self, records: Records, num_steps: int) -> list[Array]:

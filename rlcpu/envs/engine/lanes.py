@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.faults import check_rollout, check_simulation
-from rlcpu.envs.engine.form import Records
+from rlcpu.envs.engine.form import NUM_SUMS, Records
+from rlcpu.envs.engine.frames import EnvArrays
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     KEY_HIGH,
@@ -30,13 +31,7 @@ from rlcpu.envs.engine.lane import (
     structure,
 )
 from rlcpu.envs.engine.layout import check_layout
-from rlcpu.envs.engine.rollout import (
-    FAULT,
-    EnvArrays,
-    Rollouts,
-    collect_kernels,
-    simulate_kernels,
-)
+from rlcpu.envs.engine.rollout import FAULT, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.engine.steps import OBSERVE, RESTART, Steps, step_kernels
 from rlcpu.envs.policies import MEMORY, Policy, mark_of, version_of
 from rlcpu.kernels.memory import aligned_zeros
@@ -61,8 +56,7 @@ class LaneEngine(Engine):
         state_size: rows that hold a state; the next row has the returns.
         code: the facts of the environment that decide machine code.
         numbers: (num_numbers,), the run-time numbers of its parameters.
-        step_kernels, collect_kernels, simulate_kernels: makers of kernels of (structure, dtype,
-            ...), which subclasses replace.
+        step_kernels: maker of kernels of (structure, dtype), which subclasses replace.
         make_step: makes a `TimeStep` of the arrays that kernels have written.
     """
 
@@ -70,8 +64,6 @@ class LaneEngine(Engine):
     numbers: Array
     make_step: Any = TimeStep
     step_kernels = staticmethod(step_kernels)
-    collect_kernels = staticmethod(collect_kernels)
-    simulate_kernels = staticmethod(simulate_kernels)
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         """Allocate the memory of the environments, none of which has begun; see `Engine`."""
@@ -85,6 +77,7 @@ class LaneEngine(Engine):
         nominal = {name: getattr(self.dynamics.params, name) for name in self.code.varied}
         self.set_params({**nominal, **self.dynamics.varied})
         self._shape = self.rows, self.num_envs
+        self._padded_shape = self.rows, blocks * LANES
         self._finals = np.empty(self._shape if self.same_step else (0, 0), np.float32)
 
     def _derive_from_dynamics(self) -> None:
@@ -153,12 +146,12 @@ class LaneEngine(Engine):
         """Start new episodes; see `Engine.restart`."""
         numbers = pack(params, self.scalar_type)
         padded = self._pad(mask) if self.steps.leads[2] else mask
-        self._run_others(RESTART, numbers, padded, np.empty(0, np.float32))
+        self._run_others(RESTART, numbers, padded, np.empty(self._padded_shape, np.float32))
 
     def observe(self) -> Any:
         """Return the observations of the present states, (rows, N) float32."""
-        padded = np.empty((self.rows, self.words.shape[0] * LANES), np.float32)
-        return np.ascontiguousarray(self._observe(padded)[:, : self.num_envs])
+        padded = self._observe(np.empty(self._padded_shape, np.float32))
+        return np.ascontiguousarray(padded[:, : self.num_envs])
 
     def _observe(self, observations: Array) -> Array:
         """Overwrite and return an array of observations, in the order of kernels."""
@@ -276,12 +269,6 @@ class LaneEngine(Engine):
         return padded
 
 
-def _rows_of(spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    """Return the rows of spans of rows, (first row, number of rows) each."""
-    rows = [row for first, count in spans for row in range(first, first + count)]
-    return np.array(rows, np.int64)
-
-
 def _rows(array: Array) -> Array:
     """Return a view (rows, blocks, LANES) of an array (blocks, rows * LANES)."""
     return array.reshape(array.shape[0], -1, LANES).swapaxes(0, 1)
@@ -349,7 +336,7 @@ class LaneRunner(Runner):
             bounds = np.concatenate((space.low, space.high)).astype(np.float32)  # type: ignore[union-attr]
         self.env_arrays = tuple(self._env_arrays(bounds))
         blocks = len(engine.real)
-        self.sums = np.zeros((blocks + 1, 5))
+        self.sums = np.zeros((blocks + 1, NUM_SUMS))
         self.shared_envs = engine.num_envs if blocks > 1 else 0
 
     def _env_arrays(self, bounds: npt.NDArray[np.float32]) -> EnvArrays:
@@ -364,8 +351,6 @@ class LaneRunner(Runner):
             code.observation_rows,
             code.shown_rows,
         )
-        observed = _rows_of(code.float_spans)
-        state_spans = () if code.state.is_record else code.state.float_spans(dtype)
         return EnvArrays(
             real=engine.real,
             words=engine.words,
@@ -373,8 +358,8 @@ class LaneRunner(Runner):
             bounds=bounds,
             clock=engine.clock,
             sizes=np.array(sizes, np.int64),
-            observed_floats=observed,
-            state_floats=_rows_of([*state_spans, (engine.state_size, 1)]),
+            observed_spans=np.array(code.float_spans, np.int64).reshape(-1),
+            state_spans=np.array(code.state.float_spans(dtype), np.int64).reshape(-1),
         )
 
     def is_current(self, policy: Policy) -> bool:
@@ -426,9 +411,9 @@ class LaneRunner(Runner):
     @functools.cached_property
     def collecting(self) -> Rollouts:
         """Return the kernels that record every step, compiled when first asked for."""
-        return self.engine.collect_kernels(self.engine.code, self.engine.scalar_type, self._code)
+        return collect_kernels(self.engine.code, self.engine.scalar_type, self._code)
 
     @functools.cached_property
     def simulating(self) -> Rollouts:
         """Return the kernels that record sums alone."""
-        return self.engine.simulate_kernels(self.engine.code, self.engine.scalar_type, self._code)
+        return simulate_kernels(self.engine.code, self.engine.scalar_type, self._code)

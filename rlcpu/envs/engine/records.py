@@ -6,9 +6,8 @@ it has `LANES` records, each of which has one environment's numbers side by side
 record and takes branches as they come; loops over an array become vectors. The numbers of an
 observation are side by side as well.
 
-Three functions are compiled for an environment, and drivers call them by address for some
-environments at a time: `_compile_records`' observes, resets and steps; those of
-`rlcpu.envs.engine.record_rollouts` are `simulate` and `collect`.
+One function is compiled for an environment, as `rlcpu.envs.engine.steps` does for others, and the
+same drivers and rollouts call it by address.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from rlcpu.envs.engine.lane import (
 )
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.record import compile_functions
-from rlcpu.envs.engine.record_rollouts import collect_kernels, simulate_kernels
 from rlcpu.envs.engine.steps import (
     RESTART,
     STEP,
@@ -44,7 +42,7 @@ from rlcpu.envs.engine.steps import (
     is_whole,
     make_steps,
 )
-from rlcpu.kernels.calls import View
+from rlcpu.kernels.calls import View, contents
 from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.memory import shifted
 from rlcpu.kernels.rows import ANY, load_rows, row_access
@@ -90,19 +88,19 @@ def _compile_records(env: Structure, dtype: type) -> Any:
         set_truncated(job.truncated, k, truncated)
 
     @env_kernel(env, dtype, by_address=True)
-    def run(job):
+    def run(view):
+        job = contents(view)  # read once, not in each iteration: writes might change it
         params, counter, mode = unpack(job.numbers), job.clock[0], job.mode
         for k in range(job.begin, job.begin + job.count):
             i, block = k % LANES, k // LANES
             rows = shifted(job.state, block * stride)
             words = shifted(job.words, block * NUM_WORDS * LANES)
-            bits = draw_bits(words, i, counter)
             if mode == RESTART:
-                if job.mask[k] != 0:
-                    restart(rows, words, i, bits, params)
-                continue
+                if job.mask[k] == 0:
+                    continue
+                restart(rows, words, i, draw_bits(words, i, counter), params)
             if mode == STEP:
-                step_or_restart(job, rows, words, i, k, bits, params)
+                step_or_restart(job, rows, words, i, k, draw_bits(words, i, counter), params)
             observe(rows, i, params_of_lane(params, rows, i), job.observations, k * size)
 
     run.compile((View(call_type(dtype, is_whole(env))),))
@@ -128,8 +126,6 @@ class ArrayEngine(LaneEngine):
     """
 
     step_kernels = staticmethod(step_kernels)
-    collect_kernels = staticmethod(collect_kernels)
-    simulate_kernels = staticmethod(simulate_kernels)
 
     def __init__(self, dynamics: Dynamics, num_envs: int, *, dtype: Any, **settings: Any) -> None:
         layout: Any = dynamics.state
@@ -141,7 +137,7 @@ class ArrayEngine(LaneEngine):
                 f"{layout}"
             )
         super().__init__(dynamics, num_envs, dtype=dtype, **settings)
-        self._shape = self.num_envs, self.rows
+        self._shape = self._padded_shape = self.num_envs, self.rows
         self._finals = self._finals.reshape(self._finals.shape[::-1])
 
     @staticmethod

@@ -43,7 +43,8 @@ CHUNK_ROWS = 64
 #: state is, the longer its step takes: CartPole's has 4 numbers, LunarLander's 28.
 GRAIN = 2**16
 u8, u32 = np.uint8, np.uint32
-#: Modes of a `StepCall`: to write observations, to start episodes, to step and write observations.
+#: Modes of a `StepCall`: to observe all, to start some episodes, and to step. The last two write
+#: observations, too: of all, or where states have arrays of the episodes that start.
 OBSERVE, RESTART, STEP = range(3)
 
 
@@ -95,7 +96,7 @@ class StepCall(NamedTuple):
         stride: numbers from one row of observations to the next, where they are in rows.
         state, words, numbers, clock: arrays of `rlcpu.envs.engine.lanes.LaneEngine`; `state` is
             `real`.
-        mask: uint8 of each environment, whether a restart takes it.
+        mask: uint8 of each environment, whether `RESTART` takes it.
         actions: a block after the other, with a row of LANES for each number of an action: int32,
             or floats of the environment's dtype.
         observations, rewards, terminated, truncated: outputs. Observations are rows of `stride`
@@ -208,7 +209,6 @@ def _compile_lanes(env: Structure, dtype: type) -> Any:
             lanes = min(LANES, job.begin + job.count - place) if exact else LANES
             if mode == RESTART:
                 restart(job, state, words, place, lanes, params)
-                continue
             if mode == STEP:
                 step(job, state, words, place, lanes, params, shifted(job.actions, place * width))
                 if step_observes:
@@ -511,15 +511,14 @@ def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
                     number = observations[k * row_step + i * env_step]
                     finals[k * final_row_step + i * env_step] = number
         if num_ended > 0:
-            places = shifted(address(mask), -begin)
-            for mode in (RESTART, OBSERVE):
-                call(
-                    function,
-                    StepCall(
-                        mode, begin, count, row_step, state, words, numbers, clock, places,
-                        actions, observations, rewards, terminated, truncated,
-                    ),
-                )  # fmt: skip
+            call(
+                function,
+                StepCall(
+                    RESTART, begin, count, row_step, state, words, numbers, clock,
+                    shifted(address(mask), -begin), actions,
+                    observations, rewards, terminated, truncated,
+                ),
+            )  # fmt: skip
         mask[0] = 0  # an access, which keeps the array alive until here
 
     return step_part

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Runner
-from rlcpu.envs.engine.form import Records
-from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES
+from rlcpu.envs.engine.form import EPISODES, LENGTHS, RETURNS, SQUARES, Records
 from rlcpu.envs.policies import GREEDY, Policy, PolicyCode, mark_of
 from rlcpu.envs.running import refuse_policy
 from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES
+from rlcpu.envs.engine.frames import make_open_policy
 from rlcpu.envs.engine.lane import PENDING
-from rlcpu.envs.engine.rollout import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES, make_open_policy
 from rlcpu.envs.mujoco.job import (
     ARRAYS,
     ARRAYS_OF_STEPS,

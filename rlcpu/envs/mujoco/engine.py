@@ -22,10 +22,9 @@ import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.faults import check_rollout
-from rlcpu.envs.engine.form import Records
+from rlcpu.envs.engine.form import FAULTS, Records
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import check_layout
-from rlcpu.envs.engine.rollout import FAULTS
 from rlcpu.envs.mujoco import job as jobs
 from rlcpu.envs.mujoco.batch import make_batch_function
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics

@@ -1,0 +1,207 @@
+"""`simulate` by a scalar policy: one compiled function that acts and steps, and keeps sums alone.
+
+A scalar policy takes about as long as the step of a small environment. So the calls and the memory
+between the two, which `rlcpu.envs.engine.rollout` has elsewhere, are left out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcpu.envs.engine.decide import interface_of, make_act, make_to_env_action
+from rlcpu.envs.engine.form import EPISODES, FAULTS, RETURNS, SQUARES
+from rlcpu.envs.engine.frames import FIRST_FAULT, make_open_env, make_open_policy, open_sums
+from rlcpu.envs.engine.lane import (
+    LANES,
+    LONG,
+    Structure,
+    compile_lane,
+    make_draw_bits,
+    make_step_lane,
+    make_unpack_params,
+)
+from rlcpu.envs.engine.record import compile_functions
+from rlcpu.envs.engine.recorders import FLUSH, make_finish_sums, make_flush, make_start_sums
+from rlcpu.envs.policies import PolicyCode
+from rlcpu.kernels.compile import define, inline, prefer_wide_vectors, tuple_of
+from rlcpu.kernels.functions import reads_argument
+from rlcpu.kernels.memory import array_at, place_of
+from rlcpu.kernels.random import make_draw_keys
+from rlcpu.kernels.rows import ANY, load_rows, row_access
+
+u32 = np.uint32
+#: Steps of an environment with arrays for which random bits are drawn at once, in vectors, so that
+#: no step waits for them: that saves a fifth of the time of Snake's.
+AHEAD = 32
+
+
+def make_simulate(env: Structure, dtype: type, policy: PolicyCode) -> Callable[..., None]:
+    """Make the function (frame, num_steps, num_envs, block) that runs all steps of one block."""
+    make = _make_simulate_records if env.state.is_record else _make_simulate_lanes
+    return make(env, dtype, policy)
+
+
+def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Callable[..., None]:
+    """Make `make_simulate`'s function for states along lanes: all lanes take a step together."""
+    lane, step_lane = compile_lane(env, dtype), make_step_lane(env, dtype, same_step=True)
+    act, draw_bits = make_act(interface_of(env, policy), policy), make_draw_bits()
+    to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
+    load, observe, unpack = lane.load, lane.observe, lane.unpack_params
+    params_of_lane, first_draw = lane.params_of_lane, env.num_draws
+    make_keys = make_draw_keys(policy.draws)
+    read_constants = tuple_of(policy.params_type, policy.num_params)
+    open_env, open_policy = make_open_env(dtype), make_open_policy()
+    start, finish = make_start_sums(dtype), make_finish_sums(True, dtype)
+    add_step, flush = _make_add_step(env, dtype), make_flush(dtype)
+    exact = dtype is np.float64
+    use_wide_vectors = prefer_wide_vectors if env.state.rows(dtype) < LONG else inline(lambda: None)
+
+    def run(frame, num_steps, num_envs, block):
+        use_wide_vectors()
+        env, policy = open_env(frame, block), open_policy(frame)
+        sums, state, words = open_sums(frame, block), env.real, env.words
+        begin, counter, limit = block * LANES, env.clock[0], env.clock[1]
+        count = min(LANES, num_envs - begin)
+        params, constants = unpack(env.numbers), read_constants(policy.weights)
+        keys = make_keys(first_draw)
+        lane_sums = start(sums, words, count, num_steps)
+        for step in range(num_steps):
+            now = u32(counter + u32(step))
+            for i in range(count if exact else LANES):
+                bits = draw_bits(words, i, now)
+                observation = observe(load(state, LANES, i), params_of_lane(params, state, i))
+                decision = act(observation, constants, bits, keys)
+                action = to_env_action(decision[0], env.bounds)
+                result = step_lane(state, words, i, action, bits, params, limit)
+                add_step(lane_sums, i, observation, decision, result)
+            if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
+                flush(lane_sums, sums, count)
+        frame[FIRST_FAULT + block] = finish(sums, env, count)
+
+    return run
+
+
+def _make_add_step(env: Structure, dtype: type) -> Callable[..., None]:
+    """Make (lane_sums, i, observation, decision, result), which adds a step of lane i."""
+    get, set_ = row_access("rewards")
+    one, zero, fault_of_step = dtype(1), dtype(0), _make_fault_of_step(env, dtype)
+
+    @inline
+    def add(lane_sums, row, i, number):
+        set_(lane_sums, row * LANES + i, get(lane_sums, row * LANES + i) + number)
+
+    @inline
+    def add_step(lane_sums, i, observation, decision, result):
+        is_done = result.terminated | result.truncated
+        total = result.total if is_done else zero
+        add(lane_sums, EPISODES, i, one if is_done else zero)
+        add(lane_sums, RETURNS, i, total)
+        add(lane_sums, SQUARES, i, total * total)
+        # A policy's NaN would choose action 0 of a `Discrete`, and no other number would show it.
+        add(lane_sums, FAULTS, i, fault_of_step(observation, decision))
+
+    return add_step
+
+
+def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> Callable[..., None]:
+    """Make `make_simulate`'s function for states with arrays.
+
+    An environment takes all its steps before the next one begins, so that its state stays in the
+    first cache. Observations are written only if the policy reads them.
+    """
+    functions, draw_ahead = compile_functions(env, dtype), _make_draw_ahead()
+    params_of_lane, step_lane = functions.params_of_lane, functions.step
+    restart, observe = functions.restart, functions.observe
+    act = make_act(interface_of(env, policy), policy)
+    to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
+    unpack, read_constants = (
+        make_unpack_params(env),
+        tuple_of(policy.params_type, policy.num_params),
+    )
+    open_env, open_policy = make_open_env(dtype), make_open_policy()
+    start, finish = make_start_sums(dtype), make_finish_sums(False, dtype)
+    fault_of_step, nothing, zero = _make_fault_of_step(env, dtype), dtype(0), np.float32(0)
+    first_draw, make_keys, size = env.num_draws, make_draw_keys(policy.draws), env.shown_rows
+    observes = policy.masked or reads_argument(policy.act, 0)
+    load = load_rows(size, ANY)
+    # A policy takes an observation that was written as an array, and any other as a tuple.
+    to_rows = inline(
+        (lambda observation: observation)
+        if env.writes_observation
+        else (lambda observation: load(observation, 1, 0))
+    )
+
+    def run(frame, num_steps, num_envs, block):
+        env, policy = open_env(frame, block), open_policy(frame)
+        sums, state, words = open_sums(frame, block), env.real, env.words
+        counter, limit = env.clock[0], env.clock[1]
+        count = min(LANES, num_envs - block * LANES)
+        params, constants = unpack(env.numbers), read_constants(policy.weights)
+        keys = make_keys(first_draw)
+        memory, bits_ahead = np.zeros(size, np.float32), np.empty(2 * AHEAD, np.uint32)
+        # An array over memory that it does not own, so that numba counts no references.
+        observation = array_at(place_of(memory, 0), (size,), zero)
+        start(sums, words, count, num_steps)
+        for i in range(count):
+            fault = nothing
+            for step in range(num_steps):
+                if step % AHEAD == 0:
+                    draw_ahead(words, i, u32(counter + u32(step)), bits_ahead)
+                bits = bits_ahead[step % AHEAD], bits_ahead[AHEAD + step % AHEAD]
+                if observes:
+                    observe(state, i, params_of_lane(params, state, i), observation, 0)
+                rows = to_rows(observation)
+                decision = act(rows, constants, bits, keys)
+                action = to_env_action(decision[0], env.bounds)
+                result = step_lane(state, words, i, action, bits, params, limit)
+                fault += fault_of_step(rows, decision) + result.reward * nothing
+                if result.terminated or result.truncated:
+                    total = np.float64(result.total)
+                    sums[EPISODES] += 1.0
+                    sums[RETURNS] += total
+                    sums[SQUARES] += total * total
+                    restart(state, words, i, bits, params)
+            sums[FAULTS] += np.float64(fault)
+        memory[0] = zero  # an access, which keeps the array alive until here
+        frame[FIRST_FAULT + block] = finish(sums, env, count)
+
+    return run
+
+
+def _make_draw_ahead() -> Callable[..., Any]:
+    """Make an inlinable (words, i, counter, bits_ahead): random bits of `AHEAD` steps of lane i.
+
+    It writes their first halves to `bits_ahead`, (2 * AHEAD,) uint32, and then the second ones.
+    """
+    draw_bits = make_draw_bits()
+
+    @inline
+    def draw_ahead(words, i, counter, bits_ahead):
+        for t in range(AHEAD):
+            bits_ahead[t], bits_ahead[AHEAD + t] = draw_bits(words, i, u32(counter + u32(t)))
+
+    return draw_ahead
+
+
+def _make_fault_of_step(env: Structure, dtype: type) -> Any:
+    """Make an inlinable (rows, decision) -> 0, or NaN if a number of a step is not finite.
+
+    A mask that allows no action gives NaN too. `rows` are those of an observation, whose floats are
+    checked unless `observe` wrote them; `decision` is a policy's (action, log_prob, value).
+    Its source is `real(rows[0]) * zero + real(decision[1]) * zero + ...`.
+    """
+    spans = () if env.writes_observation else env.float_spans
+    numbers = [f"rows[{row}]" for first, count in spans for row in range(first, first + count)]
+    action_floats = 0 if env.choices else env.action_size
+    numbers += [f"decision[0][{k}]" for k in range(action_floats)] + ["decision[1]", "decision[2]"]
+    terms = [f"real({number}) * zero" for number in numbers]
+    mask_rows = range(env.observation_rows, env.shown_rows)
+    if mask_rows:
+        words = " | ".join(f"single(rows[{row}]).view(word)" for row in mask_rows)
+        terms.append(f"(nan if ({words}) == 0 else zero)")
+    source = f"def fault_of_step(rows, decision): return {' + '.join(terms)}"
+    names = {"single": np.float32, "word": np.uint32, "nan": dtype(np.nan)}
+    return inline(define(source, real=dtype, zero=dtype(0), **names))
