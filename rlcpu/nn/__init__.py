@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rlcpu.nn.adam import Adam
-    from rlcpu.nn.distributions import categorical, categoricals, gaussian
     from rlcpu.nn.duals import Dual, slopes
     from rlcpu.nn.layers import (
         Activation,
@@ -37,8 +36,11 @@ if TYPE_CHECKING:
     from rlcpu.nn.operations import (
         ahead,
         argmax,
+        categorical,
+        categoricals,
         each,
         entropy,
+        gaussian,
         hold,
         log_softmax,
         max,
@@ -101,14 +103,13 @@ __all__ = [
 #: Names by their module, imported at first use: environments need few of them.
 _MODULES = {
     "adam": "Adam",
-    "distributions": "categorical categoricals gaussian",
     "duals": "Dual slopes",
     "layers": "Activation Concatenate Convolution CustomLayer Dense Elu Embedding Graph Gru Image "
     "Input LayerNorm Lstm MaxPool MinGru Ones Parts Planes Relu Residual Silu Sum Tanh",
     "learner": "Learner Update",
     "network": "Network",
-    "operations": "ahead argmax each entropy hold log_softmax max mean normal standardise sum take "
-    "uniform",
+    "operations": "ahead argmax categorical categoricals each entropy gaussian hold log_softmax "
+    "max mean normal standardise sum take uniform",
 }
 
 

@@ -37,91 +37,70 @@ BATCH = 1024
 class Job(NamedTuple):
     """A network for kernels, in memory that Python writes as eight bytes for each field.
 
-    Attributes:
-        run: address of the compiled `run_tile`.
-        table, steps, inputs, outputs, num_outputs, states, num_states: addresses and lengths of
-            arrays of its `NetworkPlan`; the table is linked, see `rlcpu.nn.passes`.
-        parameters, num_parameters, copies, num_copies: those of its `Packed`.
-        units: numbers of a sample in the pass.
-        size: numbers of an observation.
-        output_size: numbers of all outputs together.
-        takes_ones: 1 where a first layer may add up rows of weights in the place of a product.
-        state_size: numbers that it remembers of an environment.
+    Its table is linked, see `rlcpu.nn.passes`; tables and places are those of its `NetworkPlan`,
+    parameters and copies those of its `Packed`.
     """
 
-    run: Any
-    table: Any
-    steps: Any
-    inputs: Any
-    outputs: Any
+    run: Any  #: address of the compiled `run_tile`
+    table: Any  #: address of the table
+    steps: Any  #: rows of the table
+    inputs: Any  #: address of the input's place
+    outputs: Any  #: address of the outputs' places
     num_outputs: Any
-    states: Any
+    states: Any  #: address of the places of states
     num_states: Any
-    parameters: Any
+    parameters: Any  #: address of the parameters
     num_parameters: Any
-    copies: Any
-    num_copies: Any
-    units: Any
-    size: Any
-    output_size: Any
-    takes_ones: Any
-    state_size: Any
+    copies: Any  #: address of the transposed copies
+    num_copies: Any  #: numbers of these
+    units: Any  #: numbers of a sample in the pass
+    size: Any  #: numbers of an observation
+    output_size: Any  #: numbers of all outputs together
+    takes_ones: Any  #: 1 where a first layer may add up rows of weights in the place of a product
+    state_size: Any  #: numbers that it remembers of an environment
 
 
 class Tile(NamedTuple):
-    """Arrays that one run reads and writes.
+    """Arrays that one run reads and writes."""
 
-    Attributes:
-        job: address of the network's `Job`.
-        inputs: (padded size * lanes,) float32, a row for each number of an observation, and zeros;
-            or (samples, row), one for each environment.
-        row: numbers of a row of inputs that have one for each environment; else 0.
-        outputs: ((padded output_size + UNIT) * lanes,) float32, a row for each output, of all
-            outputs one after the other. Outputs are transposed in squares of at most UNIT rows, the
-            last of which may hang over.
-        units: (job.units * lanes,) float32, scratch.
-        lanes: 1, or a multiple of 16.
-        samples: environments, which have the first lanes; other lanes are filler.
-        few: whether inputs are zeros but for a few ones, and `inputs` is not read; the ones of lane
-            i are columns[starts[i]:starts[i + 1]].
-        starts, columns: int32.
-        memory: (lanes, stride) float32, what the network remembers of each environment, in the
-            first state_size numbers of a row; overwritten.
-        stride: numbers of a row of `memory`.
-        begins: (lanes,) float32, not 0 where an episode begins; not read without memory.
-    """
-
-    job: Any
+    job: Any  #: address of the network's `Job`
+    #: (padded size * lanes,) float32, a row for each number of an observation, and zeros; or
+    #: (samples, row), a row for each environment.
     inputs: Any
-    row: Any
+    row: Any  #: numbers of a row of inputs, if each environment has one; else 0
+    #: ((padded output_size + UNIT) * lanes,) float32, a row for each output, of all outputs one
+    #: after the other. They are transposed in squares of at most UNIT rows, the last of which may
+    #: hang over.
     outputs: Any
-    units: Any
-    lanes: Any
-    samples: Any
+    units: Any  #: (job.units * lanes,) float32, scratch
+    lanes: Any  #: 1, or a multiple of 16
+    samples: Any  #: environments, which have the first lanes; other lanes are filler
+    #: Whether inputs are zeros but for a few ones, and `inputs` is not read; the ones of lane i are
+    #: columns[starts[i]:starts[i + 1]].
     few: Any
-    starts: Any
-    columns: Any
+    starts: Any  #: int32
+    columns: Any  #: int32
+    #: (lanes, stride) float32, what the network remembers of each environment, in the first
+    #: state_size numbers of a row; overwritten.
     memory: Any
-    stride: Any
-    begins: Any
+    stride: Any  #: numbers of a row of `memory`
+    begins: Any  #: (lanes,) float32, not 0 where an episode begins; not read without memory
 
 
 _single, _int32, _int64 = map(types.CPointer, (types.float32, types.int32, types.int64))
-_table: Any = types.CPointer(from_dtype(STEP))
-_size: Any = types.int64
-_JOB = kind_of(
-    Job(
-        *(_size, _table, _size, _int64, _int64, _size, _int64, _size),
-        *(_single, _size, _single, *(_size,) * 6),
-    )
-)
-_TILE = kind_of(
-    Tile(
-        *(_size, _single, _size, _single, _single, _size, _size, types.boolean, _int32, _int32),
-        *(_single, _size, _single),
-    )
-)
-
+_JOB_POINTERS: dict[str, Any] = {
+    "table": types.CPointer(from_dtype(STEP)),
+    **dict.fromkeys(("inputs", "outputs", "states"), _int64),
+    **dict.fromkeys(("parameters", "copies"), _single),
+}
+_TILE_TYPES: dict[str, Any] = {
+    "few": types.boolean,
+    **dict.fromkeys(("inputs", "outputs", "units", "memory", "begins"), _single),
+    **dict.fromkeys(("starts", "columns"), _int32),
+}
+#: Numba's types of both; all other fields are whole numbers.
+_JOB = kind_of(Job(*(_JOB_POINTERS.get(name, types.int64) for name in Job._fields)))
+_TILE = kind_of(Tile(*(_TILE_TYPES.get(name, types.int64) for name in Tile._fields)))
 
 #: (address) -> the view of the `Job` there, in kernels.
 job_at = make_view(_JOB)
@@ -138,18 +117,11 @@ def run_network(tile):
 def to_rows(tile, units, begin, lanes, row_width):
     """Write the transpose of a tile of inputs to units: a row for each environment.
 
-    Args:
-        tile: pointer to `Tile.inputs`, a row of `lanes` numbers for each number of a sample; zeros
-            behind the last.
-        units: overwritten from `begin` on with `lanes` rows.
-        begin: position of the first row.
-        lanes: a multiple of 16.
-        row_width: numbers of a row of units, a multiple of 16.
+    `tile` is a pointer to `Tile.inputs`, with zeros behind the last number of a sample. From
+    `begin` on, units get `lanes` rows (a multiple of 16) of `row_width` numbers.
     """
     target = address(units)
-    block = width(
-        target, 1
-    )  # numbers of a register: so many lanes and numbers are transposed there
+    block = width(target, 1)  # numbers of a register: so many lanes and numbers are a square
     for lane in range(0, lanes, block):
         for k in range(0, row_width, block):
             row = Matrix(target, begin + lane * row_width + k, row_width, 1)
@@ -161,14 +133,14 @@ def to_lanes(units, begin, tile, first, lanes, size, row_width):
     """Write the transpose of rows of units to a tile of outputs: a row for each output.
 
     Args:
-        units: from `begin` on `lanes` rows of `row_width` numbers.
+        units: from `begin` on `lanes` rows of `row_width` numbers, a multiple of 16.
         begin: position of the first row.
         tile: pointer to `Tile.outputs`; its rows `first` to `first + size` are overwritten, and
             up to 15 rows behind these.
         first: row of the first output.
         lanes: 1, or a multiple of 16.
         size: number of outputs.
-        row_width: numbers of a row of units, a multiple of 16.
+        row_width: see `units`.
     """
     if lanes == 1:
         for k in range(size):
@@ -203,17 +175,16 @@ def write_inputs(tile, network, units):
         for i in range(samples):
             bounds = np.int64(tile.starts[i]), np.int64(tile.starts[i + 1])
             sum_ones(units, network, samples, i, bounds, carray(tile.columns, (bounds[1],)))
-    else:
-        place = input_place(network, 0)
-        begin = place.offset * samples
-        if tile.row > 0:
-            for i in range(samples):
-                row = units[begin + i * place.width : begin + (i + 1) * place.width]
-                inputs = carray(shifted(tile.inputs, i * tile.row), (place.size,))
-                row[: place.size] = inputs
-                row[place.size :] = np.float32(0)
-        else:
-            to_rows(tile.inputs, units, begin, tile.lanes, place.width)
+        return
+    place = input_place(network, 0)
+    begin = place.offset * samples
+    if tile.row == 0:
+        to_rows(tile.inputs, units, begin, tile.lanes, place.width)
+        return
+    for i in range(samples):  # each environment has a row of inputs already
+        row = units[begin + i * place.width : begin + (i + 1) * place.width]
+        row[: place.size] = carray(shifted(tile.inputs, i * tile.row), (place.size,))
+        row[place.size :] = np.float32(0)
 
 
 @inline
@@ -241,13 +212,13 @@ def run_tile(tile):
         for i in range(samples):
             begin = i * tile.stride
             write_state(network, units, samples, i, memory[begin : begin + size])
-    time = Time(1, carray(tile.begins, (samples,)))
-    forward(network, units, samples, tile.few, time)
+    one_step = Time(steps=1, starts=carray(tile.begins, (samples,)))
+    forward(network, units, samples, tile.few, one_step)
     if size > 0:
         for i in range(samples):
             begin = i * tile.stride
-            next_row = samples + i  # states after the one time step
-            read_state(network, units, samples, next_row, memory[begin : begin + size])
+            after = samples + i  # row of the state after the one time step
+            read_state(network, units, samples, after, memory[begin : begin + size])
     read_outputs(tile, network, units)
 
 
@@ -258,24 +229,28 @@ def _address() -> int:
 
 @kernel
 def _run_once(job, inputs, outputs, lanes, samples, memory, begins):
-    """Run a network outside of a rollout.
+    """Run a network outside of a rollout; `job` is the address of its `Job`.
 
-    Args:
-        job: address of its `Job`.
-        inputs: (samples, size) float32.
-        outputs: ((padded output_size + UNIT), lanes) float32, overwritten.
-        lanes: 1, or a multiple of 16.
-        samples: environments, which have the first lanes.
-        memory: (samples, state_size) float32, overwritten.
-        begins: (samples,) float32, not 0 where an episode begins.
+    Inputs are (samples, size) float32. Overwritten are `outputs` ((padded output_size + UNIT),
+    lanes), see `Tile`, and `memory` (samples, state_size); `begins` is (samples,).
     """
     units = np.empty(job_at(job).units * lanes, np.float32)
     no_ones = np.zeros(1, np.int32)
     tile = Tile(
-        job, address(inputs), inputs.shape[1], address(outputs), address(units), lanes, samples,
-        False, address(no_ones), address(no_ones), address(memory), memory.shape[1],
-        address(begins),
-    )  # fmt: skip
+        job=job,
+        inputs=address(inputs),
+        row=inputs.shape[1],
+        outputs=address(outputs),
+        units=address(units),
+        lanes=lanes,
+        samples=samples,
+        few=False,
+        starts=address(no_ones),
+        columns=address(no_ones),
+        memory=address(memory),
+        stride=memory.shape[1],
+        begins=address(begins),
+    )
     run_network(tile)
     units[0], no_ones[0] = np.float32(0), 0  # keeps them alive until now: an address does not
 
@@ -288,19 +263,19 @@ class Acting:
         parameters: (plan.flat,) float32, which are read anew by `refresh`.
 
     Attributes:
-        plan, parameters: see above.
         place: address of the job, for kernels; the object keeps its memory alive.
         output_size: numbers of all outputs.
     """
 
     def __init__(self, plan: NetworkPlan, parameters: npt.NDArray[np.float32]) -> None:
         self.parameters, self.plan = parameters, plan
-        self.output_size = int(plan.outputs[:, 2].sum())
-        self._flat = plan.flat_views(parameters)
+        outputs = [TensorPlace(*row) for row in plan.outputs.tolist()]
+        self.output_size = sum(place.size for place in outputs)
         self._packed = aligned_zeros((plan.parameters,), np.float32)
-        self._views = plan.packed_views(self._packed)
         self._copies = aligned_zeros((max(plan.copies, 1),), np.float32)
-        self._pairs = plan.copied_views(self._packed, self._copies, False)
+        views = zip(plan.packed_views(self._packed), plan.flat_views(parameters), strict=True)
+        copied = plan.copied_views(self._packed, self._copies, is_learnt=False)
+        self._pairs = [*views, *copied]  # what `refresh` writes, and from what, in this order
         self._table = link(plan, np.float32, is_learnt=False)
         job = Job(
             run=_address(),
@@ -316,7 +291,7 @@ class Acting:
             copies=self._copies.ctypes.data,
             num_copies=self._copies.size,
             units=plan.units,
-            size=int(plan.inputs[0, 2]),
+            size=TensorPlace(*plan.inputs[0].tolist()).size,
             output_size=self.output_size,
             takes_ones=int(plan.takes_ones),
             state_size=plan.state_size,
@@ -326,11 +301,9 @@ class Acting:
         self.refresh()
 
     def job_at(self, parameters: Array, copies: Array) -> npt.NDArray[np.int64]:
-        """Return a `Job` of the same network whose parameters lie elsewhere.
+        """Return a `Job` of the same network whose parameters, and copies of them, lie elsewhere.
 
-        Args:
-            parameters: (plan.parameters,) float32, packed; the job has their address.
-            copies: (plan.copies,) float32, transposed matrices; the job has their address.
+        It has the addresses of both: (plan.parameters,) and (plan.copies,) float32.
         """
         job = Job(*self._job.tolist())
         places = {"parameters": parameters.ctypes.data, "copies": copies.ctypes.data}
@@ -338,10 +311,8 @@ class Acting:
 
     def refresh(self) -> None:
         """Read the present parameters."""
-        for packed, flat in zip(self._views, self._flat, strict=True):
-            packed[...] = flat
-        for copy, weights in self._pairs:
-            copy[...] = weights
+        for target, source in self._pairs:
+            target[...] = source
 
     def outputs(
         self,

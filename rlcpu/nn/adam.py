@@ -29,19 +29,12 @@ BLOCK = 1024
 
 
 class Rates(NamedTuple):
-    """Numbers of one step, the same for all parameters.
+    """Numbers of one step, the same for all parameters."""
 
-    Attributes:
-        step: learning rate / (1 - 0.9**number), number counting steps from 1.
-        root: 1 / sqrt(1 - 0.999**number), which corrects the root of the second moment.
-        epsilon: added to the root.
-        decay: factor of the parameters: 1, or 1 - weight decay * learning rate for AdamW.
-    """
-
-    step: float
-    root: float
-    epsilon: float
-    decay: float
+    step: float  #: learning rate / (1 - 0.9**number), number counting steps from 1
+    root: float  #: 1 / sqrt(1 - 0.999**number), which corrects the root of the second moment
+    epsilon: float  #: added to the root
+    decay: float  #: factor of the parameters: 1, or 1 - weight decay * learning rate for AdamW
 
 
 def adam(gradient: float, first: float, second: float, rates: Rates) -> tuple[float, float, float]:
@@ -133,12 +126,12 @@ def square_sum(values):
 
 @functools.cache
 def _make_kernel(dtype: type) -> Callable[..., None]:
-    """Make the kernel of one step; `numbers` are number, learning rate, epsilon and factor."""
+    """Make the kernel `adam_step` of one step."""
     apply, rates_of, zero = make_adam(dtype), make_rates(dtype), dtype(0)
 
     @kernel
-    def adam_step(parameters, gradients, first, second, numbers):
-        number, learning_rate, epsilon, factor = numbers
+    def adam_step(parameters, gradients, first, second, number, learning_rate, epsilon, factor):
+        """Make step `number`, from 1 on, by gradients times `factor`; see `make_adam`."""
         rates = rates_of(number, learning_rate, epsilon, False, zero)
         apply(parameters, gradients, first, second, factor, rates)
 
@@ -207,9 +200,16 @@ class Adam:
         real: Any = like.dtype.type
         self.counters += 1
         factor = min(1.0, max_norm / (norm + 1e-6))
-        numbers = int(self.counters[0]), real(learning_rate), real(self.epsilon), real(factor)
-        run = _make_kernel(real)
-        run(like, np.array(gradients, order="C"), self.first, self.second, numbers)
+        _make_kernel(real)(
+            parameters=like,
+            gradients=np.array(gradients, order="C"),
+            first=self.first,
+            second=self.second,
+            number=int(self.counters[0]),
+            learning_rate=real(learning_rate),
+            epsilon=real(self.epsilon),
+            factor=real(factor),
+        )
         return norm
 
     def state(self) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.nn.instructions.chunk import COLUMN_RECORD
+from rlcpu.nn.instructions.chunk import COLUMN_RECORD, ColumnRecord
 from rlcpu.nn.layers.embedding import Ones
 
 Array = npt.NDArray[Any]
@@ -45,8 +45,8 @@ class Columns:
 
     def read(
         self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, Array]]
-    ) -> tuple[Array, Any, int]:
-        """Return the columns' records, the arrays whose addresses they have, and how many samples.
+    ) -> BatchColumns:
+        """Return the columns of a batch as the kernel reads them, after checks.
 
         Args:
             batch: arrays (S,) or (S, width), or `Ones`, by name.
@@ -60,7 +60,7 @@ class Columns:
             if name not in self.widths:
                 raise ValueError(f"normalise has {name!r}: expected {', '.join(self.widths)}")
         columns: dict[str, _Column] = {}
-        is_new = False
+        is_new = False  # whether the records of the last batch do not hold for this one
         for name, width in self.widths.items():
             if name not in batch:
                 raise KeyError(f"batch has no column {name!r}: expected {', '.join(self.widths)}")
@@ -68,7 +68,7 @@ class Columns:
             column = self._last.get(name)
             if column is None or not column.is_made_of(values, pair):
                 column, is_new = self._make(name, width, values, pair), True
-            elif column.array is not values:
+            elif column.array is not values:  # the kernel reads a copy
                 column.array[...] = values
             if name in self.limits:
                 _check_indices(name, column.array, self.limits[name])
@@ -78,61 +78,67 @@ class Columns:
             if len(counts) != 1 or 0 in counts:
                 numbers = f"{sorted(counts)} samples: expected one number"
                 raise ValueError(f"batch has columns of {numbers}")
-            records = [column.record for column in columns.values()]
+            records = [tuple(column.record) for column in columns.values()]
             self._records, self._last = np.array(records, COLUMN_RECORD), columns
             self.ones = frozenset(name for name, each in columns.items() if each.is_of_ones)
-        return self._records, columns, next(iter(columns.values())).samples
+        count = next(iter(columns.values())).samples
+        return BatchColumns(self._records, columns, count)
 
     def _make(self, name: str, width: int, values: Any, pair: tuple[Any, Any]) -> _Column:
-        """Return one column, after checks; `pair` is its mean and scale, or two None."""
+        """Return one column, after checks; `pair` is its mean and scale, or `_NO_PAIR`."""
         if isinstance(values, Ones):
             values.check(width)
             is_unscaled = pair is _NO_PAIR or _is_identity(*pair)
             if is_unscaled and values.are_few() and name in self.takes_ones:
                 starts = as_writable(values.starts, np.int64)
                 places = as_writable(values.columns, np.int32)
-                addresses = address_of(starts), address_of(places), width, 0, 0
-                return _Column(values, places, (starts, None), len(starts) - 1, addresses)
+                record = ColumnRecord(address_of(starts), width, ones=address_of(places))
+                return _Column(values, places, (starts, None), len(starts) - 1, record)
             values = values.expand()
         array = as_writable(values, np.float32)
-        if array.ndim == 0 or array.shape[1:] not in ((width,), () if width == 1 else None):
+        is_narrow = width == 1 and array.ndim == 1
+        if not is_narrow and (array.ndim == 0 or array.shape[1:] != (width,)):
             raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
         mean_at = scale_at = 0
         if pair is not _NO_PAIR:
             pair = as_writable(pair[0], np.float32), as_writable(pair[1], np.float32)
             _check_pair(name, pair, width)
             mean_at, scale_at = map(address_of, pair)
-        record = address_of(array), 0, width, mean_at, scale_at
+        record = ColumnRecord(address_of(array), width, mean=mean_at, scale=scale_at)
         return _Column(values, array, pair, len(array), record)
 
 
+#: In the place of mean and scale, for a column that is not normalised.
 _NO_PAIR = (None, None)
 
 
+class BatchColumns(NamedTuple):
+    """Columns of a batch of some samples."""
+
+    records: Array  #: (columns,) of dtype `COLUMN_RECORD`, which have addresses of arrays
+    by_name: dict[str, _Column]  #: has these arrays; whoever uses the records keeps it alive
+    samples: int  #: how many
+
+
 class _Column(NamedTuple):
-    """A column of a batch as the kernel reads it.
+    """A column of a batch as the kernel reads it."""
 
-    Attributes:
-        values: the array, or `Ones`, that the batch has.
-        array: the array that the kernel reads: the same, or a copy of its numbers.
-        pair: mean and scale, arrays that the kernel reads, or two None; of `Ones` their starts.
-        samples: how many.
-        record: fields of `rlcpu.nn.instructions.chunk.COLUMN_RECORD`.
-    """
-
-    values: Any
-    array: Array
-    pair: tuple[Any, Any]
-    samples: int
-    record: tuple[int, ...]
+    values: Any  #: the array, or `Ones`, that the batch has
+    array: Array  #: the array that the kernel reads, the same or a copy; of `Ones` their columns
+    pair: tuple[Any, Any]  #: mean and scale, or `_NO_PAIR`; of `Ones` their starts and None
+    samples: int  #: how many
+    record: ColumnRecord
 
     @property
     def is_of_ones(self) -> bool:
         """Tell whether the kernel has places of ones, and no numbers."""
-        return self.record[1] != 0
+        return self.record.ones != 0
 
     def is_made_of(self, values: Any, pair: tuple[Any, Any]) -> bool:
-        """Tell whether the record holds for these arrays too, as they are the same ones."""
+        """Tell whether the record holds for these arrays too, as they are the same ones.
+
+        Only what is an array itself stays in its place.
+        """
         return (
             values is self.values
             and type(values) is np.ndarray
@@ -154,7 +160,7 @@ def make_room(columns: dict[str, _Column], records: Any, count: int) -> None:
         if column.is_of_ones and len(column.array) < count:
             places = np.empty(count, np.int32)
             record["ones"] = address_of(places)
-            columns[name] = column._replace(array=places, record=tuple(record.tolist()))
+            columns[name] = column._replace(array=places, record=ColumnRecord(*record.tolist()))
 
 
 def as_writable(values: Any, dtype: type) -> Array:

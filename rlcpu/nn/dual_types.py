@@ -52,12 +52,7 @@ from rlcpu.nn.duals import (
 
 
 class DualType(types.Type):
-    """Type of duals in kernels.
-
-    Args:
-        real: type of the number and of its slopes.
-        count: how many slopes there are.
-    """
+    """Type of duals in kernels: a number of the type `real`, with `count` slopes of that type."""
 
     def __init__(self, real: Any, count: int) -> None:
         self.real, self.count = real, count
@@ -128,17 +123,11 @@ for _kind in (*_NUMBERS, DualType):
 
 
 def _chain(context: Any, builder: Any, kind: Any, value: Any, terms: Any) -> Any:
-    """Emit a dual by the chain rule: each slope is a sum of derivative * slope over the arguments.
+    """Emit a dual of a kind by the chain rule.
 
-    A slope of 0 stays so whatever it is multiplied by, and LLVM leaves out all that is computed
-    for it: zeros and ones of variables are constants.
-
-    Args:
-        context: see above.
-        builder: see above.
-        kind: of the dual.
-        value: of the function.
-        terms: for each argument its derivative, an LLVM value or 1.0 or -1.0, and its slopes.
+    Each slope is the sum of derivative * slope over `terms`, pairs of a derivative (an LLVM value,
+    or 1.0 or -1.0) and an argument's slopes. A slope of 0 stays so whatever it is multiplied by,
+    and LLVM leaves out all that is computed for it: zeros and ones of variables are constants.
     """
     zero = context.get_constant(kind.real, 0.0)
     terms = [(partial, slopes) for partial, slopes in terms if slopes is not None]
@@ -165,15 +154,15 @@ def _value(context: Any, builder: Any, function: Any, real: Any, *numbers: Any) 
 # ---------------------------------------------------------------- operators in kernels
 
 
-def _teach(function: Any, arity: int, kind_of: Any, lower: Any) -> None:
+def _teach(function: Any, arity: int, lower: Any, result: Any = None) -> None:
     """Teach numba a function of numbers of which one at least is a dual.
 
     Args:
-        function: of Python.
-        arity: number of its arguments, 1 to 3.
-        kind_of: common -> the kind of the result.
+        function: of Python, with `arity` arguments, 1 to 3.
+        arity: see `function`.
         lower: (context, builder, common, arguments) -> emits the result; an argument is a pair of
             a value and slopes.
+        result: numba type of the result; None for a dual, of the type `common`.
     """
 
     def generate(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
@@ -182,16 +171,17 @@ def _teach(function: Any, arity: int, kind_of: Any, lower: Any) -> None:
         unpacked = [_unpack(context, builder, kind, x, common.real) for kind, x in pairs]
         return lower(context, builder, common, unpacked)
 
-    def result(*kinds: Any) -> Any:
+    def type_of(*kinds: Any) -> Any:
         common = _common(*kinds)
-        return kind_of(common) if common else None
+        return common and (result or common)
 
-    typers = (
-        lambda a: result(a),
-        lambda a, b: result(a, b),
-        lambda a, b, c: result(a, b, c),
-    )
-    type_callable(function)(lambda context: typers[arity - 1])
+    # Numba finds out how many arguments a typer takes from its signature.
+    typer = {
+        1: lambda a: type_of(a),
+        2: lambda a, b: type_of(a, b),
+        3: lambda a, b, c: type_of(a, b, c),
+    }[arity]
+    type_callable(function)(lambda context: typer)
     for kinds in itertools.product((*_NUMBERS, DualType), repeat=arity):
         if DualType in kinds:
             lower_builtin(function, *kinds)(generate)
@@ -200,18 +190,18 @@ def _teach(function: Any, arity: int, kind_of: Any, lower: Any) -> None:
 def _teach_arithmetic(function: Any, lower_partials: Any) -> None:
     """Teach numba an operator of two numbers, with duals among them, and its in-place form.
 
-    `lower_partials(builder, a, b, value)` emits the derivatives with respect to a and b.
+    `lower_partials(builder, a, b, r)` emits the derivatives of the result r by a and by b.
     """
 
     def lower(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
-        (a, da), (b, db) = arguments
+        (a, a_slopes), (b, b_slopes) = arguments
         value = _value(context, builder, function, common.real, a, b)
-        partials = lower_partials(builder, a, b, value)
-        terms = list(zip(partials, (da, db), strict=True))
+        by_a, by_b = lower_partials(builder, a, b, value)
+        terms = [(by_a, a_slopes), (by_b, b_slopes)]
         return _chain(context, builder, common, value, terms)
 
     for each in (function, _in_place(function)):
-        _teach(each, 2, lambda common: common, lower)
+        _teach(each, 2, lower)
 
 
 def _in_place(function: Any) -> Any:
@@ -233,30 +223,31 @@ _teach_arithmetic(
 _teach_arithmetic(operator.floordiv, lambda builder, a, b, r: (a.type(0.0), a.type(0.0)))
 
 
+def _lower_positive(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
+    """Emit +a."""
+    ((a, slopes),) = arguments
+    return _pack(context, builder, common, a, slopes)
+
+
 def _lower_negative(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
     """Emit -a."""
-    ((a, da),) = arguments
-    return _chain(context, builder, common, builder.fneg(a), [(-1.0, da)])
+    ((a, slopes),) = arguments
+    return _chain(context, builder, common, builder.fneg(a), [(-1.0, slopes)])
 
 
 def _lower_abs(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
     """Emit abs(a), whose derivative is the sign of a, 0 at 0."""
-    ((a, da),) = arguments
+    ((a, slopes),) = arguments
     zero, one = a.type(0.0), a.type(1.0)
     sign = builder.select(builder.fcmp_ordered("<", a, zero), a.type(-1.0), zero)
     sign = builder.select(builder.fcmp_ordered(">", a, zero), one, sign)
     value = _value(context, builder, abs, common.real, a)
-    return _chain(context, builder, common, value, [(sign, da)])
+    return _chain(context, builder, common, value, [(sign, slopes)])
 
 
-_teach(operator.neg, 1, lambda common: common, _lower_negative)
-_teach(
-    operator.pos,
-    1,
-    lambda common: common,
-    lambda context, builder, common, arguments: _pack(context, builder, common, *arguments[0]),
-)
-_teach(abs, 1, lambda common: common, _lower_abs)
+_teach(operator.pos, 1, _lower_positive)
+_teach(operator.neg, 1, _lower_negative)
+_teach(abs, 1, _lower_abs)
 
 
 def _teach_choice(function: Any, compare: Any) -> None:
@@ -276,19 +267,17 @@ def _teach_choice(function: Any, compare: Any) -> None:
         return _pack(context, builder, common, best[0], best[1:])
 
     for arity in (2, 3):
-        _teach(function, arity, lambda common: common, lower)
+        _teach(function, arity, lower)
 
 
 def _teach_values(function: Any, arity: int, kind: Any) -> None:
     """Teach numba a function that ignores slopes, such as `<`; its result is of plain `kind`."""
-    _teach(
-        function,
-        arity,
-        lambda common: kind,
-        lambda context, builder, common, arguments: _value(
-            context, builder, function, common.real, *(value for value, _ in arguments)
-        ),
-    )
+
+    def lower(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
+        values = (value for value, _ in arguments)
+        return _value(context, builder, function, common.real, *values)
+
+    _teach(function, arity, lower, result=kind)
 
 
 _teach_choice(min, operator.lt)
@@ -308,8 +297,8 @@ def _lower_power(context: Any, builder: Any, signature: Any, numbers: Any) -> An
 
 def _lower_whole_power(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
     """Emit x ** n of a dual x and a whole number n, whose derivative is n * x ** (n - 1)."""
-    common, whole = signature.return_type, signature.args[1]
-    x, slopes = _unpack(context, builder, signature.args[0], numbers[0], common.real)
+    (dual, whole), common = signature.args, signature.return_type
+    x, slopes = _unpack(context, builder, dual, numbers[0], common.real)
     n = numbers[1]
     n = context.get_constant(whole, n) if isinstance(n, int) else n  # a literal exponent
     _, power = hooks.generator_of(context.typing_context, operator.pow, (common.real, whole))
@@ -332,40 +321,36 @@ for _function in (operator.pow, _in_place(operator.pow)):
 
 @intrinsic
 def _chained_values(typing_context, value, partials, numbers):
-    """Return, in kernels, a dual by the chain rule.
+    """Return, in kernels, the dual of a function's value by the chain rule.
 
-    Args:
-        typing_context: numba's.
-        value: of a function.
-        partials: a tuple of its derivatives, one for each argument.
-        numbers: a tuple of the arguments, duals among them.
+    `partials` is a tuple of its derivatives, one for each of the arguments `numbers`, a tuple with
+    duals among them.
     """
     common = _common(*numbers.types)
 
     def generate(context, builder, signature, args):
         """Emit the dual of `value` and the sum over k of partials[k] * slopes of numbers[k]."""
-        result = context.cast(builder, args[0], value, common.real)
+        value_arg, partials_arg, numbers_arg = args
+        result = context.cast(builder, value_arg, value, common.real)
         terms = []
         for k, kind in enumerate(numbers.types):
-            partial = builder.extract_value(args[1], k)
+            partial = builder.extract_value(partials_arg, k)
             partial = context.cast(builder, partial, partials.types[k], common.real)
-            number = builder.extract_value(args[2], k)
-            terms.append((partial, _unpack(context, builder, kind, number, common.real)[1]))
+            number = builder.extract_value(numbers_arg, k)
+            _, slopes = _unpack(context, builder, kind, number, common.real)
+            terms.append((partial, slopes))
         return _chain(context, builder, common, result, terms)
 
     return common(value, partials, numbers), generate
 
 
 def _dual_form(function: Any, rules: tuple[Any, ...], kinds: tuple[Any, ...]) -> Any:
-    """Return what a function of one or two numbers is where some are duals, as plain Python.
+    """Return what a function of one or two numbers is where some are duals, for numba to compile.
 
     Args:
         function: of plain numbers, in kernels.
         rules: for each argument the derivative: (*arguments, result) -> number.
-        kinds: of the arguments.
-
-    Returns:
-        A function for numba to compile; None if none of the kinds is a dual.
+        kinds: of the arguments; if none of them is a dual, None is returned.
     """
     common = _common(*kinds)
     if common is None or len(kinds) != len(rules):
@@ -428,7 +413,7 @@ def _teach_functions(functions: dict[Any, str]) -> None:
             _teach_function(function, _rules[name])
         elif name in FLAT:
             _teach_flat(function)
-        elif name == "absolute":
+        elif name == "absolute":  # of NumPy; `abs` knows duals
             overload(function)(lambda x: (lambda x: abs(x)) if isinstance(x, DualType) else None)
 
 

@@ -181,9 +181,9 @@ def _lift(value: Any) -> Any:
     if isinstance(value, tuple):
         return convert_items(value, _lift)
     name = getattr(value, "__name__", "")
-    if getattr(value, "__module__", "numpy") in ("math", "numpy") and callable(value):
-        function = _LIFTED.get(ALIASES.get(name, name))
-        return functools.partial(function, value) if function else value
+    if callable(value) and getattr(value, "__module__", "numpy") in ("math", "numpy"):
+        form = _DUAL_FORMS.get(ALIASES.get(name, name))
+        return functools.partial(form, value) if form else value
     is_plain = isinstance(value, FunctionType) and value.__module__ != __name__
     return _lifted(value) if is_plain and package_of(value) not in ("numba", "numpy") else value
 
@@ -192,6 +192,7 @@ _copies: dict[FunctionType, Any] = {}
 
 
 def _lifted(function: FunctionType) -> Any:
+    """Return a copy of a function whose globals and free variables are lifted."""
     return rebuild(function, lambda _, value: _lift(value), lambda module: False, _copies)
 
 
@@ -208,6 +209,7 @@ def _apply(rules: tuple[Callable[..., Any], ...], function: Callable[..., Any], 
     kind = type(sum(map(value_of, args)))  # float or np.float32, as numbers are promoted
     values = [kind(value_of(x)) for x in args]
     result = kind(function(*values))
+    # Rules take NumPy's numbers, whose division by 0 is infinite and raises nothing.
     real = np.float32 if kind is np.float32 else np.float64
     numbers = [real(x) for x in (*values, result)]
     with np.errstate(all="ignore"):
@@ -219,12 +221,10 @@ def _apply(rules: tuple[Callable[..., Any], ...], function: Callable[..., Any], 
 
 
 def _chained(value: Any, partials: Any, args: Any) -> Dual:
-    """Return a dual by the chain rule: each slope is the sum of derivative * slope over the duals.
+    """Return the dual of a function's value by the chain rule.
 
-    Args:
-        value: of a function.
-        partials: its derivatives with respect to each argument.
-        args: duals and plain numbers, a dual at least.
+    Each slope is the sum of derivative * slope over the duals among the arguments, one at least;
+    `partials` are the derivatives with respect to each argument.
     """
     kind, totals = type(value), []
     terms = [(p, x.slopes) for p, x in zip(partials, args, strict=True) if isinstance(x, Dual)]
@@ -278,7 +278,7 @@ for _function in (*COMPARISONS, bool, int, math.ceil, math.floor, math.trunc):
     _define_plain(_function)
 
 #: Name of a function -> its form for duals in Python, with the function as its first argument.
-_LIFTED: dict[str, Callable[..., Any]] = {
+_DUAL_FORMS: dict[str, Callable[..., Any]] = {
     **{name: functools.partial(_apply, (rule,)) for name, rule in UNARY.items()},
     **{name: functools.partial(_apply, rules) for name, rules in BINARY.items()},
     **dict.fromkeys(FLAT, lambda function, x: function(value_of(x))),

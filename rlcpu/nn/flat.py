@@ -14,66 +14,74 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.nn.layers.kind import LayerStep, padded
+from rlcpu.kernels.memory import aligned_zeros
+from rlcpu.nn.layers.kind import padded
 from rlcpu.nn.network import Network
 from rlcpu.nn.packed import network_of
+from rlcpu.nn.plan import NetworkPlan
 
 Array = npt.NDArray[Any]
 #: Rows of a layer's weights that one worker steps.
 SLICE = 64
-#: A slice of what is learnt: number of its network (-1 for an array); `step`, a row of that
-#: network's table, whose matrix's rows [first, last) it has; bounds in the flat vector. The last
-#: slice of a step has its other parameters too.
-SLICE_RECORD = np.dtype(
-    [(name, np.int64) for name in ("network", "step", "first", "last", "begin", "end")]
-)
+
+
+class Slice(NamedTuple):
+    """A slice of what is learnt, the parameters that one worker steps at a time.
+
+    Of a step of a network it has some rows of the matrix; the last slice of a step has the step's
+    other parameters too.
+    """
+
+    network: int  #: number of its network; -1 for an array, which has neither steps nor rows
+    step: int  #: a row of that network's table
+    first_row: int  #: of the matrix of that step
+    end_row: int  #: the row behind its last one
+    begin: int  #: first place in the flat vector
+    end: int  #: the place behind the last one
+
+
+SLICE_RECORD = np.dtype([(name, np.int64) for name in Slice._fields])
 
 
 class Learnt(NamedTuple):
-    """Arrays that an update changes and a checkpoint saves.
+    """Arrays that an update changes and a checkpoint saves."""
 
-    Attributes:
-        parameters: (P,), the flat vector.
-        first, second: (P,), its moments in Adam.
-        copies: (C,), transposed weights of all networks, of which those of transposed ones alone
-            are written: forward passes read no others.
-    """
-
-    parameters: Any
-    first: Any
-    second: Any
+    parameters: Any  #: (P,), the flat vector
+    first: Any  #: (P,), its first moment in Adam
+    second: Any  #: (P,), its second moment
+    #: (C,), transposed weights of all networks, of which those of transposed ones alone are
+    #: written: forward passes read no others.
     copies: Any
 
 
 class LearntLayout(NamedTuple):
     """Places of all that is learnt: networks, targets, then arrays that belong to no network.
 
-    Attributes:
-        tables, inputs, outputs, states: those of each network's plan, with zeros behind them up to
-            the longest; see `rlcpu.nn.plan.NetworkPlan`.
-        steps: (num_networks,) int64, rows of each table.
-        begins: (num_networks + 2,) int64, bounds of each network in the flat vector, then of all
-            arrays together.
-        copies_begins: (num_networks + 1,) int64, bounds of each network in `Learnt.copies`.
-        free: (num_networks,) int64, how many free parameters each has, padded.
-        targets: (num_networks,) int64, the number of each network's target, or -1.
-        parameters: where arrays begin in the flat vector.
-        slices: (num_slices,) of dtype `SLICE_RECORD`, those of one update after those of another.
-        updates: (num_updates + 1,) int64, bounds of the slices of each update.
+    Tables, inputs, outputs and states are those of each network's plan, with zeros behind them up
+    to the longest; see `rlcpu.nn.plan.NetworkPlan`.
     """
 
     tables: Any
     inputs: Any
     outputs: Any
     states: Any
-    steps: Any
+    steps: Any  #: (num_networks,) int64, rows of each table
+    #: (num_networks + 2,) int64, bounds of each network in the flat vector, then of all arrays
+    #: together.
     begins: Any
-    copies_begins: Any
-    free: Any
-    targets: Any
-    parameters: int
-    slices: Any
-    updates: Any
+    copies_begins: Any  #: (num_networks + 1,) int64, bounds of each network in `Learnt.copies`
+    free: Any  #: (num_networks,) int64, how many free parameters each has, padded
+    targets: Any  #: (num_networks,) int64, the number of each network's target, or -1
+    parameters: int  #: where arrays begin in the flat vector
+    slices: Any  #: (num_slices,) of `SLICE_RECORD`, those of one update after those of another
+    updates: Any  #: (num_updates + 1,) int64, bounds of the slices of each update
+
+
+def make_learnt(layout: LearntLayout, dtype: type) -> Learnt:
+    """Return zeros for all that is learnt."""
+    size, copied = (int(layout.begins[-1]),), (int(layout.copies_begins[-1]),)
+    parameters, first, second = (aligned_zeros(size, dtype) for _ in range(3))
+    return Learnt(parameters, first, second, copies=aligned_zeros(copied, dtype))
 
 
 def lay_out(
@@ -93,8 +101,8 @@ def lay_out(
     Returns:
         The layout, and by name of each array its place in the flat vector and its size.
     """
-    plans, names = [each.plan for each in networks.values()], list(networks)
-    free = np.array([padded(each.free.size) for each in networks.values()])
+    plans, names = [network.plan for network in networks.values()], list(networks)
+    free = np.array([padded(network.free.size) for network in networks.values()])
     begins = np.cumsum([0, *(free + [plan.parameters for plan in plans])])
     end, places = int(begins[-1]), {}
     for name, array in arrays.items():
@@ -103,6 +111,17 @@ def lay_out(
     target_numbers = np.full(len(names), -1)
     for name, source in targets.items():
         target_numbers[names.index(source)] = names.index(name)
+    slices: list[Slice] = []
+    bounds = [0]
+    for learnt_names in learns:
+        for name in learnt_names:
+            if name in places:
+                begin, size = places[name]
+                slices.append(Slice(-1, 0, 0, 0, begin=begin, end=begin + size))
+            else:
+                k = names.index(name)
+                slices += _slices_of(k, plans[k], packed=int(begins[k] + free[k]))
+        bounds.append(len(slices))
     layout = LearntLayout(
         tables=_stack([plan.table for plan in plans]),
         inputs=_stack([plan.inputs for plan in plans]),
@@ -114,21 +133,10 @@ def lay_out(
         free=free,
         targets=target_numbers,
         parameters=int(begins[-1]),
-        slices=None,
-        updates=None,
+        slices=np.array(slices, SLICE_RECORD),
+        updates=np.array(bounds),
     )
-    slices: list[tuple[int, ...]] = []
-    bounds = [0]
-    for learnt_names in learns:
-        for name in learnt_names:
-            if name in places:
-                place, size = places[name]
-                slices.append((-1, 0, 0, 0, place, place + size))
-            else:
-                slices += _slices_of(layout, names.index(name))
-        bounds.append(len(slices))
-    table = np.array(slices, SLICE_RECORD)
-    return layout._replace(slices=table, updates=np.array(bounds)), places
+    return layout, places
 
 
 def _stack(tables: Sequence[Array]) -> Array:
@@ -140,19 +148,25 @@ def _stack(tables: Sequence[Array]) -> Array:
     return stacked
 
 
-def _slices_of(layout: LearntLayout, k: int) -> list[tuple[int, ...]]:
-    """Return the slices of network number k, records of `SLICE` rows of weights each."""
-    slices: list[tuple[int, ...]] = []
-    packed = int(layout.begins[k] + layout.free[k])  # where its packed parameters begin
-    for number, row in enumerate(layout.tables[k, : layout.steps[k]].tolist()):
-        step = LayerStep(*row)
+def _slices_of(network: int, plan: NetworkPlan, packed: int) -> list[Slice]:
+    """Return the slices of a network, of `SLICE` rows of weights each.
+
+    Args:
+        network: its number.
+        plan: of the network.
+        packed: where its packed parameters begin in the flat vector.
+    """
+    slices = []
+    for number, step in enumerate(plan.steps):
         if step.end == step.parameters:
             continue
-        for first in range(0, max(step.rows, 1), SLICE):
-            last = min(first + SLICE, step.rows)
-            begin = step.parameters + first * step.columns
-            end = step.end if last == step.rows else step.parameters + last * step.columns
-            slices.append((k, number, first, last, packed + begin, packed + end))
+        for first_row in range(0, max(step.rows, 1), SLICE):
+            end_row = min(first_row + SLICE, step.rows)
+            begin = step.parameters + first_row * step.columns
+            end = step.end if end_row == step.rows else step.parameters + end_row * step.columns
+            slices.append(
+                Slice(network, number, first_row, end_row, begin=packed + begin, end=packed + end)
+            )
     return slices
 
 
@@ -165,18 +179,19 @@ def pair_views(
     """
     views = []
     for k, network in enumerate(networks):
-        begin, end = layout.begins[k : k + 2]
-        part = learnt.parameters[begin:end]
-        pairs = [(part[: network.free.size], network.free)] if network.free.size else []
-        packed = network.plan.packed_views(part[layout.free[k] :])
-        pairs += zip(packed, network.plan.flat_views(network.parameters), strict=True)
+        part = learnt.parameters[layout.begins[k] : layout.begins[k + 1]]
+        free, packed = part[: network.free.size], part[layout.free[k] :]
+        plan = network.plan
+        arrays = plan.flat_views(network.parameters)
+        pairs = [(free, network.free), *zip(plan.packed_views(packed), arrays, strict=True)]
         views.append(pairs)
     return views
 
 
 def write_copies(networks: Sequence[Network], learnt: Learnt, layout: LearntLayout) -> None:
     """Make the transposed weights that forward passes read anew."""
-    for k, each in enumerate(networks):
-        network = network_of.py_func(learnt.parameters, learnt.copies, layout, k)
-        for copy, weights in each.plan.copied_views(network.parameters, network.copies, False):
+    for k, network in enumerate(networks):
+        packed = network_of.py_func(learnt.parameters, learnt.copies, layout, k)
+        pairs = network.plan.copied_views(packed.parameters, packed.copies, is_learnt=False)
+        for copy, weights in pairs:
             copy[...] = weights

@@ -7,7 +7,7 @@ Acting is one scalar function, which rollouts compile into their kernels,
 with the outputs of one observation, random numbers in [0, 1), the network's free parameters, and
 whether to take the most likely action in place of drawing one. The masked form of a head, which
 environments with action masks need, takes as a fifth argument which actions are allowed. `Head`
-takes the most likely actions in Python. See `rlcpu.nn.distributions` for the other side, which
+takes the most likely actions in Python. See `rlcpu.nn.operations` for the other side, which
 learns.
 
 Sources: Williams (1992) for stochastic policies; the Gaussian is drawn by Box & Muller (1958).
@@ -73,16 +73,24 @@ def act_categorical(size: int, masked: bool = False, loops: bool = False) -> Cal
     """
     if loops:
         return _loop_masked_categorical(size) if masked else _loop_categorical(size)
+    numbers = range(size)
     lines = lines_of_largest(size, masked)
-    zero = " if mask[{}] else 0.0" * masked
-    lines += [f"e{k} = exp(x{k} - top){zero.format(k)}" for k in range(size)]
-    lines += ["c0 = e0"] + [f"c{k} = c{k - 1} + e{k}" for k in range(1, size)]
-    lines += [f"mass = uniforms[0] * c{size - 1}", f"action = {'best' if masked else 'zero'}"]
-    for k in range(0 if masked else 1, size):
-        allowed, before = f"mask[{k}] and " * masked, f"c{k - 1}" if k else "0.0"
-        lines += [f"action = i32({k}) if {allowed}mass >= {before} else action"]
+    if masked:
+        lines += [f"e{k} = exp(x{k} - top) if mask[{k}] else 0.0" for k in numbers]
+    else:
+        lines += [f"e{k} = exp(x{k} - top)" for k in numbers]
+    lines += ["c0 = e0"] + [f"c{k} = c{k - 1} + e{k}" for k in numbers[1:]]
+    lines += [f"mass = uniforms[0] * c{size - 1}"]
+    if masked:
+        before = ["0.0", *(f"c{k}" for k in numbers)]  # the mass of all actions in front of each
+        choices = (f"mask[{k}] and mass >= {before[k]}" for k in numbers)
+        lines += ["action = best"]
+        lines += [f"action = i32({k}) if {it} else action" for k, it in enumerate(choices)]
+    else:
+        lines += ["action = zero"]
+        lines += [f"action = i32({k}) if mass >= c{k - 1} else action" for k in numbers[1:]]
     lines += ["action = best if greedy else action", "logit = x0"]
-    lines += [f"logit = x{k} if action == i32({k}) else logit" for k in range(1, size)]
+    lines += [f"logit = x{k} if action == i32({k}) else logit" for k in numbers[1:]]
     lines += [f"return action, logit - top - log(c{size - 1})"]
     return define_act(lines, masked, exp=math.exp, log=math.log)
 
@@ -93,9 +101,12 @@ def lines_of_largest(size: int, masked: bool) -> list[str]:
     `top` is the largest and `best` its index, the first of equals. Outputs that a mask forbids are
     `lowest`.
     """
-    other = " if mask[{}] else lowest" * masked
-    lines = [f"x{k} = outputs[{k}]{other.format(k)}" for k in range(size)]
-    lines += [f"top = {'lowest' if masked else 'x0'}", "best = zero"]
+    if masked:
+        lines = [f"x{k} = outputs[{k}] if mask[{k}] else lowest" for k in range(size)]
+        lines += ["top = lowest", "best = zero"]
+    else:
+        lines = [f"x{k} = outputs[{k}]" for k in range(size)]
+        lines += ["top = x0", "best = zero"]
     for k in range(0 if masked else 1, size):
         lines += [f"best = i32({k}) if x{k} > top else best", f"top = max(top, x{k})"]
     return lines
@@ -186,9 +197,13 @@ def loop_largest(size: int, masked: bool = False) -> Callable[..., Any]:
 
 @functools.cache
 def _act_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
-    """Return a scalar function that draws an action from each of several distributions.
+    """Return `act`, which draws an action from each of several categorical distributions.
 
-    Their logits follow each other; see `act_categorical`.
+    Their logits follow each other; `choices` says how many each has. The lines for choices (2, 3)
+
+        a0, l0 = act0((outputs[0], outputs[1], ), (uniforms[0],), params, greedy)
+        a1, l1 = act1((outputs[2], outputs[3], outputs[4], ), (uniforms[1],), params, greedy)
+        return (a0, a1, ), l0 + l1
     """
     lines, first = [], 0
     for j, count in enumerate(choices):
@@ -252,25 +267,17 @@ def return_vector(size: int) -> str:
 
 
 class Head(NamedTuple):
-    """Rule by which the most likely action follows from a network's outputs.
+    """Rule by which the most likely action follows from a network's outputs."""
 
-    Attributes:
-        choices: of discrete actions, sizes of groups of outputs, one group after the other: an
-            action is the index of the largest in its group, the first of equals. Empty where
-            actions are real numbers, the outputs themselves.
-        is_list: whether an action is a list of choices, one for each group.
-        is_squashed: whether real numbers are first squashed by tanh.
-        center, half: (action_size,) float32, real numbers are scaled to center + half * x,
-        low, high: (action_size,) float32, and clipped to this range.
-    """
-
-    choices: tuple[int, ...]
-    is_list: bool
-    is_squashed: bool
-    center: Array
-    half: Array
-    low: Array
-    high: Array
+    #: Of discrete actions, sizes of groups of outputs, one group after the other: an action is the
+    #: index of the largest in its group, the first of equals. Empty where actions are real numbers.
+    choices: tuple[int, ...] = ()
+    is_list: bool = True  #: whether an action is a list of numbers, not one number
+    is_squashed: bool = False  #: whether real numbers are first squashed by tanh
+    center: Array = np.zeros(0, np.float32)  #: (action_size,), real numbers x are scaled to
+    half: Array = np.zeros(0, np.float32)  #: (action_size,), center + half * x,
+    low: Array = np.zeros(0, np.float32)  #: (action_size,), and clipped to the range from here
+    high: Array = np.zeros(0, np.float32)  #: (action_size,), to here
 
     @property
     def size(self) -> int:
@@ -287,24 +294,24 @@ class Head(NamedTuple):
         if isinstance(space, Discrete):
             return cls.of_choices((int(space.n),))
         if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
-            return cls.of_choices(tuple(map(int, space.nvec)), True)
+            return cls.of_choices(tuple(map(int, space.nvec)), is_list=True)
         if not isinstance(space, Box) or len(space.shape) != 1:
             kinds = "a Discrete, or a MultiDiscrete or Box of one dimension"
             raise TypeError(f"action_space={space!r}: expected {kinds}")
         most = np.finfo(np.float32).max
         low, high = (np.clip(x, -most, most).astype(np.float32) for x in (space.low, space.high))
-        return cls((), True, False, np.zeros_like(low), np.ones_like(low), low, high)
+        return cls(center=np.zeros_like(low), half=np.ones_like(low), low=low, high=high)
 
     @classmethod
     def of_choices(cls, choices: tuple[int, ...], is_list: bool = False) -> Head:
         """Return the head of choices, by the sizes of their groups."""
-        none = np.zeros(0, np.float32)
-        return cls(choices, is_list, False, none, none, none, none)
+        return cls(choices, is_list)
 
     @classmethod
     def squashed(cls, center: Array, half: Array) -> Head:
         """Return the head of squashed numbers."""
-        return cls((), True, True, center, half, center - half, center + half)
+        low, high = center - half, center + half
+        return cls(is_squashed=True, center=center, half=half, low=low, high=high)
 
     def actions(self, outputs: Array, allowed: Array | None = None) -> Array:
         """Return the most likely actions (n,) or (n, action_size) of outputs (n, size or more).

@@ -5,38 +5,34 @@ from __future__ import annotations
 import copy
 import math
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels import hooks
-from rlcpu.kernels.calls import View, kind_of
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import keys, stream_seeds
 from rlcpu.kernels.threads import default_num_threads
-from rlcpu.nn import flat, instructions, passes
+from rlcpu.nn import flat, machine_code
 from rlcpu.nn.columns import Columns, address_of, as_writable
-from rlcpu.nn.instructions.chunk import COLUMN_RECORD, Chunk
-from rlcpu.nn.network import Network
-from rlcpu.nn.program import FROM_COLUMN, STARTS, NetworkSizes
-from rlcpu.nn.settings import LearnerSettings, UpdateSettings
-from rlcpu.nn.tape import Tape
-from rlcpu.nn.update import (
+from rlcpu.nn.frame import (
     FAULT,
     NORM,
     STEPS,
     Frame,
     SampleColumns,
     Space,
-    make_kernel,
-    make_update,
-    share_kind,
+    UpdateArguments,
+    make_space,
 )
-from rlcpu.nn.workers import LINE_WORDS, Helpers
+from rlcpu.nn.instructions.chunk import COLUMN_RECORD
+from rlcpu.nn.network import Network
+from rlcpu.nn.plan import NetworkPlan
+from rlcpu.nn.program import STARTS, NetworkSizes, columns_of_ones, kinds_of, program_of
+from rlcpu.nn.settings import LearnerSettings, UpdateSettings, parts_of
+from rlcpu.nn.tape import Tape
+from rlcpu.nn.workers import IMPATIENT, Helpers
 
 Array = npt.NDArray[Any]
 #: Parameters times samples from which a second thread pays: of a minibatch, as threads wait for
@@ -86,20 +82,19 @@ class Learner:
         per_sample: by name, (S,) numbers of the last batch.
         compiling_process: a second process that compiles the same kernels ahead, or None; see
             `rlcpu.train.precompile`.
-        num_sums: number of statistics of the update that has most, its loss among them.
         columns, settings, targets: see above.
         updates: a list of `Update`.
         names: of networks, then of targets.
+        networks: in the order of `names`.
         arrays: float32 vectors that belong to no network, by name.
         tape: the algorithm as it was traced last.
-        last_call: `UpdateArguments` of the last update, or None.
-        networks: in the order of `names`.
-        layout, learnt: vectors of all that is learnt, and where each network is in them; see
+        learnt, layout: vectors of all that is learnt, and where each network is in them; see
             `rlcpu.nn.flat`.
         key: (2,) uint32 of the random stream.
         num_workers: threads at most.
         helpers: all threads but the calling one.
-        space: `rlcpu.nn.update.Space` of the last update, or None.
+        space: scratch memory of the last update, see `rlcpu.nn.frame.Space`, or None.
+        last_call: `UpdateArguments` of the last update, or None.
 
     Raises:
         TypeError, ValueError: a bad argument, or an algorithm that cannot be traced.
@@ -121,9 +116,9 @@ class Learner:
 
     compiling_process: subprocess.Popen[bytes] | None = None
     space: Any = None
-    _space_sizes: tuple[int, ...] = ()
     last_call: UpdateArguments | None = None
-    _compiled: Any = None
+    _space_sizes: tuple[int, ...] = ()
+    _code: Any = None  #: `MachineCode` of the program
 
     def __init__(
         self,
@@ -141,32 +136,23 @@ class Learner:
         self.targets = dict(targets or {})
         self.columns, self.settings = dict(columns), dict(settings or {})
         self._sources = {name: x for name, x in networks.items() if isinstance(x, Network)}
-        if any(each.state_size for each in self._sources.values()):
+        if any(network.state_size for network in self._sources.values()):
             self.columns.setdefault(STARTS, 1)
         self.arrays = {name: x for name, x in networks.items() if name not in self._sources}
-        for name, array in self.arrays.items():
-            _check_array(name, array)
-        if callable(algorithm):
-            algorithm = [Update(algorithm)]
+        updates = [Update(algorithm)] if callable(algorithm) else algorithm
         everything = tuple(networks)
         self.updates = [
-            each._replace(learns=everything) if each.learns is None else each for each in algorithm
+            each._replace(learns=everything) if each.learns is None else each for each in updates
         ]
         self._check_names()
-        targets_by_name = {
-            name: _copy_of(self._sources[source]) for name, source in self.targets.items()
-        }
-        named = {**self._sources, **targets_by_name}
+        copies = {name: _copy_of(self._sources[source]) for name, source in self.targets.items()}
+        named = {**self._sources, **copies}
         self.names, self.networks, self.dtype = list(named), list(named.values()), dtype
         self._per_sample_names = tuple(per_sample)
         self.per_sample: dict[str, Array] = {}
         learns = [each.learns or () for each in self.updates]
         self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
-        size, copied = (int(self.layout.begins[-1]),), (int(self.layout.copies_begins[-1]),)
-        self.learnt: Any = flat.Learnt(
-            parameters=aligned_zeros(size, dtype), first=aligned_zeros(size, dtype),
-            second=aligned_zeros(size, dtype), copies=aligned_zeros(copied, dtype),
-        )  # fmt: skip
+        self.learnt = flat.make_learnt(self.layout, dtype)
         self.counters = np.zeros(2, np.int64)
         self.key = keys(stream_seeds(seed, 1))[:, 0]
         self.num_workers = num_threads or default_num_threads()
@@ -175,7 +161,16 @@ class Learner:
         self._trace(self.settings)
 
     def _check_names(self) -> None:
-        """Raise ValueError for names of networks, targets and updates that do not fit."""
+        """Raise an exception for arrays, and names of networks, targets and updates that are bad.
+
+        Raises:
+            TypeError: an array is not float32, or has several axes.
+            ValueError: names do not fit.
+        """
+        for name, array in self.arrays.items():
+            if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
+                expected = "expected a Network or a float32 vector"
+                raise TypeError(f"networks[{name!r}]={array!r}: {expected}")
         names: dict[int, str] = {}
         for name, network in self._sources.items():
             first = names.setdefault(id(network), name)
@@ -203,27 +198,27 @@ class Learner:
 
     # ------------------------------------------------------------ what is learnt
 
-    def _pair_arrays(self) -> list[list[tuple[Array, Array]]]:
-        """Return for each network, then for each array, pairs (view of `learnt`, user's array)."""
-        pairs = flat.pair_views(self.networks, self.learnt, self.layout)
-        pairs += [[(self.value_of(name), array)] for name, array in self.arrays.items()]
-        return pairs
+    def _pair_arrays(self) -> dict[str, list[tuple[Array, Array]]]:
+        """Return by name of each network and array pairs (view of `learnt`, user's array)."""
+        views = flat.pair_views(self.networks, self.learnt, self.layout)
+        pairs = dict(zip(self.names, views, strict=True))
+        return pairs | {name: [(self.value_of(name), x)] for name, x in self.arrays.items()}
 
-    def read_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Read the parameters of networks and arrays, given by their numbers; None for all.
+    def read_networks(self, names: Iterable[str] | None = None) -> None:
+        """Read the parameters of networks and arrays, given by their names; None for all.
 
         The arrays of a network may have been replaced by others.
         """
         self._pairs = self._pair_arrays()
-        for k in range(len(self._pairs)) if numbers is None else numbers:
-            for view, array in self._pairs[k]:
+        for name in self._pairs if names is None else names:
+            for view, array in self._pairs[name]:
                 view[...] = array
         self.write_copies()
 
-    def write_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Write learnt parameters to networks and arrays, given by their numbers; None for all."""
-        for k in range(len(self._pairs)) if numbers is None else numbers:
-            for view, array in self._pairs[k]:
+    def write_networks(self, names: Iterable[str] | None = None) -> None:
+        """Write learnt parameters to networks and arrays, given by their names; None for all."""
+        for name in self._pairs if names is None else names:
+            for view, array in self._pairs[name]:
                 array[...] = view
 
     def write_copies(self) -> None:
@@ -254,87 +249,64 @@ class Learner:
     def _trace(self, settings: Mapping[str, Any]) -> None:
         """Trace the algorithm with settings; those that are no floats become constants.
 
-        It sets `tape` and parts of it: `_program` (instructions and numbers for kernels),
-        `_columns` (checks and reads a batch; `tape.limits` bounds its whole numbers),
-        `_standardised` (numbers of the columns that each minibatch standardises) and `_every`
-        (the gradient steps from one of an update to its next). All of them stay if it raises.
+        It sets `tape` and what follows from it: `_program` (instructions and numbers for kernels)
+        and `_columns` (checks and reads a batch). All of them stay if it raises.
 
         Raises:
             TypeError, ValueError: the algorithm cannot be traced.
         """
         sizes = {
             name: NetworkSizes(
-                each.input_sizes,
-                each.output_sizes,
-                each.names_outputs,
-                each.plan.units,
-                each.state_size,
+                inputs=network.input_sizes,
+                outputs=network.output_sizes,
+                are_named=network.names_outputs,
+                units=network.plan.units,
+                state=network.state_size,
             )
-            for name, each in zip(self.names, self.networks, strict=True)
+            for name, network in zip(self.names, self.networks, strict=True)
         }
         tape = Tape(self.columns, sizes, self._places)
         for each in self.updates:
             tape.trace(each.function, each.learns or (), settings, self._per_sample_names)
-        missing = [name for name in self._per_sample_names if name not in tape.per_sample]
-        if missing:
-            raise ValueError(
-                f"per_sample={missing[0]!r}: the algorithm returns no such statistic of each sample"
-                f", as {{{missing[0]!r}: value - target}}"
-            )
-        program = tape.program(self.dtype)
-        takes_ones = frozenset(name for name in self.columns if self._find_takes_ones(tape, name))
-        self.tape, self._program = tape, program
-        self._columns = Columns(self.columns, tape.limits, takes_ones)
-        self._standardised = np.array(tape.standardised, np.int64)
-        self._every = np.array([each.every for each in self.updates])
-        self._is_ready = False  # `_prepare` has to link the new program
-
-    def _prepare(self) -> None:
-        """Compile or load all that an update calls, and write the addresses to its tables."""
-        if self._is_ready:
-            return
-        chunk_type = self._kind()
-        has_helper, self.compiling_process = self.compiling_process is not None, None
-        kernel: Any = make_kernel(share_kind(chunk_type))
-        kinds = [self._kind_of(each) for each in self.tape.instructions]
-        rows = list(zip(self._program.instructions, kinds, strict=True))
-        # A second process that compiles ahead begins with the update, the longest piece, and this
-        # one with its kernel and the last instruction. Each finds in the cache what the other has
-        # made, until they meet; what is compiled once costs nothing below.
-        if has_helper:
-            kernel.compile(self._types())
-            instructions.link(rows[::-1], self.tape.functions, self.dtype, chunk_type)
-        else:  # alone, in any order
-            self._compile_update(chunk_type)
-        for table, each in zip(self.layout.tables, self.networks, strict=True):
-            table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)
-        instructions.link(rows, self.tape.functions, self.dtype, chunk_type)
-        self._compiled = _Compiled(kernel, self._compile_update(chunk_type))
-        self._is_ready = True
-
-    def _kind_of(self, instruction: Mapping[str, Any]) -> str:
-        """Return the kind of a tape's instruction, one of `rlcpu.nn.instructions.INSTRUCTIONS`.
-
-        A network that reads a column of `nn.Ones` in the last batch has a kind of its own.
-        """
-        kind: str = instruction["kind"]
-        if kind != "network":
-            return kind
-        first = self.tape.inputs[self.tape.applications[instruction["index"]].first]
-        names, ones = list(self.columns), self._columns.ones
-        is_of_ones = first.kind == FROM_COLUMN and names[first.source] in ones
-        return "network_of_ones" if is_of_ones else kind
-
-    def _compile_update(self, chunk_type: Any) -> int:
-        """Return the address of the function that all workers run; see `make_update`."""
-        update: Any = make_update(self.dtype, chunk_type)
-        update.compile((View(share_kind(chunk_type)),))
-        return hooks.address_of(update)
+        for name in self._per_sample_names:
+            if name not in tape.per_sample:
+                raise ValueError(
+                    f"per_sample={name!r}: the algorithm returns no such statistic of each sample, "
+                    f"as {{{name!r}: value - target}}"
+                )
+        self.tape, self._program = tape, program_of(tape, self.dtype)
+        self._columns = Columns(self.columns, tape.limits, columns_of_ones(tape, self._plans))
+        self._is_linked = False  # `_link` has to write addresses to the new program
 
     @property
-    def num_sums(self) -> int:
-        """Return the number of statistics of the update with most, its loss among them."""
-        return max(map(len, self.tape.statistics))
+    def _plans(self) -> list[NetworkPlan]:
+        return [network.plan for network in self.networks]
+
+    def _read_settings(self, settings: Mapping[str, Any] | None) -> None:
+        """Take new settings, and trace the algorithm again if one that is no float changed.
+
+        If that raises, no setting is taken: a later call with these settings traces again.
+        """
+        is_changed, settings = False, settings or {}
+        for name, value in settings.items():
+            if name not in self.settings:
+                raise ValueError(f"settings: {name!r} is none of {', '.join(self.settings)}")
+            before = self.settings[name]
+            is_changed |= type(value) is not type(before)
+            is_changed |= type(value) is not float and not np.array_equal(value, before)
+        if is_changed:  # branches of the algorithm may depend on it
+            self._trace({**self.settings, **settings})
+        self.settings.update(settings)
+        for k, name in enumerate(self.tape.settings):
+            self._program.numbers[k] = self.settings[name]
+
+    def takes_ones(self, name: str) -> bool:
+        """Tell whether networks add up rows of weights for the ones of a column.
+
+        They do where the column is the only input of each network that reads it, and nothing else
+        reads it.
+        """
+        return name in self._columns.takes_ones
 
     # ------------------------------------------------------------ updates
 
@@ -376,79 +348,59 @@ class Learner:
         """
         options = LearnerSettings.of(steps)
         rates = options.rates(len(self.updates), self.dtype)
+        for name in write or ():
+            if name not in self._pairs:
+                raise ValueError(f"write={name!r}: expected one of {', '.join(self._pairs)}")
         self._read_settings(settings)
         ones_before = self._columns.ones
-        columns, references, count = self._columns.read(batch, normalise or {})
-        # Columns of ones need other instructions than plain ones.
-        self._is_ready &= ones_before == self._columns.ones
+        columns = self._columns.read(batch, normalise or {})
+        count = columns.samples
         kernel_settings = self._settings_of(options, rates, count)
         arrays = self._state_arrays(states or {}, count, options.sequence_length)
-        self._prepare()
+        # Columns of ones need other instructions than plain ones.
+        self._is_linked &= ones_before == self._columns.ones
+        self._link()
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), self.dtype)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
         addresses = np.array([0 if array is None else address_of(array) for array in arrays])
-        samples = SampleColumns(count, columns, outputs, addresses)
+        samples = SampleColumns(count, columns.records, outputs, addresses)
         space = self._space_for(count, kernel_settings)
         frame = Frame(self.learnt, self.layout, self._program, samples, space, kernel_settings)
         # Rounds repeat the call many times, see `rlcpu.train.rounds`.
-        workers = self._workers_for(kernel_settings, math.inf)
-        self.last_call = UpdateArguments(workers, references, self._compiled.update, frame)
-        self._run(frame, count, (references, arrays))
+        workers = self._workers_for(kernel_settings, num_steps=math.inf)
+        self.last_call = UpdateArguments(workers, columns.by_name, self._code.update, frame)
+        self._run(frame, alive=(columns, arrays))
         return self.finish(write)
 
-    def _run(self, frame: Frame, count: int, alive: Any) -> None:
-        """Run the kernel over `count` samples on as many threads as pay, and count its steps.
+    def _run(self, frame: Frame, alive: Any) -> None:
+        """Run the kernel on as many threads as pay, and count its steps.
 
         The kernel has addresses of the arrays that `alive` holds. A thread holds them too, for
         after an interrupt nobody waits for its end.
         """
-        compiled, settings = self._compiled, frame.settings
-        num_steps = settings.epochs * -(-count // settings.minibatch)
+        code, settings = self._code, frame.settings
+        num_steps = settings.epochs * -(-frame.batch.size // settings.minibatch)
         workers = 1 if self._updates_alone else self._workers_for(settings, num_steps)
 
         def run(worker: int, alive: Any = alive) -> None:
-            compiled.kernel(compiled.update, worker, workers, *frame)
+            code.kernel(code.update, worker, workers, *frame)
 
         try:
             self.helpers.run(workers, run)
         finally:
-            self.counters[0] += int(frame.space.report[0, self.num_sums + STEPS])
+            self.counters[0] += int(frame.space.report[0, frame.space.sums.shape[1] + STEPS])
             self.counters[1] += settings.epochs
-        if frame.space.done[2]:  # a worker has lost patience
+        if frame.space.done[IMPATIENT] > 0:
             self._updates_alone = UPDATES_ALONE
         else:
             self._updates_alone = max(0, self._updates_alone - 1)
 
-    def _settings_of(self, options: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
-        """Return the settings of an update of `count` samples for kernels."""
-        watched, most_watched = options.watched(self.tape.statistics[0])
-        values = options.for_kernels(
-            count,
-            self.learnt.parameters.size,
-            self.dtype,
-            standardised=self._standardised,
-            counters=self.counters,
-            every=self._every,
-            learning_rates=rates,
-            watched=watched,
-            most=most_watched,
-            key_low=self.key[0],
-            key_high=self.key[1],
-            patience=0,
-        )
-        # A look at another worker takes 1.3 ns. Workers wait about as long as one part of a
-        # minibatch takes, and a millisecond: a virtual machine often takes a core away for less,
-        # and without it half of PPO's updates were made by one thread. A part takes about as long
-        # as a look for every 16 of its samples times parameters.
-        looks_of_part = values.part * self.learnt.parameters.size // 16
-        return values._replace(patience=LOOKS_OF_MILLISECOND + looks_of_part)
-
-    def _workers_for(self, values: UpdateSettings, steps: float) -> int:
+    def _workers_for(self, settings: UpdateSettings, num_steps: float) -> int:
         """Return how many threads pay for an update of so many gradient steps."""
-        work = values.minibatch * self.learnt.parameters.size
-        if work < LEAST_OF_MINIBATCH or work * steps < LEAST_OF_CALL:
+        work = settings.minibatch * self.learnt.parameters.size
+        if work < LEAST_OF_MINIBATCH or work * num_steps < LEAST_OF_CALL:
             return 1
-        return min(self.num_workers, -(-values.minibatch // values.part))
+        return min(self.num_workers, -(-settings.minibatch // settings.part))
 
     def finish(self, write: Sequence[str] | None) -> dict[str, float]:
         """Write learnt parameters to networks and arrays, and return means; see `update`.
@@ -457,53 +409,67 @@ class Learner:
             FloatingPointError: a loss or a gradient was not finite; parameters of the steps before
                 are written.
         """
-        rows, sums = self.space.report.tolist(), self.num_sums
-        names = [*self._sources, *self.arrays] if write is None else write
-        order = [*self.names, *self.arrays]
-        self.write_networks([order.index(name) for name in names])
-        for k, row in enumerate(rows):
-            if row[sums + FAULT]:
-                raise FloatingPointError(self._describe_fault(k))
+        self.write_networks([*self._sources, *self.arrays] if write is None else write)
+        num_sums, rows = self.space.sums.shape[1], self.space.report.tolist()
         report: dict[str, float] = {}
-        for names, row in zip(self.tape.statistics, rows, strict=True):
-            steps = row[sums + STEPS]
+        for k, (names, row) in enumerate(zip(self.tape.statistics, rows, strict=True)):
+            if row[num_sums + FAULT]:
+                raise FloatingPointError(self._describe_fault(k))
+            steps = row[num_sums + STEPS]
             for name, total in zip(names, row, strict=False):
                 report[name] = total / steps if steps else math.nan
-        steps = rows[0][sums + STEPS]
-        report["gradient_norm"] = rows[0][sums + NORM] / steps if steps else math.nan
+        steps = rows[0][num_sums + STEPS]
+        report["gradient_norm"] = rows[0][num_sums + NORM] / steps if steps else math.nan
         return {**report, "num_gradients": int(steps)}
 
     def _describe_fault(self, update: int) -> str:
-        """Return the message for a loss or gradient of an update that is not finite."""
-        names = self.tape.statistics[update]
-        totals = self.space.sums.sum(axis=0)
+        """Return the message for a loss or gradient of an update, by number, that is not finite."""
+        names, totals = self.tape.statistics[update], self.space.sums.sum(axis=0)
         bad = [name for name, total in zip(names, totals, strict=False) if not math.isfinite(total)]
-        step = int(self.counters[0]) + (update == 0)
+        # The first update counts the steps: its own was left out, and is not among them.
+        step = int(self.counters[0]) + (1 if update == 0 else 0)
         return (
             f"gradient step {step}: {', '.join(bad) or 'a gradient'} of {names[0]} became NaN or "
             "infinite, and the step was left out: smaller rewards, observations or learning_rate "
             "help"
         )
 
-    def _read_settings(self, settings: Mapping[str, Any] | None) -> None:
-        """Take new settings, and trace the algorithm again if one that is no float changed.
+    # ------------------------------------------------------------ what kernels are given
 
-        If that raises, no setting is taken: a later call with these settings traces again.
-        """
-        changed, settings = False, settings or {}
-        for name, value in settings.items():
-            if name not in self.settings:
-                raise ValueError(f"settings: {name!r} is none of {', '.join(self.settings)}")
-            before = self.settings[name]
-            changed |= type(value) is not type(before)
-            changed |= type(value) is not float and not np.array_equal(value, before)
-        if changed:  # branches of the algorithm may depend on it
-            self._trace({**self.settings, **settings})
-        self.settings.update(settings)
-        for k, name in enumerate(self.tape.settings):
-            self._program.numbers[k] = self.settings[name]
-
-    # ------------------------------------------------------------ batches
+    def _settings_of(self, options: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
+        """Return the settings of an update of `count` samples for kernels."""
+        real, size = self.dtype, self.learnt.parameters.size
+        minibatch = min(options.minibatch_size, count)
+        part, chunk = parts_of(minibatch, size, options.sequence_length)
+        watched, limit = options.watched(self.tape.statistics[0])
+        return UpdateSettings(
+            epochs=options.epochs,
+            minibatch=minibatch,
+            part=part,
+            chunk=chunk,
+            steps=options.sequence_length,
+            abreast=options.sequences_abreast(count),
+            is_shuffled=bool(options.shuffle),
+            standardised=np.array(self.tape.standardised, np.int64),
+            counters=self.counters,
+            every=np.array([each.every for each in self.updates]),
+            period=options.target_period,
+            tau=real(options.tau),
+            learning_rates=rates,
+            epsilon=real(options.epsilon),
+            decay=real(options.weight_decay),
+            is_rectified=bool(options.rectified),
+            max_norm=real(options.max_gradient_norm),
+            watched=watched,
+            limit=limit,
+            key_low=self.key[0],
+            key_high=self.key[1],
+            # A look at another worker takes 1.3 ns. Workers wait about as long as one part of a
+            # minibatch takes, and a millisecond: a virtual machine often takes a core away for
+            # less, and without it half of PPO's updates were made by one thread. A part takes about
+            # as long as a look for every 16 of its samples times parameters.
+            patience=LOOKS_OF_MILLISECOND + part * size // 16,
+        )
 
     def _state_arrays(self, states: Mapping[str, Any], count: int, length: int) -> list[Any]:
         """Return for each network None, or its states (count / length, size), after checks.
@@ -528,28 +494,6 @@ class Learner:
             arrays.append(array)
         return arrays
 
-    def takes_ones(self, name: str) -> bool:
-        """Tell whether networks add up rows of weights for the ones of a column.
-
-        They do where the column is the only input of each network that reads it, and nothing else
-        reads it.
-        """
-        return name in self._columns.takes_ones
-
-    def _find_takes_ones(self, tape: Tape, name: str) -> bool:
-        """Find out from a tape what `takes_ones` tells of a column."""
-        column = list(self.columns).index(name)
-        if any((each["kind"], each["index"]) == ("column", column) for each in tape.instructions):
-            return False
-        for application in tape.applications:
-            end = application.first + application.inputs
-            operands = tape.inputs[application.first : end]
-            reads = any((each.kind, each.source) == (FROM_COLUMN, column) for each in operands)
-            plan = self.networks[application.network].plan
-            if reads and not (len(operands) == 1 and plan.takes_ones):
-                return False
-        return True
-
     def _space_for(self, count: int, settings: UpdateSettings) -> Space:
         """Return the scratch memory of an update of `count` samples, its counters and report 0.
 
@@ -557,106 +501,54 @@ class Learner:
         """
         sizes = count, settings.minibatch, settings.part, settings.chunk
         if self.space is None or self._space_sizes != sizes:
-            self.space, self._space_sizes = self._make_space(*sizes), sizes
+            self.space, self._space_sizes = self._make_space(count, settings), sizes
         space: Space = self.space
         for array in (space.claims, space.done, space.report):
             array[...] = 0
         return space
 
-    def _make_space(self, count: int, minibatch: int, part: int, chunk: int) -> Space:
-        """Return scratch memory for `count` samples, in minibatches, parts and chunks of a size."""
-        layout, tape, workers, real = self.layout, self.tape, self.num_workers, self.dtype
-        minibatches, parts = -(-count // minibatch), -(-minibatch // part)
-        network_slopes = max(each.plan.slopes for each in self.networks)  # of a sample
-        most, height = min(part, chunk), max(tape.heights)  # samples; numbers of one in a program
-        slices = len(layout.slices)
-        return Space(
-            indices=np.zeros(count, np.int64),
-            # The last moments of a minibatch are for columns that it does not standardise.
-            moments=np.tile(np.array([0, 1], real), (minibatches, len(tape.standardised) + 1, 1)),
-            gradients=aligned_zeros((parts, self.learnt.parameters.size), real),
-            sums=np.zeros((parts, self.num_sums)),
-            squares=np.zeros(slices),
-            units=aligned_zeros((workers, chunk * (tape.saved_units + tape.shared_units)), real),
-            network_slopes=aligned_zeros((workers, (most + 1) * network_slopes), real),
-            rows=aligned_zeros((workers, most * height), real),
-            slopes=aligned_zeros((workers, most * height), real),
-            copies=aligned_zeros((workers, self.learnt.copies.size), real),
-            stepped=np.zeros(len(self.networks), np.int64),
-            copied=np.full((workers, len(self.networks)), -1),
-            claims=np.zeros(LINE_WORDS * max(parts, slices, minibatches), np.int64),
-            done=np.zeros(LINE_WORDS, np.int64),
-            report=np.zeros((len(self.updates), self.num_sums + len((NORM, STEPS, FAULT)))),
-        )
+    def _make_space(self, count: int, settings: UpdateSettings) -> Space:
+        args = self.num_workers, self.learnt, self.layout, self.tape, self._plans
+        return make_space(count, settings, *args)
 
     # ------------------------------------------------------------ machine code
 
+    def example_frame(self) -> Frame:
+        """Return a frame of no samples, whose types are those of every update."""
+        real, states = self.dtype, np.zeros(1, np.int64)
+        batch = SampleColumns(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), states)
+        options = LearnerSettings(learning_rate=0.0)
+        settings = self._settings_of(options, options.rates(len(self.updates), real), count=1)
+        space = self._make_space(1, settings)
+        return Frame(self.learnt, self.layout, self._program, batch, space, settings)
+
+    def _link(self) -> None:
+        """Compile or load all that an update calls, and write the addresses to its tables."""
+        if self._is_linked:
+            return
+        has_helper, self.compiling_process = self.compiling_process is not None, None
+        kinds = kinds_of(self.tape, self._columns.ones)
+        frame = self.example_frame()
+        self._code = machine_code.link(frame, self.tape, kinds, self._plans, has_helper)
+        self._is_linked = True
+
     def compile(self) -> None:
         """Compile or load the kernel and the functions that it calls, without an update."""
-        self._prepare()
-        self._compiled.kernel.compile(self._types())
+        self._link()
+        machine_code.compile_kernel(self._code.kernel, self.example_frame())
 
     def is_uncompiled(self) -> bool:
         """Tell whether the function of the workers is neither in memory nor in the cache."""
-        chunk_type = self._kind()
-        update: Any = make_update(self.dtype, chunk_type)
-        signature = (View(share_kind(chunk_type)),)
-        return not update.overloads and hooks.cache_of(update).lacks(signature)
-
-    def _kind(self) -> Any:
-        """Return numba's type of a `Chunk`."""
-        real, samples = self.dtype, np.zeros(0, np.int64)
-        rows: Any = np.zeros((0, 0), real)
-        row: Any = np.zeros(0, real)
-        frame = View(kind_of(Frame(self.learnt, self.layout, *self._examples())))
-        chunk = Chunk(0, 0, 0, samples, 0, real(0), False, rows, rows, row, row, np.zeros(0), frame)
-        return kind_of(chunk)
-
-    def _examples(self) -> tuple[Any, ...]:
-        """Return a program, batch, space and settings of the types that a `Frame` has."""
-        real, numbers = self.dtype, np.zeros(1, np.int64)
-        batch = SampleColumns(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), numbers)
-        options = LearnerSettings(0.0)
-        settings = self._settings_of(options, options.rates(len(self.updates), real), 1)
-        space = self._make_space(1, 1, settings.part, settings.chunk)
-        return self._program, batch, space, settings
-
-    def _types(self) -> tuple[Any, ...]:
-        """Return numba's types of the kernel's arguments."""
-        typeof: Any = numba.typeof
-        return tuple(map(typeof, (0, 0, 1, self.learnt, self.layout, *self._examples())))
+        return machine_code.is_uncompiled(self.example_frame())
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out scratch memory, and what belongs to this process: addresses, a child."""
-        left_out = "compiling_process", "_compiled", "last_call", "space"
-        return {**self.__dict__, **dict.fromkeys(left_out), "_pairs": [], "_is_ready": False}
+        left_out = "compiling_process", "_code", "last_call", "space"
+        return {**self.__dict__, **dict.fromkeys(left_out), "_pairs": {}, "_is_linked": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._pairs = self._pair_arrays()
-
-
-class UpdateArguments(NamedTuple):
-    """Arguments of an update, which kernels may call again in the same memory.
-
-    Attributes:
-        workers: number of threads that pay where many updates follow each other.
-        columns: the batch's by name, see `rlcpu.nn.columns`.
-        update: address of the function that all workers run.
-        frame: of the update.
-    """
-
-    workers: int
-    columns: Any
-    update: int
-    frame: Frame
-
-
-class _Compiled(NamedTuple):
-    """Machine code: the kernel of `make_kernel`, and the address of the `make_update` function."""
-
-    kernel: Any
-    update: int
 
 
 def _copy_of(network: Network) -> Network:
@@ -664,8 +556,3 @@ def _copy_of(network: Network) -> Network:
     target = copy.copy(network)
     target.parameters, target.free = network.parameters.copy(), np.zeros(0, np.float32)
     return target
-
-
-def _check_array(name: str, array: Any) -> None:
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
-        raise TypeError(f"networks[{name!r}]={array!r}: expected a Network or a float32 vector")

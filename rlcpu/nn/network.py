@@ -166,7 +166,7 @@ class Network:
         Raises:
             ValueError: inputs have other names or shapes, or the state is missing or of another.
         """
-        outputs, states = self._run(inputs, state, starts, 1)
+        outputs, states = self._run(inputs, state, starts, num_states=1)
         named = self._outputs.named(outputs if self.state_size else [each[0] for each in outputs])
         return (named, states[0]) if self.state_size else named
 
@@ -189,24 +189,25 @@ class Network:
         Raises:
             ValueError: see `outputs`.
         """
-        return self._run(inputs, state, starts, None)[1]
+        _, states = self._run(inputs, state, starts, num_states=None)
+        return states
 
     def _run(
-        self, inputs: Any, state: Any, starts: Any, last: int | None
+        self, inputs: Any, state: Any, starts: Any, num_states: int | None
     ) -> tuple[list[Array], Array]:
-        """Return all outputs, each (T, n, size), and the `last` states, (last, n, state_size).
+        """Return all outputs, each (T, n, size), and the last states, (num_states, n, state_size).
 
-        `last` counts states before each time step and after all of them; None is all T + 1.
+        There are states before each time step and after all of them; None is for all T + 1.
         """
         rows = self._check("inputs", inputs, self._inputs)
         memory, (steps, count, _) = self._check_memory(rows, state, starts), rows[0].shape
-        outputs = self._empty(self._outputs, rows[0].shape)
-        states = np.empty((last or steps + 1, count, self.state_size), self._dtype)
+        outputs = self._empty(self._outputs, steps, count)
+        states = np.empty((num_states or steps + 1, count, self.state_size), self._dtype)
         packed = self.packed(is_learnt=False)
         for part, units in self._batches(steps, count):
-            part_states = np.empty_like(states[:, part])
+            part_states, before = np.empty_like(states[:, part]), memory.of(part)
             self._inputs.write(units, part, rows)
-            _run_forward(packed, units, *memory.of(part), part_states)
+            _run_forward(packed, units, before.state, before.starts, part_states)
             self._outputs.read(units, part, outputs)
             states[:, part] = part_states
         return outputs, states
@@ -236,23 +237,24 @@ class Network:
         """
         rows = self._check("inputs", inputs, self._inputs)
         by_outputs = self._check("slopes", slopes, self._outputs)
-        memory, shape = self._check_memory(rows, state, starts), rows[0].shape[:2]
-        if by_outputs[0].shape[:2] != shape:
+        memory, (steps, count, _) = self._check_memory(rows, state, starts), rows[0].shape
+        if by_outputs[0].shape[:2] != (steps, count):
             first_axis = 0 if self.state_size else 1  # users give no T without memory
-            counts = (by_outputs[0].shape[first_axis:2], shape[first_axis:])
-            actual, expected = (" x ".join(map(str, each)) for each in counts)
-            raise ValueError(f"slopes have {actual} rows: expected {expected}")
+            actual = _times(by_outputs[0].shape[first_axis:2])
+            raise ValueError(
+                f"slopes have {actual} rows: expected {_times((steps, count)[first_axis:])}"
+            )
         plan, packed = self.plan, self.packed()
-        by_inputs, gradients = self._empty(self._inputs, shape), np.zeros_like(packed.parameters)
-        for part, units in self._batches(*shape):
-            samples = shape[0] * (part.stop - part.start)
+        by_inputs = self._empty(self._inputs, steps, count)
+        gradients = np.zeros_like(packed.parameters)
+        for part, units in self._batches(steps, count):
+            samples, before = steps * (part.stop - part.start), memory.of(part)
             scratch = aligned_zeros(((samples + 1) * plan.slopes,), self._dtype)
+            no_states = np.empty((0, *before.state.shape), self._dtype)  # nobody reads states
             self._inputs.write(units, part, rows)
-            begin, starts_of_part = memory.of(part)
-            states = begin[None].copy()  # overwritten, and read by nobody
-            _run_forward(packed, units, begin, starts_of_part, states)
+            _run_forward(packed, units, before.state, before.starts, no_states)
             self._outputs.write(units, part, by_outputs)
-            _run_backward(packed, units, scratch, gradients, samples, starts_of_part)
+            _run_backward(packed, units, scratch, gradients, samples, before.starts)
             self._inputs.read(units, part, by_inputs)
         derivatives = by_inputs if self.state_size else [each[0] for each in by_inputs]
         return plan.unpack(gradients, self._dtype), self._inputs.named(derivatives)
@@ -268,7 +270,7 @@ class Network:
         copies = np.zeros(plan.copies, self._dtype)
         table = passes.link(plan, self._dtype, is_learnt)
         packed = Packed(table, plan.inputs, plan.outputs, plan.states, parameters, copies)
-        for copy, weights in plan.copied_views(parameters, copies, is_learnt):
+        for copy, weights in plan.copied_views(parameters, copies, is_learnt=is_learnt):
             copy[...] = weights
         return packed
 
@@ -285,10 +287,7 @@ class Network:
     def _check(self, name: str, values: Any, ports: Ports) -> list[Array]:
         """Return inputs or slopes as arrays (T, n, size) in the order of `ports`, after checks.
 
-        Args:
-            name: of the argument, for errors.
-            values: an array, or arrays by name, as users give them.
-            ports: the network's inputs or outputs.
+        `name` is that of the argument, for errors; `values` are an array, or arrays by name.
         """
         if isinstance(values, Mapping) != ports.are_named:
             expected = (
@@ -306,8 +305,7 @@ class Network:
                 lead = "T, n" if self.state_size else "n"
                 raise ValueError(f"{label} have shape {rows.shape}: expected ({lead}, {size})")
             if arrays and rows.shape[:-1] != arrays[0].shape[:-1]:
-                counts = (each.shape[:-1] for each in (rows, arrays[0]))
-                actual, expected = (" x ".join(map(str, count)) for count in counts)
+                actual, expected = _times(rows.shape[:-1]), _times(arrays[0].shape[:-1])
                 raise ValueError(f"{label} have {actual} rows: expected {expected}")
             arrays.append(rows)
         return arrays if self.state_size else [rows[None] for rows in arrays]
@@ -336,8 +334,9 @@ class Network:
         for begin in range(0, count, most):
             yield slice(begin, min(begin + most, count)), units
 
-    def _empty(self, ports: Ports, shape: Sequence[int]) -> list[Array]:
-        return [np.empty((*shape[:2], size), self._dtype) for size in ports.places[:, 2]]
+    def _empty(self, ports: Ports, steps: int, count: int) -> list[Array]:
+        """Return arrays (T, n, size) for what lies in inputs or outputs."""
+        return [np.empty((steps, count, size), self._dtype) for size in ports.sizes.values()]
 
 
 class _Memory(NamedTuple):
@@ -346,23 +345,17 @@ class _Memory(NamedTuple):
     state: Array
     starts: Array
 
-    def of(self, part: slice) -> tuple[Array, Array]:
+    def of(self, part: slice) -> _Memory:
         """Return states and starts of a part of the sequences."""
-        return self.state[part], np.ascontiguousarray(self.starts[:, part])
+        return _Memory(self.state[part], np.ascontiguousarray(self.starts[:, part]))
 
 
 class Ports(NamedTuple):
-    """Inputs or outputs of a network.
+    """Inputs or outputs of a network."""
 
-    Attributes:
-        names: of each; one that users do not name is "input" or "output".
-        are_named: whether users name them.
-        places: (number of them, 3) int64, rows of `rlcpu.nn.plan.TensorPlace`.
-    """
-
-    names: tuple[str, ...]
-    are_named: bool
-    places: npt.NDArray[np.int64]
+    names: tuple[str, ...]  #: of each; one that users do not name is "input" or "output"
+    are_named: bool  #: whether users name them
+    places: npt.NDArray[np.int64]  #: (number of them, 3), rows of `rlcpu.nn.plan.TensorPlace`
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -395,21 +388,18 @@ class Ports(NamedTuple):
 
 @kernel
 def _run_forward(network, units, state, starts, states):
-    """Compute the outputs, which are left in units, and the last states.
+    """Compute the outputs, which are left in units as inputs were, and the last states.
 
-    Args:
-        network: a `Packed`.
-        units: of the pass; inputs are written.
-        state: (n, state_size) before the first time step.
-        starts: (T, n), see `Network.outputs`.
-        states: (any, n, state_size), overwritten with the last of the states before each time step
-            and after all of them.
+    `network` is a `Packed`. Of the states before each time step and after all of them, `states`
+    (any, n, state_size) is overwritten with the last; `state` (n, state_size) is the first of them.
+    For `starts` (T, n) see `Network.outputs`.
     """
     steps, sequences = starts.shape
     for b in range(sequences):
         write_state(network, units, starts.size, b, state[b])
-    passes.forward(network, units, starts.size, False, Time(steps, starts.reshape(-1)))
-    first = steps + 1 - states.shape[0]
+    time = Time(steps, starts.reshape(-1))
+    passes.forward(network, units, starts.size, is_summed=False, time=time)
+    first = steps + 1 - states.shape[0]  # of the states that are read
     for k in range(states.shape[0]):
         for b in range(sequences):
             read_state(network, units, starts.size, (first + k) * sequences + b, states[k, b])
@@ -419,7 +409,14 @@ def _run_forward(network, units, state, starts, states):
 def _run_backward(network, units, slopes, gradients, samples, starts):
     """Add gradients, and overwrite the inputs in units with their slopes."""
     time, mode = Time(starts.shape[0], starts.reshape(-1)), ADDED | BY_INPUTS
-    passes.backward(network, units, slopes, gradients, samples, False, time, mode)
+    passes.backward(
+        network, units, slopes, gradients, samples, is_summed=False, time=time, mode=mode
+    )
+
+
+def _times(counts: Sequence[int]) -> str:
+    """Return counts as messages have them, such as "3 x 4"."""
+    return " x ".join(map(str, counts))
 
 
 def _named(values: Any, name: str) -> dict[str, Any]:
@@ -465,11 +462,8 @@ def orthogonal(
 ) -> npt.NDArray[np.float32]:
     """Return flat parameters with orthogonal weights (Saxe et al. 2014) and zero biases.
 
-    Args:
-        rng: random numbers.
-        sizes: of the layers; where there is one alone, there are no parameters.
-        last_gain: of the last layer; the others have sqrt(2).
-        layer_norm: whether hidden layers have gains, which are 1, and shifts, which are 0.
+    The last layer has gain `last_gain`, the others sqrt(2); with `layer_norm`, hidden layers have
+    gains 1 and shifts 0. Where `sizes` has one layer alone, there are no parameters.
     """
     numbers = sizes.tolist()
     if len(numbers) < 2:

@@ -5,9 +5,11 @@ Each writes an instruction to the tape of its arguments, and returns the tensor 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rlcpu.nn.heads import HALF_LOG_2_PI
 from rlcpu.nn.tape import Tape
 from rlcpu.nn.tensors import Column, Mean, Tensor, at_user
 
@@ -125,6 +127,56 @@ def standardise(column: Any) -> Tensor:
     if column.width != 1:
         raise ValueError(at_user(f"standardises {column.width} numbers of a sample: expected 1"))
     return column.tape.read_column(column, standardise=True)
+
+
+# ---------------------------------------------------------------- distributions of actions
+#
+# Log-probabilities and entropies are in nats. Source: Williams 1992, "Simple statistical
+# gradient-following algorithms".
+
+
+def categorical(logits: Any, action: Any, allowed: Any = None) -> tuple[Tensor, Tensor]:
+    """Return an action's log-probability and the entropy, of probabilities as e**logits.
+
+    Args:
+        logits: a number for each action.
+        action: number of the one that was taken.
+        allowed: not 0 for the actions that can be taken; the others have probability 0.
+    """
+    log_probs = log_softmax(logits, allowed=allowed)
+    return take(log_probs, action), entropy(log_probs)
+
+
+def categoricals(logits: Any, actions: Any, choices: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Sum log-probabilities and entropies of categorical distributions, in order of their logits.
+
+    Args:
+        logits: of all distributions, one after the other.
+        actions: the numbers that were taken.
+        choices: how many each distribution has.
+    """
+    log_prob: Any = 0.0
+    total_entropy: Any = 0.0
+    begin = 0
+    for k, count in enumerate(choices):
+        one = categorical(logits[begin : begin + count], actions[k])
+        log_prob, total_entropy, begin = log_prob + one[0], total_entropy + one[1], begin + count
+    return log_prob, total_entropy
+
+
+def gaussian(mean: Any, log_std: Any, action: Any) -> tuple[Tensor, Tensor]:
+    """Return the log-density of an action of independent normal numbers, and their entropy."""
+    log_density = sum(each(normal_log_density, action, mean, log_std))
+    return log_density, sum(log_std + (0.5 + HALF_LOG_2_PI))
+
+
+def normal_log_density(x: float, mean: float, log_std: float) -> float:
+    """Return the log-density of x under Normal(mean, exp(log_std))."""
+    z = (x - mean) * math.exp(-log_std)
+    return -0.5 * z * z - log_std - HALF_LOG_2_PI
+
+
+# ---------------------------------------------------------------- writing instructions
 
 
 def _reduce(kind: str, source: Tensor, **fields: int) -> Tensor:

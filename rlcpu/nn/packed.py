@@ -18,21 +18,17 @@ from rlcpu.nn.plan import TensorPlace
 
 
 class Packed(NamedTuple):
-    """One network; for the first three see `rlcpu.nn.plan.NetworkPlan`.
+    """One network: arrays of its `rlcpu.nn.plan.NetworkPlan`, and its numbers.
 
-    Attributes:
-        table, inputs, outputs, states: of the plan; rows of the last three may be followed by
-            others, of states by zeros.
-        parameters: (plan.parameters,).
-        copies: (plan.copies,) transposed matrices, see `rlcpu.nn.plan.NetworkPlan.copied_views`.
+    Rows of inputs, outputs and states may be followed by others, of states by zeros.
     """
 
     table: Any
     inputs: Any
     outputs: Any
     states: Any
-    parameters: Any
-    copies: Any
+    parameters: Any  #: (plan.parameters,)
+    copies: Any  #: (plan.copies,) transposed matrices, see `NetworkPlan.copied_views`
 
 
 _read_place = tuple_of(TensorPlace, len(TensorPlace._fields))
@@ -58,20 +54,19 @@ def network_of(parameters, copies, layout, k):
     the packed ones, `layout.free[k]` numbers with their padding, and are not among these.
 
     Args:
-        parameters: see `rlcpu.nn.flat.Learnt`.
+        parameters: of all networks, those of `rlcpu.nn.flat.Learnt`.
         copies: of all networks, those of `Learnt` or a worker's own.
         layout: see `rlcpu.nn.flat.LearntLayout`.
         k: number of the network.
     """
     begin, end = layout.begins[k] + layout.free[k], layout.begins[k + 1]
-    first, last = layout.copies_begins[k], layout.copies_begins[k + 1]
     return Packed(
-        layout.tables[k, : layout.steps[k]],
-        layout.inputs[k],
-        layout.outputs[k],
-        layout.states[k],
-        parameters[begin:end],
-        copies[first:last],
+        table=layout.tables[k, : layout.steps[k]],
+        inputs=layout.inputs[k],
+        outputs=layout.outputs[k],
+        states=layout.states[k],
+        parameters=parameters[begin:end],
+        copies=copies[layout.copies_begins[k] : layout.copies_begins[k + 1]],
     )
 
 
@@ -95,7 +90,8 @@ def write_state(network, units, samples, row, state):
         network: a `Packed` with memory.
         units: of a pass over `samples` samples.
         samples: how many.
-        row: the sequence, as its first time step has that row.
+        row: number of the state: t * sequences + b is that of sequence b before time step t, or
+            after all of them. A forward pass reads those before step 0.
         state: (state_size,), the parts of all layers one after the other.
     """
     begin = 0
@@ -109,10 +105,7 @@ def write_state(network, units, samples, row, state):
 
 @inline
 def read_state(network, units, samples, row, state):
-    """Overwrite `state` with a state in units; for arguments see `write_state`.
-
-    Rows t * sequences + b have the state of sequence b before time step t, or after all of them.
-    """
+    """Overwrite `state` with a state in units; for arguments see `write_state`."""
     begin = 0
     for k in range(network.states.shape[0]):
         place = _read_place(network.states[k])

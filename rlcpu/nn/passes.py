@@ -56,14 +56,11 @@ class Time(NamedTuple):
     Samples lie time step after time step, those of all sequences in each. Before a forward pass,
     the caller writes the states of all sequences to the first rows of their places
     (`rlcpu.nn.plan.NetworkPlan.states`).
-
-    Attributes:
-        steps: time steps; 1 without memory.
-        starts: (samples,), above 0 where an episode begins with a sample, and nothing is
-            remembered, below 0 where derivatives go no further; not looked at without memory.
     """
 
-    steps: int
+    steps: int  #: time steps; 1 without memory
+    #: (samples,), above 0 where an episode begins with a sample, and nothing is remembered, below 0
+    #: where derivatives go no further; not looked at without memory.
     starts: Any
 
 
@@ -84,10 +81,20 @@ class Work(NamedTuple):
 @functools.cache
 def _work_kind(dtype: type) -> Any:
     """Return numba's type of a `Work`."""
-    none: Any = np.zeros(0, dtype)
+    numbers: Any = np.zeros(0, dtype)
     places: Any = np.zeros((0, 0), np.int64)
-    network = Packed(np.zeros(0, STEP), places, places, places, none, none)
-    return kind_of(Work(network, none, 0, none, none, False, FORWARD, 1, none))
+    example = Work(
+        network=Packed(np.zeros(0, STEP), places, places, places, numbers, numbers),
+        units=numbers,
+        samples=0,
+        slopes=numbers,
+        gradients=numbers,
+        is_summed=False,
+        mode=FORWARD,
+        steps=1,
+        starts=numbers,
+    )
+    return kind_of(example)
 
 
 def _expected(work: Any) -> Any:
@@ -104,7 +111,8 @@ def forward(network, units, samples, is_summed, time):
     """Write the outputs to units, and return where the first begins, in kernels; see above."""
     nothing, (steps, starts) = units[:0], time
     work = view(Work(network, units, samples, nothing, nothing, is_summed, FORWARD, steps, starts))
-    for i in range(1 if is_summed else 0, network.table.shape[0]):
+    first = 1 if is_summed else 0  # the caller has computed the first layer
+    for i in range(first, network.table.shape[0]):
         _call(network.table[i].forward, work, i)
     return output_place(network, 0).offset * samples
 
@@ -127,6 +135,7 @@ def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> Array:
         is_learnt: whether there are backward passes.
     """
     table = plan.table.copy()
+    # `Kind.forward` and `Kind.backward` make the functions for a dtype.
     table["forward"] = [_address(kind.forward, dtype) for kind in plan.kinds]
     if is_learnt:
         table["backward"] = [_address(kind.backward, dtype) for kind in plan.kinds]
@@ -135,10 +144,10 @@ def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> Array:
 
 @functools.cache
 def _address(make: Callable[[type], Callable[..., None]], dtype: type) -> int:
-    """Return the address of a function of layers, which it makes for a dtype."""
-    function = make(dtype)
+    """Return the address of a function that runs `make(dtype)`, of (step, work), for a step."""
+    compute = make(dtype)
 
     def run(work, number):
-        function(work.network.table[number], work)
+        compute(work.network.table[number], work)
 
     return numbered_function_of(run, _work_kind(dtype))

@@ -47,49 +47,32 @@ class TensorPlace(NamedTuple):
 
 
 class PlacedArray(NamedTuple):
-    """An array of parameters and its place.
+    """An array of parameters and its place."""
 
-    Attributes:
-        name: of its layer and itself, such as "dense0.weights".
-        parameters: its shapes.
-        flat, packed: where it begins in the flat and in the packed parameters.
-    """
-
-    name: str
-    parameters: ParameterArray
-    flat: int
-    packed: int
+    name: str  #: of its layer and itself, such as "dense0.weights"
+    parameters: ParameterArray  #: its shapes
+    flat: int  #: where it begins in the flat parameters
+    packed: int  #: where it begins in the packed parameters
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkPlan:
-    """Places and sizes of a network, for kernels.
+    """Places and sizes of a network, for kernels."""
 
-    Attributes:
-        table: (num_steps,) of dtype `STEP`, instructions, without addresses of functions.
-        kinds: of layers, one for each instruction.
-        inputs, outputs: (number of them, 3) int64, rows of `TensorPlace`.
-        states: (number of them, 3) int64, rows of `TensorPlace`, of layers with memory: states
-            before the first time step, followed by those after each.
-        units: numbers of a sample, of all layers.
-        slopes: a backward pass over S samples needs (S + 1) * slopes numbers of scratch.
-        parameters, flat: how many packed and flat parameters there are.
-        copies: how many numbers of transposed matrices there are.
-        arrays: all parameters, in the order of both.
-        graph: arguments of `plan_of`: sizes of inputs and layers of outputs, by name.
-    """
-
-    table: Array
-    kinds: tuple[Kind, ...]
-    inputs: npt.NDArray[np.int64]
-    outputs: npt.NDArray[np.int64]
+    table: Array  #: (num_steps,) of dtype `STEP`, instructions, without addresses of functions
+    kinds: tuple[Kind, ...]  #: of layers, one for each instruction
+    inputs: npt.NDArray[np.int64]  #: (number of them, 3), rows of `TensorPlace`
+    outputs: npt.NDArray[np.int64]  #: (number of them, 3), rows of `TensorPlace`
+    #: (number of layers with memory, 3), rows of `TensorPlace`: their states before the first time
+    #: step, followed by those after each.
     states: npt.NDArray[np.int64]
-    units: int
-    slopes: int
-    parameters: int
-    flat: int
-    copies: int
-    arrays: tuple[PlacedArray, ...]
+    units: int  #: numbers of a sample, of all layers
+    slopes: int  #: a backward pass over S samples needs (S + 1) * slopes numbers of scratch
+    parameters: int  #: how many packed parameters there are
+    flat: int  #: how many flat ones
+    copies: int  #: how many numbers of transposed matrices there are
+    arrays: tuple[PlacedArray, ...]  #: all parameters, in the order of both
+    #: Arguments of `plan_of`: sizes of inputs and layers of outputs, by name.
     graph: tuple[dict[str, int], dict[str, Graph]]
 
     def __reduce__(self) -> Any:
@@ -107,32 +90,30 @@ class NetworkPlan:
 
     @property
     def takes_ones(self) -> bool:
-        """Tell whether the input may be `Ones`: sums of rows replace the first layer's product."""
-        step = LayerStep(*self.table[0].tolist())
+        """Tell whether the input may be `Ones`: sums of rows replace the first layer's product.
+
+        That layer has to be dense, with rows of weights as they are packed, and slopes of outputs
+        where its outputs are.
+        """
+        step = self.steps[0]
         is_first = self.kinds[0] is DENSE and step.inputs == 0 and step.copies < 0
         return is_first and step.output_slopes == IN_PLACE
 
     def flat_views(self, flat: Array) -> list[Array]:
         """Return each array of parameters as a view of flat ones."""
-        return [
-            flat[array.flat : array.flat + math.prod(array.parameters.shape)].reshape(
-                array.parameters.shape
-            )
-            for array in self.arrays
-        ]
+        return [_view(flat, each.flat, each.parameters.shape) for each in self.arrays]
 
     def packed_views(self, packed: Array) -> list[Array]:
-        """Return each array of parameters as a view of packed ones."""
+        """Return each array of parameters as a view of packed ones, without their padding."""
         views = []
         for array in self.arrays:
-            shape = array.parameters.packed
-            view = packed[array.packed : array.packed + math.prod(shape)].reshape(shape)
+            view = _view(packed, array.packed, array.parameters.packed)
             view = view.T if array.parameters.is_transposed else view
             views.append(view[tuple(slice(size) for size in array.parameters.shape)])
         return views
 
     def copied_views(
-        self, packed: Array, copies: Array, is_learnt: bool = True
+        self, packed: Array, copies: Array, *, is_learnt: bool
     ) -> list[tuple[Array, Array]]:
         """Return pairs of views (columns, rows): a transposed copy, and the packed matrix.
 
@@ -141,11 +122,9 @@ class NetworkPlan:
         pairs = []
         for step in self.steps:
             if step.copies >= 0 and (is_learnt or step.is_transposed):
-                rows, columns, padded_rows = step.rows, step.columns, padded(step.rows)
-                copy = copies[step.copies : step.copies + columns * padded_rows]
-                weights = packed[step.parameters : step.parameters + rows * columns]
-                transposed = weights.reshape(rows, columns).T
-                pairs.append((copy.reshape(columns, padded_rows)[:, :rows], transposed))
+                copy = _view(copies, step.copies, (step.columns, padded(step.rows)))
+                weights = _view(packed, step.parameters, (step.rows, step.columns))
+                pairs.append((copy[:, : step.rows], weights.T))
         return pairs
 
     def pack(self, flat: Array, dtype: Any) -> Array:
@@ -189,6 +168,11 @@ def plan_of(inputs: Mapping[str, int], outputs: Mapping[str, Graph]) -> NetworkP
     return dataclasses.replace(plan, graph=(dict(inputs), dict(outputs)))
 
 
+def _view(numbers: Array, begin: int, shape: tuple[int, ...]) -> Array:
+    """Return the array of a shape that begins at a place in flat numbers."""
+    return numbers[begin : begin + math.prod(shape)].reshape(shape)
+
+
 # ---------------------------------------------------------------- steps
 
 
@@ -214,19 +198,19 @@ def _copy_where_needed(
     result = [_insert_copy(each, each.readers) for each in inputs if len(each.readers) > 1]
     for k, tensor in enumerate(outputs):
         if tensor.is_input or tensor.is_output or tensor.readers or tensor.is_needed_backward():
-            copy = _insert_copy(tensor, [])
+            copy = _insert_copy(tensor, readers=[])
             remaining.append(copy)
             outputs[k] = copy.target
         outputs[k].is_output = True
     for draft in remaining:
-        source = draft.source
         if draft.kind.overwrites_inputs:
-            is_alone = len(source.readers) == 1 and not source.is_needed_backward()
-            if source.is_input or not is_alone:
-                result.append(_insert_copy(source, [draft]))
+            source = draft.source
+            if source.is_input or len(source.readers) > 1 or source.is_needed_backward():
+                result.append(_insert_copy(source, readers=[draft]))
             if draft.kind.in_place:
                 draft.target.shares = draft.source  # the same memory
         result.append(draft)
+    # Later steps ask for the first and the last of them: now they are in the order of the steps.
     for draft in result:
         draft.source.readers, draft.target.makers = [], []
     for draft in result:
@@ -252,7 +236,7 @@ def _remove_copy(copy: Draft) -> None:
 
 
 def _insert_copy(tensor: LayerOutput, readers: list[Draft]) -> Draft:
-    """Return a step that copies a tensor, and let some of its readers read the copy."""
+    """Return a step that copies a tensor; these of its readers read the copy from now on."""
     copy = Draft(COPY, tensor, LayerOutput(tensor.size, tensor.picture))
     tensor.readers = [each for each in tensor.readers if each not in readers] + [copy]
     copy.target.makers.append(copy)
@@ -273,94 +257,125 @@ def _fuse_relus(drafts: list[Draft]) -> None:
 # ---------------------------------------------------------------- places
 
 
+class _Units(NamedTuple):
+    """Places in `units`."""
+
+    places: dict[LayerOutput, int]
+    saved: dict[Draft, int]  #: where each step leaves numbers to its backward pass
+    size: int  #: numbers of a sample
+
+
+class _Parameters(NamedTuple):
+    """Arrays of parameters of a step, and their bounds among the packed ones."""
+
+    arrays: list[PlacedArray]
+    begin: int
+    end: int
+
+    def matrix(self, copies: int) -> dict[str, int]:
+        """Return the fields of a `LayerStep` for the matrix that they begin with, {} without one.
+
+        `copies` is where its transpose would be in the network's copies.
+        """
+        first = self.arrays[0].parameters if self.arrays else None
+        if first is None or len(first.packed) != 2:
+            return {}
+        return {
+            "rows": first.packed[0],
+            "columns": first.packed[1],
+            "is_transposed": int(first.is_transposed),
+            "copies": copies if first.copied else -1,
+        }
+
+
 def _place(
     drafts: list[Draft], inputs: list[LayerOutput], outputs: list[LayerOutput]
 ) -> NetworkPlan:
     """Return the plan of a network: a step for each draft, with the places of its numbers."""
-    units, saved, num_units = _place_units(drafts, inputs)
+    units, parameters = _place_units(drafts, inputs), _place_parameters(drafts)
     slopes, num_slopes = _place_slopes(drafts)
-    steps, arrays, states, learns = [], [], [], set[LayerOutput]()
-    flat = packed = copies = 0
-    layer_counts: dict[str, int] = {}  # by name of a kind, for names of arrays
-    for draft, saved_at in zip(drafts, saved, strict=True):
-        source, target, kind = draft.source, draft.target, draft.kind.name
+    steps, states, learns, copies = [], [], set[LayerOutput](), 0
+    for draft, placed in zip(drafts, parameters, strict=True):
+        source, target = draft.source, draft.target
         step = LayerStep(
             option=draft.option,
             fuses_relu=int(draft.fuses_relu),
-            inputs=units[source],
+            inputs=units.places[source],
             width_in=padded(source.size),
             size_in=source.size,
-            outputs=units[target],
+            outputs=units.places[target],
             width_out=padded(target.size),
             size_out=target.size,
-            saved=saved_at,
-            parameters=packed,
+            saved=units.saved[draft],
+            parameters=placed.begin,
+            end=placed.end,
             input_slopes=slopes.get(source, IN_PLACE),
             output_slopes=slopes.get(target, IN_PLACE),
             adds_to_slopes=int(draft is not source.readers[-1]),
             learns_below=int(source in learns),
+            **placed.matrix(copies),
             **draft.fields,
         )
+        steps.append(step)
+        if step.copies >= 0:
+            copies += step.columns * padded(step.rows)
         if draft.layer is not None and draft.layer.state:
-            states.append(TensorPlace(saved_at, draft.layer.state, draft.layer.state))
-        parameters = _parameters_of(draft)
-        if parameters and len(parameters[0].packed) == 2:
-            (rows, columns), matrix = parameters[0].packed, parameters[0]
-            is_transposed = int(matrix.is_transposed)
-            step = step._replace(rows=rows, columns=columns, is_transposed=is_transposed)
-            if matrix.copied:
-                step = step._replace(copies=copies)
-                copies += columns * padded(rows)
-        for each in parameters:
-            name = f"{kind}{layer_counts.get(kind, 0)}.{each.name}"
-            arrays.append(PlacedArray(name, each, flat, packed))
-            flat, packed = flat + math.prod(each.shape), packed + math.prod(each.packed)
-        if parameters:
-            layer_counts[kind] = layer_counts.get(kind, 0) + 1
-        if parameters or source in learns:
+            states.append(TensorPlace(step.saved, draft.layer.state, draft.layer.state))
+        if placed.arrays or source in learns:
             learns.add(target)
-        steps.append(step._replace(end=packed))
+    arrays = [array for each in parameters for array in each.arrays]
     widths = [max(step.width_in, step.width_out) for step in steps]
     return NetworkPlan(
         table=np.array(steps, STEP),
         kinds=tuple(draft.kind for draft in drafts),
-        inputs=_places(inputs, units),
-        outputs=_places(outputs, units),
+        inputs=_places(inputs, units.places),
+        outputs=_places(outputs, units.places),
         states=np.array(states, np.int64).reshape(-1, 3),
-        units=num_units,
+        units=units.size,
         slopes=max(num_slopes, *widths),
-        parameters=packed,
-        flat=flat,
+        parameters=parameters[-1].end,
+        flat=sum(math.prod(array.parameters.shape) for array in arrays),
         copies=copies,
         arrays=tuple(arrays),
         graph=({}, {}),
     )
 
 
-def _place_units(
-    drafts: list[Draft], inputs: list[LayerOutput]
-) -> tuple[dict[LayerOutput, int], list[int], int]:
-    """Return the places in `units` of all tensors and of each draft's saved units, and the size."""
+def _place_units(drafts: list[Draft], inputs: list[LayerOutput]) -> _Units:
+    """Return the places in `units` of all tensors, and of the saved units of each step."""
     places: dict[LayerOutput, int] = {}
-    saved, end = [], 0
+    saved, end = {}, 0
     for tensor in inputs:
         places[tensor], end = end, end + padded(tensor.size)
     for draft in drafts:
-        saved.append(end)
+        saved[draft] = end
         if draft.layer is not None:
             end += draft.layer.num_saved(_sizes_of(draft))
         target = draft.target
-        if target not in places:  # by its first part or addend
-            if target.shares is not None:  # computed in place
-                places[target] = places[target.shares]
-            else:
-                places[target], end = end, end + padded(target.size)
-    return places, saved, end
+        if target in places:  # made by several steps, of which the first has placed it
+            continue
+        if target.shares is not None:  # computed in place
+            places[target] = places[target.shares]
+        else:
+            places[target], end = end, end + padded(target.size)
+    return _Units(places, saved, end)
 
 
-def _parameters_of(draft: Draft) -> list[ParameterArray]:
-    """Return the arrays of parameters of a draft's layer."""
-    return [] if draft.layer is None else draft.layer.parameters(_sizes_of(draft))
+def _place_parameters(drafts: list[Draft]) -> list[_Parameters]:
+    """Return the parameters of each step, placed one after the other."""
+    placed, flat, packed = [], 0, 0
+    layer_counts: dict[str, int] = {}  # by name of a kind, for names of arrays
+    for draft in drafts:
+        kind, begin, arrays = draft.kind.name, packed, []
+        parameters = [] if draft.layer is None else draft.layer.parameters(_sizes_of(draft))
+        for each in parameters:
+            name = f"{kind}{layer_counts.get(kind, 0)}.{each.name}"
+            arrays.append(PlacedArray(name, each, flat, packed))
+            flat, packed = flat + math.prod(each.shape), packed + math.prod(each.packed)
+        if parameters:
+            layer_counts[kind] = layer_counts.get(kind, 0) + 1
+        placed.append(_Parameters(arrays, begin, end=packed))
+    return placed
 
 
 def _sizes_of(draft: Draft) -> Sizes:
@@ -383,20 +398,20 @@ def _place_slopes(drafts: list[Draft]) -> tuple[dict[LayerOutput, int], int]:
     the last reader of a tensor to its first maker: the first gap that is wide enough is taken.
     """
     places: dict[LayerOutput, int] = {}
-    in_use: list[tuple[int, int, LayerOutput]] = []  # first number, end, tensor
+    in_use: dict[LayerOutput, tuple[int, int]] = {}  # the first number and the end of each place
     size = 0
     for draft in reversed(drafts):
         source = draft.source
         is_alone = len(source.readers) == 1 and not source.is_output
-        if source not in places and not (is_alone and not source.is_needed_backward()):
+        can_be_overwritten = is_alone and not source.is_needed_backward()
+        if source not in places and not can_be_overwritten:
             begin, width = 0, padded(source.size)
-            for first, end, _ in sorted(in_use, key=lambda each: each[0]):
+            for first, end in sorted(in_use.values()):
                 if begin + width <= first:
                     break
                 begin = max(begin, end)
-            places[source] = begin
-            in_use.append((begin, begin + width, source))
+            places[source], in_use[source] = begin, (begin, begin + width)
             size = max(size, begin + width)
         if draft is draft.target.makers[0]:
-            in_use = [each for each in in_use if each[2] is not draft.target]
+            in_use.pop(draft.target, None)
     return places, size

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from rlcpu.nn.plan import NetworkPlan
+    from rlcpu.nn.tape import Tape
 
 #: One instruction: addresses of its functions, 0 without derivatives (see `rlcpu.nn.instructions`).
 #: `out` and `width` are the rows it writes, `a`, `b` and `c` first rows that it reads, -1 for none.
@@ -15,7 +19,7 @@ import numpy as np
 #: `a_gradient` and `b_gradient` say whether derivatives by a and b are wanted. `index` is the
 #: number of a column, constant, application, function, sum or stream of random numbers, or place
 #: of a parameter. "each" reads its operands: `a` is the first, `b` counts arguments, `c` results;
-#: of "add" `c` is 1, or -1 for a difference.
+#: of "add" `c` is 1, or -1 for a difference; of "column" the number of its moments.
 INSTRUCTION = np.dtype(
     [
         (name, np.int64)
@@ -33,46 +37,28 @@ STARTS = "starts"
 
 @dataclasses.dataclass
 class Application:
-    """One use of a network; kernels read its fields as whole numbers.
+    """One use of a network; kernels read its fields as whole numbers."""
 
-    Attributes:
-        network: its number.
-        first: number of its first `Operand`; the others follow.
-        inputs: number of its operands.
-        by_parameters: whether derivatives by its parameters are wanted.
-        by_inputs: whether derivatives by its operands are wanted.
-        starts: of a network with memory, the row that says where episodes begin; -1 without.
-        units: place of its units, the numbers between the network's layers, in scratch memory, for
-            one sample; -1 in memory that applications without a backward pass share.
-        is_first: whether it overwrites the network's gradients, and does not add to them.
-    """
-
-    network: int
-    first: int
-    inputs: int
-    by_parameters: bool
-    by_inputs: bool
-    starts: int
+    network: int  #: its number
+    first: int  #: number of its first `Operand`; the others follow
+    inputs: int  #: number of its operands
+    by_parameters: bool  #: whether derivatives by its parameters are wanted
+    by_inputs: bool  #: whether derivatives by its operands are wanted
+    starts: int  #: of a network with memory, the row that says where episodes begin; -1 without
+    #: Place of its units, the numbers between the network's layers, in scratch memory, for one
+    #: sample; -1 in memory that applications without a backward pass share.
     units: int = -1
-    is_first: bool = False
+    is_first: bool = False  #: whether it overwrites the network's gradients, and does not add
 
 
 class Operand(NamedTuple):
-    """Some numbers of a sample that go into a network.
+    """Some numbers of a sample that go into a network."""
 
-    Attributes:
-        kind: their source: `FROM_COLUMN`, `FROM_ROWS` or `FROM_HELD`.
-        source: the column, or the first row.
-        width: how many numbers.
-        input: number of the network's input.
-        begin: position in that input.
-    """
-
-    kind: int
-    source: int
-    width: int
-    input: int = 0
-    begin: int = 0
+    kind: int  #: their source: `FROM_COLUMN`, `FROM_ROWS` or `FROM_HELD`
+    source: int  #: the column, or the first row
+    width: int  #: how many numbers
+    input: int = 0  #: number of the network's input
+    begin: int = 0  #: position in that input
 
 
 APPLICATION = np.dtype([(field.name, np.int64) for field in dataclasses.fields(Application)])
@@ -80,56 +66,84 @@ OPERAND = np.dtype([(name, np.int64) for name in Operand._fields])
 
 
 class Program(NamedTuple):
-    """Instructions of all updates, as the kernel reads them.
+    """Instructions of all updates, as the kernel reads them."""
 
-    Attributes:
-        instructions: of `INSTRUCTION`, those of one update after those of the other.
-        bounds: (num_updates + 1,) int64, bounds of the instructions of each update.
-        heights: (num_updates,) int64, rows of each update.
-        saved_units: units of a sample that stay for the backward pass; others lie behind them.
-        applications: of `APPLICATION`.
-        inputs: of `OPERAND`, those of each application after those of the one before.
-        operands: (any,) int64: arguments of scalar functions, three each: first row, step, whether
-            derivatives are wanted; then the first rows of the results and of their derivatives.
-        numbers: (any,) constants, then settings.
-    """
-
-    instructions: Any
-    bounds: Any
-    heights: Any
-    saved_units: int
-    applications: Any
-    inputs: Any
+    instructions: Any  #: of `INSTRUCTION`, those of one update after those of the other
+    bounds: Any  #: (num_updates + 1,) int64, bounds of the instructions of each update
+    heights: Any  #: (num_updates,) int64, rows of each update
+    saved_units: int  #: units of a sample that stay for the backward pass; others lie behind them
+    applications: Any  #: of `APPLICATION`
+    inputs: Any  #: of `OPERAND`, those of each application after those of the one before
+    #: (any,) int64, of each instruction "each": for each argument three numbers, its first row, its
+    #: step (1, or 0 for one row for all numbers of the result) and whether it carries slopes; then
+    #: for each result its first row, and the first rows of its derivatives by these arguments.
     operands: Any
-    numbers: Any
+    numbers: Any  #: (any,) settings, then constants
 
 
 class NetworkSizes(NamedTuple):
-    """Sizes of a network.
+    """Sizes of a network."""
 
-    Attributes:
-        inputs, outputs: numbers of a sample that go in and come out, by name.
-        are_named: whether its outputs have names.
-        units: numbers of a sample between all its layers.
-        state: numbers that it remembers of a sequence.
-    """
-
-    inputs: dict[str, int]
-    outputs: dict[str, int]
-    are_named: bool
-    units: int
-    state: int = 0
+    inputs: dict[str, int]  #: numbers of a sample that go in, by name
+    outputs: dict[str, int]  #: numbers of a sample that come out, by name
+    are_named: bool  #: whether its outputs have names
+    units: int  #: numbers of a sample between all its layers
+    state: int = 0  #: numbers that it remembers of a sequence
 
 
 class Function(NamedTuple):
-    """A scalar function as the tape uses it.
+    """A scalar function as the tape uses it."""
 
-    Attributes:
-        function: plain Python.
-        gradients: for each argument whether it carries slopes.
-        results: how many numbers it returns; 0 for one that is no tuple.
+    function: Callable[..., Any]  #: plain Python
+    gradients: tuple[bool, ...]  #: for each argument whether it carries slopes
+    results: int  #: how many numbers it returns; 0 for one that is no tuple
+
+
+def program_of(tape: Tape, dtype: type) -> Program:
+    """Return all updates of a tape as kernels read them; settings have no values yet."""
+    names, num_settings = INSTRUCTION.names or (), len(tape.settings)
+    table = np.array([tuple(map(each.get, names)) for each in tape.instructions], INSTRUCTION)
+    # Numbers are settings, then constants: until now the index of setting k was -1 - k.
+    for row, each in zip(table, tape.instructions, strict=True):
+        if each["kind"] == "number":
+            index = each["index"]
+            row["index"] = -1 - index if index < 0 else index + num_settings
+    return Program(
+        instructions=table,
+        bounds=np.array(tape.bounds),
+        heights=np.array(tape.heights),
+        saved_units=tape.saved_units,
+        applications=np.array(list(map(dataclasses.astuple, tape.applications)), APPLICATION),
+        inputs=np.array(tape.inputs or [Operand(FROM_ROWS, 0, 0)], OPERAND),
+        operands=np.array(tape.operands or [0], np.int64),
+        numbers=np.array([0.0] * num_settings + tape.constants, dtype),
+    )
+
+
+def columns_of_ones(tape: Tape, plans: Sequence[NetworkPlan]) -> frozenset[str]:
+    """Return the columns that may be `Ones`, whose networks then add up rows of weights.
+
+    Such a column is the only input of each network that reads it, and nothing else reads it.
+    `plans` are those of the tape's networks.
     """
+    others = {each["index"] for each in tape.instructions if each["kind"] == "column"}
+    for each in tape.applications:
+        operands = tape.inputs[each.first : each.first + each.inputs]
+        if len(operands) > 1 or not plans[each.network].takes_ones:
+            others |= {operand.source for operand in operands if operand.kind == FROM_COLUMN}
+    return frozenset(name for number, name in enumerate(tape.columns) if number not in others)
 
-    function: Callable[..., Any]
-    gradients: tuple[bool, ...]
-    results: int
+
+def kinds_of(tape: Tape, ones: Collection[str]) -> list[str]:
+    """Return the kinds of a tape's instructions, see `rlcpu.nn.instructions.INSTRUCTIONS`.
+
+    A network that reads one of the columns `ones` has a kind of its own.
+    """
+    names, kinds = list(tape.columns), []
+    for each in tape.instructions:
+        kinds.append(each["kind"])
+        if each["kind"] == "network":
+            first = tape.inputs[tape.applications[each["index"]].first]
+            if first.kind == FROM_COLUMN and names[first.source] in ones:
+                kinds[-1] = "network_of_ones"
+    return kinds

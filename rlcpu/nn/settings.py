@@ -14,6 +14,8 @@ from rlcpu.kernels.checks import check_count
 Array = npt.NDArray[Any]
 #: Samples that pass the networks together, and at most so many parts has a minibatch.
 CHUNK, MOST_PARTS = 128, 32
+#: Numbers of the widest vector.
+VECTOR = 16
 #: Samples times parameters from which a part of half a chunk takes 1 % longer, to add its gradients
 #: to the others; below it is 5 %.
 LEAST_OF_PART = 4_000_000
@@ -98,14 +100,14 @@ class LearnerSettings(NamedTuple):
         return np.full(count, rate, dtype)
 
     def watched(self, statistics: list[str]) -> tuple[int, float]:
-        """Return the number of the statistic that may end a call, -1 for none, and its bound."""
+        """Return number and limit of the statistic that may end a call; -1, infinity for none."""
         if self.stop_above is None:
             return -1, math.inf
-        name, most = self.stop_above
+        name, limit = self.stop_above
         if name not in statistics:
             expected = f"expected one of {', '.join(statistics)}"
             raise ValueError(f"stop_above={self.stop_above!r}: {expected}")
-        return statistics.index(name), float(most)
+        return statistics.index(name), float(limit)
 
     def sequences_abreast(self, count: int) -> int:
         """Return how many sequences lie side by side in a batch of `count` samples."""
@@ -117,78 +119,32 @@ class LearnerSettings(NamedTuple):
             raise ValueError(f"abreast={abreast}: the batch has {sequences} sequences of {length}")
         return abreast or sequences
 
-    def for_kernels(self, count: int, parameters: int, dtype: Any, **others: Any) -> UpdateSettings:
-        """Return the settings of a call for kernels.
-
-        Args:
-            count: samples of the batch.
-            parameters: of the learner, how many.
-            dtype: of the learner.
-            **others: fields of `UpdateSettings` that do not follow from these settings.
-        """
-        minibatch = min(self.minibatch_size, count)
-        part, chunk = parts_of(minibatch, parameters, self.sequence_length)
-        return UpdateSettings(
-            epochs=self.epochs,
-            minibatch=minibatch,
-            part=part,
-            chunk=chunk,
-            steps=self.sequence_length,
-            abreast=self.sequences_abreast(count),
-            is_shuffled=bool(self.shuffle),
-            period=self.target_period,
-            tau=dtype(self.tau),
-            epsilon=dtype(self.epsilon),
-            decay=dtype(self.weight_decay),
-            is_rectified=bool(self.rectified),
-            max_norm=dtype(self.max_gradient_norm),
-            **others,
-        )
-
 
 class UpdateSettings(NamedTuple):
-    """Settings of a call; reals are of the learner's dtype.
+    """Settings of a call for kernels; reals are of the learner's dtype."""
 
-    Attributes:
-        epochs, minibatch: how often a call goes through all samples, and how many at a time.
-        part, chunk: samples of a part and of a chunk, see `parts_of`.
-        steps: time steps of a sequence; all sizes above are of whole sequences.
-        abreast: sequences that lie side by side in the batch, see `LearnerSettings`.
-        is_shuffled: whether each epoch shuffles the samples.
-        standardised: (any,) int64, columns that minibatches standardise.
-        counters: (2,) int64, minibatches and epochs before this call.
-        every: (num_updates,) int64: an update follows every so many minibatches.
-        period, tau: every so many minibatches, targets go this part of the way.
-        learning_rates: (num_updates,).
-        epsilon, decay, is_rectified: of Adam; see `rlcpu.nn.adam`.
-        max_norm: gradients of an update are scaled down to the norm.
-        watched, most: the call ends at a minibatch whose mean of this sum is above `most`.
-        key_low, key_high: uint32, of the random stream.
-        patience: see `rlcpu.nn.workers.wait`.
-    """
-
-    epochs: int
-    minibatch: int
-    part: int
-    chunk: int
-    steps: int
-    abreast: int
-    is_shuffled: bool
-    standardised: Any
-    counters: Any
-    every: Any
-    period: int
-    tau: Any
-    learning_rates: Any
-    epsilon: Any
-    decay: Any
-    is_rectified: bool
-    max_norm: Any
-    watched: int
-    most: float
-    key_low: Any
-    key_high: Any
-    patience: int
+    epochs: int  #: how often a call goes through all samples
+    minibatch: int  #: samples of a minibatch
+    part: int  #: samples of a part, see `parts_of`
+    chunk: int  #: samples of a chunk, see `parts_of`
+    steps: int  #: time steps of a sequence; all sizes above are of whole sequences
+    abreast: int  #: sequences that lie side by side in the batch, see `LearnerSettings`
+    is_shuffled: bool  #: whether each epoch shuffles the samples
+    standardised: Any  #: (any,) int64, columns that minibatches standardise
+    counters: Any  #: (2,) int64, minibatches and epochs before this call
+    every: Any  #: (num_updates,) int64: an update follows every so many minibatches
+    period: int  #: targets move every so many minibatches
+    tau: Any  #: and go this part of the way
+    learning_rates: Any  #: (num_updates,)
+    epsilon: Any  #: of Adam
+    decay: Any  #: weight decay of AdamW
+    is_rectified: bool  #: whether Adam is RAdam; see `rlcpu.nn.adam`
+    max_norm: Any  #: gradients of an update are scaled down to the norm
+    watched: int  #: the first update's sum that may end the call; -1 for none
+    limit: float  #: the call ends at a minibatch whose mean of the watched sum is above it
+    key_low: Any  #: uint32, of the random stream
+    key_high: Any  #: uint32, of the random stream
+    patience: int  #: see `rlcpu.nn.workers.wait`
 
 
 def parts_of(minibatch: int, parameters: int, steps: int = 1) -> tuple[int, int]:
@@ -204,9 +160,8 @@ def parts_of(minibatch: int, parameters: int, steps: int = 1) -> tuple[int, int]
         steps: time steps of a sequence; parts and chunks have whole sequences.
     """
     if steps == 1:
-        if minibatch <= CHUNK:
-            half = _ceil(minibatch, 32) * 16  # in whole vectors
-            return max(32, half), CHUNK
+        if minibatch <= CHUNK:  # two parts, each of whole vectors of 16 numbers
+            return max(2 * VECTOR, _ceil(minibatch, 2 * VECTOR) * VECTOR), CHUNK
         if minibatch < 4 * CHUNK and CHUNK // 2 * parameters >= LEAST_OF_PART:
             return CHUNK // 2, CHUNK
         return CHUNK * _ceil(minibatch, CHUNK * MOST_PARTS), CHUNK

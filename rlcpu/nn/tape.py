@@ -21,8 +21,8 @@ rows. Scalar functions go through `each`, which compiles them and computes their
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
@@ -32,19 +32,16 @@ import numpy as np
 
 from rlcpu.kernels.compile import define
 from rlcpu.nn.program import (
-    APPLICATION,
     FROM_COLUMN,
     FROM_HELD,
     FROM_ROWS,
     INSTRUCTION,
-    OPERAND,
     STARTS,
     Application,
     Function,
     Operand,
-    Program,
 )
-from rlcpu.nn.tensors import Column, Mean, Outputs, Tensor, at_user
+from rlcpu.nn.tensors import Applier, Column, Mean, Names, Outputs, Tensor, at_user
 
 
 class Tape:
@@ -55,21 +52,6 @@ class Tape:
         networks: names of the networks, and their `NetworkSizes`.
         parameters: names of arrays that are learnt and belong to no network: first place, size.
 
-    Attributes:
-        instructions: of all updates: fields of `rlcpu.nn.program.INSTRUCTION`, and "kind".
-        rows: of each instruction the rows of its results, and those that get slopes from it.
-        bounds: of the instructions of each update.
-        applications, inputs, operands: see `rlcpu.nn.program.Program`.
-        functions: scalar functions of instructions "each".
-        constants, settings: numbers that instructions read; names of settings among them.
-        statistics: of each update the names of its loss and statistics.
-        per_sample: names of the statistics that are written for each sample.
-        standardised: numbers of the columns that minibatches standardise.
-        heights, height: rows of each update, and of the one that is traced.
-        saved_units: of networks with a backward pass, for a sample: numbers between their layers.
-        shared_units: memory for the units of all others.
-        limits: names of columns that hold indices: of how many numbers.
-        learns, streams: of the update that is traced: what is learnt; how often it draws noise.
     """
 
     def __init__(
@@ -79,23 +61,30 @@ class Tape:
         parameters: Mapping[str, tuple[int, int]],
     ) -> None:
         self.columns, self.networks, self.parameters = dict(columns), dict(networks), parameters
+        #: Of all updates: by name fields of `rlcpu.nn.program.INSTRUCTION`, and "kind".
         self.instructions: list[dict[str, Any]] = []
+        #: For each instruction the rows of its results, and those to whose slopes it adds.
         self.rows: list[tuple[list[int], list[int]]] = []
-        self.bounds = [0]
+        self.bounds = [0]  #: numbers of the first instruction of each update, and of all
         self.applications: list[Application] = []
-        self.inputs: list[Operand] = []
-        self.operands: list[int] = []
-        self.functions: list[Function] = []
-        self.constants: list[float] = []
-        self.settings: list[str] = []
-        self.statistics: list[list[str]] = []
-        self.per_sample: list[str] = []
-        self.standardised: list[int] = []
-        self.heights: list[int] = []
-        self.height = self.saved_units = self.shared_units = self.streams = 0
-        self.limits: dict[str, int] = {}
-        self.learns: set[str] = set()
-        self._cache: dict[Any, Tensor] = {}
+        self.inputs: list[Operand] = []  #: of all applications, one after the other
+        self.operands: list[int] = []  #: of all instructions "each", see `apply_function`
+        self.functions: list[Function] = []  #: scalar functions of instructions "each"
+        self.constants: list[float] = []  #: numbers that instructions read
+        self.settings: list[str] = []  #: names of the settings that instructions read
+        self.statistics: list[list[str]] = []  #: names of each update's loss and statistics
+        self.per_sample: list[str] = []  #: names of the statistics written for each sample
+        self.standardised: list[int] = []  #: numbers of columns that minibatches standardise
+        self.heights: list[int] = []  #: rows of each update
+        self.height = 0  #: rows of the update that is traced
+        #: Numbers of a sample between the layers of networks: of those with a backward pass, and
+        #: memory that all others share.
+        self.saved_units = self.shared_units = 0
+        self.streams = 0  #: how often the update that is traced draws noise
+        self.limits: dict[str, int] = {}  #: columns that hold indices: of how many numbers
+        self.learns: set[str] = set()  #: what the update that is traced changes
+        self._constant_places: dict[tuple[float, ...], int] = {}
+        self._cache: dict[Any, Tensor] = {}  #: what the update that is traced has read already
 
     # ------------------------------------------------------------ one update
 
@@ -118,6 +107,7 @@ class Tape:
             TypeError, ValueError: what the function does cannot be learnt; names its line.
         """
         self.learns, self._cache, self.height, self.streams = set(learns), {}, 0, 0
+        first = len(self.instructions)  # of this update
         result = function(*self._stand_ins(settings))
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
             raise TypeError(
@@ -132,7 +122,6 @@ class Tape:
         if not loss.tensor.has_gradient:
             raise ValueError(f"{_name_of(function)}: no network that is learnt is in its loss")
         self._write_results(function, loss, statistics, per_sample)
-        first = self.bounds[-2]
         self._drop_unneeded_slopes(first)
         self._place_units(first)
         unused = self.learns - self._learnt_names(first)
@@ -142,7 +131,7 @@ class Tape:
                 "depend on it"
             )
 
-    def _stand_ins(self, settings: Mapping[str, Any]) -> tuple[_Names, _Names, _Names]:
+    def _stand_ins(self, settings: Mapping[str, Any]) -> tuple[Names, Names, Names]:
         """Return what an algorithm is called with: stand-ins for batch, networks and settings."""
         numbers = {name: k for k, name in enumerate(self.columns)}
 
@@ -150,23 +139,22 @@ class Tape:
             return Column(self, name, numbers[name], self.columns[name])
 
         def network(name: str) -> Any:
-            return self.read_parameter(name) if name in self.parameters else _Applier(self, name)
+            return self.read_parameter(name) if name in self.parameters else Applier(self, name)
 
         def setting(name: str) -> Any:
             value = settings[name]
             return self.read_setting(name) if type(value) is float else value
 
         return (
-            _Names("column", self.columns, column),
-            _Names("network", [*self.networks, *self.parameters], network),
-            _Names("setting", settings, setting),
+            Names("column", self.columns, column),
+            Names("network", [*self.networks, *self.parameters], network),
+            Names("setting", settings, setting),
         )
 
     def _drop_unneeded_slopes(self, first: int) -> None:
         """Clear the flags for derivatives where the loss does not depend on the result.
 
-        Args:
-            first: of the update's instructions, which are the last.
+        The update's instructions are those from number `first` on.
         """
         needed: set[int] = set()  # rows with respect to which the loss has derivatives
         for number in range(len(self.instructions) - 1, first - 1, -1):
@@ -180,9 +168,10 @@ class Tape:
         """Give the networks of an update, from instruction `first` on, places for their units.
 
         Those with a backward pass get memory of their own; all others share some behind it. In the
-        backward pass, the first use of a network overwrites its gradients, and others add to them.
+        backward pass, which begins with the last instruction, the first use of a network overwrites
+        its gradients, and others add to them.
         """
-        names, end, with_gradients = list(self.networks), 0, set()
+        names, num_units, with_gradients = list(self.networks), 0, set()
         for instruction in reversed(self.instructions[first:]):
             if instruction["kind"] != "network":
                 continue
@@ -193,11 +182,11 @@ class Tape:
                 application.by_parameters = application.by_inputs = False
                 self.shared_units = max(self.shared_units, units)
                 continue
-            application.units, end = end, end + units
+            application.units, num_units = num_units, num_units + units
             if application.by_parameters:
                 application.is_first = name not in with_gradients
                 with_gradients.add(name)
-        self.saved_units = max(self.saved_units, end)
+        self.saved_units = max(self.saved_units, num_units)
 
     def _learnt_names(self, first: int) -> set[str]:
         """Return the networks and arrays that get gradients from instructions from `first` on."""
@@ -220,9 +209,9 @@ class Tape:
         per_sample: Sequence[str],
     ) -> None:
         """Write the instructions of loss, statistics and numbers of each sample; see `trace`."""
-        names = [function.__name__]
         tensor = self.tensor(loss.tensor)
         self.write("loss", arguments=[tensor], a=tensor.place, index=0)
+        names = [function.__name__]  # of the sums: the loss is the first
         for name, value in statistics.items():
             tensor = self.tensor(value.tensor if isinstance(value, Mean) else value)
             if tensor.width != 1:
@@ -238,36 +227,15 @@ class Tape:
         self.bounds.append(len(self.instructions))
         self.heights.append(self.height)
 
-    def program(self, dtype: type) -> Program:
-        """Return all updates as kernels read them; settings have no values yet."""
-        names, settings = INSTRUCTION.names or (), len(self.settings)
-        table = np.array([tuple(map(each.get, names)) for each in self.instructions], INSTRUCTION)
-        is_number = [each["kind"] == "number" for each in self.instructions]
-        index = table["index"]  # settings come before the constants
-        index[is_number] = np.where(index < 0, -1 - index, index + settings)[is_number]
-        return Program(
-            table,
-            np.array(self.bounds),
-            np.array(self.heights),
-            self.saved_units,
-            np.array([dataclasses.astuple(each) for each in self.applications], APPLICATION),
-            np.array(self.inputs or [Operand(0, 0, 0)], OPERAND),
-            np.array(self.operands or [0], np.int64),
-            np.array([0.0] * settings + self.constants, dtype),
-        )
-
     # ------------------------------------------------------------ instructions
 
     def new(
         self, width: int, has_gradient: bool, scratch: int = 0, is_common: bool = False
     ) -> Tensor:
-        """Reserve rows for a result of an instruction.
+        """Reserve rows for a result of an instruction, and `scratch` rows behind it.
 
-        Args:
-            width: of the result.
-            has_gradient: whether derivatives go through it.
-            scratch: rows behind it that the instruction needs.
-            is_common: whether all samples have the same numbers.
+        `has_gradient` tells whether derivatives go through it, `is_common` whether all samples have
+        the same numbers.
         """
         place = self.height
         self.height += width + scratch
@@ -300,78 +268,60 @@ class Tape:
             TypeError: it is none of these, or of another tape.
         """
         if isinstance(value, bool | int | float | np.floating | np.integer):
-            return self.read_constant(float(value))
+            return self._read_constants((float(value),))
         if isinstance(value, np.ndarray) and value.ndim == 1 and value.size:
-            return self.read_constants(value)
+            return self._read_constants(tuple(map(float, value)))
         if isinstance(value, Mean):
             raise TypeError(at_user("computes with a mean where each sample's number is wanted"))
         if not isinstance(value, Tensor) or value.tape is not self:
             raise TypeError(at_user(f"computes with {value!r}: expected tensors and numbers"))
         return value
 
-    def _once(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
-        """Return the tensor of a key, which `make` makes the first time."""
+    def _read(
+        self, kind: str, width: int, *, is_common: bool, has_gradient: bool = False, **fields: int
+    ) -> Tensor:
+        """Return the result of an instruction without arguments, written the first time alone."""
+        key = kind, *fields.items()
         if key not in self._cache:
-            self._cache[key] = make()
+            out = self._cache[key] = self.new(width, has_gradient, is_common=is_common)
+            self.write(kind, out, arguments=(), **fields)
         return self._cache[key]
 
     def read_column(self, column: Column, standardise: bool = False) -> Tensor:
         """Read a column to rows; standardised, those of a minibatch have mean 0 and deviation 1."""
+        moments = -1
+        if standardise:
+            if column.number not in self.standardised:
+                self.standardised.append(column.number)
+            moments = self.standardised.index(column.number)
+        number = column.number
+        return self._read("column", column.width, is_common=False, index=number, c=moments)
 
-        def make() -> Tensor:
-            out = self.new(column.width, False)
-            moments = -1
-            if standardise:
-                if column.number not in self.standardised:
-                    self.standardised.append(column.number)
-                moments = self.standardised.index(column.number)
-            self.write("column", out, index=column.number, c=moments)
-            return out
-
-        return self._once(("column", column.number, standardise), make)
-
-    def read_constant(self, value: float) -> Tensor:
-        """Read a constant to a row."""
-        return self._once(("constant", value), lambda: self._write_constant(value))
-
-    def read_constants(self, values: Any) -> Tensor:
+    def _read_constants(self, values: tuple[float, ...]) -> Tensor:
         """Read constants to rows, one each."""
-
-        def make() -> Tensor:
-            first, *_ = [self._write_constant(float(value)) for value in values]
-            return Tensor(self, first.place, len(values), False, True)
-
-        return self._once(("constants", *map(float, values)), make)
-
-    def _write_constant(self, value: float) -> Tensor:
-        out = self.new(1, False, is_common=True)
-        if value not in self.constants:
-            self.constants.append(value)
-        self.write("number", out, index=self.constants.index(value))
-        return out
+        if values not in self._constant_places:
+            self._constant_places[values] = len(self.constants)
+            self.constants += values
+        place = self._constant_places[values]
+        return self._read("number", len(values), is_common=True, index=place)
 
     def read_setting(self, name: str) -> Tensor:
         """Read a setting to a row. Indices of settings are negative until all are known."""
         if name not in self.settings:
             self.settings.append(name)
-
-        def make() -> Tensor:
-            out = self.new(1, False, is_common=True)
-            self.write("number", out, index=-1 - self.settings.index(name))
-            return out
-
-        return self._once(("setting", name), make)
+        return self._read("number", 1, is_common=True, index=-1 - self.settings.index(name))
 
     def read_parameter(self, name: str) -> Tensor:
         """Read an array of parameters to rows, the same for all samples."""
         place, size = self.parameters[name]
-
-        def make() -> Tensor:
-            out = self.new(size, name in self.learns, is_common=True)
-            self.write("parameter", out, index=place, a_gradient=out.has_gradient)
-            return out
-
-        return self._once(("parameter", name), make)
+        return self._read(
+            "parameter",
+            size,
+            is_common=True,
+            has_gradient=name in self.learns,
+            index=place,
+            a_gradient=name in self.learns,
+        )
 
     def limit_index(self, column: Column, width: int) -> None:
         """Note that a column holds indices of `width` numbers."""
@@ -427,16 +377,18 @@ class Tape:
                 tensors.append(tensor)
         widths = [operand.width for operand in operands]
         sizes = list(self.networks[name].inputs.values())
-        if len(sizes) == 1 and sum(widths) == sizes[0]:  # one input, of all values joined
-            begins = (sum(widths[:k]) for k in range(len(widths)))
-            return [x._replace(begin=b) for x, b in zip(operands, begins, strict=True)], tensors
-        if widths == sizes:
-            return [each._replace(input=k) for k, each in enumerate(operands)], tensors
-        widths = [sum(widths)] if len(sizes) == 1 else widths
-        actual, expected = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
-        raise ValueError(
-            at_user(f"gives {actual} numbers to network {name!r}, which takes {expected}")
-        )
+        if len(sizes) == 1:  # one input, of all values joined
+            begins = itertools.accumulate(widths, initial=0)
+            operands = [x._replace(begin=b) for x, b in zip(operands, begins, strict=False)]
+            widths = [sum(widths)]
+        else:
+            operands = [operand._replace(input=k) for k, operand in enumerate(operands)]
+        if widths != sizes:
+            actual, expected = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
+            raise ValueError(
+                at_user(f"gives {actual} numbers to network {name!r}, which takes {expected}")
+            )
+        return operands, tensors
 
     def _read_starts(self) -> int:
         """Return the row that says where episodes begin."""
@@ -444,13 +396,10 @@ class Tape:
         return self.read_column(Column(self, STARTS, number, 1)).place
 
     def combine(self, kind: str, left: Any, right: Any, sign: int = 1) -> Tensor:
-        """Return the sum, difference or product of two tensors, number by number.
+        """Return the sum ("add"), difference or product ("multiply") of two tensors or numbers.
 
-        Args:
-            kind: "add" or "multiply".
-            left: tensor or number; where its width is 1, it serves all numbers of the other.
-            right: the same.
-            sign: of the right one in a sum.
+        Where the width of one is 1, it serves all numbers of the other. `sign` -1 makes a
+        difference of a sum.
         """
         a, b = self.tensor(left), self.tensor(right)
         width = self._common_width(a, b)
@@ -499,7 +448,7 @@ class Tape:
         common = all(tensor.is_common for tensor in tensors)
         outs = [self.new(width, any(gradients), is_common=common) for _ in range(max(results, 1))]
         derivatives = [[self.new(width, False) for _ in range(sum(gradients))] for _ in outs]
-        first = len(self.operands)
+        first = len(self.operands)  # what follows: see `rlcpu.nn.program.Program.operands`
         for tensor in tensors:
             self.operands += tensor.place, int(tensor.width > 1), int(tensor.has_gradient)
         for out, by_arguments in zip(outs, derivatives, strict=True):
@@ -520,50 +469,6 @@ def _of_math(name: str, count: int) -> Callable[..., Any]:
 
 def _rows_of(tensors: Iterable[Tensor]) -> list[int]:
     return [row for each in tensors for row in range(each.place, each.place + each.width)]
-
-
-class _Names:
-    """Stands for a batch, networks or settings: attributes are made when they are read.
-
-    Args:
-        kind: of its attributes, for errors.
-        names: of its attributes.
-        make: name -> the attribute's value.
-    """
-
-    def __init__(self, kind: str, names: Iterable[str], make: Callable[[str], Any]) -> None:
-        self._kind, self._names, self._make = kind, list(names), make
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._names:
-            names = ", ".join(self._names)
-            raise AttributeError(at_user(f"reads {self._kind} {name!r}: there are {names}"))
-        value = self._make(name)
-        self.__dict__[name] = value
-        return value
-
-
-class _Applier:
-    """Stands for a network: called with a tensor for each input, it gives its outputs.
-
-    Inputs are given in the order in which the network has them, or by their names.
-    """
-
-    def __init__(self, tape: Tape, name: str) -> None:
-        self._tape, self._name = tape, name
-
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Return the outputs for the first inputs in order, and the others by name."""
-        names = list(self._tape.networks[self._name].inputs)[len(inputs) :]
-        if named and set(named) != set(names):
-            actual, expected = (", ".join(each) or "none" for each in (named, names))
-            raise TypeError(
-                at_user(
-                    f"gives network {self._name!r} inputs {actual} by name: expected {expected}"
-                )
-            )
-        values = *inputs, *(named[name] for name in names if named)
-        return self._tape.apply_network(self._name, values)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

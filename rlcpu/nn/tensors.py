@@ -1,9 +1,9 @@
-"""Stand-ins for numbers while an algorithm is traced; see `rlcpu.nn.tape`."""
+"""Stand-ins that an algorithm is called with while it is traced; see `rlcpu.nn.tape`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -176,6 +176,50 @@ class Column(Tensor):
     def place(self) -> int:  # type: ignore[override]
         """Return the first of the rows, which the first access reads from the batch."""
         return self.tape.read_column(self).place
+
+
+class Names:
+    """Stands for a batch, networks or settings: attributes are made when they are read.
+
+    Args:
+        kind: of its attributes, for errors.
+        names: of its attributes.
+        make: name -> the attribute's value.
+    """
+
+    def __init__(self, kind: str, names: Iterable[str], make: Callable[[str], Any]) -> None:
+        self._kind, self._names, self._make = kind, list(names), make
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._names:
+            names = ", ".join(self._names)
+            raise AttributeError(at_user(f"reads {self._kind} {name!r}: there are {names}"))
+        value = self._make(name)
+        self.__dict__[name] = value
+        return value
+
+
+class Applier:
+    """Stands for a network: called with a tensor for each input, it gives its outputs.
+
+    Inputs are given in the order in which the network has them, or by their names.
+    """
+
+    def __init__(self, tape: Tape, name: str) -> None:
+        self._tape, self._name = tape, name
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Return the outputs for the first inputs in order, and the others by name."""
+        names = list(self._tape.networks[self._name].inputs)[len(inputs) :]
+        if named and set(named) != set(names):
+            actual, expected = (", ".join(each) or "none" for each in (named, names))
+            raise TypeError(
+                at_user(
+                    f"gives network {self._name!r} inputs {actual} by name: expected {expected}"
+                )
+            )
+        values = *inputs, *(named[name] for name in names if named)
+        return self._tape.apply_network(self._name, values)
 
 
 def at_user(sentence: str) -> str:

@@ -25,46 +25,41 @@ from rlcpu.kernels.memory import pointer_at
 
 #: int64 numbers of a cache line: each claim has a line of its own.
 LINE_WORDS = 8
+#: Counters in `WorkersMemory.done`: of items that were finished since the region started, of items
+#: that told all workers to stop, and of workers that lost patience.
+FINISHED, STOPPED, IMPATIENT = range(3)
 #: Added to the number of a gate's calls after the last one.
 ENDED = -(2**60)
 
 
 class WorkersMemory(NamedTuple):
-    """Shared memory of the workers; all zero when the region starts.
+    """Shared memory of the workers; all zero when the region starts."""
 
-    Attributes:
-        claims: (LINE_WORDS * most items of a phase,) int64, the last phase in which each was
-            claimed.
-        done: (LINE_WORDS,) int64: items finished since the region started, whether they stop
-            (not 0), and how many workers lost patience.
+    #: (LINE_WORDS * most items of a phase,) int64, the last phase in which each was claimed.
+    claims: Any
+    done: Any  #: (LINE_WORDS,) int64, the counters above
+
+
+def _make_exchange(operation: str) -> Any:
+    """Make `exchange(array, index, value)`, which changes `array[index]` atomically, for kernels.
+
+    Args:
+        operation: "add" to add the value, "max" to set the larger of both. It returns the old
+            number.
     """
 
-    claims: Any
-    done: Any
+    @intrinsic
+    def exchange(typing, array, index, value):
+        def generate(context, builder, signature, args):
+            place = pointer_at(context, builder, array, args[0], args[1])
+            return builder.atomic_rmw(operation, place, args[2], "seq_cst")
+
+        return types.int64(array, types.intp, types.int64), generate
+
+    return exchange
 
 
-@intrinsic
-def _exchange_max(typing, array, index, value):
-    """Run atomically `old = array[index]; array[index] = max(old, value)`; returns old."""
-
-    def generate(context, builder, signature, args):
-        return builder.atomic_rmw(
-            "max", pointer_at(context, builder, array, *args[:2]), args[2], "seq_cst"
-        )
-
-    return types.int64(array, types.intp, types.int64), generate
-
-
-@intrinsic
-def _exchange_add(typing, array, index, value):
-    """Run atomically `old = array[index]; array[index] = old + value`; returns old."""
-
-    def generate(context, builder, signature, args):
-        return builder.atomic_rmw(
-            "add", pointer_at(context, builder, array, *args[:2]), args[2], "seq_cst"
-        )
-
-    return types.int64(array, types.intp, types.int64), generate
+_exchange_add, _exchange_max = _make_exchange("add"), _make_exchange("max")
 
 
 @intrinsic
@@ -96,13 +91,13 @@ def claim(board: WorkersMemory, item: int, phase: int) -> bool:
 @inline
 def finish(board: WorkersMemory) -> None:
     """Count an item as done."""
-    _exchange_add(board.done, 0, 1)
+    _exchange_add(board.done, FINISHED, 1)
 
 
 @inline
 def stop(board: WorkersMemory) -> None:
     """Let all workers leave after this phase."""
-    _exchange_add(board.done, 1, 1)
+    _exchange_add(board.done, STOPPED, 1)
 
 
 @inline
@@ -113,12 +108,12 @@ def wait(board: WorkersMemory, items: int, patience: int) -> bool:
     waits for has lost its core to another process, and will do the rest alone.
     """
     checks = 0
-    while _load(board.done, 0) < items:
+    while _load(board.done, FINISHED) < items:
         checks += 1
         if checks > patience:
-            _exchange_add(board.done, 2, 1)
+            _exchange_add(board.done, IMPATIENT, 1)
             return False
-    return _load(board.done, 1) == 0
+    return _load(board.done, STOPPED) == 0
 
 
 # ---------------------------------------------------------------- calls with other work between
@@ -129,16 +124,12 @@ def wait(board: WorkersMemory, items: int, patience: int) -> bool:
 
 
 class Gate(NamedTuple):
-    """Gate of a region that a leader calls again and again; all zero when it starts.
+    """Gate of a region that a leader calls again and again; all zero when it starts."""
 
-    Attributes:
-        calls: (LINE_WORDS,) int64, how often the gate was opened or closed: odd while it is open,
-            negative after the last call.
-        inside: (LINE_WORDS,) int64, helpers between the gate's two sides.
-    """
-
+    #: (LINE_WORDS,) int64, how often the gate was opened or closed: odd while it is open, negative
+    #: after the last call.
     calls: Any
-    inside: Any
+    inside: Any  #: (LINE_WORDS,) int64, helpers between the gate's two sides
 
 
 @inline
@@ -222,7 +213,7 @@ class Helpers:
         ended: SimpleQueue[None] = SimpleQueue()
 
         def work() -> None:
-            with contextlib.suppress(Empty):
+            with contextlib.suppress(Empty):  # the calling thread has finished without this one
                 number = numbers.get_nowait()
                 try:
                     call(number)
@@ -233,11 +224,12 @@ class Helpers:
             numbers.put(number)
             self._queue(workers - 1).put(work)
         call(0)
+        num_taken = workers - 1
         with contextlib.suppress(Empty):
             while True:
                 numbers.get_nowait()
-                workers -= 1
-        for _ in range(1, workers):
+                num_taken -= 1
+        for _ in range(num_taken):
             ended.get()
 
     def _queue(self, count: int) -> SimpleQueue[Any]:
@@ -252,11 +244,12 @@ class Helpers:
 
 
 def _serve(jobs: SimpleQueue[Any]) -> None:
-    """Run the tasks of a queue until there is None."""
+    """Run the jobs of a queue until one is None."""
     while job := jobs.get():
         job()
 
 
 def _dismiss(jobs: SimpleQueue[Any], count: int) -> None:
+    """Let `count` threads end."""
     for _ in range(count):
         jobs.put(None)

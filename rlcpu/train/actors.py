@@ -39,7 +39,6 @@ from rlcpu.nn.heads import (
     return_vector,
     standard_normal,
 )
-from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.network import Network, orthogonal
 from rlcpu.train.presets import network_of_values
 
@@ -49,12 +48,6 @@ _UNBOUNDED = 1e6
 #: Range of the logarithm of a squashed Gaussian's deviation; stable-baselines3's.
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
 LOG_2 = math.log(2.0)
-
-
-def inputs_of(rollout: Rollout) -> Array | Ones:
-    """Return inputs of networks, (T * N, observation_size), or the ones of choices and boards."""
-    ones = rollout.ones
-    return rollout.inputs.reshape(rollout.rewards.size, -1) if ones is None else ones
 
 
 def reusable(rollout: Rollout | None, num_steps: int) -> Rollout | None:

@@ -183,8 +183,7 @@ class Updater(nn.Learner):
                 self.arrays[name] = network
             else:
                 self.networks[self.names.index(name)].parameters = network.parameters
-        order = [*self.names, *self.arrays]
-        self.read_networks([order.index(name) for name in present])
+        self.read_networks(present)
 
     def improve(
         self,

@@ -287,7 +287,7 @@ class OffPolicy(Agent):
 
     def _give_up(self, history: History) -> None:
         self.learner.discard()
-        self.learner.write_networks((0,))  # of the updates that were made
+        self.learner.write_networks(self.learner.names[:1])  # of the updates that were made
         self._forget_batches()
         history.steps = self.steps - history.steps_before
 
@@ -310,7 +310,7 @@ class OffPolicy(Agent):
         )
 
     def _read_policy(self) -> None:
-        self.learner.read_networks((0,))
+        self.learner.read_networks(self.learner.names[:1])
         self._forget_batches()  # another buffer's, if collectors come or have gone
         self._remaining = 1.0
 

@@ -21,7 +21,7 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.actors import forbid, inputs_of, reusable
+from rlcpu.train.actors import forbid, reusable
 from rlcpu.train.agent import WINDOW, Agent, Call
 from rlcpu.train.config import PPOConfig, typed_by
 from rlcpu.train.evaluate import evaluate
@@ -267,7 +267,7 @@ class PPO(Agent):
     def _update(self, rollout: Rollout, remaining: float, history: History) -> None:
         """Learn from one rollout, with `remaining` of the schedules left, and note the losses."""
         start = clock()
-        config, size = self.config, rollout.rewards.size
+        config, size, ones = self.config, rollout.rewards.size, rollout.ones
         estimates = gae(
             self._rewards_of(rollout),
             rollout.values,
@@ -280,7 +280,7 @@ class PPO(Agent):
         )
         columns = {
             **self.columns(rollout),
-            "observation": inputs_of(rollout),
+            "observation": rollout.inputs.reshape(size, -1) if ones is None else ones,
             "action": rollout.actions.reshape(size, *rollout.actions.shape[2:]),
             "old_log_prob": rollout.log_probs.ravel(),
             "advantage": estimates.advantages.ravel(),

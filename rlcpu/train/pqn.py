@@ -28,7 +28,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.running import run_sequences
 from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import lambda_returns
-from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
+from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid
 from rlcpu.train.agent import Agent
 from rlcpu.train.config import Env, OffPolicyArguments, typed_by
 from rlcpu.train.objective import squared_error
@@ -200,8 +200,9 @@ class PQN(OffPolicy):
     def improve(self) -> Any:
         """Learn from a rollout; an exception leaves the learner as it was before."""
         rollout, config, policy = self._rollout, self.config, self.policy
+        size, ones = rollout.rewards.size, rollout.ones
         columns = {
-            "observation": inputs_of(rollout),
+            "observation": rollout.inputs.reshape(size, -1) if ones is None else ones,
             "action": rollout.actions.ravel(),
             "target": self._targets(rollout).ravel(),
         }

@@ -129,7 +129,7 @@ class Memories:
             begins: (T, N) bools, first steps of episodes.
         """
         names, states = self._learner.names, []
-        self._learner.write_networks([names.index(name) for name in self.carried])
+        self._learner.write_networks(self.carried)
         for name, network in self._networks.items():
             state = self.carried.get(name, first)
             if name == names[0] and len(begins) == 1:

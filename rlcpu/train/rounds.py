@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from rlcpu.envs import repeat as rollouts
 from rlcpu.nn.columns import make_room
+from rlcpu.nn.frame import Share
 from rlcpu.nn.layers.embedding import most_ones
-from rlcpu.nn.update import Share
 from rlcpu.nn.workers import LINE_WORDS, Gate
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.train.normalise import CLIP

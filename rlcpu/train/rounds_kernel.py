@@ -6,7 +6,7 @@ call, in the same memory: they are called by address or inlined. Of several thre
 
     repeat  `rlcpu.envs.repeat.Repeat`, the memory of a rollout
     loop    `rlcpu.replay.loop.Loop`, the memory of the buffer and of a drawn batch
-    share   `rlcpu.nn.update.Share`, the arguments of the learner's update
+    share   `rlcpu.nn.frame.Share`, the arguments of the learner's update
     plan    `RoundsPlan`, everything else
 
 `update` is the address of the learner's update.
@@ -23,8 +23,16 @@ from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.calls import view
 from rlcpu.kernels.compile import EXACT, inline_source, kernel
 from rlcpu.kernels.memory import address, array_at, call_at
-from rlcpu.nn.update import FAULT, STEPS
-from rlcpu.nn.workers import close_gate, dismiss, join_call, leave_call, next_call, open_gate
+from rlcpu.nn.frame import FAULT, STEPS
+from rlcpu.nn.workers import (
+    IMPATIENT,
+    close_gate,
+    dismiss,
+    join_call,
+    leave_call,
+    next_call,
+    open_gate,
+)
 
 f32 = np.float32
 #: Nanoseconds after which Python goes on.
@@ -42,8 +50,6 @@ NUM_WHOLE, REASON, NUM_IMPATIENT, NUM_CALLS = range(4)
 COLLECTING, UPDATING = range(2)
 #: Numbers of the learner's `counters`.
 MINIBATCHES, EPOCHS = range(2)
-#: Number of `WorkersMemory.done` that counts workers who lost patience.
-IMPATIENT = 2
 
 #: How a column of the learner is made of a drawn field.
 CONVERSION_RECORD = np.dtype(

@@ -104,7 +104,7 @@ def make_dqn(batch: Any, dtype: Any, double: bool, dueling: bool, masked: bool) 
     learner.networks[0].parameters += 0.3 * rng_of().normal(
         size=learner.networks[0].parameters.size
     )
-    learner.read_networks([0])  # the target is another network from now on
+    learner.read_networks(learner.names[:1])  # the target is another network from now on
     return learner
 
 
@@ -302,7 +302,7 @@ def move_targets(learner: nn.Learner) -> None:
     for k, name in enumerate(learner._sources):
         parameters = learner.networks[k].parameters
         parameters += 0.1 * np.random.default_rng(k).normal(size=parameters.size)
-        learner.read_networks([learner.names.index(name)])
+        learner.read_networks([name])
 
 
 def assert_critics(

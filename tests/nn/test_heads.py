@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rlcpu.envs.policies import uniform_allowed
-from rlcpu.nn.distributions import normal_log_density
 from rlcpu.nn.heads import act_categorical, act_gaussian
+from rlcpu.nn.operations import normal_log_density
 from rlcpu.train.actors import act_epsilon_greedy
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu import nn
+from rlcpu.nn.machine_code import update_of
 from rlcpu.nn.settings import parts_of
-from rlcpu.nn.update import make_update
 
 COLUMNS = {"x": 3, "target": 1, "weight": 1}
 
@@ -169,7 +169,7 @@ def test_arrays_that_cannot_be_written_to_compile_nothing() -> None:
             array.setflags(write=not is_read_only)
         learner = make_learner()
         report = learner.update(batch, learning_rate=1e-3, normalise={"x": moments})
-        kernel: Any = make_update(np.float32, learner._kind())
+        kernel: Any = update_of(learner.example_frame())
         results.append((report, len(kernel.overloads)))
     assert results[0] == results[1]
 

@@ -48,7 +48,7 @@ def plain(columns: dict[str, Any]) -> dict[str, Array]:
 
 def networks_of(learner: Any) -> list[Network]:
     """Copies of all networks of a learner, targets too, with the parameters that it has now."""
-    learner.write_networks(range(len(learner.networks)))
+    learner.write_networks(learner.names)
     return [
         Network(x.sizes, x.activation, parameters=x.parameters.copy()) for x in learner.networks
     ]

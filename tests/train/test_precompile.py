@@ -11,13 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import rlcpu
 from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.hooks import cache_of
-from rlcpu.nn.update import make_update
+from rlcpu.nn.machine_code import update_of
 from rlcpu.train import precompile
 from rlcpu.train.config import PPOConfig
 from rlcpu.train.objective import Updater
@@ -46,7 +45,7 @@ def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
     agent = rlcpu.train.PPO(env_id, num_envs=2, num_steps=8)
-    kernel = make_update(np.float32, agent.learner._kind())
+    kernel = update_of(agent.learner.example_frame())
     discrete = agent.learner.policy.log_std.size == 0
     make_updater(discrete=discrete, hidden=(1,)).compile()
     before = list(kernel.signatures)
@@ -123,7 +122,7 @@ def test_every_agent_has_a_learner_of_its_kernels(agent: str) -> None:
     instructions = [{each["kind"] for each in x.tape.instructions} for x in (learner, own)]
     assert functions[0] == functions[1]
     assert instructions[0] == instructions[1]
-    assert learner._kind() == own._kind()
+    assert update_of(learner.example_frame()) is update_of(own.example_frame())
 
 
 def own_layers(space: Any) -> Any:
@@ -132,11 +131,11 @@ def own_layers(space: Any) -> Any:
 
 def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     updater = make_updater()
-    kernel, types = make_update(np.float32, updater._kind()), updater._types()
+    update = update_of(updater.example_frame())
     monkeypatch.setattr(KernelCache, "_path", lambda *_: Path("nowhere"))
-    assert cache_of(kernel).lacks(types)
+    assert cache_of(update).lacks(())
     monkeypatch.setattr(KernelCache, "_path", lambda *_: None)
-    assert not cache_of(kernel).lacks(types)
+    assert not cache_of(update).lacks(())
 
 
 KILLED = """

@@ -151,7 +151,7 @@ def test_the_update_equals_pytorch(double: bool, masked: bool) -> None:
         dtype=np.float64,
     )
     move_targets(learner)
-    learner.write_networks(range(2))
+    learner.write_networks(learner.names[:2])
     online, target = (Cells(network) for network in learner.networks)
     values = online.dense(1, run_memory(online, batch, True))
     judged = target.dense(1, run_memory(target, batch, False)).detach()
@@ -195,7 +195,7 @@ def make_actor_and_critics(outputs: int, updates: Any, settings: Any, **arrays: 
         dtype=np.float64,
     )
     move_targets(learner)
-    learner.write_networks(range(6))
+    learner.write_networks(learner.names[:6])
     return learner
 
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from rlcpu.kernels.calls import numbered_function_of
 from rlcpu.kernels.compile import specialise
-from rlcpu.nn.functions import function_at
 from rlcpu.nn.instructions import distributions, networks, numbers
 from rlcpu.nn.program import Function
 
@@ -27,15 +26,11 @@ Compute = Callable[[Any, Any], None]
 
 
 class Instruction(NamedTuple):
-    """A kind of instruction.
+    """A kind of instruction: two functions of (chunk, instruction)."""
 
-    Attributes:
-        forward: (chunk, instruction): writes the rows of its result.
-        backward: (chunk, instruction): adds to the slopes of the rows that it reads what those of
-            its result contribute; None if it has no derivatives.
-    """
-
-    forward: Compute
+    forward: Compute  #: writes the rows of its result
+    #: Adds to the slopes of the rows that it reads what those of its result contribute; None if it
+    #: has no derivatives.
     backward: Compute | None = None
 
 
@@ -76,7 +71,7 @@ def link(
     """
     for row, kind in rows:
         if kind == "each":
-            row["forward"] = function_at(dtype, functions[row["index"]], chunk)
+            row["forward"] = numbers.function_at(dtype, functions[row["index"]], chunk)
             backward: Compute | None = numbers.through_each
         else:
             forward, backward = INSTRUCTIONS[kind]

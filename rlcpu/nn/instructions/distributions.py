@@ -15,7 +15,8 @@ import numpy as np
 
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import FORBIDDEN, standard_normal
-from rlcpu.nn.instructions.numbers import fill_row
+from rlcpu.nn.instructions.numbers import add_row
+from rlcpu.nn.layers.rows import fill
 
 u32 = np.uint32
 _uniforms = uniforms(2, 0, np.float32)
@@ -27,12 +28,12 @@ def log_softmax(chunk: Any, instruction: Any) -> None:
     """Write log-probabilities of logits x, x_k - log(sum of e**x_j).
 
     The mask, if there is one, has rows from `c` on. The row behind the results is scratch, and so
-    is its row of slopes: the largest logit, then the log of the sum; and the sum less that logit.
+    is its row of slopes.
     """
     rows, first, width = chunk.rows, instruction.out, instruction.width
     largest, total = rows[first + width], chunk.slopes[first + width]
-    fill_row(largest, -math.inf)
-    fill_row(total, 0.0)
+    fill(largest, -math.inf)
+    fill(total, 0.0)
     for k in range(width):
         row, logits = rows[first + k], rows[instruction.a + k]
         if instruction.c < 0:
@@ -41,10 +42,10 @@ def log_softmax(chunk: Any, instruction: Any) -> None:
             copy_allowed(row, largest, logits, rows[instruction.c + k])
     for k in range(width):
         add_exponentials(total, rows[first + k], largest)
-    add_logarithms(largest, total)
     log_total = largest
+    add_logarithms(log_total, total)  # the largest logit + log(sum of e**(x - largest))
     for k in range(width):
-        subtract_row(rows[first + k], log_total)
+        add_row(rows[first + k], log_total, -1.0)
 
 
 def copy_logits(row: Any, largest: Any, logits: Any) -> None:
@@ -74,21 +75,13 @@ def add_logarithms(out: Any, row: Any) -> None:
         out[i] += math.log(row[i])
 
 
-def subtract_row(out: Any, row: Any) -> None:
-    """Subtract a row from `out`."""
-    for i in range(out.size):
-        out[i] -= row[i]
-
-
 def through_log_softmax(chunk: Any, instruction: Any) -> None:
     """Add slopes of logits, d_k - p_k * (sum of d_j), from those of log-probabilities, d."""
     slopes, first, width = chunk.slopes, instruction.out, instruction.width
     total = slopes[first + width]  # the scratch row of the result
-    fill_row(total, 0.0)
+    fill(total, 0.0)
     for k in range(width):
-        slope = slopes[first + k]
-        for i in range(total.size):
-            total[i] += slope[i]
+        add_row(total, slopes[first + k], 1.0)
     for k in range(width):
         log_probs = chunk.rows[first + k]
         add_logit_slopes(slopes[instruction.a + k], slopes[first + k], log_probs, total)
@@ -103,7 +96,7 @@ def add_logit_slopes(out: Any, slopes: Any, log_probs: Any, total: Any) -> None:
 def entropy(chunk: Any, instruction: Any) -> None:
     """Write the entropy of a distribution, -sum of p_k log p_k."""
     out = chunk.rows[instruction.out]
-    fill_row(out, 0.0)
+    fill(out, 0.0)
     for k in range(instruction.a_step):
         log_probs = chunk.rows[instruction.a + k]
         for i in range(out.size):
@@ -144,15 +137,17 @@ def draw_uniform(chunk: Any, instruction: Any) -> None:
 def stream_of(chunk: Any, instruction: Any, k: int) -> Any:
     """Return the key of an instruction's random stream, and the counter of its row k at sample 0.
 
-    The key depends on the learner's, the gradient step and the stream: a number for each pair of an
-    update and an instruction that draws. Streams 0 and 1 share a key, with even and odd counters.
+    Each pair of an update and an instruction that draws has a stream, counted from 0. The key
+    depends on the learner's, the gradient step and the stream. Streams 0 and 1 have the same key,
+    which saves nearly all algorithms a hash, and keep apart by even and odd counters.
 
     Returns:
         Two halves of the key, uint32, and the counter; that of sample i is 2 * width * i more.
     """
     settings = chunk.frame.settings
     low, high = mix(settings.key_low, settings.key_high, u32(chunk.number))
-    stream = chunk.update + settings.every.size * instruction.index
+    num_updates = settings.every.size
+    stream = chunk.update + num_updates * instruction.index
     if stream > 1:
         low, high = mix(low, high, u32(stream))
     return low, high, 2 * k + stream % 2

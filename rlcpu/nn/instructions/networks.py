@@ -20,8 +20,8 @@ from rlcpu.kernels.compile import inline
 from rlcpu.kernels.memory import array_at
 from rlcpu.nn import passes
 from rlcpu.nn.instructions.chunk import floats_at
-from rlcpu.nn.instructions.numbers import fill_row
 from rlcpu.nn.layers.embedding import add_slopes, sum_ones
+from rlcpu.nn.layers.rows import copy, fill
 from rlcpu.nn.network import CLIP
 from rlcpu.nn.packed import (
     copy_rows,
@@ -41,9 +41,7 @@ def apply(chunk: Any, instruction: Any) -> None:
     network, units = network_at(chunk, application), units_of(chunk, application)
     for k in range(application.inputs):
         gather(chunk, chunk.frame.program.inputs[application.first + k], network, units)
-    prepare_memory(chunk, application, network, units)
-    passes.forward(network, units, chunk.samples.size, False, time_of(chunk, application))
-    read_outputs(chunk, instruction.out, network, units)
+    run_forward(chunk, instruction, application, network, units, False)
 
 
 def apply_to_ones(chunk: Any, instruction: Any) -> None:
@@ -51,49 +49,50 @@ def apply_to_ones(chunk: Any, instruction: Any) -> None:
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_at(chunk, application), units_of(chunk, application)
     sum_all_ones(chunk, chunk.frame.program.inputs[application.first], network, units)
+    run_forward(chunk, instruction, application, network, units, True)
+
+
+def run_forward(
+    chunk: Any, instruction: Any, application: Any, network: Any, units: Any, is_summed: bool
+) -> None:
+    """Write a network's outputs to rows; with `is_summed`, units have those of its first layer."""
     prepare_memory(chunk, application, network, units)
-    passes.forward(network, units, chunk.samples.size, True, time_of(chunk, application))
+    time = time_of(chunk, application)
+    passes.forward(network, units, chunk.samples.size, is_summed, time)
     read_outputs(chunk, instruction.out, network, units)
 
 
 def through_network(chunk: Any, instruction: Any) -> None:
     """Compute a network's gradients from the slopes of its outputs, and add those of its inputs."""
-    program, count = chunk.frame.program, chunk.samples.size
-    application = program.applications[instruction.index]
+    application = chunk.frame.program.applications[instruction.index]
     network, units = network_backward_at(chunk, application), units_of(chunk, application)
-    write_slopes(chunk, instruction.out, network, units)
-    gradients, scratch = (
-        gradients_of(chunk, application),
-        chunk.frame.space.network_slopes[chunk.worker],
-    )
-    mode = mode_of(chunk, application)
-    time = time_of(chunk, application)
-    passes.backward(network, units, scratch, gradients, count, False, time, mode)
+    run_backward(chunk, instruction, application, network, units, False)
     if application.by_inputs != 0:
         for k in range(application.inputs):
-            operand = program.inputs[application.first + k]
-            place = input_place(network, operand.input)
+            operand = chunk.frame.program.inputs[application.first + k]
             if operand.kind == FROM_ROWS:
-                inputs = units[place.offset * count :]
-                for j in range(operand.width):
-                    slopes = chunk.slopes[operand.source + j]
-                    add_from_units(slopes, inputs, place.width, operand.begin + j)
+                add_input_slopes(chunk, operand, network, units)
 
 
 def through_network_of_ones(chunk: Any, instruction: Any) -> None:
     """Compute a network's gradients from the slopes of its outputs; its inputs are constants."""
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_backward_at(chunk, application), units_of(chunk, application)
-    write_slopes(chunk, instruction.out, network, units)
-    gradients, scratch = (
-        gradients_of(chunk, application),
-        chunk.frame.space.network_slopes[chunk.worker],
-    )
-    mode, time = mode_of(chunk, application), time_of(chunk, application)
-    passes.backward(network, units, scratch, gradients, chunk.samples.size, True, time, mode)
+    run_backward(chunk, instruction, application, network, units, True)
     if application.by_parameters != 0:
         first = chunk.frame.program.inputs[application.first]
-        add_all_slopes(chunk, first, network, units, gradients)
+        add_all_slopes(chunk, first, network, units, gradients_of(chunk, application))
+
+
+def run_backward(
+    chunk: Any, instruction: Any, application: Any, network: Any, units: Any, is_summed: bool
+) -> None:
+    """Compute what `mode_of` says from the slopes of a network's outputs; see `run_forward`."""
+    write_slopes(chunk, instruction.out, network, units)
+    gradients, time = gradients_of(chunk, application), time_of(chunk, application)
+    scratch, mode = chunk.frame.space.network_slopes[chunk.worker], mode_of(chunk, application)
+    count = chunk.samples.size
+    passes.backward(network, units, scratch, gradients, count, is_summed, time, mode)
 
 
 # ---------------------------------------------------------------- an application
@@ -108,7 +107,7 @@ def network_at(chunk: Any, application: Any) -> Any:
 def network_backward_at(chunk: Any, application: Any) -> Any:
     """Return the network of an application, with transposed weights of the worker's own.
 
-    They are made anew where the network was stepped since.
+    They are made anew where the network was stepped since the worker made them.
     """
     frame, worker, k = chunk.frame, chunk.worker, application.network
     space, parameters = frame.space, frame.learnt.parameters
@@ -157,7 +156,7 @@ def write_slopes(chunk: Any, out: int, network: Any, units: Any) -> None:
     for k in range(network.outputs.shape[0]):
         place = output_place(network, k)
         outputs = units[place.offset * count : (place.offset + place.width) * count]
-        fill_row(outputs, 0.0)
+        fill(outputs, 0.0)
         for j in range(place.size):
             to_units(outputs, place.width, j, chunk.slopes[out + j])
         out += place.size
@@ -175,21 +174,19 @@ def time_of(chunk, application):
 def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> None:
     """Write the state of each sequence before its first time step; nothing without memory.
 
-    The batch has states (sequences, size) for each network with memory.
+    The batch has states (sequences, size) for each network with memory. Its sequences lie in groups
+    of `abreast`, a group step after step: sample (group * steps + step) * abreast + k is of
+    sequence group * abreast + k.
     """
     if application.starts < 0:  # a network without memory
         return
-    batch, steps = chunk.frame.batch, chunk.frame.settings.steps
-    # Sequences lie in groups of `abreast`, a group step after step: sample
-    # (group * steps + step) * abreast + k is of sequence group * abreast + k.
-    abreast = chunk.frame.settings.abreast
-    size = state_size_of(network)
+    batch, count, size = chunk.frame.batch, chunk.samples.size, state_size_of(network)
+    steps, abreast = chunk.frame.settings.steps, chunk.frame.settings.abreast
     states = floats_at(batch.states[application.network], batch.size // steps * size)
-    for b in range(chunk.samples.size // steps):
-        sample = chunk.samples[b]  # the sequence's first
-        sequence = sample // (abreast * steps) * abreast + sample % abreast
-        state = states[sequence * size : (sequence + 1) * size]
-        write_state(network, units, chunk.samples.size, b, state)
+    for b in range(count // steps):
+        first_sample = chunk.samples[b]  # of sequence b of the chunk
+        sequence = first_sample // (abreast * steps) * abreast + first_sample % abreast
+        write_state(network, units, count, b, states[sequence * size : (sequence + 1) * size])
 
 
 # ---------------------------------------------------------------- inputs
@@ -200,13 +197,22 @@ def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
     place = input_place(network, operand.input)
     count, begin, width = chunk.samples.size, operand.begin, place.width
     inputs = units[place.offset * count : (place.offset + width) * count]
-    if begin == 0:
-        fill_row(inputs, 0.0)
+    if begin == 0:  # the first operand of the input, which clears the padding
+        fill(inputs, 0.0)
     if operand.kind == FROM_COLUMN:
         write_column(inputs, begin, width, chunk, chunk.frame.batch.columns[operand.source])
     else:
         for j in range(operand.width):
             to_units(inputs, width, begin + j, chunk.rows[operand.source + j])
+
+
+def add_input_slopes(chunk: Any, operand: Any, network: Any, units: Any) -> None:
+    """Add the slopes of a network's input in units to those of the rows that an operand read."""
+    place = input_place(network, operand.input)
+    inputs = units[place.offset * chunk.samples.size :]
+    for j in range(operand.width):
+        slopes = chunk.slopes[operand.source + j]
+        add_from_units(slopes, inputs, place.width, operand.begin + j)
 
 
 def write_column(units: Any, begin: int, width: int, chunk: Any, column: Any) -> None:
@@ -221,22 +227,15 @@ def write_column(units: Any, begin: int, width: int, chunk: Any, column: Any) ->
     """
     samples, size = chunk.samples, column.width
     values = floats_at(column.values, chunk.frame.batch.size * size)
-    mean, scale = values, values
+    mean, scale = values, values  # of plain numbers they are not read
     if column.mean != 0:
         mean, scale = floats_at(column.mean, size), floats_at(column.scale, size)
     for i in range(samples.size):
         first, out = samples[i] * size, i * width + begin
         if column.mean == 0:
-            copy_row(units[out : out + size], values[first : first + size])
+            copy(units[out : out + size], values[first : first + size])
         else:
             normalise_row(units[out : out + size], values[first : first + size], mean, scale)
-
-
-@inline
-def copy_row(out, row):
-    """Copy a row. A function of rows is vectorised: indices of a loop within can't be negative."""
-    for k in range(out.size):
-        out[k] = row[k]
 
 
 @inline

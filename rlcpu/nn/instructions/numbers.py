@@ -1,4 +1,4 @@
-"""Instructions on rows of numbers: reading, arithmetic, choices, sums and losses.
+"""Instructions on rows of numbers: reading, arithmetic, scalar functions, choices and losses.
 
 An instruction runs for a `chunk` of samples: `chunk.rows[k]` has number k of each sample, and
 `chunk.slopes[k]` the derivatives of the loss with respect to it. It reads rows from
@@ -10,20 +10,28 @@ its result contribute.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from rlcpu.kernels.calls import numbered_function_of
+from rlcpu.kernels.compile import define, inline, specialise
+from rlcpu.nn import dual_types as dual_types  # teaches numba duals
+from rlcpu.nn.duals import slopes_of, value_of, variables
 from rlcpu.nn.instructions.chunk import floats_at, total
+from rlcpu.nn.layers.rows import fill
+from rlcpu.nn.program import Function
 
 # ---------------------------------------------------------------- what is read
 
 
 def read_column(chunk: Any, instruction: Any) -> None:
-    """Read a column of the batch, standardised if `c` is not negative.
+    """Read a column of the batch; `c` is the number of its moments, if it is standardised.
 
-    `moments[-1]` are a mean of 0 and a deviation of 1.
+    It is -1 for plain numbers: the last moments are a mean of 0 and a deviation of 1.
     """
     batch, samples, width = chunk.frame.batch, chunk.samples, instruction.width
     values = floats_at(batch.columns[instruction.index].values, batch.size * width)
@@ -36,15 +44,17 @@ def read_column(chunk: Any, instruction: Any) -> None:
 
 
 def read_number(chunk: Any, instruction: Any) -> None:
-    """Read a constant or a setting, the same for all samples."""
-    fill_row(chunk.rows[instruction.out], chunk.frame.program.numbers[instruction.index])
+    """Read constants, or a setting, the same for all samples."""
+    numbers = chunk.frame.program.numbers
+    for k in range(instruction.width):
+        fill(chunk.rows[instruction.out + k], numbers[instruction.index + k])
 
 
 def read_parameter(chunk: Any, instruction: Any) -> None:
     """Read an array that is learnt and belongs to no network, the same for all samples."""
     parameters = chunk.frame.learnt.parameters
     for k in range(instruction.width):
-        fill_row(chunk.rows[instruction.out + k], parameters[instruction.index + k])
+        fill(chunk.rows[instruction.out + k], parameters[instruction.index + k])
 
 
 def through_parameter(chunk: Any, instruction: Any) -> None:
@@ -61,7 +71,7 @@ def add(chunk: Any, instruction: Any) -> None:
     """Add the second tensor, times 1 or -1, to the first."""
     sign = float(instruction.c)
     for k in range(instruction.width):
-        out, a, b = rows_of(chunk.rows, chunk.rows, instruction, k)
+        out, a, b = rows_of(chunk.rows, instruction, k)
         for i in range(out.size):
             out[i] = a[i] + sign * b[i]
 
@@ -69,7 +79,7 @@ def add(chunk: Any, instruction: Any) -> None:
 def multiply(chunk: Any, instruction: Any) -> None:
     """Multiply two tensors, number by number."""
     for k in range(instruction.width):
-        out, a, b = rows_of(chunk.rows, chunk.rows, instruction, k)
+        out, a, b = rows_of(chunk.rows, instruction, k)
         for i in range(out.size):
             out[i] = a[i] * b[i]
 
@@ -77,7 +87,7 @@ def multiply(chunk: Any, instruction: Any) -> None:
 def through_add(chunk: Any, instruction: Any) -> None:
     """Add the slopes of a sum or difference to those of both tensors."""
     for k in range(instruction.width):
-        out, a, b = rows_of(chunk.slopes, chunk.slopes, instruction, k)
+        out, a, b = rows_of(chunk.slopes, instruction, k)
         if instruction.a_gradient != 0:
             add_row(a, out, 1.0)
         if instruction.b_gradient != 0:
@@ -87,41 +97,18 @@ def through_add(chunk: Any, instruction: Any) -> None:
 def through_multiply(chunk: Any, instruction: Any) -> None:
     """Add to the slopes of each tensor those of a product times the other tensor."""
     for k in range(instruction.width):
-        slopes, a_slopes, b_slopes = rows_of(chunk.slopes, chunk.slopes, instruction, k)
-        _, a, b = rows_of(chunk.rows, chunk.rows, instruction, k)
+        slopes, a_slopes, b_slopes = rows_of(chunk.slopes, instruction, k)
+        _, a, b = rows_of(chunk.rows, instruction, k)
         if instruction.a_gradient != 0:
             add_product(a_slopes, slopes, b)
         if instruction.b_gradient != 0:
             add_product(b_slopes, slopes, a)
 
 
-def through_each(chunk: Any, instruction: Any) -> None:
-    """Add to the slopes of a scalar function's arguments, by the chain rule.
-
-    The forward pass (`rlcpu.nn.functions`) has written derivatives of each result with respect to
-    each argument that carries slopes to rows. The instruction's operands say where all rows are:
-    of each of `b` arguments its first row, its step and whether it carries slopes; then, of each of
-    `c` results, its first row and the first rows of its derivatives.
-    """
-    operands, count = chunk.frame.program.operands, instruction.b
-    arguments, place = instruction.a, instruction.a + 3 * count
-    for _ in range(instruction.c):
-        out = operands[place]
-        place += 1
-        for k in range(arguments, arguments + 3 * count, 3):
-            first_row, step, has_slopes = operands[k], operands[k + 1], operands[k + 2]
-            if has_slopes != 0:
-                derivatives = operands[place]
-                for w in range(instruction.width):
-                    slopes = chunk.slopes[first_row + w * step]
-                    add_product(slopes, chunk.slopes[out + w], chunk.rows[derivatives + w])
-                place += 1
-
-
 def sum_numbers(chunk: Any, instruction: Any) -> None:
     """Sum the numbers of each sample."""
     out = chunk.rows[instruction.out]
-    fill_row(out, 0.0)
+    fill(out, 0.0)
     for k in range(instruction.a_step):
         add_row(out, chunk.rows[instruction.a + k], 1.0)
 
@@ -130,6 +117,108 @@ def through_sum(chunk: Any, instruction: Any) -> None:
     """Add the slopes of a sum to those of each number in it."""
     for k in range(instruction.a_step):
         add_row(chunk.slopes[instruction.a + k], chunk.slopes[instruction.out], 1.0)
+
+
+# ---------------------------------------------------------------- scalar functions of an algorithm
+#
+# A function is plain Python of a few numbers. The arguments through which derivatives go carry
+# their slopes (see `rlcpu.nn.duals`); one loop writes the results and their derivatives by each of
+# these arguments.
+
+
+@functools.cache
+def function_at(dtype: type, function: Function, chunk: Any) -> int:
+    """Return the address of the forward pass of "each", compiled for a scalar function and `Chunk`.
+
+    The instruction's operands say where its rows are, see `rlcpu.nn.program.Program.operands`. For
+    two arguments of which the first carries slopes it is
+
+        def each(chunk, number):
+            ...
+            for w in range(instruction.width):
+                loop(rows[operands[0] + w * operands[1]], rows[operands[3] + w * operands[4]],
+                     rows[operands[6] + w], rows[operands[7] + w])
+    """
+    loop, count = _make_loop(dtype, function), len(function.gradients)
+    slopes, results = sum(function.gradients), max(function.results, 1)
+    arguments = [f"rows[operands[{3 * k}] + w * operands[{3 * k + 1}]]" for k in range(count)]
+    written = range(3 * count, 3 * count + results * (1 + slopes))
+    arguments += [f"rows[operands[{k}] + w]" for k in written]
+    source = (
+        "def each(chunk, number):\n"
+        "    program, rows = chunk.frame.program, chunk.rows\n"
+        "    instruction = program.instructions[number]\n"
+        "    operands = program.operands[instruction.a :]\n"
+        "    for w in range(instruction.width):\n"
+        f"        loop({', '.join(arguments)})"
+    )
+    return numbered_function_of(define(source, loop=loop), chunk)
+
+
+def _make_loop(dtype: type, function: Function) -> Callable[..., None]:
+    """Make the loop over samples of a scalar function and its derivatives.
+
+    Of two arguments of which the first carries slopes, and with one result, it is
+
+        def loop(a0, a1, r0, s0_0):  # rows: arguments, the result, its derivative
+            for i in range(r0.size):
+                x0, = variables((a0[i],))
+                result = function(x0, a1[i])
+                r0[i] = value_of(result)
+                by = slopes_of(result, zeros)
+                s0_0[i] = by[0]
+    """
+    gradients, results = function.gradients, max(function.results, 1)
+    slopes = sum(gradients)
+    rows = [f"a{k}" for k in range(len(gradients))]
+    for j in range(results):
+        rows += [f"r{j}", *(f"s{j}_{k}" for k in range(slopes))]
+    dual = [k for k, has_gradient in enumerate(gradients) if has_gradient]
+    numbers = [f"x{k}" if has_gradient else f"a{k}[i]" for k, has_gradient in enumerate(gradients)]
+    lines = [f"def loop({', '.join(rows)}):", "    for i in range(r0.size):"]
+    if dual:
+        duals, plain = "".join(f"x{k}, " for k in dual), "".join(f"a{k}[i], " for k in dual)
+        lines += [f"        {duals}= variables(({plain}))"]
+    lines += [f"        result = function({', '.join(numbers)})"]
+    for j in range(results):
+        item = f"result[{j}]" if function.results else "result"
+        lines += [f"        r{j}[i] = value_of({item})"]
+        if dual:
+            lines += [f"        by = slopes_of({item}, zeros)"]
+            lines += [f"        s{j}_{k}[i] = by[{k}]" for k in range(slopes)]
+    return inline(
+        define(
+            "\n".join(lines),
+            function=specialise(function.function, dtype),
+            variables=variables,
+            value_of=value_of,
+            slopes_of=slopes_of,
+            zeros=(dtype(0),) * slopes,
+        )
+    )
+
+
+def through_each(chunk: Any, instruction: Any) -> None:
+    """Add to the slopes of a scalar function's arguments, by the chain rule.
+
+    The forward pass, see `function_at`, has written derivatives of each result with respect to
+    each argument that carries slopes to rows. The instruction's operands say where all rows are,
+    see `rlcpu.nn.program.Program.operands`.
+    """
+    operands, count = chunk.frame.program.operands, instruction.b
+    arguments, place = instruction.a, instruction.a + 3 * count
+    for _ in range(instruction.c):
+        out = operands[place]
+        place += 1
+        for k in range(arguments, arguments + 3 * count, 3):
+            first_row, step, has_slopes = operands[k], operands[k + 1], operands[k + 2]
+            if has_slopes == 0:
+                continue
+            derivatives = operands[place]
+            place += 1
+            for w in range(instruction.width):
+                slopes = chunk.slopes[first_row + w * step]
+                add_product(slopes, chunk.slopes[out + w], chunk.rows[derivatives + w])
 
 
 # ---------------------------------------------------------------- one of several
@@ -152,8 +241,8 @@ def through_take(chunk: Any, instruction: Any) -> None:
 def argmax(chunk: Any, instruction: Any) -> None:
     """Write the index of the largest number that is allowed, and the number in the row behind."""
     best, largest = chunk.rows[instruction.out], chunk.rows[instruction.out + 1]
-    fill_row(best, 0.0)
-    fill_row(largest, -math.inf)
+    fill(best, 0.0)
+    fill(largest, -math.inf)
     for k in range(instruction.a_step):
         row = chunk.rows[instruction.a + k]
         if instruction.c < 0:
@@ -194,7 +283,7 @@ def add_to_statistic(chunk: Any, instruction: Any) -> None:
 
 def through_loss(chunk: Any, instruction: Any) -> None:
     """Begin the backward pass: the loss is a mean, whose slope is 1 / samples of the minibatch."""
-    fill_row(chunk.slopes[instruction.a], chunk.share)
+    fill(chunk.slopes[instruction.a], chunk.share)
 
 
 def look_ahead(chunk: Any, instruction: Any) -> None:
@@ -221,21 +310,14 @@ def write_per_sample(chunk: Any, instruction: Any) -> None:
 # ---------------------------------------------------------------- rows
 
 
-def rows_of(results: Any, arguments: Any, instruction: Any, k: int) -> Any:
+def rows_of(rows: Any, instruction: Any, k: int) -> Any:
     """Return row k of an instruction's result, and of both of its arguments.
 
-    `results` and `arguments` are `chunk.rows` or `chunk.slopes`. An argument with a step of 0 has
-    one row for all k.
+    `rows` are `chunk.rows` or `chunk.slopes`. An argument with a step of 0 has one row for all k.
     """
     a = instruction.a + k * instruction.a_step
     b = instruction.b + k * instruction.b_step
-    return results[instruction.out + k], arguments[a], arguments[b]
-
-
-def fill_row(row: Any, value: float) -> None:
-    """Set a row to one number."""
-    for i in range(row.size):
-        row[i] = value
+    return rows[instruction.out + k], rows[a], rows[b]
 
 
 def add_row(out: Any, row: Any, factor: float) -> None:
