@@ -112,9 +112,10 @@ def _find_sizes(
     pairs = list(zip(has_steps, step_shapes, strict=True))
     shapes = ModelArrays(*((steps, *shape) if has else shape for has, shape in pairs))
     rows = ModelArrays(*((steps if has else 1, math.prod(shape)) for has, shape in pairs))
+    expected_shapes: dict[str, tuple[int, ...]] = shapes._asdict()
     leading = {}
-    for name, wanted in shapes._asdict().items():
-        shape: tuple[int, ...] = shape_of.get(name, wanted)
+    for name, wanted in expected_shapes.items():
+        shape = shape_of.get(name, wanted)
         count = len(shape) - len(wanted)
         if count < 0 or shape[count:] != wanted:
             expected = ", ".join(["...", *map(str, wanted)])

@@ -30,7 +30,14 @@ from rlcpu.scan.arguments import (
 )
 from rlcpu.scan.tridiagonal.blocks import LaneInput
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, layout_of_systems, repeats_of, solve_arrays
-from rlcpu.scan.tridiagonal.lanes import FACTORED, FACTORS, factor_matrix
+from rlcpu.scan.tridiagonal.lanes import (
+    DIAGONAL,
+    FACTORED,
+    FACTORS,
+    LOWER,
+    UPPER,
+    factor_matrix,
+)
 from rlcpu.scan.tridiagonal.plans import SHORT, LaneArguments, even, run
 from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of
 
@@ -189,10 +196,10 @@ def _factor(matrix: Sequence[Array]) -> Array | None:
     """
     n = matrix[0].shape[-1]
     planes = np.zeros((FACTORS, even(n)), matrix[0].dtype)
-    planes[1] = 1.0
-    for plane, array in zip(planes, matrix, strict=False):
-        plane[:n] = array.reshape(-1)
-    planes[0, 0] = planes[2, n - 1] = 0.0
+    planes[DIAGONAL] = 1.0  # of a row more than n: x = 0
+    for plane, array in zip((LOWER, DIAGONAL, UPPER), matrix, strict=True):
+        planes[plane, :n] = array.reshape(-1)
+    planes[LOWER, 0] = planes[UPPER, n - 1] = 0.0  # ignored, whatever they are
     factor_matrix(planes)
     return planes if np.isfinite(planes).all() else None
 

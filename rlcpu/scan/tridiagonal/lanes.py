@@ -68,11 +68,13 @@ def inputs_of(arrays: Any, transposed: bool = False) -> list[LaneInput]:
     one row before, and the other way round.
     """
     lower, diagonal, upper, rhs = arrays[:4]
-    if transposed:
-        below, above = LaneInput(upper, 0, -1, -1), LaneInput(lower, 0, 1, 1)
-    else:
-        below, above = LaneInput(lower, 0, -1), LaneInput(upper, 0, 1)
-    return [below, LaneInput(diagonal, 1), above, LaneInput(rhs)]
+    below, above, shift = (upper, lower, 1) if transposed else (lower, upper, 0)
+    return [
+        LaneInput(below, fill_value=0, neighbour=-1, shift=-shift),
+        LaneInput(diagonal, fill_value=1),
+        LaneInput(above, fill_value=0, neighbour=1, shift=shift),
+        LaneInput(rhs, fill_value=0),
+    ]
 
 
 @inline(exact=True)
@@ -153,9 +155,13 @@ INVERSE, ABOVE, SECOND, SCALE, MULTIPLE, FACTORS = range(6)
 
 
 @inline(exact=True)
-def entry_vector(planes, plane, k):
-    """Return number k of a row of `planes` as a vector: the rules compute on these."""
-    return fill(planes[plane, k], ONE)
+def matrix_row(planes, k, one):
+    """Return row k of the matrix as `factor_step` wants it: scaled, with 1 on the right-hand side.
+
+    All are vectors of one number repeated: the rules compute on these.
+    """
+    lower, diagonal = fill(planes[LOWER, k], ONE), fill(planes[DIAGONAL, k], ONE)
+    return scaled(lower, diagonal, fill(planes[UPPER, k], ONE), one)
 
 
 @inline(exact=True)
@@ -184,24 +190,18 @@ def factor_matrix(planes):
     """Factor a matrix of an even number of rows, from both ends as `solve` does.
 
     Args:
-        planes: (FACTORS, rows) with lower, diagonal and upper in the first three rows, 0 where they
-            are ignored; overwritten with the factors, some of which are not finite if the matrix is
-            singular.
+        planes: (FACTORS, rows) with the coefficients in rows `LOWER`, `DIAGONAL` and `UPPER`, 0
+            where they are ignored; overwritten with the factors, some of which are not finite if
+            the matrix is singular.
     """
-    half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[0, 0], ONE)
+    half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[LOWER, 0], ONE)
     one = zero + 1.0
     falling = rising = Pending(one, zero, zero)
     for i in range(half):
-        row = scaled(
-            entry_vector(planes, 0, i), entry_vector(planes, 1, i), entry_vector(planes, 2, i), one
-        )
-        multiplier, above, falling = factor_step(falling, row)
+        multiplier, above, falling = factor_step(falling, matrix_row(planes, i, one))
         store_multiplier(multiplier, planes, i)
         k = last - i
-        row = scaled(
-            entry_vector(planes, 2, k), entry_vector(planes, 1, k), entry_vector(planes, 0, k), one
-        )
-        multiplier, below, rising = factor_step(rising, row)
+        multiplier, below, rising = factor_step(rising, mirrored(matrix_row(planes, k, one)))
         store_multiplier(multiplier, planes, k)
         if i > 0:
             store_factors(above, planes, i - 1)
@@ -237,12 +237,12 @@ def substitute_rhs(next_x, second_x, block, k):
 
 
 @inline(exact=True)
-def solve_factored(block, parameter):
+def solve_factored(block, pivoting):
     """Write the unknowns of systems of one matrix that is factored; see `LaneFunction`.
 
-    The only input is rhs. `parameter` stands for `pivoting`: only its type counts.
+    The only input is rhs. `pivoting` is 0, and not used but as a zero of the right type.
     """
-    half, last, zero = block.rows // 2, block.rows - 1, fill(parameter, ONE)
+    half, last, zero = block.rows // 2, block.rows - 1, fill(pivoting, ONE)
     falling = rising = zero
     for i in range(half):
         prefetch_row(block, 1, 2 * i, i + ROWS_AHEAD)
@@ -252,8 +252,9 @@ def solve_factored(block, parameter):
         if i > 0:
             store_row(above, block, 0, i - 1)
             store_row(below, block, 0, last - i + 1)
-    scale = shared_factor(block, ABOVE, half - 1)
-    middle = Multiplier(scale, shared_factor(block, SECOND, half - 1))
+    # Where both eliminations meet: the multiplier of the middle is in these places, see `INVERSE`.
+    scale, factor = shared_factor(block, ABOVE, half - 1), shared_factor(block, SECOND, half - 1)
+    middle = Multiplier(scale, factor)
     pivot, pending = apply_multiplier(rising, falling, middle)
     above = pending * shared_factor(block, INVERSE, half - 1)
     write_output(above, block, half - 1)
@@ -407,11 +408,11 @@ def solve_chunks(block, pivoting):
 
 
 @inline(exact=True)
-def check_solutions(block, zero):
+def check_solutions(block, pivoting):
     """Set extra output 0 to the largest backward error of each lane; see `LaneFunction`.
 
     Residuals are written if there is an output. x is input `X`; the unknowns before and after the
-    lane are extra inputs 0 and 1. `zero` stands for `pivoting` and is not used.
+    lane are extra inputs 0 and 1. `pivoting` is not used.
     """
     before, after, x = extra_input(block, 0), extra_input(block, 1), read_input(block, X, 0)
     worst = failures = nan_or_zero(before)

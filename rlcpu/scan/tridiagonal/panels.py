@@ -144,24 +144,24 @@ def stream_rows(plane, target, start, ends, linear, begins):
 
 
 @outline(exact=True)
-def gather_columns(place, start, lists, count, direct, plane, rows):
+def gather_columns(place, start, lists, block, plane):
     """Fill the rows of a plane with an input whose systems lie side by side.
 
-    `place` is the input's `StridedPointer`, in which the block's first lane begins at `start`.
-    There are `count` lanes; others repeat the last one. Rows from direct[0] on and below direct[1]
-    are left out: they are read where they lie.
+    `place` is the input's `StridedPointer`, in which the first lane of the `BlockOfPanel` begins at
+    `start`. Rows that are read where they lie are left out.
     """
     plane[0] = place.fill_value
     fill_value, lanes = plane[0], width(plane, ONE)  # of the plane's dtype
+    count, direct_end = block.count, max(block.begin, block.end)
     source = shifted(pointer_to(place.address, fill_value), start)
     first = lists.first[0] if place.neighbour < 0 else 0
     last = lists.last[0] if place.neighbour > 0 else lists.stop[0]
-    for begin, end in ((first, min(direct[0], last)), (max(first, direct[1]), last)):
+    for begin, end in ((first, min(block.begin, last)), (max(first, direct_end), last)):
         for k in range(begin, end):  # lanes that are not there repeat the last one
             row = shifted(source, k * place.step)
             numbers = load(row, 0, ONE, count, row[(count - 1) * place.lane])
             store(numbers, plane, k * lanes)
-    for begin, end in ((0, first), (last, rows)):
+    for begin, end in ((0, first), (last, block.rows)):
         for k in range(begin, end):
             store(fill(fill_value, ONE), plane, k * lanes)
 
@@ -177,12 +177,11 @@ def lists_behind(pointer, arrays, lanes):
 
 
 @inline(exact=True)
-def describe_lane(plan, places, index, lists, lanes, lane):
+def describe_lane(plan, places, outer, chunk, column, lists, lanes, lane):
     """Overwrite what `lists`, of `lanes` lanes each, say of number `lane`.
 
-    `index` has the lane's outer index, the number of its chunk, and its index along `inner`.
+    That is chunk number `chunk` of the system at (outer, column) of the arrays' other axes.
     """
-    outer, chunk, column = index
     length = plan.length
     if plan.lengths != 0:
         length = pointer_to(plan.lengths, np.int64(0))[outer]
@@ -216,8 +215,8 @@ def describe_panel(plan, places, panel, lists, lanes):
         count = min(plan.outer * chunks - first, lanes)
         for lane in range(lanes):
             unit = first + min(lane, count - 1)
-            index = (unit, 0, 0) if chunks == 1 else (unit // chunks, unit % chunks, 0)
-            describe_lane(plan, places, index, lists, lanes, lane)
+            outer, chunk = (unit, 0) if chunks == 1 else (unit // chunks, unit % chunks)
+            describe_lane(plan, places, outer, chunk, 0, lists, lanes, lane)
         return count, first
     number, group = panel % plan.panels_across, panel // plan.panels_across
     outer, chunk = group // chunks, group % chunks
@@ -226,7 +225,7 @@ def describe_panel(plan, places, panel, lists, lanes):
         column = max(column + plan.head_lanes - plan.panel_lanes, 0)
         count = count if number > 0 else plan.head_lanes
     for lane in range(lanes):
-        describe_lane(plan, places, (outer, chunk, column), lists, lanes, lane)
+        describe_lane(plan, places, outer, chunk, column, lists, lanes, lane)
     return min(plan.inner - column, count), (outer * plan.inner + column) * chunks + chunk
 
 
@@ -276,9 +275,11 @@ class BlockOfPanel(NamedTuple):
 
     lane: Any  # first lane of the block in the panel
     count: Any  # lanes that are there; others repeat the last one
-    begin: Any  # rows from here to `end` are read where they lie in the arrays
+    begin: Any  # rows from here to `end`, exclusive, are read where they lie in the arrays
     end: Any
     rows: Any  # of the block
+    first_unit: Any  # number of its first lane among all chunks of all systems
+    unit_step: Any  # from there to that of the next lane
 
 
 @inline(exact=True)
@@ -287,7 +288,7 @@ def gather_inputs(plan, places, memory, scratch, here, block):
 
     `memory` points to the planes; the sources of `scratch`, a `PanelScratch`, are overwritten.
     """
-    lanes, direct = width(memory, ONE), (block.begin, max(block.begin, block.end))
+    lanes = width(memory, ONE)
     for i in range(plan.num_inputs):
         place, plane = array_place(places, i), shifted(memory, i * plan.plane_size)
         scratch.sources[i] = place.address
@@ -298,7 +299,7 @@ def gather_inputs(plan, places, memory, scratch, here, block):
             start = here.starts[i * lanes] + block.lane * place.lane
             scratch.sources[i] += start * (VECTOR_BYTES // lanes)
             scratch.source_steps[i] = place.step
-            gather_columns(place, start, here, block.count, direct, plane, block.rows)
+            gather_columns(place, start, here, block, plane)
 
 
 @inline(exact=True)
@@ -323,35 +324,92 @@ def scatter_output(plan, target, plane, scratch, here, block, rows):
 
 
 @inline(exact=True)
-def load_extras(plan, scratch, stops, units):
-    """Set the numbers of rows of a block's lanes, `stops`, and their extra inputs.
-
-    `units` are the number of the first lane among all chunks of all systems, the distance to the
-    next one, and how many there are; other lanes repeat the last one.
-    """
-    first, step, count = units
+def load_extras(plan, scratch, stops, block):
+    """Set the numbers of rows of a `BlockOfPanel`'s lanes, `stops`, and their extra inputs."""
     extras, inputs = scratch.extras, pointer_to(plan.extra_inputs, np.float64(0.0))
     lanes = width(extras, ONE)
     for lane in range(lanes):
         extras[lane] = stops[lane]
         for i in range(plan.num_extra_inputs):
-            unit = first + min(lane, count - 1) * step
+            unit = block.first_unit + min(lane, block.count - 1) * block.unit_step
             extras[(1 + i) * lanes + lane] = inputs[unit * plan.num_extra_inputs + i]
 
 
 @inline(exact=True)
-def store_extras(plan, scratch, units):
+def store_extras(plan, scratch, block):
     """Write the extra outputs of a block's lanes to the plan's array; see `load_extras`."""
-    first, step, count = units
     extras, outputs = scratch.extras, pointer_to(plan.extra_outputs, np.float64(0.0))
     lanes = width(extras, ONE)
-    for lane in range(count):
+    for lane in range(block.count):
         for i in range(plan.num_extra_outputs):
-            unit = first + lane * step
+            unit = block.first_unit + lane * block.unit_step
             outputs[unit * plan.num_extra_outputs + i] = extras[(1 + i) * lanes + lane]
 
 
 # ---------------------------------------------------------------- the driver
+
+
+class Panel(NamedTuple):
+    """A panel at work."""
+
+    here: Any  # its `LaneLists`
+    next_starts: Any  # `LaneLists.starts` of the next one, which is prefetched meanwhile
+    num_lanes: Any
+    first_unit: Any  # number of its first lane among all chunks of all systems
+
+
+@inline(exact=True)
+def run_block(plan, places, memory, scratch, panel, lane):
+    """Run the lane function on the block of a panel that begins with `lane`.
+
+    Its inputs are brought to planes, and its output is written from there; full blocks of columns
+    are read and written where they lie.
+    """
+    lanes, is_rows, here = width(memory, ONE), plan.inner == 1, panel.here
+    count = min(panel.num_lanes - lane, lanes)
+    output, plane = array_place(places, plan.num_inputs), memory
+    if plan.output_plane >= 0:
+        plane = shifted(memory, plan.output_plane * plan.plane_size)
+    least, most = smallest_and_largest(here.stop, lanes)
+    # Pairs of rows: elimination goes from both ends.
+    rows, is_direct = max(most + most % 2, 2), not is_rows and count == lanes
+    begin, end, target, target_step, output_rows = 0, 0, plane, lanes, rows
+    if is_direct:  # rows are vectors in the arrays, which are read and written there
+        begin, end, output_rows = here.first[0], here.last[0], most
+        target_step = output.step
+        at = here.starts[plan.num_inputs * lanes] + lane
+        target = shifted(pointer_to(output.address, memory[0]), at)
+    unit_step = 1 if is_rows else plan.num_chunks
+    unit = panel.first_unit + lane * unit_step
+    part = BlockOfPanel(lane, count, begin, end, rows, unit, unit_step)
+    gather_inputs(plan, places, memory, scratch, here, part)
+    load_extras(plan, scratch, here.stop, part)
+    sources, steps = scratch.sources, scratch.source_steps
+    block = LaneBlock(
+        memory=memory,
+        plane_size=plan.plane_size,
+        extras=scratch.extras,
+        failures=scratch.failures,
+        sources=(sources[0], sources[1], sources[2], sources[3], sources[4]),
+        source_steps=(steps[0], steps[1], steps[2], steps[3], steps[4]),
+        target=target,
+        target_step=target_step,
+        rows=rows,
+        common_rows=least,
+        begin=begin,
+        end=end,
+        output_rows=output_rows if plan.output_plane >= 0 else 0,
+        streams=plan.streams if is_direct else 0,
+        plan=plan,
+        places=places,
+        starts=panel.next_starts if plan.lines_across > 0 else here.starts,
+        first_line=lane // lanes * rows,
+        first_lane=lane,
+    )
+    call_at(plan.lane_function, (view(block),))
+    store_extras(plan, scratch, part)
+    if plan.output_plane >= 0:
+        scatter_output(plan, output, plane, scratch, here, part, most)
 
 
 def run_panels(plan, places, memory, lists, start, stop, failed):
@@ -360,67 +418,17 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
     `memory` and `lists` point to scratch, of numbers and of whole numbers, `failed` to a number
     that is overwritten with whether a lane failed.
     """
-    lanes, is_rows, scratch = width(memory, ONE), plan.inner == 1, scratch_at(plan, memory, lists)
-    sources, steps, here, there = (
-        scratch.sources,
-        scratch.source_steps,
-        scratch.here,
-        scratch.there,
-    )
-    output, plane = array_place(places, plan.num_inputs), memory
-    if plan.output_plane >= 0:
-        plane = shifted(memory, plan.output_plane * plan.plane_size)
-    panel_lanes, first_unit = describe_panel(plan, places, start, here, lanes)
-    for panel in range(start, stop):
-        next_panel = min(panel + 1, plan.num_panels - 1)
-        next_lanes = describe_panel(plan, places, next_panel, there, lanes)
-        for lane in range(0, panel_lanes, lanes):
-            count = min(panel_lanes - lane, lanes)
-            least, most = smallest_and_largest(here.stop, lanes)
-            # Pairs of rows: elimination goes from both ends.
-            rows, is_direct = max(most + most % 2, 2), not is_rows and count == lanes
-            begin, end, target, target_step, output_rows = 0, 0, plane, lanes, rows
-            if is_direct:  # rows are vectors in the arrays, which are read and written there
-                begin, end, output_rows = here.first[0], here.last[0], most
-                target_step = output.step
-                at = here.starts[plan.num_inputs * lanes] + lane
-                target = shifted(pointer_to(output.address, memory[0]), at)
-            if plan.output_plane < 0:
-                output_rows = 0
-            streams = plan.streams if is_direct else 0
-            prefetched = there.starts if plan.lines_across > 0 else here.starts
-            unit_step = 1 if is_rows else plan.num_chunks
-            units = first_unit + lane * unit_step, unit_step, count
-            part = BlockOfPanel(lane, count, begin, end, rows)
-            gather_inputs(plan, places, memory, scratch, here, part)
-            load_extras(plan, scratch, here.stop, units)
-            block = LaneBlock(
-                memory=memory,
-                plane_size=plan.plane_size,
-                extras=scratch.extras,
-                failures=scratch.failures,
-                sources=(sources[0], sources[1], sources[2], sources[3], sources[4]),
-                source_steps=(steps[0], steps[1], steps[2], steps[3], steps[4]),
-                target=target,
-                target_step=target_step,
-                rows=rows,
-                common_rows=least,
-                begin=begin,
-                end=end,
-                output_rows=output_rows,
-                streams=streams,
-                plan=plan,
-                places=places,
-                starts=prefetched,
-                first_line=lane // lanes * rows,
-                first_lane=lane,
-            )
-            call_at(plan.lane_function, (view(block),))
-            store_extras(plan, scratch, units)
-            if plan.output_plane >= 0:
-                scatter_output(plan, output, plane, scratch, here, part, most)
+    lanes, scratch = width(memory, ONE), scratch_at(plan, memory, lists)
+    here, there = scratch.here, scratch.there
+    num_lanes, first_unit = describe_panel(plan, places, start, here, lanes)
+    for number in range(start, stop):
+        next_number = min(number + 1, plan.num_panels - 1)
+        next_lanes, next_unit = describe_panel(plan, places, next_number, there, lanes)
+        panel = Panel(here, there.starts, num_lanes, first_unit)
+        for lane in range(0, num_lanes, lanes):
+            run_block(plan, places, memory, scratch, panel, lane)
         here, there = there, here
-        panel_lanes, first_unit = next_lanes
+        num_lanes, first_unit = next_lanes, next_unit
     fence()
     failed[0] = 0
     for lane in range(lanes):

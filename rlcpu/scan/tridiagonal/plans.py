@@ -8,6 +8,7 @@ type of such a tuple in memory, and `View` is the type of a pointer to it.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -140,9 +141,26 @@ def plan_of(
     layouts = tuple(
         (i.array.strides, i.fill_value, i.neighbour, i.shift) for i in (*inputs, LaneInput(out))
     )
-    facts = out.shape, arguments.cut, arguments.periodic, arguments.pivoting
-    head, whole = -address_of(out) % VECTOR_BYTES, arguments.lengths is None
-    return _make_plan(lanes, out.dtype, layouts, facts, head, whole)
+    facts = PlanFacts(
+        shape=out.shape,
+        cut=arguments.cut,
+        periodic=arguments.periodic,
+        pivoting=arguments.pivoting,
+        head_bytes=-address_of(out) % VECTOR_BYTES,
+        has_one_length=arguments.lengths is None,
+    )
+    return _make_plan(lanes, out.dtype, layouts, facts)
+
+
+class PlanFacts(NamedTuple):
+    """What a plan depends on, besides the lane function and the layout of the arrays."""
+
+    shape: tuple[int, ...]  # of the output, (outer, n, inner)
+    cut: Cut | None  # see `LaneArguments`; so the next two
+    periodic: bool
+    pivoting: bool
+    head_bytes: int  # from the output's first number to a whole line
+    has_one_length: bool  # whether all systems have n equations
 
 
 class Panels(NamedTuple):
@@ -158,46 +176,37 @@ class Panels(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _make_plan(
-    lanes: LaneFunction,
-    dtype: Any,
-    layouts: tuple[Any, ...],
-    facts: tuple[Any, ...],
-    head: int,
-    has_one_length: bool,
+    lanes: LaneFunction, dtype: Any, layouts: tuple[Any, ...], facts: PlanFacts
 ) -> Array:
     """Return what `plan_of` does, from numbers alone.
 
-    Args:
-        lanes: the function.
-        dtype: of the arrays.
-        layouts: strides, fill value, neighbour and shift of the inputs and the output.
-        facts: shape of the output, and the cut, `periodic` and `pivoting` of `LaneArguments`.
-        head: bytes from the output's first number to a whole line.
-        has_one_length: whether all systems have n equations.
+    `layouts` has strides, in bytes, fill value, neighbour and shift of each input and the output.
     """
-    (outer, n, inner), cut, periodic, pivoting = facts
+    (outer, n, inner), cut = facts.shape, facts.cut
     vector_lanes, itemsize = VECTOR_BYTES // dtype.itemsize, dtype.itemsize
     num_inputs = len(layouts) - 1
-    places = np.array(
-        [
-            StridedPointer._make(
-                [shift * strides[1], *(s // itemsize for s in strides), neighbour, fill_value]
-            )
-            for strides, fill_value, neighbour, shift in layouts
-        ],
-        np.int64,
-    )
+    pointers = [
+        StridedPointer(
+            address=shift * strides[1],  # to which `run_plan` adds the array's
+            outer=strides[0] // itemsize,
+            step=strides[1] // itemsize,
+            lane=strides[2] // itemsize,
+            neighbour=neighbour,
+            fill_value=fill_value,
+        )
+        for strides, fill_value, neighbour, shift in layouts
+    ]
     chunks, chunk_rows = cut or Cut(1, even(n))
     rows, total_bytes = even(chunk_rows), outer * n * inner * itemsize
     # An odd number of lines, so that the planes' first rows are in different sets of a cache.
     plane_size = (-(-rows // vector_lanes) * vector_lanes + 1) * vector_lanes
     is_large = total_bytes >= STREAMED
     if inner == 1:
-        is_dense = chunks == 1 and has_one_length and places[-1, 1] == n
-        panels = _cut_rows(outer * chunks, rows, vector_lanes, bool(is_large and is_dense))
+        is_dense = chunks == 1 and facts.has_one_length and pointers[-1].outer == n
+        panels = _cut_rows(outer * chunks, rows, vector_lanes, is_large and is_dense)
     else:
-        sizes, input_bytes = (outer * chunks, inner), num_inputs * plane_size * itemsize
-        panels = _cut_columns(sizes, vector_lanes, input_bytes, (head, itemsize), is_large)
+        input_bytes, groups = num_inputs * plane_size * itemsize, outer * chunks
+        panels = _cut_columns(groups, inner, input_bytes, itemsize, facts.head_bytes, is_large)
     planes_size = lanes.planes * plane_size
     extras = max(lanes.num_extra_inputs, lanes.num_extra_outputs)
     # Planes, `linear` of a plane and its ends, failures and extras; then lists, see `scratch_at`.
@@ -215,8 +224,8 @@ def _make_plan(
         inner=inner,
         num_chunks=chunks,
         chunk_rows=rows if cut is None else chunk_rows,
-        periodic=periodic,
-        pivoting=pivoting,
+        periodic=facts.periodic,
+        pivoting=facts.pivoting,
         plane_size=plane_size,
         planes_size=planes_size,
         lists_offset=lists_offset,
@@ -228,32 +237,35 @@ def _make_plan(
         extra_outputs=0,
         **panels._asdict(),
     )
-    return np.concatenate([np.array(plan, np.int64), places.reshape(-1)])
+    return np.array([*plan, *itertools.chain(*pointers)], np.int64)
 
 
 def _cut_rows(lanes: int, rows: int, vector_lanes: int, streams: bool) -> Panels:
-    """Return the panels of so many rows: a block each."""
-    lines_across = (rows + vector_lanes - 1) // vector_lanes
-    return Panels(-(-lanes // vector_lanes), 1, vector_lanes, 0, lines_across, streams)
+    """Return the panels of so many lanes of `rows` rows: a block each."""
+    return Panels(
+        num_panels=-(-lanes // vector_lanes),
+        panels_across=1,
+        panel_lanes=vector_lanes,
+        head_lanes=0,
+        lines_across=-(-rows // vector_lanes),
+        streams=streams,
+    )
 
 
 def _cut_columns(
-    sizes: tuple[int, int],
-    vector_lanes: int,
-    input_bytes: int,
-    head: tuple[int, int],
-    is_large: bool,
+    groups: int, inner: int, input_bytes: int, itemsize: int, head_bytes: int, is_large: bool
 ) -> Panels:
-    """Return the panels of columns: as many blocks side by side as fit a cache.
+    """Return the panels of `groups` of `inner` columns: as many blocks side by side as fit a cache.
 
     Args:
-        sizes: numbers of groups of columns, and of columns in each.
-        vector_lanes: lanes of a block.
+        groups: number of groups of columns.
+        inner: columns of a group.
         input_bytes: bytes of the inputs of one block.
-        head: bytes from the output's first number to a whole line, and bytes of a number.
+        itemsize: bytes of a number.
+        head_bytes: from the output's first number to a whole line.
         is_large: whether the output is large enough to be written past the caches.
     """
-    (groups, inner), (head_bytes, itemsize) = sizes, head
+    vector_lanes = VECTOR_BYTES // itemsize
     blocks = -(-inner // vector_lanes)
     if groups < 4:  # something for every core, and no core waits long for another
         blocks = inner // vector_lanes // 16
