@@ -80,13 +80,13 @@ class AxesOrder(NamedTuple):
         whole, run = self.flat(array), self._run_axis
         if self._has_runs(whole):
             return whole
-        once = whole[tuple(slice(None if stride else 1) for stride in whole.strides)]
-        if once.shape[run] < whole.shape[run]:
-            once = np.repeat(once, min(whole.shape[run], repeats), run)
-        once = np.ascontiguousarray(once)
-        sizes = zip(once.strides, once.shape, whole.shape, strict=True)
-        strides = [stride if size == full else 0 for stride, size, full in sizes]
-        return np.lib.stride_tricks.as_strided(once, whole.shape, strides, writeable=False)
+        copy = whole[tuple(slice(None if stride else 1) for stride in whole.strides)]
+        if copy.shape[run] < whole.shape[run]:
+            copy = np.repeat(copy, min(whole.shape[run], repeats), run)
+        copy = np.ascontiguousarray(copy)
+        axes = zip(copy.strides, copy.shape, whole.shape, strict=True)
+        strides = [stride if length == full else 0 for stride, length, full in axes]
+        return np.lib.stride_tricks.as_strided(copy, whole.shape, strides, writeable=False)
 
     def place_ends(self, array: Array) -> Place:
         """Return where an array is that lacks the time axis, and broadcasts to all others."""

@@ -194,8 +194,10 @@ def _scan_lane(numbers, count, m, s, is_total):
     Results overwrite the numbers, unless `is_total`: only the state is wanted.
     """
     highest = max(_highest(numbers, count), m)
-    first = highest if is_total else max(m, numbers[0])
-    if not (-np.inf < highest < np.inf and first >= highest - SPREAD):  # also where m is NaN
+    # The maximum that the first result has: later ones are not less accurate.
+    first_highest = highest if is_total else max(m, numbers[0])
+    is_finite = -np.inf < highest < np.inf  # False where a number or m is NaN, too
+    if not (is_finite and first_highest >= highest - SPREAD):
         for i in range(count):
             m, s = _add_number(m, s, numbers[i])
             numbers[i] = _log_of_state(m, s)
@@ -221,28 +223,30 @@ def _scan_unit(sizes, x, out, is_total, states, like, number):
 
     `number` is that of the unit; the other arguments are those of `drivers`.
     """
-    _, num_steps, inner, parts, length = sizes
+    _, num_steps, inner, parts, part_steps = sizes
+    x_address, x_outer, x_time, x_lane = x
+    out_address, out_outer, out_time, out_lane = out
     groups = (inner + LANES - 1) // LANES
     lane, part, outer = number % groups * LANES, number // groups % parts, number // groups // parts
-    lanes, stop = min(LANES, inner - lane), min((part + 1) * length, num_steps)
-    source = shifted(pointer_to(x[0], like), outer * x[1] + lane * x[3])
-    target = shifted(pointer_to(out[0], like), outer * out[1] + lane * out[3])
+    lanes, stop = min(LANES, inner - lane), min((part + 1) * part_steps, num_steps)
+    source = shifted(pointer_to(x_address, like), outer * x_outer + lane * x_lane)
+    target = shifted(pointer_to(out_address, like), outer * out_outer + lane * out_lane)
     tile = np.empty((LANES, STEPS))
-    for begin in range(part * length, stop, STEPS):
+    for begin in range(part * part_steps, stop, STEPS):
         count = min(STEPS, stop - begin)
         # Lanes in the inner loop: steps may be so far apart that each is a line of its own.
         for k in range(count):
-            memory = shifted(source, (begin + k) * x[2])
+            memory = shifted(source, (begin + k) * x_time)
             for i in range(lanes):
-                tile[i, k] = memory[i * x[3]]
+                tile[i, k] = memory[i * x_lane]
         for i in range(lanes):
             state = states[outer, part, lane + i]
             state[0], state[1] = _scan_lane(tile[i], count, state[0], state[1], is_total)
         if not is_total:
             for k in range(count):
-                memory = shifted(target, (begin + k) * out[2])
+                memory = shifted(target, (begin + k) * out_time)
                 for i in range(lanes):
-                    memory[i * out[3]] = tile[i, k]
+                    memory[i * out_lane] = tile[i, k]
 
 
 @functools.cache
@@ -273,28 +277,28 @@ def run_log_sums(
     for the state of each part alone, then with the state of all parts before it.
     """
     target = layout.target(result)
-    copy = result if target else layout.empty(result.dtype)
+    written = result if target else layout.empty(result.dtype)
     outer, num_steps, inner = layout.outer, layout.num_steps, layout.inner
     is_long = outer * -(-inner // LANES) < 2 and num_steps >= LONG
-    length = SEGMENT if is_long else num_steps
-    parts = -(-num_steps // length)
-    arrays = layout.place(x), target or layout.place(copy)  # with copies, which have to live on
-    places = []
-    for _, address, outer_stride, time_stride, lane_stride in arrays:
+    part_steps = SEGMENT if is_long else num_steps
+    parts = -(-num_steps // part_steps)
+    places = [layout.place(x), target or layout.place(written)]  # hold copies, which have to live
+    strided = []
+    for place in places:
+        address, time = place.address, place.time
         if reverse:  # begin at the last step
-            address += (num_steps - 1) * time_stride * x.itemsize
-            time_stride = -time_stride
-        places.append((address, outer_stride, time_stride, lane_stride))
+            address, time = address + (num_steps - 1) * time * x.itemsize, -time
+        strided.append((address, place.outer, time, place.lane))
     states = np.empty((outer, parts, inner, 2))
     states[...] = -math.inf, 0.0
+    sizes, like = (outer, num_steps, inner, parts, part_steps), x.dtype.type(0)
     for is_total in (True, False) if parts > 1 else (False,):
-        sizes = (outer, num_steps, inner, parts, length)
-        arguments = (sizes, *places, is_total, states, x.dtype.type(0))
+        arguments = (sizes, *strided, is_total, states, like)
         launch(drivers(), outer * num_steps * inner, num_threads, *arguments)
         if is_total:
             _merge_parts(states)
-    if copy is not result:
-        np.copyto(result, copy)
+    if written is not result:
+        np.copyto(result, written)
 
 
 def _merge_parts(states: Array) -> None:

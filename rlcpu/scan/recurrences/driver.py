@@ -53,13 +53,10 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
     float64 for every dtype.
     """
     max_rows = block_rows(dtype)
-    # All compute `width` lanes from (outer, lane) on: (plan, clips, outer, lane, width, begin) of
-    # windows, from step `begin` on; (plan, clips, outer, width) of rows; (plan, clips, outer, lane,
-    # width) of columns.
-    if has_windows:
-        compute = make_windows(rule, dtype, is_rows)
-    else:
-        compute = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
+    # Compute `width` lanes from (outer, lane) on; numba compiles the call of the one that is there.
+    windows: Any = make_windows(rule, dtype, is_rows) if has_windows else None
+    rows: Any = make_rows(rule, dtype) if is_rows and not has_windows else None
+    columns: Any = make_columns(rule, dtype) if not (is_rows or has_windows) else None
 
     def compute_block(plan, raw_clips, block):
         """Find the lanes and steps of a block, and compute them."""
@@ -71,17 +68,17 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
             along = (plan.num_steps - 1) // plan.block_windows + 1  # blocks one after the other
             begin, lane = block // across % along * plan.block_windows, block % across * lanes
             outer = block // (across * along)
-            compute(plan, clips, outer, lane, min(lanes, inner - lane), begin)
+            windows(plan, clips, outer, lane, min(lanes, inner - lane), begin)
         elif is_rows:
             outer = block * max_rows
-            compute(plan, clips, outer, min(max_rows, plan.outer - outer))
+            rows(plan, clips, outer, min(max_rows, plan.outer - outer))
         else:
             # The first block is shorter by `plan.shorter_by` lanes, so that the others are aligned.
             across = (inner + plan.shorter_by + lanes - 1) // lanes
             outer, begin = block // across, block % across * lanes - plan.shorter_by
             stop = min(begin + lanes, inner)
             lane = max(begin, 0)
-            compute(plan, clips, outer, lane, stop - lane)
+            columns(plan, clips, outer, lane, stop - lane)
         fence()  # after results that were written past the caches
 
     return compute_block

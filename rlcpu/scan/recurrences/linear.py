@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,10 +94,10 @@ def linear_scan(
     layout = layout_of(whole[0] if whole else repeated(b, shape, backend), axis, backend)
     target = layout.empty(b.dtype) if target is None else target
     if backend is None and layout.inner == 1 and layout.outer < MANY and shape[axis] >= LONG:
-        rows = [axis_last(repeated(array, shape), axis) for array in (a, b, target)]
-        starts = repeated(start, rows[0].shape[:-1])
+        a, b, y = (axis_last(repeated(array, shape), axis) for array in (a, b, target))
+        starts = repeated(start, y.shape[:-1])
         for i in np.ndindex(starts.shape):
-            _scan_long([row[i] for row in rows], starts[i], reverse, num_threads)
+            _scan_long(a[i], b[i], y[i], starts[i], reverse, num_threads)
     else:
         _scan(backend, layout, (a, b, start), reverse, target, num_threads)
     return target if out is None else out
@@ -192,43 +191,48 @@ def _scan(
     compute(LINEAR, layout, problem, (out,), num_threads)
 
 
-def _scan_long(row: list[Array], start: Any, reverse: bool, num_threads: int | None) -> None:
+def _scan_long(
+    a: Array, b: Array, y: Array, start: Any, reverse: bool, num_threads: int | None
+) -> None:
     """Scan a long row, cut into segments that are rows of their own.
 
     Segments are passed twice: for what each makes of any y before it, which is product * y + final,
     where the product is that of its a, and final its last y from 0; and, once these have been put
     together, from the right y before each.
 
-    `row` has a, b and the result, which is overwritten, (n,); `start` is the initial value.
+    `a`, `b` and `y`, which is overwritten, are (n,); `start` is the initial value.
     """
 
     def scan(arrays: list[Array], start: Any, ends: Array | None = None) -> None:
-        """Scan a, b and out along their last axis from one initial value or one for each row."""
-        *inputs, out = arrays
-        arguments = inputs[0], inputs[1], np.asarray(start, out.dtype)
-        _scan(None, layout_of(out, out.ndim - 1), arguments, reverse, out, num_threads, ends)
+        """Scan [a, b, y] along their last axis from one initial value or one for each row."""
+        a, b, y = arrays
+        inputs = a, b, np.asarray(start, y.dtype)
+        _scan(None, layout_of(y, y.ndim - 1), inputs, reverse, y, num_threads, ends)
 
-    size, dtype = row[0].size, row[0].dtype
+    row, size, dtype = [a, b, y], y.size, y.dtype
     # An odd number of vectors: segments whose distance is a power of two would meet in the same
     # few lines of the cache.
-    number, vector_lanes = 64 if size < 2**20 else 256, lanes_of(dtype)
-    length = ((size // (number * vector_lanes) + 1) // 2 * 2 - 1) * vector_lanes
-    rest = size - number * length
-    first, others = slice(rest), slice(rest, None)
+    num_segments, vector_lanes = 64 if size < 2**20 else 256, lanes_of(dtype)
+    length = ((size // (num_segments * vector_lanes) + 1) // 2 * 2 - 1) * vector_lanes
+    # What does not fit into segments comes first, in the order of the scan.
+    num_first = size - num_segments * length
+    first, others = slice(num_first), slice(num_first, None)
     if reverse:
-        first, others = slice(size - rest, None), slice(size - rest)
-    if rest:
+        first, others = slice(size - num_first, None), slice(size - num_first)
+    if num_first:
         scan([array[first] for array in row], start)
-        start = row[2][first][0 if reverse else -1]
+        start = y[first][0 if reverse else -1]
     remaining = [array[others] for array in row]
-    segments = [array.reshape(number, length) for array in remaining]
-    ends = np.empty((2, number), dtype)
+    segments = [array.reshape(num_segments, length) for array in remaining]
+    ends = np.empty((2, num_segments), dtype)
     scan(segments, 0.0, ends)
-    order = slice(None, None, -1 if reverse else 1)
-    pairs = zip(*ends[:, order].tolist(), strict=True)  # final, product
-    *starts, _ = itertools.accumulate(pairs, lambda y, p: p[0] + p[1] * y, initial=float(start))
-    if np.isfinite(ends[1]).all() and np.isfinite(starts).all():
-        scan(segments, starts[order])  # y before each segment
+    order = slice(None, None, -1 if reverse else 1)  # of the scan
+    finals, products = ends[:, order].tolist()
+    starts = [float(start)]  # y before each segment
+    for final, product in zip(finals[:-1], products[:-1], strict=True):
+        starts.append(final + product * starts[-1])
+    if np.isfinite(products).all() and np.isfinite(starts).all():
+        scan(segments, starts[order])
     else:  # an infinity or NaN would spread to steps that it does not reach
         scan(remaining, start)
 

@@ -376,14 +376,14 @@ def _estimate(
     last = check_real("last_values", arguments["last_values"], dtype, "", backend)
     if last.ndim:
         check_shape("last_values", last, shape[:axis] + shape[axis + 1 :])
-    names = [name for name in LIKE_REWARDS if name in arguments]
+    given = [name for name in LIKE_REWARDS if name in arguments]
     if arguments["final_values"] is None:
-        names.remove("final_values")
+        given.remove("final_values")
         if flags["truncated"].any() and (flags["truncated"] > flags["terminated"]).any():
             text = "needed where an episode was truncated and not terminated"
             raise ValueError(f"final_values: {text}")
     fields = {name: flag.view(np.uint8) for name, flag in flags.items()}
-    for name in names:
+    for name in given:
         array = check_real(name, arguments[name], dtype, "", backend)
         fields[name.removesuffix("s")] = check_shape(name, array, shape)
     for name in FACTORS:

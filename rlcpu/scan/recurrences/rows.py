@@ -204,8 +204,8 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         y = shifted(products, max_rows)
         a = shifted(y, max_rows)
         scratch = PieceScratch(a, shifted(a, plane_size), tiles, address(starts))
-        first_lane, row_distance = 0, plan.initial.outer
-        read_initial(plan, outer, first_lane, row_distance, width, y)
+        lane, row_distance = 0, plan.initial.outer  # of rows there is one lane
+        read_initial(plan, outer, lane, row_distance, width, y)
         num_pieces = (num_steps + plan.shorter_by + PIECE - 1) // PIECE
         for i in range(num_pieces):
             begin = (num_pieces - 1 - i if direction > 0 else i) * PIECE - plan.shorter_by

@@ -231,6 +231,7 @@ def prefetch_row(block, num_inputs, call, later_row):
     lane, row, column = 0, later_row, block.first_lane
     if lines_across > 0:
         line = block.first_line + call
+        # In 32 bits: to divide by a number that is not constant takes longer in 64.
         major: Any = np.int64(np.uint32(line) // np.uint32(lines_across))
         minor = (line - major * lines_across) * lanes
         if is_rows:
