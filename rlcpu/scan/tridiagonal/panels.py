@@ -382,6 +382,10 @@ def run_block(plan, places, memory, scratch, panel, lane):
     unit_step = 1 if is_rows else plan.num_chunks
     unit = panel.first_unit + lane * unit_step
     part = BlockOfPanel(lane, count, begin, end, rows, unit, unit_step)
+    if plan.output_plane < 0:
+        output_rows = 0
+    streams = plan.streams if is_direct else 0
+    prefetched = panel.next_starts if plan.lines_across > 0 else here.starts
     gather_inputs(plan, places, memory, scratch, here, part)
     load_extras(plan, scratch, here.stop, part)
     sources, steps = scratch.sources, scratch.source_steps
@@ -398,11 +402,11 @@ def run_block(plan, places, memory, scratch, panel, lane):
         common_rows=least,
         begin=begin,
         end=end,
-        output_rows=output_rows if plan.output_plane >= 0 else 0,
-        streams=plan.streams if is_direct else 0,
+        output_rows=output_rows,
+        streams=streams,
         plan=plan,
         places=places,
-        starts=panel.next_starts if plan.lines_across > 0 else here.starts,
+        starts=prefetched,
         first_line=lane // lanes * rows,
         first_lane=lane,
     )
