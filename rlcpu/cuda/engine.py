@@ -14,9 +14,17 @@ import numpy.typing as npt
 
 from rlcpu.backends import cpu_only, device_of
 from rlcpu.cuda.device import asarray, empty, launch, to_host, zeros
-from rlcpu.cuda.envs import observe_kernel, reset_kernel, step_kernel
+from rlcpu.cuda.envs import DeviceStates, StepOutputs, observe_kernel, reset_kernel, step_kernel
 from rlcpu.cuda.networks import network_of, pack_policy
-from rlcpu.cuda.rollouts import BLOCK, FLUSH, DeviceRecords, Sums, rollout_kernel
+from rlcpu.cuda.rollouts import (
+    BLOCK,
+    FLUSH,
+    DeviceRecords,
+    RolloutInputs,
+    RolloutSettings,
+    Sums,
+    rollout_kernel,
+)
 from rlcpu.envs.arguments import check_actions
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.lane import PENDING, pack, structure
@@ -31,13 +39,12 @@ class CudaEngine(Engine):
     """Environments on the device, a thread for each; see `Engine`.
 
     Attributes:
-        states: two arrays ((state_size + 1) * N,), the present one first: state rows, then the
-            return so far; steps write the other one.
-        elapsed_steps: two arrays (N,) uint32 likewise: steps of the running episode.
-        words: (2 * N,) uint32, low and high words of the keys.
+        states: `DeviceStates`, the present ones.
+        next_states: others, which a step writes before the two are exchanged.
+        words, bounds: see `rlcpu.cuda.rollouts.RolloutInputs`.
         counter: of random numbers, on the host; every step advances it for all streams alike.
-        bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
-        code, numbers: what of the environment decides machine code, and its run-time parameters.
+        code: what of the environment decides machine code.
+        numbers: its run-time parameters.
 
     Raises:
         TypeError: what the environments are made of is for the CPU alone.
@@ -62,9 +69,11 @@ class CudaEngine(Engine):
         ):
             if refused:
                 raise cpu_only(f"{self.dynamics.id}: {what}", TypeError)
-        n, self._size = self.num_envs, code.state.rows(self.scalar_type)
-        self.states = [zeros((self._size + 1) * n, self.dtype) for _ in range(2)]
-        self.elapsed_steps = [zeros(n, np.uint32) for _ in range(2)]
+        n, self._state_size = self.num_envs, code.state.rows(self.scalar_type)
+        self.states, self.next_states = (
+            DeviceStates(zeros((self._state_size + 1) * n, self.dtype), zeros(n, np.uint32))
+            for _ in range(2)
+        )
         self.words, self.counter = zeros(2 * n, np.uint32), 0
         self._fault = zeros(1, np.int32)  # 0 but after a step that was none
         self._may_wait = False  # whether an environment may have finished and not begun anew
@@ -101,38 +110,41 @@ class CudaEngine(Engine):
         size, taken = self.rows * n, asarray(actions)
         if not (self.dynamics.is_discrete and taken.dtype == np.int32):
             taken = taken.astype(self.action_dtype, copy=False)
-        observations, rewards = empty(size, np.float32), empty(n, self.dtype)
-        flags, finals = empty(2 * n, np.bool_), empty(size if self.same_step else 0, np.float32)
+        out = StepOutputs(
+            observations=empty(size, np.float32),
+            rewards=empty(n, self.dtype),
+            flags=empty(2 * n, np.bool_),
+            finals=empty(size if self.same_step else 0, np.float32),
+            fault=self._fault,
+        )
         launch(
             step_kernel(self.code, self.scalar_type, self.same_step, self.disabled), n,
-            self.states[0], self.words, self.elapsed_steps[0], taken.reshape(-1),
-            self.numbers, self.counter, self.limit,
-            self.states[1], self.elapsed_steps[1], observations, rewards, flags, finals,
-            self._fault,
+            self.states, self.words, taken.reshape(-1), self.numbers, self.counter, self.limit,
+            self.next_states, out,
         )  # fmt: skip
         if to_host(self._fault)[0]:
             self._fault.fill(0)
             return self.step(self.zero_waiting(to_host(actions)))
-        self.states.reverse()
-        self.elapsed_steps.reverse()
+        self.states, self.next_states = self.next_states, self.states
         self.advance(1)
         self._may_wait = not self.same_step
-        reached = finals.reshape(shape) if self.same_step else None
-        return TimeStep(observations.reshape(shape), rewards, flags[:n], flags[n:], reached)
+        reached = out.finals.reshape(shape) if self.same_step else None
+        terminated, truncated = out.flags[:n], out.flags[n:]
+        return TimeStep(
+            out.observations.reshape(shape), out.rewards, terminated, truncated, reached
+        )
 
     def restart(self, mask: Any, params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
-        launch(
-            reset_kernel(self.code, self.scalar_type), self.num_envs,
-            self.states[0], self.words, self.elapsed_steps[0], asarray(mask),
-            asarray(pack(params, self.scalar_type)), self.counter,
-        )  # fmt: skip
+        numbers = asarray(pack(params, self.scalar_type))
+        arguments = self.states, self.words, asarray(mask), numbers, self.counter
+        launch(reset_kernel(self.code, self.scalar_type), self.num_envs, *arguments)
         self.advance(1)
 
     def observe(self) -> Any:
         """Return the observations of the present states, (rows, N) float32."""
         observations = empty(self.rows * self.num_envs, np.float32)
-        arguments = self.states[0], self.numbers, observations
+        arguments = self.states.rows, self.numbers, observations
         launch(observe_kernel(self.code, self.scalar_type), self.num_envs, *arguments)
         return observations.reshape(self.rows, self.num_envs)
 
@@ -148,30 +160,32 @@ class CudaEngine(Engine):
 
     def get_state(self) -> Any:
         """Return a copy of the states, (N, state_size)."""
-        rows = self.states[0][: self._size * self.num_envs].copy()
-        return rows.reshape(self._size, self.num_envs).T
+        rows = self.states.rows[: self._state_size * self.num_envs].copy()
+        return rows.reshape(self._state_size, self.num_envs).T
 
     def set_state(self, state: npt.NDArray[Any]) -> None:
         """Copy (N, state_size) in; finished episodes become running ones."""
-        count = self._size * self.num_envs
-        self.states[0][:count] = asarray(np.ascontiguousarray(state.T)).reshape(-1)
+        count = self._state_size * self.num_envs
+        self.states.rows[:count] = asarray(np.ascontiguousarray(state.T)).reshape(-1)
         self.resume()
 
     def resume(self) -> None:
         """Make finished episodes running ones, which go on in their last states."""
-        waits = self.elapsed_steps[0] == u32(PENDING)
-        self.states[0][self._size * self.num_envs :][waits] = 0
-        self.elapsed_steps[0][waits] = 0
+        waits = self._waits()
+        self.states.rows[self._state_size * self.num_envs :][waits] = 0  # returns so far
+        self.states.elapsed[waits] = 0
+
+    def _waits(self) -> Any:
+        """Return (N,) bool, which episodes wait for their reset."""
+        return self.states.elapsed == u32(PENDING)
 
     def elapsed(self) -> npt.NDArray[np.uint32]:
         """Return (N,) steps of the running episodes, on the host; `PENDING` where finished."""
-        return to_host(self.elapsed_steps[0])
+        return to_host(self.states.elapsed)
 
     def finished(self) -> Any:
         """Return (N,) bool, which episodes wait for their reset; empty if none can."""
-        if not self._may_wait:
-            return np.zeros(0, np.bool_)
-        return self.elapsed_steps[0] == u32(PENDING)
+        return self._waits() if self._may_wait else np.zeros(0, np.bool_)
 
     def start_streams(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
         """Start the random streams of the masked environments anew, from one seed each."""
@@ -205,41 +219,39 @@ class CudaRunner(Runner):
 
     def collect(self, num_steps: int, records: DeviceRecords) -> bool:
         """Overwrite `records` with K steps; returns before that has happened."""
-        engine = self.engine
-        engine.start_episodes()
-        kind, inputs = self._inputs(self._code, self._arrays)
-        run = rollout_kernel(*kind, True)
-        launch(run, engine.num_envs, *inputs, num_steps, records, block=BLOCK)
-        engine.advance(num_steps)
+        self.engine.start_episodes()
+        self._launch(self._code, self._arrays, num_steps, records)
         return False
 
     def simulate(self, num_steps: int) -> Sequence[float]:
         """Take K steps and return sums; see `Runner.simulate`."""
         engine, code, arrays = self.engine, self._code, self._arrays
         engine.start_episodes()
-        if code.value == "separate":  # sums need no values
+        if code.value == "separate":  # sums need no values, nor their network
             code = code._replace(value="none")
-            nothing = arrays.weights[:0], np.zeros(1, np.int64)
-            arrays = arrays._replace(value_weights=nothing[0], value_sizes=nothing[1])
-        kind, inputs = self._inputs(code, arrays)
-        run, n, totals = rollout_kernel(*kind, False), engine.num_envs, np.zeros(5)
+            arrays = arrays._replace(
+                value_weights=arrays.weights[:0], value_sizes=np.zeros(1, np.int64)
+            )
+        n, episodes, total, squares, steps = engine.num_envs, 0, 0.0, 0.0, 0
         for begin in range(0, num_steps, FLUSH):
-            part = min(FLUSH, num_steps - begin)
             sums = Sums(empty(2 * n, engine.dtype), empty(2 * n, np.uint32))
-            inputs[6] = engine.counter
-            launch(run, n, *inputs, part, sums, block=BLOCK)
-            engine.advance(part)
-            returns = to_host(sums.returns.reshape(2, n).sum(axis=1, dtype=np.float64))
-            counts = to_host(sums.counts.reshape(2, n).sum(axis=1, dtype=np.int64))
-            totals += (counts[0], *returns, 0, counts[1])
-        numbers: list[float] = totals.tolist()
-        return numbers
+            self._launch(code, arrays, min(FLUSH, num_steps - begin), sums)
+            returns = to_host(sums.returns.reshape(2, n).sum(axis=1, dtype=np.float64)).tolist()
+            counts = to_host(sums.counts.reshape(2, n).sum(axis=1, dtype=np.int64)).tolist()
+            total, squares = total + returns[0], squares + returns[1]
+            episodes, steps = episodes + counts[0], steps + counts[1]
+        return [episodes, total, squares, 0, steps]
 
-    def _inputs(self, code: PolicyCode, arrays: PolicyArrays) -> tuple[Any, list[Any]]:
-        """Return the facts that decide a rollout's machine code, and the first arguments."""
+    def _launch(
+        self, code: PolicyCode, arrays: PolicyArrays, num_steps: int, out: DeviceRecords | Sums
+    ) -> None:
+        """Take K steps, and write what `out` says, which decides the driver."""
         engine, network = self.engine, network_of(arrays, code)
-        return (engine.code, engine.scalar_type, code, network), [
-            *(engine.states[0], engine.words, engine.elapsed_steps[0], engine.numbers),
-            *(engine.bounds, asarray(pack_policy(arrays, network)), engine.counter),
-            *(engine.limit, bool(arrays.settings[1]), 0),
-        ]
+        records = not isinstance(out, Sums)
+        driver = rollout_kernel(engine.code, engine.scalar_type, code, network, records)
+        weights = asarray(pack_policy(arrays, network))
+        inputs = RolloutInputs(engine.states, engine.words, engine.numbers, engine.bounds, weights)
+        _, greedy = arrays.settings
+        settings = RolloutSettings(engine.counter, engine.limit, bool(greedy), num_steps)
+        launch(driver, engine.num_envs, inputs, settings, out, block=BLOCK)
+        engine.advance(num_steps)

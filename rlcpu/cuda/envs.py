@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,25 @@ from rlcpu.kernels.compile import define, source_of_tuple
 from rlcpu.kernels.random import GOLDEN, mix
 
 u32 = np.uint32
+
+
+class DeviceStates(NamedTuple):
+    """N environments between two steps."""
+
+    rows: Any  # ((state_size + 1) * N,): rows of the states, then the return so far
+    elapsed: Any  # (N,) uint32, steps of the running episode, or `PENDING`
+
+
+class StepOutputs(NamedTuple):
+    """What `step_kernel` writes beside the states."""
+
+    observations: Any  # (observation_size * N,) float32
+    rewards: Any  # (N,)
+    flags: Any  # (2 * N,) bool: terminated of all environments, then truncated
+    finals: Any  # like observations in same-step mode, else empty
+    #: (1,) int32, 0 before. If it is 1 afterwards, for a bad action or for an environment that has
+    #: finished while autoreset is disabled, all other outputs are to be thrown away.
+    fault: Any
 
 
 @functools.cache
@@ -49,26 +68,26 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
     """
     lane = compile_lane(env, dtype)
     advance, reset = lane.step, lane.reset
-    real, nothing, one, pending_clock = dtype, dtype(0), u32(1), u32(PENDING)
+    real, nothing, one, pending = dtype, dtype(0), u32(1), u32(PENDING)
 
-    def turn(state, elapsed, total, action, bits, params, limit):
+    def step_lane(state, elapsed, total, action, bits, params, limit):
         """Step one environment, and reset it where that is due."""
-        pending = False if same_step else elapsed == pending_clock
+        waits = False if same_step else elapsed == pending  # this step is its reset
         reached, reward, failed, cut = advance(state, action, params, bits[0], bits[1])
-        reward = nothing if pending else real(reward)
+        reward = nothing if waits else real(reward)
         total = total + reward
-        elapsed = u32(elapsed + one)
-        terminated = failed and not pending
-        truncated = elapsed >= limit or (cut and not pending)
-        renewed = (terminated or truncated) if same_step else pending
+        elapsed = u32(elapsed + one)  # of `PENDING` 0
+        terminated = failed and not waits
+        truncated = elapsed >= limit or (cut and not waits)
+        begins_anew = (terminated or truncated) if same_step else waits
         next_state = reached
-        if renewed:
+        if begins_anew:
             next_state = reset(params, bits[0], bits[1])
         return LaneStep(
             reached, next_state, reward, terminated, truncated, total, elapsed, params, params
         )  # fmt: skip
 
-    return turn
+    return step_lane
 
 
 # ---------------------------------------------------------------- drivers
@@ -76,103 +95,93 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
 
 @functools.cache
 def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) -> Kernel:
-    """Return the driver of one step.
+    """Return the driver (before, words, actions, numbers, counter, limit, after, out) of one step.
 
-    Its arguments are state_in ((state_size + 1) * n,), words (2 * n,) uint32: the keys, elapsed_in
-    (n,) uint32, actions (n,) integers or (n * action_size,) float32, numbers (num_numbers,): the
-    environment's parameters, counter of random numbers, and limit of an episode's steps; and the
-    outputs state_out, elapsed_out, observations (observation_size * n,) float32, rewards (n,),
-    flags (2 * n,) bool: terminated, then truncated, finals: like observations in same-step mode,
-    else empty, and fault (1,) int32, which must be 0: if it is 1 afterwards, for a bad action or
-    for an environment that has finished while autoreset is disabled, the outputs are to be thrown
-    away.
+    `before` and `after` are `DeviceStates`, `words` (2 * N,) uint32 low and high words of the keys,
+    `actions` (N,) integers or (N * action_size,) float32, `numbers` (num_numbers,) the parameters
+    of the environment, `counter` that of random numbers, `limit` the steps of an episode, and `out`
+    `StepOutputs`.
     """
-    lane, turn = compile_lane(env, dtype), make_step_lane(env, dtype, same_step)
-    unpack, observe = lane.unpack_params, lane.observe
-    size = lane.rows
+    lane, step_lane = compile_lane(env, dtype), make_step_lane(env, dtype, same_step)
+    unpack, observe, size = lane.unpack_params, lane.observe, lane.rows
     load, store = read(size, dtype), write(size, dtype)
     put = write(env.observation_rows, np.float32)
     take_action = _make_take_action(env, dtype)
-    nothing, zero, pending_clock = dtype(0), u32(0), u32(PENDING)
-    clock_at_end = zero if same_step else pending_clock
+    nothing, pending = dtype(0), u32(PENDING)
+    elapsed_at_end = u32(0) if same_step else pending
 
     @kernel(exact=dtype is np.float64)
-    def step(
-        state_in, words, elapsed_in, actions, numbers, counter, limit,
-        state_out, elapsed_out, observations, rewards, flags, finals, fault,
-    ):  # fmt: skip
+    def step(before, words, actions, numbers, counter, limit, after, out):
         """Step environment i, in thread i."""
-        n, i = rewards.shape[0], cuda.grid(1)
+        n, i = out.rewards.shape[0], cuda.grid(1)
         if i >= n:
             return
-        action, bad = take_action(actions, i)
-        elapsed = elapsed_in[i]
-        # The next step of an environment that has finished is its reset, and takes any action. All
-        # goes on after a fault: a thread that might return would first wait for its action.
-        if disabled if elapsed == pending_clock else bad:
-            fault[0] = 1
+        action, is_bad = take_action(actions, i)
+        elapsed = before.elapsed[i]
+        waits = elapsed == pending
+        # The step of an environment that waits is its reset, and takes any action. All goes on
+        # after a fault: a thread that might return would first wait for its action.
+        if disabled if waits else is_bad:
+            out.fault[0] = 1
         params, bits = unpack(numbers), mix(words[i], words[n + i], u32(counter))
-        state, total = load(state_in, i, n), state_in[size * n + i]
-        end = turn(state, elapsed, total, action, bits, params, u32(limit))
-        done = end.terminated or end.truncated
-        store(state_out, i, n, end.next_state)
-        renewed = done if same_step else elapsed == pending_clock
-        state_out[size * n + i] = nothing if renewed else end.total
-        elapsed_out[i] = clock_at_end if done else end.elapsed
-        put(observations, i, n, observe(end.next_state, params))
+        state, total = load(before.rows, i, n), before.rows[size * n + i]
+        end = step_lane(state, elapsed, total, action, bits, params, u32(limit))
+        is_done = end.terminated or end.truncated
+        begins_anew = is_done if same_step else waits
+        store(after.rows, i, n, end.next_state)
+        after.rows[size * n + i] = nothing if begins_anew else end.total
+        after.elapsed[i] = elapsed_at_end if is_done else end.elapsed
+        put(out.observations, i, n, observe(end.next_state, params))
         if same_step:
-            put(finals, i, n, observe(end.reached, params))
-        rewards[i] = end.reward
-        flags[i] = end.terminated
-        flags[n + i] = end.truncated
+            put(out.finals, i, n, observe(end.reached, params))
+        out.rewards[i] = end.reward
+        out.flags[i] = end.terminated
+        out.flags[n + i] = end.truncated
 
     return step
 
 
 def _make_take_action(env: Structure, dtype: type) -> Any:
-    """Make (actions, i) -> (action of environment i, whether the environment cannot take it)."""
-    if env.action_size == 0:
-        count = env.num_actions
+    """Make (actions, i) -> (action of environment i, whether it is none that can be taken)."""
+    width, count, load = env.action_size, env.num_actions, read(env.action_size, dtype)
 
-        def take_choice(actions, i):
-            action = actions[i]
-            bad = action < 0 or action >= count
-            return np.int32(0 if bad else action), bad
-
-        return take_choice
-    width, load = env.action_size, read(env.action_size, dtype)
+    def take_choice(actions, i):
+        action = actions[i]
+        is_bad = action < 0 or action >= count
+        return np.int32(0 if is_bad else action), is_bad
 
     def take_numbers(actions, i):
-        bad = False
+        is_bad = False  # whether a number is NaN
         for k in range(width):
-            bad = bad or actions[i * width + k] != actions[i * width + k]
-        return load(actions, i * width, 1), bad
+            is_bad = is_bad or actions[i * width + k] != actions[i * width + k]
+        return load(actions, i * width, 1), is_bad
 
-    return take_numbers
+    return take_numbers if width else take_choice
 
 
 @functools.cache
 def reset_kernel(env: Structure, dtype: type) -> Kernel:
-    """Return the driver of a reset: new states of environments where mask (n,) is set.
+    """Return the driver (states, words, mask, numbers, counter) of a reset.
 
-    Its arguments are state, words, elapsed, mask, numbers and counter, see `step_kernel`. The keys
-    of the other environments step back by one, as on the CPU.
+    It draws new states of environments where `mask` (N,) is set; for the other arguments see
+    `step_kernel`. A reset takes a number of the counter that all environments share: the keys of
+    the others step back by one, so that their streams go on where they are, as on the CPU.
     """
     lane = compile_lane(env, dtype)
     unpack, reset, size = lane.unpack_params, lane.reset, lane.rows
     store, nothing, zero = write(size, dtype), dtype(0), u32(0)
 
     @kernel(exact=dtype is np.float64)
-    def reset_batch(state, words, elapsed, mask, numbers, counter):
+    def reset_batch(states, words, mask, numbers, counter):
         """Reset environment i, in thread i."""
-        n, i = elapsed.shape[0], cuda.grid(1)
+        n, i = states.elapsed.shape[0], cuda.grid(1)
         if i < n:
             if mask[i]:
                 bits = mix(words[i], words[n + i], u32(counter))
-                store(state, i, n, reset(unpack(numbers), bits[0], bits[1]))
-                state[size * n + i] = nothing
-                elapsed[i] = zero
-            else:  # the counter of all goes on by one, which `mix` multiplies by GOLDEN
+                store(states.rows, i, n, reset(unpack(numbers), bits[0], bits[1]))
+                states.rows[size * n + i] = nothing
+                states.elapsed[i] = zero
+            else:  # `mix` adds counter * GOLDEN to this word
                 words[i] = u32(words[i] - GOLDEN)
 
     return reset_batch
@@ -180,19 +189,19 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
 
 @functools.cache
 def observe_kernel(env: Structure, dtype: type) -> Kernel:
-    """Return the driver (state, params, observations) that overwrites the observations.
+    """Return the driver (rows, numbers, observations) that overwrites the observations.
 
-    They are (observation_size * n,), in rows.
+    They are (observation_size * N,) float32; `rows` are those of `DeviceStates`.
     """
     lane = compile_lane(env, dtype)
     unpack, observe, size = lane.unpack_params, lane.observe, env.observation_rows
     load, put = read(lane.rows, dtype), write(size, np.float32)
 
     @kernel(exact=dtype is np.float64)
-    def observe_batch(state, numbers, observations):
+    def observe_batch(rows, numbers, observations):
         """Observe environment i, in thread i."""
         n, i = observations.shape[0] // size, cuda.grid(1)
         if i < n:
-            put(observations, i, n, observe(load(state, i, n), unpack(numbers)))
+            put(observations, i, n, observe(load(rows, i, n), unpack(numbers)))
 
     return observe_batch

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, cuda
-from rlcpu.cuda.envs import make_step_lane, read, write
+from rlcpu.cuda.envs import DeviceStates, make_step_lane, read, write
 from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
 from rlcpu.envs.engine.decide import make_to_env_action
 from rlcpu.envs.engine.form import Records
@@ -49,6 +49,38 @@ class Sums(NamedTuple):
     counts: Any  # (2 * N,) uint32, numbers of episodes, then of their steps
 
 
+class RolloutInputs(NamedTuple):
+    """Arrays that a rollout reads; it overwrites the states with the last ones."""
+
+    states: DeviceStates
+    words: Any  # (2 * N,) uint32, low and high words of the keys
+    numbers: Any  # parameters of the environment
+    bounds: Any  # (2 * action_size,) float32, lowest and highest numbers of an action
+    weights: Any  # see `rlcpu.cuda.networks.pack_policy`
+
+
+class RolloutSettings(NamedTuple):
+    """Numbers that a rollout reads."""
+
+    counter: int  # of random numbers
+    limit: int  # steps of an episode
+    greedy: bool  # whether the policy takes its most likely action
+    num_steps: int
+    zero: int = 0  # which the compiler must not know, see `rlcpu.cuda.networks.make_forward`
+
+
+class Recorder(NamedTuple):
+    """Functions of what a rollout keeps, which its loop inlines.
+
+    `at` is step * N + environment, `chosen` (action, log_prob, value), `end` a `LaneStep`, `sums`
+    the sums of the environment so far, and `offset` is 0, see `rlcpu.cuda.networks.make_forward`.
+    """
+
+    record_observation: Callable[..., Any]  # (out, at, observation), before a step
+    record_step: Callable[..., Any]  # (out, sums, at, chosen, end, weights, offset) -> sums
+    finish: Callable[..., Any]  # (out, sums, i, observation, weights, offset), in the end
+
+
 def _copy_to_shared(copy: Any, weights: Any) -> None:
     """Copy a block's weights to its shared memory."""
     for k in range(cuda.threadIdx.x, copy.shape[0], cuda.blockDim.x):
@@ -60,100 +92,91 @@ def _copy_to_shared(copy: Any, weights: Any) -> None:
 def rollout_kernel(
     env: Structure, dtype: type, code: PolicyCode, network: NetworkFacts | None, records: bool
 ) -> Kernel:
-    """Return the driver of K steps, which keeps `Records` or `Sums`.
+    """Return the driver (inputs, settings, out) of K steps.
 
-    Its arguments are state, words, elapsed_steps (see `rlcpu.cuda.engine.CudaEngine`), numbers (the
-    environment's parameters), bounds (2 * action_size,) float32, weights (see
-    `rlcpu.cuda.networks.pack_policy`); the scalars counter, limit, greedy, skip, which is 0 (see
-    `rlcpu.cuda.networks.make_forward`), num_steps; and `out`, `DeviceRecords` or `Sums`.
+    They are `RolloutInputs`, `RolloutSettings`, and `DeviceRecords` with `records`, else `Sums`.
     """
     lane, decide = compile_lane(env, dtype), make_decide(env, code, network)
-    turn, clip = (
-        make_step_lane(env, dtype, True),
-        make_to_env_action(env.action_size, bool(env.choices), dtype),
-    )
-    record_observation, record_step, finish = _record(env, dtype, decide) if records else _add_up()
-    weights_size, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
+    step_lane = make_step_lane(env, dtype, same_step=True)
+    to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
+    recorder = _record(env, dtype, decide) if records else _add_up()
+    record_observation, record_step, finish = recorder
     unpack, observe, choose = lane.unpack_params, lane.observe, decide.choose
-    size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
-    load, store, real, aligns = read(size, dtype), write(size, dtype), dtype, not SIMULATED
-    no_sums = nothing, nothing, zero, zero
+    size, real, nothing, zero, two = lane.rows, dtype, dtype(0), u32(0), u64(2)
+    load, store, no_sums = read(size, dtype), write(size, dtype), (nothing, nothing, zero, zero)
+    num_weights, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
+    aligns = not SIMULATED  # which the simulator cannot
 
     @kernel(exact=dtype is np.float64, max_registers=REGISTERS if network else None)
-    def rollout(
-        state, words, elapsed_steps, numbers, bounds, weights,
-        counter, limit, greedy, skip, num_steps, out,
-    ):  # fmt: skip
+    def rollout(inputs, settings, out):
         """Take K steps of environment i, in thread i."""
-        n, i = elapsed_steps.shape[0], cuda.grid(1)
+        states, words, numbers, bounds, weights = inputs
+        counter, limit, greedy, num_steps, runtime_zero = settings
+        n, i = states.elapsed.shape[0], cuda.grid(1)
         policy, sums = weights, no_sums
         if fits:
             if aligns:  # loads of four numbers need 16 bytes
-                policy = cuda.shared.array(weights_size, single, 16)
+                policy = cuda.shared.array(num_weights, single, 16)
             else:
-                policy = cuda.shared.array(weights_size, single)
+                policy = cuda.shared.array(num_weights, single)
             _copy_to_shared(policy, weights)
         if i < n:
-            low, high = words[i], words[n + i]
-            now, total, elapsed = load(state, i, n), state[size * n + i], elapsed_steps[i]
+            low, high, elapsed = words[i], words[n + i], states.elapsed[i]
+            state, total = load(states.rows, i, n), states.rows[size * n + i]
             for k in range(num_steps):
-                # Offsets of weights are 0: the compiler knows but that they are multiples of four.
-                bits, offset, at = mix(low, high, u32(counter + k)), u64(skip * k) << two, k * n + i
-                observation = observe(now, unpack(numbers))
+                # Offsets are 0: the compiler knows but that they are multiples of four, and change.
+                offset = u64(runtime_zero * k) << two
+                bits, at = mix(low, high, u32(counter + k)), k * n + i
+                observation = observe(state, unpack(numbers))
                 record_observation(out, at, observation)
                 chosen = choose(observation, policy, offset, greedy, bits)
                 params = unpack(numbers)  # every step: registers are worth more than these loads
-                action = clip(chosen[0], bounds)
-                end = turn(now, elapsed, total, action, bits, params, u32(limit))
-                now, total, elapsed = end.next_state, end.total, end.elapsed
-                value_offset = u64(skip * elapsed) << two
-                sums = record_step(out, sums, at, chosen, end, params, policy, value_offset)
+                action = to_env_action(chosen[0], bounds)
+                end = step_lane(state, elapsed, total, action, bits, params, u32(limit))
+                state, total, elapsed = end.next_state, end.total, end.elapsed
+                value_offset = u64(runtime_zero * elapsed) << two
+                sums = record_step(out, sums, at, chosen, end, policy, value_offset)
                 if end.terminated or end.truncated:
                     total, elapsed = nothing, zero
-            store(state, i, n, now)
-            state[size * n + i] = real(total)
-            elapsed_steps[i] = elapsed
-            finish(out, sums, i, observe(now, unpack(numbers)), policy, u64(skip) << two)
+            store(states.rows, i, n, state)
+            states.rows[size * n + i] = real(total)
+            states.elapsed[i] = elapsed
+            observation = observe(state, unpack(numbers))
+            finish(out, sums, i, observation, policy, u64(runtime_zero) << two)
 
     return rollout
 
 
 # ---------------------------------------------------------------- what is kept
 
-# Functions that the loop inlines: `record_observation` before each step, `record_step` after it,
-# which returns the sums so far, and `finish` in the end; `at` is step * N + environment, `chosen`
-# (action, log_prob, value), `end` a `LaneStep`, and `offset` is 0, see `make_forward`.
 
-
-def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable[..., Any], ...]:
-    """Make the three functions for `collect`, which record every step."""
-    zero, width = np.float32(0), env.observation_rows
-    observe, valued = compile_lane(env, dtype).observe, decide.evaluate is not None
-    put_observation, put_action = (
-        write(width, np.float32),
-        write(max(env.action_size, 1), np.float32),
-    )
+def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
+    """Make the functions for `collect`, which record every step."""
+    zero, width, action_size = np.float32(0), env.observation_rows, env.action_size
+    observe, has_value = compile_lane(env, dtype).observe, decide.evaluate is not None
     evaluate: Any = decide.evaluate or _no_value
-    numbers = env.action_size
+    put_observation = write(width, np.float32)
+    put_action = write(max(action_size, 1), np.float32)
 
     def record_observation(out, at, observation):
         """Record the observation in front of a step."""
         put_observation(out.observations, at * width, 1, observation)
 
-    def record_step(out, sums, at, chosen, end, params, weights, offset):
+    def record_step(out, sums, at, chosen, end, weights, offset):
         """Record a step, with its end if the episode ends; returns the sums as they are."""
-        if numbers:
-            put_action(out.actions, at * numbers, 1, chosen[0])
+        action, log_prob, value = chosen
+        if action_size:
+            put_action(out.actions, at * action_size, 1, action)
         else:
-            out.actions[at] = chosen[0]
-        out.log_probs[at], out.values[at], out.rewards[at] = chosen[1], chosen[2], end.reward
+            out.actions[at] = action
+        out.log_probs[at], out.values[at], out.rewards[at] = log_prob, value, end.reward
         out.flags[at], out.flags[out.rewards.shape[0] + at] = end.terminated, end.truncated
         cut = zero
         if end.terminated or end.truncated:
-            last = observe(end.reached, params)
+            last = observe(end.reached, end.params)
             put_observation(out.finals, at * width, 1, last)
             out.totals[at], out.lengths[at] = end.total, end.elapsed
-            if valued and not end.terminated:
+            if has_value and not end.terminated:
                 cut = evaluate(last, weights, offset)
         out.final_values[at] = cut
         return sums
@@ -161,19 +184,19 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> tuple[Callable
     def finish(out, sums, i, observation, weights, offset):
         """Record the last observation and its value."""
         put_observation(out.last, i * width, 1, observation)
-        out.last_values[i] = evaluate(observation, weights, offset) if valued else zero
+        out.last_values[i] = evaluate(observation, weights, offset) if has_value else zero
 
-    return record_observation, record_step, finish
+    return Recorder(record_observation, record_step, finish)
 
 
-def _add_up() -> tuple[Callable[..., Any], ...]:
-    """Make the three functions for `simulate`: they add up returns, squares, episodes and steps."""
+def _add_up() -> Recorder:
+    """Make the functions for `simulate`: they add up returns, squares, episodes and steps."""
     one = u32(1)
 
     def record_observation(out, at, observation):
         """Do nothing."""
 
-    def record_step(out, sums, at, chosen, end, params, weights, offset):
+    def record_step(out, sums, at, chosen, end, weights, offset):
         """Return the sums with those of a step; they change where the episode ends."""
         total, squares, episodes, steps = sums
         if end.terminated or end.truncated:
@@ -188,7 +211,7 @@ def _add_up() -> tuple[Callable[..., Any], ...]:
         n = out.counts.shape[0] // 2
         out.returns[i], out.returns[n + i], out.counts[i], out.counts[n + i] = sums
 
-    return record_observation, record_step, finish
+    return Recorder(record_observation, record_step, finish)
 
 
 def _no_value(observation, weights, offset):

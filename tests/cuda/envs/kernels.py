@@ -11,7 +11,13 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcpu.cuda import envs
 from rlcpu.cuda.networks import network_of
-from rlcpu.cuda.rollouts import DeviceRecords, Sums, rollout_kernel
+from rlcpu.cuda.rollouts import (
+    DeviceRecords,
+    RolloutInputs,
+    RolloutSettings,
+    Sums,
+    rollout_kernel,
+)
 from rlcpu.envs import Dynamics, register
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.registration import find
@@ -20,6 +26,7 @@ from rlcpu.policies import MLP, Uniform
 from tests.envs.rollouts import CLASSIC
 
 U32, F32, FLAGS = "uint32[::1]", "float32[::1]", "boolean[::1]"
+STATES = envs.DeviceStates, F32, U32
 
 
 def step_of_whole_numbers(state: Any, action: int, params: Any) -> Any:
@@ -53,22 +60,19 @@ def jobs() -> Iterator[tuple[Any, ...]]:
     yield network("Pendulum-v1", "shared")
 
 
-def step(name: str) -> tuple[str, Any, str]:
+def step(name: str) -> tuple[Any, ...]:
     dynamics = find(name)
     kernel = envs.step_kernel(structure(dynamics), np.float32, False, False)
     actions = "int64[::1]" if dynamics.is_discrete else F32
-    return (
-        f"step {name} float32",
-        kernel,
-        f"{F32}, {U32}, {U32}, {actions}, {F32}, int64, int64, {F32}, {U32}, {F32}, {F32}, "
-        f"{FLAGS}, {F32}, int32[::1]",
-    )
+    out = envs.StepOutputs, F32, F32, FLAGS, F32, "int32[::1]"
+    read = STATES, f"{U32}, {actions}, {F32}, int64, int64"
+    return f"step {name} float32", kernel, *read, STATES, out
 
 
-def small(name: str) -> Iterator[tuple[str, Any, str]]:
+def small(name: str) -> Iterator[tuple[Any, ...]]:
     code = structure(find(name))
     reset = envs.reset_kernel(code, np.float32)
-    yield f"reset {name} float32", reset, f"{F32}, {U32}, {U32}, {FLAGS}, {F32}, int64"
+    yield f"reset {name} float32", reset, STATES, f"{U32}, {FLAGS}, {F32}, int64"
     yield f"observe {name} float32", envs.observe_kernel(code, np.float32), f"{F32}, {F32}, {F32}"
 
 
@@ -76,14 +80,14 @@ def simulate(name: str, dtype: type) -> tuple[Any, ...]:
     dynamics, kind = find(name), dtype.__name__
     code, out = Uniform().code(dynamics), (Sums, f"{kind}[::1], {U32}")
     kernel = rollout_kernel(structure(dynamics), dtype, code, None, False)
-    return f"simulate {name} {kind}", kernel, inputs(kind), out
+    return f"simulate {name} {kind}", kernel, *inputs(kind), out
 
 
 def collect(name: str) -> tuple[Any, ...]:
     dynamics = find(name)
     code = Uniform().code(dynamics)
     kernel = rollout_kernel(structure(dynamics), np.float32, code, None, True)
-    return f"collect {name} float32", kernel, inputs("float32"), (DeviceRecords, records(name))
+    return f"collect {name} float32", kernel, *inputs("float32"), (DeviceRecords, records(name))
 
 
 def network(name: str, value: str) -> tuple[Any, ...]:
@@ -94,12 +98,14 @@ def network(name: str, value: str) -> tuple[Any, ...]:
     layers = network_of(policy.arrays(dynamics), code)
     kernel = rollout_kernel(structure(dynamics), np.float32, code, layers, True)
     out = DeviceRecords, records(name)
-    return f"collect MLP {name} float32", kernel, inputs("float32"), out
+    return f"collect MLP {name} float32", kernel, *inputs("float32"), out
 
 
-def inputs(kind: str) -> str:
+def inputs(kind: str) -> tuple[Any, ...]:
+    """Types of the inputs and settings of a rollout."""
     real = f"{kind}[::1]"
-    return f"{real}, {U32}, {U32}, {real}, {F32}, {F32}, int64, int64, boolean, int64, int64"
+    arrays = RolloutInputs, (envs.DeviceStates, real, U32), f"{U32}, {real}, {F32}, {F32}"
+    return arrays, (RolloutSettings, "int64, int64, boolean, int64, int64")
 
 
 def records(name: str) -> str:
