@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from rlcpu.envs import registry
 from rlcpu.envs.checks.fields import (
-    ARGUMENTS,
+    FUNCTIONS,
     OPTIONAL,
     check_description,
     check_function,
@@ -221,7 +221,7 @@ class Dynamics:
         """
         registered = registry.made.get(self.id)
         if registered is not None and all(
-            getattr(registered, n) is getattr(self, n) for n in ARGUMENTS
+            getattr(registered, n) is getattr(self, n) for n in FUNCTIONS
         ):
             return functools.partial(_find_registered, self.id, self.settings()), ()
         names = (field.name for field in dataclasses.fields(self) if field.init)
@@ -274,7 +274,7 @@ class Dynamics:
     def functions(self) -> tuple[str, ...]:
         """Return the names of the scalar functions."""
         return tuple(
-            name for name in ARGUMENTS if name not in OPTIONAL or getattr(self, name) is not None
+            name for name in FUNCTIONS if name not in OPTIONAL or getattr(self, name) is not None
         )
 
     def observed_as(self, dtype: Any) -> Box | Discrete | MultiBinary | Dict:

@@ -177,7 +177,8 @@ def make(step: Any) -> Dynamics:
 
 def driver_of(dynamics: Dynamics) -> Driver:
     kernel = step_kernels(structure(dynamics), np.float32).function
-    found = find_driver(kernel, dynamics.step)
+    (compiled,) = kernel.overloads.values()
+    found = find_driver(compiled, dynamics.step)
     assert found is not None
     return found
 
@@ -248,7 +249,9 @@ def test_in_a_tuple_is_named_where_it_keeps_rollouts_from_vectors() -> None:
 
 def driver_of_simulate(dynamics: Dynamics) -> Driver:
     code, policy = structure(dynamics), rlcpu.policies.Uniform().code(dynamics)
-    found = find_driver(simulate_kernels(code, np.float32, policy).function, dynamics.step)
+    kernel = simulate_kernels(code, np.float32, policy).function
+    (compiled,) = kernel.overloads.values()
+    found = find_driver(compiled, dynamics.step)
     assert found is not None
     return found
 

@@ -2,12 +2,12 @@
 
 Both get the same actions. From equal states single steps have to agree, and the first that does not
 is reported with its step and its field. Whole episodes are compared by their distributions. "Ours"
-is the `Dynamics`, run in plain Python; "theirs" is an environment of Gymnasium. The results of a
-step, `ours` and `theirs`, are [observation, reward, terminated, truncated].
+is the `Dynamics`, run in plain Python; "theirs" is an environment of Gymnasium.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import math
@@ -91,12 +91,12 @@ def compare(
     seed, other = check_seed(seed), make_other(against)
     name = other.spec.id if other.spec else type(other.unwrapped).__name__
     comparison = Comparison(dynamics, other, Findings())
-    steps_taken = 0
     if comparison.compare_spaces():
         if setter := comparison.find_setter(set_state):
-            steps_taken = comparison.compare_steps(setter, steps, seed)
+            comparison.compare_steps(setter, steps, seed)
         comparison.compare_episodes(episodes, seed)
-    return Report(f"{dynamics.id} against {name}", steps_taken, comparison.findings.sorted())
+    findings = comparison.findings.sorted()
+    return Report(f"{dynamics.id} against {name}", comparison.steps_taken, findings)
 
 
 def make_other(against: Any) -> gymnasium.Env[Any, Any]:
@@ -132,34 +132,60 @@ def find_object(argument: str, text: str) -> Any:
     return found_object
 
 
-class Comparison(NamedTuple):
-    """Two environments, and the differences between them so far.
+class Result(NamedTuple):
+    """What a step of either environment returns."""
 
-    Attributes:
-        dynamics: ours.
-        other: the other one.
-        findings: the differences.
-    """
+    observation: Array  # (count,) float32, all numbers in the order of our space
+    reward: float
+    terminated: bool
+    truncated: bool
+
+    def differences(self, theirs: Result) -> list[str]:
+        """Return descriptions of the fields that differ by more than rounding explains."""
+        texts = []
+        for name, ours, other in zip(self._fields, self, theirs, strict=True):
+            texts += _difference(name, ours, other)
+        return texts
+
+
+def _difference(name: str, ours: Any, theirs: Any) -> list[str]:
+    """Return the first difference of two values that rounding does not explain, as a text."""
+    here, there = np.atleast_1d(ours), np.atleast_1d(theirs)
+    if here.shape != there.shape:
+        return [f"{name}={len(here)} numbers here and {len(there)} there"]
+    numbers = np.array([here, there], np.float64)
+    slack = TOLERANCE * np.abs(numbers).max(initial=0.0)
+    wrong = np.flatnonzero(~(np.abs(numbers[0] - numbers[1]) <= slack))
+    place = f"{name}[{{}}]" if name == "observation" else name
+    return [f"{place.format(k)}={here[k]} here and {there[k]} there" for k in wrong[:1]]
+
+
+@dataclasses.dataclass
+class Comparison:
+    """Two environments, and the differences between them so far."""
 
     dynamics: Dynamics
     other: gymnasium.Env[Any, Any]
     findings: Findings
+    steps_taken: int = 0
+    steps_equal: int = 0  # in all bits
 
     def compare_spaces(self) -> bool:
         """Compare the spaces; return whether they have the same actions and as many numbers."""
-        for kind in ("action_space", "observation_space"):
-            ours, theirs = getattr(self.dynamics, kind), getattr(self.other, kind)
+        for name in ("action_space", "observation_space"):
+            is_action = name == "action_space"
+            ours, theirs = getattr(self.dynamics, name), getattr(self.other, name)
+            message = f"{name} is {ours} here and {theirs} there"
             same_numbers = gymnasium.spaces.flatdim(ours) == gymnasium.spaces.flatdim(theirs)
             same_kind = isinstance(ours, Discrete) == isinstance(theirs, Discrete)
             same_parts = _parts_of(ours).keys() == _parts_of(theirs).keys()
-            if not (same_numbers and same_parts) or (kind == "action_space" and not same_kind):
-                self.findings.note("error", f"{kind} is {ours} here and {theirs} there")
+            if not (same_numbers and same_parts) or (is_action and not same_kind):
+                self.findings.note("error", message)
                 return False
             if isinstance(ours, Box) and isinstance(theirs, Box):
                 ends = [np.concatenate([x.low.ravel(), x.high.ravel()]) for x in (ours, theirs)]
                 if not np.allclose(ends[0], ends[1], rtol=1e-6):
-                    level = "error" if kind == "action_space" else "warning"
-                    self.findings.note(level, f"{kind} is {ours} here and {theirs} there")
+                    self.findings.note("error" if is_action else "warning", message)
         return True
 
     def find_setter(self, set_state: Callable[..., Any] | None) -> Callable[..., Any] | None:
@@ -170,80 +196,84 @@ class Comparison(NamedTuple):
         """
         is_random = self.dynamics.takes_rng("step") or self.dynamics.step_draws > 0
         if set_state is not None:
-            if is_random and not _takes_rng(set_state):
-                self.findings.note(
-                    "note",
-                    "step draws random numbers: single steps are compared by a set_state(env, "
-                    "state, rng), which gives them to the other environment",
-                )
-                return None
-            return set_state
+            if not is_random or _takes_rng(set_state):
+                return set_state
+            self.findings.note(
+                "note",
+                "step draws random numbers: single steps are compared by a set_state(env, state, "
+                "rng), which gives them to the other environment",
+            )
+            return None
         # Before the first reset a property may have no value: its class has it.
         other = self.other.unwrapped
         has_state = hasattr(other, "state") or hasattr(type(other), "state")
-        if is_random or not (has_state and self.dynamics.state.is_plain):
-            why = "step draws random numbers" if is_random else "no state was set"
-            self.findings.note("note", f"single steps were not compared: {why}; give set_state")
-            return None
-        return _set_attribute
+        if has_state and self.dynamics.state.is_plain and not is_random:
+            return _set_attribute
+        why = "step draws random numbers" if is_random else "no state was set"
+        self.findings.note("note", f"single steps were not compared: {why}; give set_state")
+        return None
 
     # ------------------------------------------------------------ single steps
 
-    def compare_steps(self, setter: Callable[..., Any], steps: int, seed: int) -> int:
-        """Compare steps from equal states, note the first difference of each episode, count steps.
+    def compare_steps(self, setter: Callable[..., Any], steps: int, seed: int) -> None:
+        """Compare steps from equal states, and note the first difference of each episode.
 
         A setter, see `find_setter`, that takes random numbers sets the state before each step,
         others at the beginning of an episode alone.
         """
-        dynamics, rng, taken, episode, equal = self.dynamics, np.random.default_rng(seed), 0, 0, 0
-        sets_every_step = _takes_rng(setter)
+        rng, episode = np.random.default_rng(seed), 0
         self.other.action_space.seed(seed)
-        while taken < steps:
-            params = dynamics.draw_params(Rng.of_seed(int(rng.integers(2**63))))
-            state = self._call("reset", draw_numbers(dynamics, "reset", rng), params)
-            self.other.reset(seed=int(rng.integers(2**31)))
-            observation = None if sets_every_step else setter(self.other.unwrapped, state)
-            if observation is not None:
-                where = f"episode {episode}, at the reset, for state={plain_value(state)}"
-                first = self._observe(state, params), self._their_numbers(observation)
-                self._note_first(where, self._differences([first[0]], [first[1]]))
-            for step in range(dynamics.max_episode_steps or steps):
-                draws = draw_numbers(dynamics, "step", rng)
-                if sets_every_step:
-                    # an `Rng` from its first number on, for both sides to draw the same
-                    draws_again = draws.again() if isinstance(draws, Rng) else draws
-                    setter(self.other.unwrapped, state, draws_again)
-                action = self._action(state, params, rng)
-                before = state
-                state, ours = self._our_step(state, action, params, draws)
-                theirs = self._their_step(action)
-                if step + 1 == dynamics.max_episode_steps:  # a class may leave that to its users
-                    ours[3] = theirs[3] if self.other.spec is None else True
-                taken += 1
-                where = f"episode {episode}, step {step}, action {action}"
-                where += f", from state={plain_value(before)}"
-                differences = self._differences(ours, theirs)
-                equal += all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
-                if differences and not sets_every_step and step > 0:  # again, from an equal state
-                    setter(self.other.unwrapped, before)
-                    if not self._differences(ours, self._their_step(action)):
-                        self.findings.note(
-                            "warning",
-                            f"{where}: {differences[0]}; the step agrees if it begins in the same "
-                            "state: small differences have added up, or the state set is not all "
-                            "of it",
-                            "drift",
-                        )
-                        break
-                self._note_first(where, differences)
-                if differences or any(ours[2:]) or any(theirs[2:]) or taken >= steps:
-                    break
+        while self.steps_taken < steps:
+            self._compare_episode(setter, f"episode {episode}", steps - self.steps_taken, rng)
             episode += 1
-        if not any(level in ("error", "warning") for level, _ in self.findings.sorted()):
-            self.findings.note(
-                "note", f"{taken} steps from equal states agree, {equal} of them in all bits"
-            )
-        return taken
+        if all(finding.level == "note" for finding in self.findings.sorted()):
+            taken, equal = self.steps_taken, self.steps_equal
+            message = f"{taken} steps from equal states agree, {equal} of them in all bits"
+            self.findings.note("note", message)
+
+    def _compare_episode(
+        self, setter: Callable[..., Any], name: str, most: int, rng: np.random.Generator
+    ) -> None:
+        """Compare the steps of an episode, at most so many, until the first difference."""
+        dynamics, other, sets_every_step = self.dynamics, self.other.unwrapped, _takes_rng(setter)
+        params = dynamics.draw_params(Rng.of_seed(int(rng.integers(2**63))))
+        state = self._call("reset", draw_numbers(dynamics, "reset", rng), params)
+        self.other.reset(seed=int(rng.integers(2**31)))
+        observation = None if sets_every_step else setter(other, state)
+        if observation is not None:
+            numbers = self._observe(state, params), self._their_numbers(observation)
+            where = f"{name}, at the reset, for state={plain_value(state)}"
+            self._note_first(where, _difference("observation", *numbers))
+        for step in range(min(most, dynamics.max_episode_steps or most)):
+            before, draws = state, draw_numbers(dynamics, "step", rng)
+            if sets_every_step:
+                setter(other, state, draws)
+            action = self._action(state, params, rng)
+            state, ours = self._our_step(state, action, params, draws)
+            theirs = self._their_step(action)
+            if step + 1 == dynamics.max_episode_steps:  # a class may leave that to its users
+                ours = ours._replace(truncated=theirs.truncated or self.other.spec is not None)
+            self.steps_taken += 1
+            self.steps_equal += all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+            where = f"{name}, step {step}, action {action}, from state={plain_value(before)}"
+            differences = ours.differences(theirs)
+            if differences and not sets_every_step and step > 0:  # again, from an equal state
+                setter(other, before)
+                if not ours.differences(self._their_step(action)):
+                    message = (
+                        f"{where}: {differences[0]}; the step agrees if it begins in the same "
+                        "state: small differences have added up, or the state set is not all of it"
+                    )
+                    self.findings.note("warning", message, "drift")
+                    return
+            self._note_first(where, differences)
+            if differences or any(ours[2:]) or any(theirs[2:]):
+                return
+
+    def _note_first(self, where: str, differences: list[str]) -> None:
+        """Note the first of some differences, as an error at a place; nothing without any."""
+        for difference in differences[:1]:
+            self.findings.note("error", f"{where}: {difference}", difference.partition("=")[0])
 
     def _call(self, name: str, *inputs: Any) -> Any:
         """Return the result of one of our plain functions."""
@@ -253,54 +283,16 @@ class Comparison(NamedTuple):
         """Return our observation of a state as numbers, (count,) float32."""
         observation = self._call("observe", state, params)
         parts = _parts_of(self.dynamics.observation_space)
-        return np.concatenate(
-            [
-                self._our_part(part, getattr(observation, name) if name else observation)
-                for name, part in parts.items()
-            ]
-        )
-
-    def _our_part(self, space: Any, observation: Any) -> Array:
-        """Return a part of our observation as numbers, (count,) float32: boards as their cells."""
-        if isinstance(space, MultiBinary) and isinstance(observation, tuple):
-            cells = math.prod(space.shape[1:])
-            return np.array(
-                [board >> k & 1 for board in observation for k in range(cells)], np.float32
-            )
-        return np.array(observation, np.float32).ravel()
+        values = (getattr(observation, name) if name else observation for name in parts)
+        return np.concatenate(list(map(_our_part, parts.values(), values)))
 
     def _their_numbers(self, observation: Any) -> Array:
         """Return an observation of the other environment as numbers, in the order of ours."""
-        their_parts = _parts_of(self.other.observation_space)
-        our_parts = _parts_of(self.dynamics.observation_space)
-        return np.concatenate(
-            [
-                self._their_part(
-                    part, their_parts[name], observation[name] if name else observation
-                )
-                for name, part in our_parts.items()
-            ]
-        )
-
-    def _their_part(self, ours: Any, space: Any, observation: Any) -> Array:
-        """Return a part of an observation of the other environment as numbers, (count,) float32.
-
-        Our space of the part is `ours`, theirs `space`. Channels may be the last axis of theirs,
-        where boards have them first.
-        """
-        if isinstance(ours, MultiDiscrete):
-            return np.asarray(observation, np.float32).ravel()
-        if isinstance(ours, Discrete):
-            return np.array([np.asarray(observation).item()], np.float32)
-        array = (
-            flatten(space, observation) if not isinstance(space, Box) else np.asarray(observation)
-        )
-        if isinstance(ours, MultiBinary) and np.shape(observation) == (
-            *ours.shape[1:],
-            ours.shape[0],
-        ):
-            array = np.moveaxis(np.asarray(observation), -1, 0)
-        return np.asarray(array, np.float32).ravel()
+        ours = _parts_of(self.dynamics.observation_space)
+        theirs = _parts_of(self.other.observation_space)
+        values = (observation[name] if name else observation for name in ours)
+        spaces = (theirs[name] for name in ours)
+        return np.concatenate(list(map(_their_part, ours.values(), spaces, values)))
 
     def _action(self, state: Any, params: Any, rng: np.random.Generator) -> Any:
         """Draw an action that our mask allows."""
@@ -309,47 +301,18 @@ class Comparison(NamedTuple):
         allowed = np.flatnonzero(self._call("action_mask", state, params))
         return int(rng.choice(allowed))
 
-    def _our_step(self, state: Any, action: Any, params: Any, draws: Any) -> tuple[Any, list[Any]]:
-        """Take our step; return the new state, and observation, reward, terminated, truncated."""
-        is_number = np.ndim(action) == 0
-        plain_action: Any = int(action) if is_number else tuple(np.asarray(action).tolist())
-        drawn = () if draws == () else (draws,)
-        new_state, reward, *flags = self._call("step", state, plain_action, params, *drawn)
-        truncated = bool(flags[1:] and flags[1])
-        observation = self._observe(new_state, params)
-        return new_state, [observation, float(reward), bool(flags[0]), truncated]
+    def _our_step(self, state: Any, action: Any, params: Any, draws: Any) -> tuple[Any, Result]:
+        """Take our step; return the new state and the result."""
+        numbers = np.asarray(action).tolist()
+        plain_action = tuple(numbers) if isinstance(numbers, list) else int(numbers)
+        state, reward, *flags = self._call("step", state, plain_action, params, draws)
+        terminated, truncated = (*map(bool, flags), False)[:2]
+        return state, Result(self._observe(state, params), float(reward), terminated, truncated)
 
-    def _their_step(self, action: Any) -> list[Any]:
-        """Step the other environment; return observation, reward, terminated, truncated."""
-        observation, reward, terminated, truncated, _ = self.other.step(action)
-        numbers = self._their_numbers(observation)
-        return [numbers, float(reward), bool(terminated), bool(truncated)]
-
-    def _note_first(self, where: str, differences: list[str]) -> None:
-        """Note the first of some differences, as an error at a place; nothing without any."""
-        for difference in differences[:1]:
-            self.findings.note("error", f"{where}: {difference}", difference.partition("=")[0])
-
-    def _differences(self, ours: list[Any], theirs: list[Any]) -> list[str]:
-        """Return descriptions of the fields that differ by more than rounding explains.
-
-        Both lists have an observation, and perhaps reward, terminated and truncated.
-        """
-        names = ("observation", "reward", "terminated", "truncated")
-        differences = []
-        for name, our_value, their_value in zip(names, ours, theirs, strict=False):
-            numbers = np.atleast_1d(our_value), np.atleast_1d(their_value)
-            if numbers[0].shape != numbers[1].shape:
-                differences.append(
-                    f"{name}={len(numbers[0])} numbers here and {len(numbers[1])} there"
-                )
-                continue
-            values = [np.asarray(each, np.float64) for each in numbers]
-            slack = TOLERANCE * max(np.abs(each).max(initial=0.0) for each in values)
-            for k in np.flatnonzero(~(np.abs(values[0] - values[1]) <= slack))[:1]:
-                place = f"{name}[{k}]" if name == "observation" else name
-                differences.append(f"{place}={numbers[0][k]} here and {numbers[1][k]} there")
-        return differences
+    def _their_step(self, action: Any) -> Result:
+        """Step the other environment."""
+        observation, reward, *flags, _ = self.other.step(action)
+        return Result(self._their_numbers(observation), float(reward), *map(bool, flags))
 
     # ------------------------------------------------------------ whole episodes
 
@@ -427,6 +390,29 @@ class Comparison(NamedTuple):
                     return None
             rows.append(row)
         return np.array(rows)
+
+
+def _our_part(space: Any, value: Any) -> Array:
+    """Return a part of our observation as numbers, (count,) float32: boards as their cells."""
+    if isinstance(space, MultiBinary) and isinstance(value, tuple):
+        cells = range(math.prod(space.shape[1:]))
+        return np.array([board >> k & 1 for board in value for k in cells], np.float32)
+    return np.array(value, np.float32).ravel()
+
+
+def _their_part(ours: Any, theirs: Any, value: Any) -> Array:
+    """Return a part of an observation of the other environment as numbers, (count,) float32.
+
+    Our space of the part is `ours`. Numbers of a `Discrete` or `MultiDiscrete` of ours stay as they
+    are, those of other spaces become one-hot. Channels may be the last axis of theirs, where boards
+    have them first.
+    """
+    array = np.asarray(value)
+    if isinstance(ours, MultiBinary) and array.shape == (*ours.shape[1:], ours.shape[0]):
+        array = np.moveaxis(array, -1, 0)
+    elif not isinstance(ours, Discrete | MultiDiscrete) and not isinstance(theirs, Box):
+        array = np.asarray(flatten(theirs, value))
+    return np.asarray(array, np.float32).ravel()
 
 
 def ks_chance(a: Array, b: Array) -> float:

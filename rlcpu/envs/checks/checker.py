@@ -101,6 +101,7 @@ def vectorisation_findings(
             kernels: Any = step_kernels(code, np.float32)
         else:
             kernels = simulate_kernels(code, np.float32, policy)
-        known_reasons = () if name == "step" else reasons_of_policies(code)
-        drivers[name] = find_driver(kernels.function, dynamics.step, known_reasons)
+        (compiled,) = kernels.function.overloads.values()
+        known = () if name == "step" else reasons_of_policies(code)
+        drivers[name] = find_driver(compiled, dynamics.step, known)
     yield from describe_drivers(drivers)

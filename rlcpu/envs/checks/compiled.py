@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
+import functools
 import types
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
 from rlcpu.envs.checks.fields import params_of
-from rlcpu.envs.checks.findings import plain_value
+from rlcpu.envs.checks.findings import describe_call
 from rlcpu.envs.checks.player import Case, Player, sample_action
+from rlcpu.envs.checks.trial import call_function
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.arrays import ArrayLayout, State, fields_of
+from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.layout import Layout
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.random import (
@@ -51,76 +54,97 @@ def compare_kernels(player: Player, cases: list[Case], dtype: Any, seed: int) ->
     Returns:
         Whether kernels could be compiled and run.
     """
-    name, most = np.dtype(dtype).name, np.finfo(dtype).max
-    dynamics, layout = player.dynamics, player.dynamics.state
+    layout, most = player.dynamics.state, np.finfo(dtype).max
     cases = [case for case in cases if max(map(abs, layout.as_numbers(case.state))) < most]
     if not cases:
         return False
-    n = len(cases)
+    kernels = f"kernels of {np.dtype(dtype).name}"
     try:
-        env = VectorEnv(dynamics.resized(n), n, dtype=name, num_threads=1)
-        engine: Any = env.engine
-        _start(engine, seed)
-        reset_results = layout.rows_as_numbers(engine.get_state())
-        reset_params = engine.params_of_each() or [()] * n
-        varied = {key: [getattr(c.params, key) for c in cases] for key in engine.code.varied}
-        engine.set_params(varied)
-        engine.set_state(layout.to_rows([case.state for case in cases], dtype))
-        actions = np.array([case.action for case in cases], env.action_space.dtype)
-        step = engine.step(actions)
-        engine.masks(step.observations, step.terminated | step.truncated)
+        run = _run_kernels(player.dynamics, cases, dtype, seed)
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        player.note("error", f"kernels of {name}: {type(error).__name__}: {' '.join(lines[:4])}")
+        player.note("error", f"{kernels}: {type(error).__name__}: {' '.join(lines[:4])}")
         return False
-    plain = _plain_functions(player)
-    reset_inputs = list(
-        zip(_kernel_draws(dynamics, "reset", seed, n, dtype), reset_params, strict=True)
-    )
-    step_draws = _kernel_draws(dynamics, "step", seed, n, dtype)
-    step_params = engine.params_of_each() or [()] * n
-    step_inputs = [
-        Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
-        for case, a, u, p in zip(cases, actions.tolist(), step_draws, step_params, strict=True)
-    ]
-    step_results, names = _kernel_results(env, step)
-    last_bits = [
-        _count_different(
-            player, "reset", plain["reset"], reset_inputs, reset_results, names, dtype
-        ),
-        _count_different(player, "step", plain["step"], step_inputs, step_results, names, dtype),
-    ]
-    if dynamics.randomize is not None:
-        rngs = _kernel_draws(dynamics, "randomize", seed, n, dtype)
-        inputs = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
-        labels = list(dynamics.randomized)
-        results = np.array([[getattr(p, key) for key in labels] for p in reset_params])
-        last_bits.append(
-            _count_different(
-                player, "randomize", plain["randomize"], inputs, results, labels, dtype
-            )
-        )
-    if dtype is np.float64 and any(last_bits):
+    calls = _calls_of(run, cases, dtype, seed)
+    num_different = sum(_count_different(player, each, dtype) for each in calls)
+    if dtype is np.float64 and num_different:
         player.note(
             "note",
-            f"the last bits of {sum(last_bits)} of {2 * n} resets and steps in float64 are "
+            f"the last bits of {num_different} of {2 * len(cases)} resets and steps in float64 are "
             "not those of plain Python",
         )
     return True
 
 
-def _kernel_results(env: VectorEnv, step: Any) -> tuple[Array, list[str]]:
-    """Return all numbers of the results of a step, (n, count), and their names.
+class KernelRun(NamedTuple):
+    """A reset of N environments and a step, from other states, by kernels."""
 
-    They are in the order of `step` of `_plain_functions`: new state, reward, flags,
-    observation, action mask.
+    env: VectorEnv  # after the step
+    reset_states: Array  # (N, count) float64, all numbers of the states after the reset
+    reset_params: list[Any]  # of each environment, as `randomize` drew them
+    actions: Array  # of the step
+    step: TimeStep
+    step_params: list[Any]
 
-    Args:
-        env: the environments, which have taken the step.
-        step: the `TimeStep`; its observations are (rows, n), numbers and then the mask.
+
+def _run_kernels(dynamics: Dynamics, cases: list[Case], dtype: Any, seed: int) -> KernelRun:
+    """Reset an environment for each case, and take the step of the case there."""
+    n, layout = len(cases), dynamics.state
+    env = VectorEnv(dynamics.resized(n), n, dtype=np.dtype(dtype).name, num_threads=1)
+    engine: Any = env.engine
+    _start(engine, seed)
+    reset_states = layout.rows_as_numbers(engine.get_state())
+    reset_params = engine.params_of_each() or [dynamics.params] * n
+    varied = {key: [getattr(case.params, key) for case in cases] for key in engine.code.varied}
+    engine.set_params(varied)
+    engine.set_state(layout.to_rows([case.state for case in cases], dtype))
+    actions = np.array([case.action for case in cases], env.action_space.dtype)
+    step = engine.step(actions)
+    engine.masks(step.observations, step.terminated | step.truncated)  # they have a kernel, too
+    step_params = engine.params_of_each() or [dynamics.params] * n
+    return KernelRun(env, reset_states, reset_params, actions, step, step_params)
+
+
+class KernelCalls(NamedTuple):
+    """Calls of one kernel in N environments."""
+
+    name: str  # of the function: "reset", "step" or "randomize"
+    labels: list[str]  # of the numbers of a result
+    results: Array  # (N, len(labels)) float64
+    inputs: list[Any]  # the arguments of `call_function` by which plain Python repeats each
+
+
+def _calls_of(run: KernelRun, cases: list[Case], dtype: Any, seed: int) -> list[KernelCalls]:
+    """Return all calls of a run."""
+    dynamics, layout, n = run.env.dynamics, run.env.dynamics.state, len(cases)
+    resets = zip(_kernel_draws(dynamics, "reset", seed, n, dtype), run.reset_params, strict=True)
+    states = [_rounded(layout, case.state, dtype) for case in cases]
+    actions = run.actions.tolist()
+    actions = list(map(tuple, actions)) if dynamics.action_size else actions
+    draws = _kernel_draws(dynamics, "step", seed, n, dtype)
+    steps = zip(states, actions, run.step_params, draws, strict=True)
+    results, labels = _step_results(run)
+    calls = [
+        KernelCalls("reset", _labels("state", layout), run.reset_states, list(resets)),
+        KernelCalls("step", labels, results, list(steps)),
+    ]
+    if dynamics.randomize is not None:
+        drawn = np.array(
+            [[getattr(params, key) for key in dynamics.randomized] for params in run.reset_params]
+        )
+        rngs = _kernel_draws(dynamics, "randomize", seed, n, dtype)
+        inputs = [(rng, params_of(dynamics, i)) for i, rng in enumerate(rngs)]
+        calls.append(KernelCalls("randomize", list(dynamics.randomized), drawn, inputs))
+    return calls
+
+
+def _step_results(run: KernelRun) -> tuple[Array, list[str]]:
+    """Return all numbers of the results of a step, (N, count), and their labels.
+
+    Their order is that of `_plain_numbers`: new state, reward, flags, observation, action mask.
     """
-    dynamics, rows = env.dynamics, step.observations
-    layout = dynamics.observation
+    env, step, dynamics = run.env, run.step, run.env.dynamics
+    layout, rows = dynamics.observation, step.observations  # numbers, and then the mask
     masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((env.num_envs, 0))
     flags = [step.terminated, step.truncated][: 1 + dynamics.truncates]
     results = np.column_stack(
@@ -132,90 +156,76 @@ def _kernel_results(env: VectorEnv, step: Any) -> tuple[Array, list[str]]:
             masks,
         ]
     )
-    names = [
-        *_names("new_state", dynamics.state),
+    labels = [
+        *_labels("new_state", dynamics.state),
         "reward",
         *("terminated", "truncated")[: len(flags)],
-        *_names("observation", layout),
+        *_labels("observation", layout),
         *(f"action_mask[{k}]" for k in range(dynamics.num_masked)),
     ]
-    return results, names
+    return results, labels
 
 
-def _plain_functions(player: Player) -> dict[str, Callable[..., Array]]:
-    """Return reset, step and randomize in plain Python, which return all numbers in an array.
-
-    They take the arguments of `Player.plain`.
-    """
-    dynamics, layout = player.dynamics, player.dynamics.state
-    observation_layout = dynamics.observation
-    functions = {key: getattr(dynamics, key) for key in dynamics.functions}
-    is_group = isinstance(dynamics.observation_space, Dict)
-
-    def randomize(rng: Any, params: Any) -> Array:
-        drawn = player.plain(functions, "randomize", rng, params)
-        return np.array([getattr(drawn, key) for key in dynamics.randomized], np.float64)
-
-    def reset(uniforms: Any, params: Any) -> Array:
-        return np.array(layout.as_numbers(player.plain(functions, "reset", uniforms, params)))
-
-    def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
-        case = Case(state, action, uniforms, params)
-        new_state, reward, *flags = player.plain(functions, "step", *case)
-        observation = player.plain(functions, "observe", new_state, params)
-        # Kernels store parts of a `Dict`, arrays (records) and tuples of floats in float32.
-        if is_group or observation_layout.is_record:
-            observation = _rounded(observation_layout, observation, np.float32)
-        numbers: Any = observation_layout.as_numbers(observation)
-        numbers = np.float32(numbers) if observation_layout.is_plain else numbers
-        if dynamics.action_mask:
-            numbers = *numbers, *player.plain(functions, "action_mask", new_state, params)
-        return np.array([*layout.as_numbers(new_state), reward, *flags, *numbers], np.float64)
-
-    return {"randomize": randomize, "reset": reset, "step": step}
+def _plain_numbers(dynamics: Dynamics, name: str, inputs: Any) -> Array:
+    """Return all numbers of the result of a plain function, in the order of its kernel's."""
+    result = call_function(dynamics, name, getattr(dynamics, name), *inputs)
+    if name == "randomize":
+        return np.array([getattr(result, key) for key in dynamics.randomized], np.float64)
+    if name == "reset":
+        return np.array(dynamics.state.as_numbers(result))
+    (new_state, reward, *flags), params, layout = result, inputs[2], dynamics.observation
+    observation = call_function(dynamics, "observe", dynamics.observe, new_state, params)
+    # Kernels store parts of a `Dict`, arrays (records) and tuples of floats in float32.
+    if isinstance(dynamics.observation_space, Dict) or layout.is_record:
+        observation = _rounded(layout, observation, np.float32)
+    numbers: Any = layout.as_numbers(observation)
+    numbers = np.float32(numbers) if layout.is_plain else numbers
+    mask = ()
+    if dynamics.action_mask:
+        mask = call_function(dynamics, "action_mask", dynamics.action_mask, new_state, params)
+    state_numbers = dynamics.state.as_numbers(new_state)
+    return np.array([*state_numbers, reward, *flags, *numbers, *mask], np.float64)
 
 
-def _count_different(
-    player: Player, name: str, plain: Any, inputs: Any, results: Array, names: list[str], dtype: Any
-) -> int:
+def _count_different(player: Player, calls: KernelCalls, dtype: Any) -> int:
     """Return how many results of a kernel differ from plain Python's in any bit.
 
-    Differences that nothing explains are noted as errors. `results` are (n, count), their numbers
-    have `names`; `inputs` are n tuples of arguments of `plain`, see `_plain_functions`.
+    Differences that nothing explains are noted as errors.
     """
-    rng, different, kernel = np.random.default_rng(0), 0, np.dtype(dtype).name
-    for arguments, got in zip(inputs, results.astype(np.float64), strict=True):
+    dynamics, rng, num_different = player.dynamics, np.random.default_rng(0), 0
+    plain = functools.partial(_plain_numbers, dynamics, calls.name)
+    for inputs, got in zip(calls.inputs, calls.results.astype(np.float64), strict=True):
         try:
-            expected = plain(*arguments)
+            expected = plain(inputs)
         except Exception:  # noted by `play`, or due to a state that float32 has rounded
             continue
         if np.array_equal(got, expected, equal_nan=True):
             continue
-        different += 1
-        for k in _unexplained(plain, arguments, got, expected, dtype, rng)[:1]:
-            call = ", ".join(str(plain_value(part)) for part in arguments if part != ())
+        num_different += 1
+        for k in _unexplained(plain, inputs, got, expected, dtype, rng)[:1]:
+            label, kernel = calls.labels[k], np.dtype(dtype).name
             player.note(
                 "error",
-                f"{name}({call}) gives {names[k]}={got[k]} in a kernel of {kernel} and "
-                f"{expected[k]} in plain Python",
-                (name, names[k], dtype),
+                f"{describe_call(calls.name, inputs, dynamics.params)} gives {label}={got[k]} in a "
+                f"kernel of {kernel} and {expected[k]} in plain Python",
+                (calls.name, label, dtype),
             )
-    return different
+    return num_different
 
 
 def _unexplained(
-    plain: Any, arguments: Any, got: Array, expected: Array, dtype: Any, rng: np.random.Generator
+    plain: Any, inputs: Any, got: Array, expected: Array, dtype: Any, rng: np.random.Generator
 ) -> Array:
     """Return the indices of numbers of a kernel's result that plain Python does not explain.
 
     A difference is explained by rounding, or if plain Python's results differ as much for inputs
     nearby.
     """
-    numbers = np.concatenate([*map(_floats_of, arguments), expected])
+    numbers = np.concatenate([*map(_floats_of, inputs), expected])
     slack = TOLERANCES[dtype] * np.abs(numbers).max(initial=0.0)
     if (abs(got - expected) <= slack).all():
         return np.zeros(0, np.int64)
-    near = np.stack([expected, *_nearby(plain, arguments, NEARBY[dtype], rng)])
+    near = np.stack([expected, *_nearby(plain, inputs, NEARBY[dtype], rng)])
     low, high = near.min(axis=0), near.max(axis=0)
     spread = slack + (high - low)
     return np.flatnonzero(~((got >= low - spread) & (got <= high + spread)))
@@ -227,19 +237,21 @@ def _kernel_draws(dynamics: Dynamics, name: str, seed: int, n: int, dtype: Any) 
     `name` is "reset", "step" or "randomize", which is part of a reset.
     """
     groups = {"reset": RESET_GROUP, "step": STEP_GROUP, "randomize": RANDOMIZE_GROUP}
-    # The counter of random numbers is 0 at the reset and 1 at the first step.
+    # All numbers come of two words of each environment, mixed from the key of its stream and a
+    # counter: 0 at the reset and 1 at the first step. A product of them may overflow, as in C.
     counter = np.uint32(name == "step")
     with np.errstate(over="ignore"):
         words = mix.py_func(*keys(stream_seeds(seed, n)), counter)
     if dynamics.takes_rng(name):
         return [Rng(int(a), int(b), groups[name], dtype) for a, b in zip(*words, strict=True)]
+    # `uniforms` of a step have the indices after those of a reset.
     first = dynamics.reset_draws if name == "step" else 0
     count = getattr(dynamics, f"{name}_draws")
     if count == 0:
         return [()] * n
     draw: Any = uniforms(count, first, dtype)
     draw = draw.py_func
-    # Compiled functions that are inlined cannot be called: `mix` itself as plain Python.
+    # Plain Python cannot call a compiled function that is inlined: it gets `mix` itself.
     draw = types.FunctionType(draw.__code__, {**draw.__globals__, "mix": mix.py_func})
     with np.errstate(over="ignore"):
         return list(zip(*(column.tolist() for column in draw(*words)), strict=True))
@@ -250,30 +262,38 @@ def compare_batches(player: Player, seed: int) -> None:
 
     The same environments run twice in one batch, and once in two.
     """
-    n, first = SPLIT_ENVS, SPLIT_ENVS // 2 + 1
-    rng, resized = np.random.default_rng(seed), player.dynamics.resized(n)
+    n, half, rng = SPLIT_ENVS, SPLIT_ENVS // 2 + 1, np.random.default_rng(seed)
     actions = np.array(
         [[sample_action(player.dynamics, rng) for _ in range(n)] for _ in range(SPLIT_STEPS)],
         np.int64 if player.dynamics.is_discrete else np.float32,
     )
-    runs, seeds = [], stream_seeds(seed, n).tolist()
-    for begin, end in ((0, n), (0, n), (0, first), (first, n)):
-        varied = {name: values[begin:end] for name, values in resized.varied.items()}
-        dynamics = resized.with_params(**varied) if varied else resized
-        env = VectorEnv(dynamics, end - begin, num_threads=1)
-        results = [_start(env.engine, seeds[begin:end]).T]
-        for chosen in actions[:, begin:end]:
-            if player.dynamics.action_mask:
-                chosen = _allow(chosen, env.action_masks())
-            observations, rewards, terminated, *_ = env.step(chosen)
-            results.append(np.column_stack([_flat(observations), rewards, terminated]))
-        results.append(player.dynamics.state.rows_as_numbers(env.engine.get_state()))
-        runs.append(np.column_stack(results))
-    whole, again, *parts = runs
-    for kind, other in (("again", again), ("in two batches", np.concatenate(parts))):
+    seeds = stream_seeds(seed, n).tolist()
+    whole, again, first, second = (
+        _run_batch(
+            player.dynamics.resized(end - begin, begin), seeds[begin:end], actions[:, begin:end]
+        )
+        for begin, end in ((0, n), (0, n), (0, half), (half, n))
+    )
+    for how, other in (("again", again), ("in two batches", np.concatenate([first, second]))):
         if not np.array_equal(whole, other, equal_nan=True):
             i = int(np.argmax((whole != other).any(axis=1)))
-            player.note("error", f"environment {i} of {n} differs when the seed is run {kind}")
+            player.note("error", f"environment {i} of {n} differs when the seed is run {how}")
+
+
+def _run_batch(dynamics: Dynamics, seeds: list[int], actions: Array) -> Array:
+    """Return all results of N environments with these seeds, (N, count).
+
+    They take `actions`, (steps, N, ...), or others where these are not allowed.
+    """
+    env = VectorEnv(dynamics, len(seeds), num_threads=1)
+    results = [_start(env.engine, seeds).T]
+    for chosen in actions:
+        if dynamics.action_mask:
+            chosen = _allow(chosen, env.action_masks())
+        observations, rewards, terminated, *_ = env.step(chosen)
+        results.append(np.column_stack([_flat(observations), rewards, terminated]))
+    results.append(dynamics.state.rows_as_numbers(env.engine.get_state()))
+    return np.column_stack(results)
 
 
 def _start(engine: Any, seed: Any) -> Array:
@@ -294,7 +314,7 @@ def _flat(observations: Any) -> Array:
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
-def _names(what: str, layout: Layout | ArrayLayout) -> list[str]:
+def _labels(what: str, layout: Layout | ArrayLayout) -> list[str]:
     """Return the names of the numbers of a value of a layout, such as "observation[1]".
 
     They are in the order of `rows_as_numbers` of the layout; `what` is the name of the value.
@@ -305,14 +325,14 @@ def _names(what: str, layout: Layout | ArrayLayout) -> list[str]:
             for field in layout.fields
             for index in np.ndindex(field.shape)
         ]
-    names = []
+    labels = []
     for field in layout.fields:
-        label = f"{what}.{field.name}" if layout.value_class is not None else what
-        items = [f"{label}[{k}]" for k in range(field.size)] or [label]
-        words = [f" cells {32 * k} to {32 * k + 31}" for k in range(4)]
-        suffixes = words if field.kind == "board" else [""]
-        names += [item + suffix for item in items for suffix in suffixes]
-    return names
+        name = f"{what}.{field.name}" if layout.value_class is not None else what
+        items = [f"{name}[{k}]" for k in range(field.size)] or [name]
+        if field.kind == "board":  # four numbers, of 32 cells each
+            items = [f"{item} cells {k} to {k + 31}" for item in items for k in range(0, 128, 32)]
+        labels += items
+    return labels
 
 
 def _rounded(layout: Layout | ArrayLayout, value: Any, dtype: Any) -> Any:
@@ -344,31 +364,29 @@ def _allow(actions: Array, masks: Any) -> Array:
     return allowed
 
 
-def _nearby(
-    plain: Any, arguments: Any, distance: float, rng: np.random.Generator
-) -> Iterable[Array]:
-    """Yield the results of a plain function for `TRIES` random inputs near to its `arguments`.
+def _nearby(plain: Any, inputs: Any, distance: float, rng: np.random.Generator) -> Iterable[Array]:
+    """Yield the results of a plain function for `TRIES` random inputs near to its `inputs`.
 
     Floats change by up to `distance`, relative to the largest of their argument.
     """
-
-    def move(value: Any, scale: float) -> Any:
-        """Return a copy of an argument with all floats changed by up to `distance * scale`."""
-        if isinstance(value, float):
-            return value + distance * scale * rng.uniform(-1.0, 1.0)
-        if isinstance(value, State):
-            moved = copy.copy(value)
-            for array in fields_of(moved, "float"):
-                array += distance * scale * rng.uniform(-1.0, 1.0, array.shape)
-            return moved
-        if not isinstance(value, tuple) or isinstance(value, Rng):
-            return value
-        items = [move(item, scale) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-
-    scales = [np.abs(_floats_of(argument)).max(initial=0.0) for argument in arguments]
+    spans = [distance * np.abs(_floats_of(value)).max(initial=0.0) for value in inputs]
     for _ in range(TRIES):
         try:
-            yield plain(*(move(a, scale) for a, scale in zip(arguments, scales, strict=True)))
+            yield plain([_moved(v, span, rng) for v, span in zip(inputs, spans, strict=True)])
         except Exception:
             continue
+
+
+def _moved(value: Any, span: float, rng: np.random.Generator) -> Any:
+    """Return a copy of an input of a function with all floats changed by up to `span`."""
+    if isinstance(value, float):
+        return value + span * rng.uniform(-1.0, 1.0)
+    if isinstance(value, State):
+        moved = copy.copy(value)
+        for array in fields_of(moved, "float"):
+            array += span * rng.uniform(-1.0, 1.0, array.shape)
+        return moved
+    if not isinstance(value, tuple) or isinstance(value, Rng):
+        return value
+    items = [_moved(item, span, rng) for item in value]
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import itertools
 import linecache
 import sys
 import types
@@ -24,17 +25,14 @@ _NO_OPERATIONS = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "NOP", "CACHE", "PREC
 
 
 class Coverage:
-    """Records which parts of an environment's functions run.
-
-    Attributes:
-        _parts: by code object: source positions of its instructions, by their offsets.
-        _left: by code object: positions that did not run yet, by line.
-        _ran: by code object: the lines that ran.
-    """
+    """Records which parts of an environment's functions run."""
 
     def __init__(self, dynamics: Dynamics) -> None:
+        #: By code object: source positions of its instructions, by their offsets.
         self._parts: dict[types.CodeType, dict[int, Any]] = {}
+        #: By code object: positions that did not run yet, by line.
         self._left: dict[types.CodeType, dict[int, set[Any]]] = {}
+        #: By code object: the lines that ran.
         self._ran: dict[types.CodeType, set[int]] = {}
         for name in dynamics.functions:
             for function in called_functions(getattr(dynamics, name)):
@@ -45,16 +43,13 @@ class Coverage:
         """Add the instructions of a function, unless its source cannot be read."""
         if not linecache.getline(code.co_filename, code.co_firstlineno):
             return
-        parts = self._parts[code] = {
-            i.offset: i.positions
-            for i in dis.get_instructions(code)
-            if i.positions and i.positions.lineno and i.positions.col_offset is not None
-            if not any(word in i.opname for word in _NO_OPERATIONS)
-        }
-        lines = self._left[code] = {}
-        for part in parts.values():
-            lines.setdefault(part.lineno, set()).add(part)
-        self._ran[code] = set()
+        self._parts[code], self._left[code], self._ran[code] = {}, {}, set()
+        for instruction in dis.get_instructions(code):
+            part = instruction.positions
+            computes = not any(word in instruction.opname for word in _NO_OPERATIONS)
+            if computes and part and part.lineno and part.col_offset is not None:
+                self._parts[code][instruction.offset] = part
+                self._left[code].setdefault(part.lineno, set()).add(part)
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
@@ -95,19 +90,18 @@ class Coverage:
             if not ran:
                 yield f"{_quote(path, code.co_firstlineno)}, all of it"
                 continue
-            span: list[int] = []
-            for line in [*sorted(left), 0]:  # 0 is behind the last line, and ends the last span
-                if line and line not in ran and left[line]:
-                    span.append(line)
+            missed = {line for line in left if line not in ran and left[line]}
+            for is_missed, group in itertools.groupby(sorted(left), missed.__contains__):
+                lines = list(group)
+                if is_missed:
+                    more = f", to line {lines[-1]}" if len(lines) > 1 else ""
+                    yield f"{_quote(path, lines[0])}{more}"
                     continue
-                if span:
-                    more = f", to line {span[-1]}" if len(span) > 1 else ""
-                    yield f"{_quote(path, span[0])}{more}"
-                    span = []
-                all_parts = {part for part in self._parts[code].values() if part.lineno == line}
-                if line in ran and left[line] != all_parts:
-                    for text in _outermost_sources(path, left[line]):
-                        yield f"`{text}` in {_quote(path, line)}"
+                for line in lines:
+                    all_parts = {p for p in self._parts[code].values() if p.lineno == line}
+                    if left[line] != all_parts:
+                        for text in _outermost_sources(path, left[line]):
+                            yield f"`{text}` in {_quote(path, line)}"
 
 
 def _quote(path: str, line: int) -> str:

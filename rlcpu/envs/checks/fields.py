@@ -32,14 +32,8 @@ if TYPE_CHECKING:
 
 #: Largest whole number up to which float32 holds all of them.
 MOST_WHOLE = 2**24
-#: Arguments of the scalar functions, by position; "{draws}" is `rng` or `uniforms`.
-ARGUMENTS = {
-    "step": ("state", "action", "params", "{draws}"),
-    "reset": ("{draws}", "params"),
-    "observe": ("state", "params"),
-    "randomize": ("rng", "params"),
-    "action_mask": ("state", "params"),
-}
+#: Names of the scalar functions.
+FUNCTIONS = ("step", "reset", "observe", "randomize", "action_mask")
 #: Functions that an environment may lack.
 OPTIONAL = ("randomize", "action_mask")
 
@@ -177,18 +171,17 @@ def check_function(dynamics: Dynamics, name: str) -> None:
     """Raise TypeError or ValueError for a function that is not plain or takes other arguments."""
     function, what = getattr(dynamics, name), f"{dynamics.id}: {name}"
     check_plain(what, function)
-    if name == "randomize" and "rng" not in inspect.signature(function).parameters:
+    if name == "randomize" and not dynamics.takes_rng(name):
         signature = inspect.signature(function)
         raise TypeError(f"{what} has to take (rng, params); it takes {signature}")
     note = f" with step_draws={dynamics.step_draws}"
     check_arguments(what, function, arguments_of(dynamics, name), note)
-    if name in ("step", "reset") and dynamics.takes_rng(name):
-        draws = getattr(dynamics, f"{name}_draws")
-        if draws:
-            raise ValueError(
-                f"{dynamics.id}: {name}_draws={draws}: {name} takes `rng`, which gives as many "
-                "numbers as it is asked for; leave it out"
-            )
+    num_draws = getattr(dynamics, f"{name}_draws", 0)  # of `step` and `reset`
+    if num_draws and dynamics.takes_rng(name):
+        raise ValueError(
+            f"{what}_draws={num_draws}: {name} takes `rng`, which gives as many numbers as it is "
+            "asked for; leave it out"
+        )
 
 
 def check_sources(dynamics: Dynamics) -> None:
@@ -203,20 +196,16 @@ def check_sources(dynamics: Dynamics) -> None:
 
 def arguments_of(dynamics: Dynamics, name: str) -> tuple[str, ...]:
     """Return the names of the arguments that kernels give to one of an environment's functions."""
-    if name in ("randomize", "action_mask"):
-        return ARGUMENTS[name]
-    if name == "observe":
-        return (*ARGUMENTS[name], *(["out"] if dynamics.writes_observation else []))
-    if name == "reset" and dynamics.has_arrays:
-        return "state", *_drawing_arguments(dynamics, name)
-    return _drawing_arguments(dynamics, name)
-
-
-def _drawing_arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
-    """Return the arguments of `step` or `reset`: with `rng`, `uniforms` or no random numbers."""
-    rng = dynamics.takes_rng(name)
-    names = tuple(each.format(draws="rng" if rng else "uniforms") for each in ARGUMENTS[name])
-    return names[:-1] if name == "step" and not (rng or dynamics.step_draws) else names
+    if name == "randomize":
+        return "rng", "params"
+    if name in ("step", "reset"):
+        draws = "rng" if dynamics.takes_rng(name) else "uniforms"
+        if name == "reset":
+            return ("state", draws, "params") if dynamics.has_arrays else (draws, "params")
+        takes_draws = draws == "rng" or dynamics.step_draws > 0
+        return ("state", "action", "params", *([draws] if takes_draws else []))
+    writes = name == "observe" and dynamics.writes_observation
+    return ("state", "params", "out") if writes else ("state", "params")
 
 
 def is_bool(value: Any) -> bool:
@@ -244,26 +233,35 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
     converted: list[Any] = []
     ints = () if tuples else int_names(params)
     for field, value in zip(params._fields, params, strict=True):
-        is_tuple = tuples and isinstance(value, tuple | list)
-        for item in value if is_tuple else (value,):
-            if not is_bool(item) and not isinstance(item, Real):
-                remedy = ", each of its items a field of its own" if isinstance(item, tuple) else ""
-                what = f"{name}: {field}={value!r}"
-                raise TypeError(f"{what} has to be a number, True or False{remedy}")
-            try:
-                wrong = "not NaN" if math.isnan(item) else ""
-            except OverflowError:
-                wrong = "at most 1.8e308"
-            if wrong:
-                raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
-        if is_tuple:
+        what = f"{name}: {field}"
+        if tuples and isinstance(value, tuple | list):
+            for item in value:
+                _check_number(what, value, item)
             converted.append(tuple(map(float, value)))
-        elif is_bool(value):
+            continue
+        _check_number(what, value, value)
+        if is_bool(value):
             converted.append(bool(value))
         else:
-            converted.append(as_whole(f"{name}: {field}", value) if field in ints else float(value))
+            converted.append(as_whole(what, value) if field in ints else float(value))
     params_class: Any = type(params)
     return params_class(*converted)
+
+
+def _check_number(what: str, value: Any, item: Any) -> None:
+    """Raise TypeError or ValueError unless `item`, a value or a part of it, is a number or a bool.
+
+    `what` names the value in the error.
+    """
+    if not is_bool(item) and not isinstance(item, Real):
+        remedy = ", each of its items a field of its own" if isinstance(item, tuple) else ""
+        raise TypeError(f"{what}={value!r} has to be a number, True or False{remedy}")
+    try:
+        wrong = "not NaN" if math.isnan(item) else ""
+    except OverflowError:
+        wrong = "at most 1.8e308"
+    if wrong:
+        raise ValueError(f"{what}={value!r} has to be a number, {wrong}")
 
 
 @functools.cache

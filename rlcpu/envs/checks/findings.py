@@ -9,16 +9,12 @@ LEVELS = ("error", "warning", "note")
 
 
 class Finding(NamedTuple):
-    """One finding of a check.
+    """One finding of a check."""
 
-    Attributes:
-        level: "error" of a fault that makes results wrong, "warning" of one that probably does, or
-            that costs speed, "note" of a fact that is worth knowing.
-        message: the fault, the inputs that lead to it, and the line.
-    """
-
+    #: "error" of a fault that makes results wrong, "warning" of one that probably does, or that
+    #: costs speed, "note" of a fact that is worth knowing.
     level: str
-    message: str
+    message: str  # the fault, the inputs that lead to it, and the line
 
 
 @dataclasses.dataclass(repr=False)
@@ -77,3 +73,12 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return tuple(map(float, value))
     return value
+
+
+def describe_call(name: str, inputs: Any, params: Any) -> str:
+    """Return the text of a call of a plain function.
+
+    `params`, those of all environments, are left out, and random numbers where there are none.
+    """
+    shown = (plain_value(value) for value in inputs if value is not params and value != ())
+    return f"{name}({', '.join(map(str, shown))})"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,11 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from rlcpu.envs.checks import watched
 from rlcpu.envs.checks.coverage import Coverage
 from rlcpu.envs.checks.fields import params_of, with_numbers
-from rlcpu.envs.checks.findings import Findings, plain_value
+from rlcpu.envs.checks.findings import Findings, describe_call, plain_value
 from rlcpu.envs.checks.trial import call_function, check_result, draw_numbers, outside
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import arrays
 from rlcpu.envs.engine.arrays import State, fields_of
-from rlcpu.envs.engine.groups import INT_ARRAY
 from rlcpu.kernels.random import Rng
 
 #: Files of ours that may be below an author's lines in a traceback.
@@ -31,27 +31,39 @@ MOST_PLACES = 6
 
 
 class Case(NamedTuple):
-    """The inputs of one step.
+    """The inputs of one step, plain values in the order of its arguments."""
 
-    Attributes:
-        state, action: plain values.
-        draws: random numbers, an `Rng` or a tuple; () if a step takes none.
-        params: of the environment, if they differ between environments; () for those that all have.
-    """
-
-    state: tuple[Any, ...]
+    state: Any
     action: Any
-    draws: Any
-    params: Any = ()
+    params: Any
+    draws: Any  # random numbers, an `Rng` or a tuple; () if a step takes none
+
+
+class Choice(NamedTuple):
+    """An action, and what it was chosen by."""
+
+    observation: Any
+    mask: Any  # a bool for each action; None if all are allowed
+    action: Any
+
+
+@dataclasses.dataclass
+class Played:
+    """Steps that did not fail, and what learning will meet in them."""
+
+    episodes: int = 0
+    ends: int = 0  # steps that terminated an episode
+    cases: list[Case] = dataclasses.field(default_factory=list)
+    rewards: list[float] = dataclasses.field(default_factory=list)
+    observations: list[Any] = dataclasses.field(default_factory=list)
+    #: Share of the actions that the mask of each step forbids.
+    masked_shares: list[float] = dataclasses.field(default_factory=list)
 
 
 class Player:
     """Plays an environment in plain Python, and notes what is wrong or worth knowing.
 
-    Arguments are those of `check`.
-
-    Attributes:
-        findings: what was found so far; `note` adds to it.
+    Arguments are those of `check`; `findings` has the faults found so far, and `note` adds to it.
 
     Raises:
         TypeError: `policy` is no function, or `states` has a bad state.
@@ -73,8 +85,6 @@ class Player:
         self.dynamics, self._policy, self._states = dynamics, policy, states
         self.findings, self._coverage = Findings(), Coverage(dynamics)
         self.note = self.findings.note
-        self._params_vary = bool(dynamics.varied) or dynamics.randomize is not None
-        self._warn: watched.Report = lambda message: self.note("warning", message)
         self._watched = watched.watch(dynamics, self._warn)
 
     def play(self, steps: int, rng: np.random.Generator) -> list[Case]:
@@ -87,66 +97,65 @@ class Player:
         Returns:
             The inputs of the steps that did not fail.
         """
-        dynamics, cases, ends, episodes = self.dynamics, [], 0, 0
-        limit, state, age, params = dynamics.max_episode_steps or steps, None, 0, ()
-        rewards, observations, masked_shares = [0.0], [], []
-        for _ in range(steps):
-            if state is None:
-                params = self._draw_params(rng)
-                state, age = self._call("reset", draw_numbers(dynamics, "reset", rng), params), 0
-                if self._states:
-                    state = self._states[episodes % len(self._states)]
-                episodes += 1
-            choice = None if state is None else self._choose_action(state, params, rng)
-            if choice is None:
-                state = None
-                continue
-            observation, mask, action = choice
-            case = Case(state, action, draw_numbers(dynamics, "step", rng), params)
-            result = self._call("step", *case)
-            if result is None:
-                state = None
-                continue
-            cases.append(case)
-            rewards.append(float(result[1]))
-            observations.append(observation)
-            masked_shares.append(0.0 if mask is None else 1.0 - sum(mask) / len(mask))
-            state, age, ends = result[0], age + 1, ends + bool(result[2])
-            if any(result[2:]) or age >= limit:
-                self._call("observe", state, params)
-                if dynamics.action_mask:
-                    self._call("action_mask", state, params)
-                state = None
+        played, tried = Played(), 0
+        while tried < steps:
+            tried += self._play_episode(played, steps - tried, rng)
         whose = "drawn uniformly at random" if self._policy is None else "of the policy"
         self.note(
             "note",
-            f"{len(cases)} steps of {episodes} episodes were played, with actions {whose}: what "
-            "they do not reach is not checked",
+            f"{len(played.cases)} steps of {played.episodes} episodes were played, with actions "
+            f"{whose}: what they do not reach is not checked",
         )
         self._note_never_run()
-        self._note_ends(len(cases), ends)
-        self._note_scales(rewards, observations, masked_shares)
-        return cases
+        self._note_ends(len(played.cases), played.ends)
+        self._note_scales(played)
+        return played.cases
 
-    def _choose_action(
-        self, state: Any, params: Any, rng: np.random.Generator
-    ) -> tuple[Any, Any, Any] | None:
-        """Return observation, action mask (or None) and action of a state; None if one fails."""
-        dynamics, mask = self.dynamics, None
-        observation = self._call("observe", state, params)
+    def _play_episode(self, played: Played, most: int, rng: np.random.Generator) -> int:
+        """Play an episode of at most `most` steps; return how many were tried, at least 1."""
+        dynamics, tried = self.dynamics, 0
+        params = self._draw_params(rng)
+        state = self._call("reset", draw_numbers(dynamics, "reset", rng), params)
+        if self._states:
+            state = self._states[played.episodes % len(self._states)]
+        played.episodes += 1
+        for tried in range(1, min(most, dynamics.max_episode_steps or most) + 1):
+            choice = None if state is None else self._choose_action(state, params, rng)
+            if choice is None:
+                return tried
+            case = Case(state, choice.action, params, draw_numbers(dynamics, "step", rng))
+            result = self._call("step", *case)
+            if result is None:
+                return tried
+            state, reward, *flags = result
+            mask = choice.mask
+            played.cases.append(case)
+            played.rewards.append(float(reward))
+            played.observations.append(choice.observation)
+            played.masked_shares.append(0.0 if mask is None else 1.0 - sum(mask) / len(mask))
+            played.ends += bool(flags[0])
+            if any(flags):
+                break
+        self._call("observe", state, params)
+        if dynamics.action_mask:
+            self._call("action_mask", state, params)
+        return tried
+
+    def _choose_action(self, state: Any, params: Any, rng: np.random.Generator) -> Choice | None:
+        """Return the action of a state; None if a function fails, or no action is allowed."""
+        observation, mask = self._call("observe", state, params), None
         if observation is None:
             return None
-        if dynamics.action_mask:
+        if self.dynamics.action_mask:
             mask = self._call("action_mask", state, params)
             if mask is not None and not any(mask):
                 message = f"action_mask({plain_value(state)}) allows nothing: expected one action"
                 self.note("error", f"{message}, or the end of the episode", "empty mask")
             if not any(mask or ()):
                 return None
-        action = sample_action(dynamics, rng, mask)
-        if self._policy is not None:
-            action = _chosen(dynamics, self._policy, observation, mask)
-        return observation, mask, action
+        if self._policy is None:
+            return Choice(observation, mask, sample_action(self.dynamics, rng, mask))
+        return Choice(observation, mask, _chosen(self.dynamics, self._policy, observation, mask))
 
     def _note_ends(self, steps: int, ends: int) -> None:
         """Note if none or all of the steps terminated an episode; `ends` of `steps` did."""
@@ -169,14 +178,9 @@ class Player:
         if len(places) > MOST_PLACES:
             self.note("note", f"never ran: {len(places) - MOST_PLACES} more places")
 
-    def _note_scales(
-        self, rewards: list[float], observations: list[Any], masked_shares: list[float]
-    ) -> None:
-        """Note large rewards and observations of all steps, and how many actions are masked.
-
-        `masked_shares` has the share of the actions that the mask of each step forbids.
-        """
-        largest = max(map(abs, rewards))
+    def _note_scales(self, played: Played) -> None:
+        """Note large rewards and observations of all steps, and how many actions are masked."""
+        largest = max(map(abs, played.rewards), default=0.0)
         if largest > LARGE:
             scale = 10.0 ** -math.floor(math.log10(largest))
             self.note(
@@ -184,6 +188,7 @@ class Player:
                 f"rewards are up to {largest:.4g}, of which default agents learn nothing: train "
                 f"with reward_scale={scale:g}, or PPO with normalize_rewards=True",
             )
+        observations = played.observations
         if observations and self.dynamics.observation.is_plain:
             rows = np.array(observations, np.float64).reshape(len(observations), -1)
             sizes = np.abs(rows).max(axis=0)
@@ -194,22 +199,22 @@ class Player:
                     f"observation[{k}] is up to {sizes[k]:.4g}: divide it in observe, or train PPO "
                     "with normalize_observations=True",
                 )
-        if any(masked_shares):
-            self.note("note", f"{np.mean(masked_shares):.0%} of actions were masked")
+        if any(played.masked_shares):
+            self.note("note", f"{np.mean(played.masked_shares):.0%} of actions were masked")
 
     def _call(self, name: str, *inputs: Any) -> Any:
         """Return the result of a plain function; note its faults, and return None if it is bad.
 
         It is called twice: the watched twin, then the function itself, whose lines are recorded.
-        The results have to be equal. `inputs` are as `plain` takes them.
+        The results have to be equal. `inputs` are as `call_function` takes them.
         """
-        call = f"{name}({', '.join(str(plain_value(value)) for value in inputs if value != ())})"
+        dynamics, call = self.dynamics, describe_call(name, inputs, self.dynamics.params)
+        twin, function = self._watched[name], getattr(self.dynamics, name)
+        watched_inputs = map(self._watch_draws, inputs)
         try:
-            watched_inputs = [self._watch_draws(value) for value in inputs]
-            result = self.plain(self._watched, name, *watched_inputs, report=self._warn)
-            function = {name: getattr(self.dynamics, name)}
+            result = call_function(dynamics, name, twin, *watched_inputs, watch=self._watch_state)
             with self._coverage.watch():
-                again = self.plain(function, name, *inputs)
+                again = call_function(dynamics, name, function, *inputs)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             frame = [frame for frame in frames if frame.filename not in _OWN_FILES][-1]
@@ -221,80 +226,38 @@ class Player:
             message = f"{call} returned {result} and then {again}: it depends on something else"
             self.note("error", message, (name, "twice"))
         try:
-            check_result(self.dynamics, name, result)
+            check_result(dynamics, name, result)
         except (TypeError, ValueError) as error:
-            fault = str(error).removeprefix(f"{self.dynamics.id}: ")
+            fault = str(error).removeprefix(f"{dynamics.id}: ")
             self.note("error", f"{call}: {fault}", fault.partition("; returned")[0])
             return None
-        for fault in self._outside(result) if name == "observe" else ():
-            self.note("error", f"{call} returned {fault}", "outside")
+        # One rounding to float32 is allowed.
+        if name == "observe" and (fault := outside(dynamics, result, slack=1e-6)):
+            self.note("error", f"{call} returned {fault} of observation_space", "outside")
         return result
+
+    def _warn(self, message: str) -> None:
+        self.note("warning", message)
+
+    def _watch_state(self, state: Any) -> None:
+        watched.watch_state(state, self._warn)
 
     def _watch_draws(self, value: Any) -> Any:
         """Return an `Rng` that reports numbers asked for twice; other inputs as they are."""
-        if not isinstance(value, Rng):
-            return value
-        rng = watched.WatchedRng(*value)
-        rng.report = self.note
-        return rng
-
-    def plain(
-        self,
-        functions: dict[str, Any],
-        name: str,
-        *inputs: Any,
-        report: watched.Report | None = None,
-    ) -> Any:
-        """Call a plain function of the environment, and return its result by `call_function`.
-
-        Args:
-            functions: the environment's functions, or twins of them, by name.
-            name: of the function.
-            *inputs: of "step" the fields of a `Case`; of others their first argument and params.
-                Params are () for those of the environment.
-            report: is given messages on negative indices into arrays of the state; None for none.
-        """
-        for value in inputs:
-            if isinstance(value, Rng):
-                value.calls[0] = 0  # the same numbers at every call
-        params = inputs[-1] or self.dynamics.params
-        if name == "step":
-            state, action, draws, _ = inputs
-            arguments = state, action, params, *(() if draws == () else (draws,))
-        else:
-            arguments = inputs[0], params
-
-        def watch(state: Any) -> None:
-            if report is not None:
-                watched.watch_state(state, report)
-
-        return call_function(self.dynamics, name, functions[name], *arguments, watch=watch)
+        return watched.WatchedRng.of(value, self.note) if isinstance(value, Rng) else value
 
     def _draw_params(self, rng: np.random.Generator) -> Any:
-        """Return the params of a new episode of any environment; () if all have the same."""
-        if not self._params_vary:
-            return ()
-        sizes = [len(values) for values in self.dynamics.varied.values()]
-        params = params_of(self.dynamics, int(rng.integers(sizes[0] if sizes else 1)))
-        if self.dynamics.randomize is None:
+        """Return the params of a new episode of any environment."""
+        dynamics = self.dynamics
+        if not dynamics.varied and dynamics.randomize is None:
+            return dynamics.params
+        num_envs = min((len(values) for values in dynamics.varied.values()), default=1)
+        params = params_of(dynamics, int(rng.integers(num_envs)))
+        if dynamics.randomize is None:
             return params
         drawn = self._call("randomize", Rng.of_seed(int(rng.integers(2**63))), params)
-        names = self.dynamics.randomized if drawn is not None else ()
+        names = dynamics.randomized if drawn is not None else ()
         return with_numbers(params, {name: getattr(drawn, name) for name in names})
-
-    def _outside(self, observation: Any) -> Iterable[str]:
-        """Yield where an observation lies outside its space, for errors."""
-        space: Any = self.dynamics.observation_space
-        if not isinstance(space, Box):
-            if fault := outside(self.dynamics, observation, slack=1e-6):
-                yield f"{fault} of observation_space"
-            return
-        # One rounding to float32 is allowed.
-        low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
-        numbers = np.array(getattr(observation, INT_ARRAY, observation))
-        for index in map(tuple, np.argwhere((numbers < low) | (numbers > high)).tolist()):
-            bounds = f"{space.low[index]} to {space.high[index]} of observation_space"
-            yield f"observation{list(index)}={numbers[index]}: expected {bounds}"
 
 
 def _comparable(value: Any) -> Any:
@@ -322,14 +285,13 @@ def sample_action(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None
 def _chosen(dynamics: Dynamics, policy: Callable[[Any], Any], observation: Any, mask: Any) -> Any:
     """Return the action that a user's policy chooses of a plain observation.
 
-    `mask` has a bool for each action, None if all are allowed. Raises ValueError if it forbids the
-    action, or that is none.
+    `mask` has a bool for each action, None if all are allowed. Raises ValueError for what is no
+    action, or one that the mask forbids.
     """
     space, action = dynamics.action_space, policy(observation)
-    array = np.asarray(action)
-    fits = array.dtype.kind in ("iu" if space.dtype.kind in "iu" else "iuf")
-    fits = fits and space.contains(array.astype(space.dtype))
-    if not fits or (mask is not None and not mask[int(array)]):
+    array, kinds = np.asarray(action), "iuf" if isinstance(dynamics.action_space, Box) else "iu"
+    is_action = array.dtype.kind in kinds and space.contains(array.astype(space.dtype))
+    if not is_action or (mask is not None and not mask[int(array)]):
         allowed = "" if mask is None else f" that action_mask allows, {mask}"
         raise ValueError(
             f"policy({observation!r}) returned {action!r}: expected an action of {space}{allowed}"

@@ -22,7 +22,7 @@ from numba import types as nbtypes
 from rlcpu.envs.checks.fields import arguments_of, as_whole, int_names, is_bool, params_of
 from rlcpu.envs.engine.arrays import ArrayLayout, State
 from rlcpu.envs.engine.groups import INT_ARRAY, fault_of_value, is_int_array, written_layout
-from rlcpu.envs.engine.layout import Layout, floats, holds_ints, is_real, layout_of
+from rlcpu.envs.engine.layout import Layout, holds_ints, is_real, layout_of
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Draws, Rng
 from rlcpu.kernels.source import EndlessError, call_bounded
@@ -39,27 +39,19 @@ _LARGE = 2000
 
 def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
     """Return the names of the parameters that `randomize` draws, after a trial; () without it."""
-    names: tuple[str, ...] = ()
     if dynamics.randomize is None:
-        return names
-    for uniform in _TRIAL_UNIFORMS:
-        try:
-            drawn = _call(dynamics, "randomize", TrialRng(uniform), dynamics.params)
-        except ValueError as error:  # TypeError as the cause from Python 3.13 on
-            what, _, unknown = str(error.__cause__).partition("Got unexpected field names: ")
-            if what or not unknown:
-                raise
-            raise TypeError(
-                f"{dynamics.id}: randomize replaces {unknown[1:-1]}, which params does not have; "
-                f"it has: {', '.join(dynamics.params._fields)}"
-            ) from None
-        names_before, names = names, drawn_names(dynamics, drawn)
-        if names_before and names != names_before:
+        return ()
+    first, *others = (
+        drawn_names(dynamics, _call(dynamics, "randomize", TrialRng(uniform), dynamics.params))
+        for uniform in _TRIAL_UNIFORMS
+    )
+    for names in others:
+        if names != first:
             raise TypeError(
                 f"{dynamics.id}: randomize has to return the same names each time; returned "
-                f"{', '.join(names)} after {', '.join(names_before)}"
+                f"{', '.join(names)} after {', '.join(first)}"
             )
-    return names
+    return first
 
 
 def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
@@ -68,24 +60,23 @@ def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
     The result has fields of its own, or is a whole params: then those are its numbers that do not
     vary. Raises TypeError for anything else.
     """
-    defaults = dynamics.params._asdict()
-    valid = [name for name, value in defaults.items() if not is_bool(value)]
+    options = {name: v for name, v in dynamics.params._asdict().items() if is_bool(v)}
+    numbers = [name for name in dynamics.params._fields if name not in options]
     wanted = f"{dynamics.id}: randomize has to return a NamedTuple of numbers of params"
     if not isinstance(drawn, tuple) or not getattr(drawn, "_fields", ()):
         raise TypeError(f"{wanted}; returned {drawn!r}")
     values: dict[str, Any] = drawn._asdict()  # type: ignore[attr-defined]
     if type(drawn) is type(dynamics.params):
-        for name in defaults.keys() - set(valid):
-            if values[name] is not defaults[name]:
+        for name, option in options.items():
+            if values[name] is not option:
                 raise TypeError(
                     f"{dynamics.id}: randomize sets {name}={values[name]!r}: it has to stay "
-                    f"{defaults[name]}, the same in all envs: it is an option of the "
-                    "machine code"
+                    f"{option}, the same in all envs: it is an option of the machine code"
                 )
-        values = {name: values[name] for name in valid if name not in dynamics.varied}
+        values = {name: values[name] for name in numbers if name not in dynamics.varied}
     for name, value in values.items():
-        if name not in valid:
-            raise TypeError(f"{wanted} ({', '.join(valid)}); returned {name}={value!r}")
+        if name not in numbers:
+            raise TypeError(f"{wanted} ({', '.join(numbers)}); returned {name}={value!r}")
         if name in dynamics.varied:
             raise TypeError(f"{dynamics.id}: randomize draws {name}, which is given as an array")
         if is_bool(value) or not isinstance(value, Real):
@@ -143,35 +134,65 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]
     Raises:
         TypeError, ValueError: a function fails or returns a wrong result.
     """
-    layout: Any = dynamics.state if dynamics.has_arrays else floats(0)  # that is not known yet
-    num_results, has_whole = 0, False
+    trial = _Trial(dynamics)
     is_large = dynamics.has_arrays and dynamics.state_size > _LARGE
     uniforms = _TRIAL_UNIFORMS[1:2] if is_large else _TRIAL_UNIFORMS
     for uniform, env_params in itertools.product(uniforms, _trial_params(dynamics)):
-        draws = trial_draws(dynamics, "reset", uniform)
         params = dynamics.draw_params(TrialRng(uniform), env_params)
-        start = _call(dynamics, "reset", draws, params)
-        if layout == floats(0):
-            layout = layout_of(start, dynamics.id)
-        _check_value(dynamics, "reset", "state", start, layout)
-        has_whole |= holds_ints(layout, start)
-        for last in (False, True):
-            state, terminated, steps = start, False, 0
-            while not terminated and steps < 3:
-                has_whole |= _try_observe(dynamics, state, params)
-                action = _trial_action(
-                    dynamics, last, _allowed_actions(dynamics, state, params, steps)
-                )
-                inputs = (state, action, params, trial_draws(dynamics, "step", uniform))
-                result = _call(dynamics, "step", *inputs[: len(arguments_of(dynamics, "step"))])
-                num_results = num_results or (len(result) if isinstance(result, tuple) else 3)
-                _check_step(dynamics, result, layout, num_results)
-                has_whole |= holds_ints(layout, result[0])
-                state, terminated, steps = result[0], any(result[2:]), steps + 1
-            has_whole |= _try_observe(dynamics, state, params)
-            if dynamics.action_mask:
-                mask_of(dynamics, state, params)
-    return layout, num_results == 4, has_whole
+        start = trial.reset(uniform, params)
+        for takes_last in (False, True):
+            trial.take_steps(start, uniform, params, takes_last)
+    return trial.layout, trial.num_results == 4, trial.has_whole
+
+
+class _Trial:
+    """Trials of an environment, and what they have shown so far."""
+
+    def __init__(self, dynamics: Dynamics) -> None:
+        self.dynamics = dynamics
+        #: Of states; the first reset shows it, unless a state holds arrays.
+        self.layout: Any = dynamics.state if dynamics.has_arrays else None
+        self.num_results: int | None = None  # of `step`, with the new state
+        self.has_whole = False  # ints or bools in the place of floats
+
+    def reset(self, uniform: float, params: Any) -> Any:
+        """Return a new state, checked; all random numbers are `uniform`."""
+        state = _call(self.dynamics, "reset", trial_draws(self.dynamics, "reset", uniform), params)
+        if self.layout is None:
+            self.layout = layout_of(state, self.dynamics.id)
+        _check_value(self.dynamics, "reset", "state", state, self.layout)
+        self.has_whole |= holds_ints(self.layout, state)
+        return state
+
+    def take_steps(self, state: Any, uniform: float, params: Any, takes_last: bool) -> None:
+        """Take up to three steps, with the first action that is allowed, or the last one."""
+        dynamics, is_over, num_steps = self.dynamics, False, 0
+        while not is_over and num_steps < 3:
+            self.observe(state, params)
+            allowed = _allowed_actions(dynamics, state, params, num_steps)
+            action = _trial_action(dynamics, takes_last, allowed)
+            draws = trial_draws(dynamics, "step", uniform)
+            result = _call(dynamics, "step", state, action, params, draws)
+            self.num_results = self.num_results or (len(result) if isinstance(result, tuple) else 3)
+            _check_step(dynamics, result, self.layout, self.num_results)
+            state, is_over, num_steps = result[0], any(result[2:]), num_steps + 1
+            self.has_whole |= holds_ints(self.layout, state)
+        self.observe(state, params)
+        if dynamics.action_mask:
+            mask_of(dynamics, state, params)
+
+    def observe(self, state: Any, params: Any) -> None:
+        """Check the observation of a state."""
+        dynamics = self.dynamics
+        observation = _call(dynamics, "observe", state, params)
+        check_result(dynamics, "observe", observation)
+        if fault := outside(dynamics, observation):
+            code = dynamics.observe.__code__
+            raise ValueError(
+                f"{dynamics.id}: observe returned {fault}, for state={state!r}, in "
+                f"{code.co_filename}, line {code.co_firstlineno}"
+            )
+        self.has_whole |= holds_ints(dynamics.observation, observation)
 
 
 def _trial_params(dynamics: Dynamics) -> list[Any]:
@@ -184,29 +205,10 @@ def _trial_params(dynamics: Dynamics) -> list[Any]:
     return [params_of(dynamics, i) for i in sorted(envs)] or [dynamics.params]
 
 
-def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> bool:
-    """Check an observation; return whether it has ints or bools in the place of floats."""
-    observation = _call(dynamics, "observe", state, params)
-    _check_value(dynamics, "observe", "observation", observation, dynamics.observation)
-    fault = outside(dynamics, observation)
-    if fault:
-        raise ValueError(
-            f"{dynamics.id}: observe returned {fault}, for state={state!r}, in "
-            f"{_line_of(dynamics.observe)}"
-        )
-    return holds_ints(dynamics.observation, observation)
-
-
-def _line_of(function: Any) -> str:
-    """Return file and first line of a function, as errors name them."""
-    code = function.__code__
-    return f"{code.co_filename}, line {code.co_firstlineno}"
-
-
 def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) -> str:
     """Return where an observation is outside its space, as "image[2]=7: expected 0 to 5", or "".
 
-    Floats are checked only with `slack`, see `rlcpu.envs.engine.groups.fault_of_value`.
+    Floats may be beyond a bound by `slack` times the bound; None allows them to be anywhere.
     """
     space = dynamics.observation_space
     spaces: dict[str, Any] = dict(space.items()) if isinstance(space, Dict) else {"": space}
@@ -215,8 +217,7 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
             continue
         # Whole numbers that `observe` wrote are the one field of a record.
         value = getattr(observation, name or INT_ARRAY, observation)
-        fault = fault_of_value(part, value, slack or 0)
-        if fault:
+        if fault := fault_of_value(part, value, slack or 0.0):
             return f"{name or 'observation'}{fault}"
     return ""
 
@@ -252,14 +253,14 @@ def _check_mask(dynamics: Dynamics, mask: Any) -> None:
         raise ValueError(f"{wanted}; returned {len(mask)}: {mask!r}")
 
 
-def _trial_action(dynamics: Dynamics, last: bool, allowed: list[int]) -> Any:
+def _trial_action(dynamics: Dynamics, takes_last: bool, allowed: list[int]) -> Any:
     """Return the first or last allowed action of a `Discrete`, the lowest or highest of others."""
     space = dynamics.action_space
     if isinstance(space, Discrete):
-        return allowed[-1 if last else 0]
+        return allowed[-1 if takes_last else 0]
     if isinstance(space, MultiDiscrete):
-        return tuple(count - 1 if last else 0 for count in dynamics.choices)
-    return tuple(map(float, np.clip(space.high if last else space.low, -1e3, 1e3)))
+        return tuple(count - 1 if takes_last else 0 for count in dynamics.choices)
+    return tuple(map(float, np.clip(space.high if takes_last else space.low, -1e3, 1e3)))
 
 
 def call_function(
@@ -276,32 +277,48 @@ def call_function(
     new state of `reset`, (new state, *results) of `step`, an observation of `observe`. A function
     that writes and returns a result raises TypeError, and so does one that must not write and does.
 
-    `inputs` are the function's arguments, but for those into which it writes; `watch` is called
-    with the state before the function writes into it.
+    Args:
+        dynamics: the environment.
+        name: of the function.
+        function: the function itself, or a twin of it.
+        *inputs: its arguments, but for those into which it writes. An `Rng` gives its numbers from
+            the first one on; random numbers of a `step` that takes none are left out.
+        watch: called with the state before the function writes into it.
     """
+    if name == "step":
+        inputs = inputs[: len(arguments_of(dynamics, name))]
+    inputs = tuple(value.again() if isinstance(value, Rng) else value for value in inputs)
     if not dynamics.has_arrays or name == "randomize":
         return function(*inputs)
-    before = None if name == "reset" else inputs[0]
-    state = dynamics.state.value_class() if before is None else copy.copy(before)
-    watch(state)
-    inputs = (state, *inputs[before is not None :])
-    if name == "observe" and dynamics.writes_observation:
-        space: Any = dynamics.observation_space
-        is_record = isinstance(space, Dict) or is_int_array(space)
-        out = (
-            written_layout(space).value_class() if is_record else np.zeros(space.shape, np.float32)
-        )
-        target = getattr(out, INT_ARRAY) if is_int_array(space) else out
-        _refuse_result(dynamics, name, "out", function(*inputs, target))
-        result: Any = out
-    else:
-        result = function(*inputs)
-    if name in ("observe", "action_mask") and state != before:
-        raise TypeError(f"{dynamics.id}: {name} changes the state {before!r}, to {state!r}")
     if name == "reset":
-        _refuse_result(dynamics, name, "its state", result)
+        state = dynamics.state.value_class()
+        watch(state)
+        _refuse_result(dynamics, name, "its state", function(state, *inputs))
         return state
-    return (state, *result) if name == "step" and isinstance(result, tuple) else result
+    before, *others = inputs
+    state = copy.copy(before)
+    watch(state)
+    if name == "observe" and dynamics.writes_observation:
+        result = _written_observation(dynamics, function, state, *others)
+    else:
+        result = function(state, *others)
+    if name == "step":
+        return (state, *result) if isinstance(result, tuple) else result
+    if state != before:
+        raise TypeError(f"{dynamics.id}: {name} changes the state {before!r}, to {state!r}")
+    return result
+
+
+def _written_observation(dynamics: Dynamics, observe: Any, state: Any, params: Any) -> Any:
+    """Return the observation that `observe` writes: an array, or a record of whole numbers."""
+    space: Any = dynamics.observation_space
+    if isinstance(space, Dict) or is_int_array(space):
+        out = written_layout(space).value_class()
+    else:
+        out = np.zeros(space.shape, np.float32)
+    target = getattr(out, INT_ARRAY) if is_int_array(space) else out
+    _refuse_result(dynamics, "observe", "out", observe(state, params, target))
+    return out
 
 
 def _refuse_result(dynamics: Dynamics, name: str, target: str, result: Any) -> None:

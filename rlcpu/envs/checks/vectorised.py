@@ -41,15 +41,11 @@ _FEW_SCOPES = 8
 
 
 class Driver(NamedTuple):
-    """Way in which a kernel runs the step of an environment: in vectors or one at a time.
+    """Way in which a kernel runs the step of an environment: in vectors or one at a time."""
 
-    Attributes:
-        lanes: environments in one vector; 1 for one at a time.
-        reasons: probable reasons for one at a time, and functions that are called for each lane,
-            with their places.
-    """
-
-    lanes: int
+    lanes: int  # environments in one vector; 1 for one at a time
+    #: Probable reasons for one at a time, and functions that are called for each lane, with their
+    #: places.
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -59,35 +55,29 @@ class Driver(NamedTuple):
         return f"{how} {'; '.join(self.reasons) or 'none of the usual reasons was found'}"
 
 
-def find_driver(kernel: Any, step: Any, known: tuple[str, ...] = ()) -> Driver | None:
-    """Return how a compiled kernel runs a step.
+def find_driver(compiled: Any, step: Any, known: tuple[str, ...] = ()) -> Driver | None:
+    """Return how a kernel runs a step; None if it steps nothing.
 
     Args:
-        kernel: the float32 kernel of a step, or of a rollout, compiled for one set of types.
+        compiled: what compiles the float32 kernel of a step, or of a rollout, returned: one of its
+            `overloads`.
         step: the function that its author wrote.
         known: reasons for one lane at a time that are not its author's.
-
-    Returns:
-        None if the kernel steps nothing.
     """
-    (compiled,) = kernel.overloads.values()
-    return driver_of(hooks.llvm_of(compiled), step, known)
-
-
-def driver_of(code: str, step: Any, known: tuple[str, ...] = ()) -> Driver | None:
-    """Return how LLVM's code runs a step; the arguments are as in `find_driver`."""
+    code = hooks.llvm_of(compiled)
     lanes = lanes_of(code)
     if lanes is None:
         return None
+    calls = sorted(set(_CALLS.findall(code)))
     reasons = [
         f"{name} of the C library, called for each lane{_REMEDIES.get(name.removesuffix('f'), '')}"
-        for name in _library_calls(code)
+        for name in calls
     ]
     if lanes == 1 and known:
         reasons += known
     elif lanes == 1:
-        loops = list(_search_sources(step, _loops))
-        calls_pow = any(name.startswith(("pow", "exp2")) for name in _library_calls(code))
+        calls_pow = any(name.startswith(("pow", "exp2")) for name in calls)
+        loops = _search_sources(step, _loops)
         reasons += [loop for loop in loops if not (calls_pow and loop.startswith(_POWER))]
         # LLVM makes selections of most `return`s: they are a reason only where there is no other.
         reasons += [] if reasons else _search_sources(step, _early_returns)
@@ -122,11 +112,6 @@ def _stored_lanes(code: str) -> list[int]:
     return [int(lanes or 1) for lanes, name in _STORES.findall(code) if name in lists_with_scope]
 
 
-def _library_calls(code: str) -> list[str]:
-    """Return the names of the functions of the C library that LLVM's code calls, sorted."""
-    return sorted(set(_CALLS.findall(code)))
-
-
 def describe_drivers(drivers: dict[str, Driver]) -> Iterator[tuple[str, str]]:
     """Yield level and message of findings about kernels, of the drivers by the kernels' names.
 
@@ -146,25 +131,24 @@ def describe_drivers(drivers: dict[str, Driver]) -> Iterator[tuple[str, str]]:
 _warned: set[Any] = set()
 
 
-def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """Make a wrapper for `hooks.wrap_compiler` that logs a warning, once, if a step got no vectors.
+def tell_users(
+    compile: Callable[..., Any], step: Any, id: str, known: tuple[str, ...] = ()
+) -> Callable[..., Any]:
+    """Return a compiler of a kernel that logs a warning, once, if a step got no vectors.
 
-    `reasons` are known ones beside those in the step, `id` is the environment's.
+    `compile` is the compiler that it calls, `id` the environment's, `known` as in `find_driver`.
     """
 
-    def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:
-        def compile_and_warn(*args: Any) -> Any:
-            compiled = compile(*args)
-            if step not in _warned:
-                driver = driver_of(hooks.llvm_of(compiled), step, reasons)
-                if driver is not None and driver.lanes == 1:
-                    _warned.add(step)
-                    logger.warning("%s: step runs %s", id, driver)
-            return compiled
+    def compile_and_warn(*args: Any) -> Any:
+        compiled = compile(*args)
+        if step not in _warned:
+            driver = find_driver(compiled, step, known)
+            if driver is not None and driver.lanes == 1:
+                _warned.add(step)
+                logger.warning("%s: step runs %s", id, driver)
+        return compiled
 
-        return compile_and_warn
-
-    return wrap
+    return compile_and_warn
 
 
 def is_written_by_users(step: Any) -> bool:
@@ -180,11 +164,8 @@ def called_functions(step: Any) -> Iterator[Any]:
             continue
         visited.add(function)
         yield function
-        queue += [
-            value
-            for value in references(function)
-            if isinstance(value, types.FunctionType) and is_users(value.__module__)
-        ]
+        found = (value for value in references(function) if isinstance(value, types.FunctionType))
+        queue += [value for value in found if is_users(value.__module__)]
 
 
 def _search_sources(step: Any, search: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:
@@ -240,13 +221,9 @@ def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
 
 def _early_returns(function: Any, tree: Any, path: str) -> Iterator[str]:
     """Yield advice on `return`s before the end of a function, of which LLVM may make selections."""
-    definition = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+    last = [node.body[-1] for node in tree.body if isinstance(node, ast.FunctionDef)]
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Return)
-            and definition is not None
-            and node is not definition.body[-1]
-        ):
+        if isinstance(node, ast.Return) and last and node not in last:
             advice = "a `return` before the end: compute all, and choose by ternaries"
             yield f"{advice} ({path}:{node.lineno})"
 

@@ -125,23 +125,33 @@ def _check_index(table: Any, index: Any, frame: types.FrameType, verb: str) -> N
 class WatchedRng(Rng):
     """Random numbers that report one that a function asks for twice, by its index."""
 
-    report: Any = None  # (level, message) -> None
+    report: Callable[[str, str], None]  # of level and message
+    asked: dict[int, tuple[str, str]]  # by number: the line that asked first, and the method
+
+    @classmethod
+    def of(cls, rng: Rng, report: Callable[[str, str], None]) -> WatchedRng:
+        """Return the numbers of an `Rng`, of which none has been asked for."""
+        twin = cls(*rng[:-1])
+        twin.report, twin.asked = report, {}
+        return twin
+
+    def again(self) -> WatchedRng:
+        """Return the same numbers, of which none has been asked for."""
+        return self.of(self, self.report)
 
     def word(self, k: int | None) -> int:
         """Return the 32 bits of number k, or, which cannot repeat, of the next one for None."""
-        if k is not None and self.report is not None:
-            asked = self.__dict__.setdefault("asked", {})
+        if k is not None:
             place, use = _use_of(sys._getframe(1))  # the line, and the method with arguments
-            first, first_use = asked.setdefault(k, (place, None))
-            if first_use is None:  # asked for the first time
-                asked[k] = place, use
-            else:
+            if k in self.asked:
+                first_place, first_use = self.asked[k]
                 self.report(
                     # Drawn in the same way twice, they may be in branches of which one counts.
                     "note" if use == first_use else "warning",
-                    f"{place} takes number {k} again, after {first}: where both count, they "
+                    f"{place} takes number {k} again, after {first_place}: where both count, they "
                     "depend on each other, and one needs another number, or none",
                 )
+            self.asked.setdefault(k, (place, use))
         return super().word(k)
 
 

@@ -382,8 +382,8 @@ def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
 
     def compile_and_report(function: Callable[..., Any]) -> Any:
         compiled = kernel(function, **options)
-        report = tell_users(env.step, ids.get(env, ""), reasons_of_policies(env))
-        hooks.wrap_compiler(compiled, report)
+        step, id, known = env.step, ids.get(env, ""), reasons_of_policies(env)
+        hooks.wrap_compiler(compiled, lambda compile: tell_users(compile, step, id, known))
         return compiled
 
     return compile_and_report
