@@ -44,24 +44,15 @@ class Chapter(NamedTuple):
     port_of: str = ""  # what they are ports of, with {id} for the environment's; empty for none
 
 
+_SAME = "the same transitions from the same states"
 #: By the module of the scalar functions; the first that it begins with counts.
 FAMILIES = {
-    "rlcpu.envs.tasks.minatar": Chapter(
-        "MinAtar", "the package minatar: the same transitions from the same states"
-    ),
-    "rlcpu.envs.tasks.minigrid": Chapter(
-        "MiniGrid", "the package minigrid: the same transitions from the same states"
-    ),
-    "rlcpu.envs.tasks.craftax": Chapter(
-        "Craftax", "the package craftax: the same transitions from the same states"
-    ),
-    "rlcpu.envs.tasks.popgym": Chapter(
-        "POPGym", "the package popgym: the same transitions from the same states"
-    ),
+    "rlcpu.envs.tasks.minatar": Chapter("MinAtar", f"the package minatar: {_SAME}"),
+    "rlcpu.envs.tasks.minigrid": Chapter("MiniGrid", f"the package minigrid: {_SAME}"),
+    "rlcpu.envs.tasks.craftax": Chapter("Craftax", f"the package craftax: {_SAME}"),
+    "rlcpu.envs.tasks.popgym": Chapter("POPGym", f"the package popgym: {_SAME}"),
     "rlcpu.envs.tasks.t_maze": Chapter("T-maze", "Bakker's T-maze, with a limit of steps"),
-    "rlcpu.envs.tasks.toy_text": Chapter(
-        "Toy text", "Gymnasium's {id}: the same transitions from the same states"
-    ),
+    "rlcpu.envs.tasks.toy_text": Chapter("Toy text", f"Gymnasium's {{id}}: {_SAME}"),
     "rlcpu.envs.mujoco": Chapter(
         "MuJoCo",
         "Gymnasium's {id}: the same bits in float64, but for the last bit of NumPy's sines, "
@@ -143,8 +134,9 @@ def entry(environment: str | Dynamics) -> Entry:
     dynamics = find(environment)
     family, (title, text) = family_of(dynamics), describe(dynamics)
     original = f"Gymnasium's {dynamics.original}" if dynamics.original else ""
-    state = dynamics.state
-    fields = [field.name for field in state.fields if field.name]
+    shows_state, state = dynamics.observe is identity, dynamics.state
+    comments = comments_of(state.value_class)
+    names = [field.name for field in state.fields if field.name]
     return Entry(
         id=dynamics.id,
         family=family.title,
@@ -152,13 +144,11 @@ def entry(environment: str | Dynamics) -> Entry:
         title=title,
         text=text,
         observation=space_in_words(dynamics.observation_space),
-        observed=observed_by(dynamics),
+        observed=meaning_of(dynamics.step if shows_state else dynamics.observe, "state"),
         action=space_in_words(dynamics.action_space),
-        acts=argument_of(main_function(dynamics), "action"),
+        acts=meaning_of(dynamics.origin.step, "action") if dynamics.runs_in_kernels else "",
         is_masked=dynamics.num_masked > 0,
-        state=tuple(
-            Parameter(name, None, comments_of(state.value_class).get(name, "")) for name in fields
-        ),
+        state=tuple(Parameter(name, None, comments.get(name, "")) for name in names),
         parameters=parameters_of(dynamics.params),
         max_episode_steps=dynamics.max_episode_steps,
         reward_threshold=dynamics.reward_threshold,
@@ -170,10 +160,7 @@ def entry(environment: str | Dynamics) -> Entry:
 
 
 def main_function(dynamics: Dynamics) -> Any:
-    """Return the function whose module describes an environment.
-
-    Its step, or a MuJoCo task's reward.
-    """
+    """Return the function whose module describes an environment: its step, or MuJoCo's reward."""
     return dynamics.origin.step if dynamics.runs_in_kernels else getattr(dynamics, "reward", None)
 
 
@@ -187,36 +174,36 @@ def family_of(dynamics: Dynamics) -> Chapter:
 
 
 def describe(dynamics: Dynamics) -> tuple[str, str]:
-    """Return a sentence on an environment, and the paragraphs that follow it."""
+    """Return a sentence on an environment, and the paragraphs that follow it.
+
+    They are the docstring of its module, which may begin with its id and a colon; those of a
+    MuJoCo task's params and reward otherwise, since many tasks share a module.
+    """
     function = main_function(dynamics)
     module = sys.modules.get(getattr(function, "__module__", ""))
-    text = inspect.cleandoc(getattr(module, "__doc__", None) or "")
-    first, _, remainder = text.partition("\n")
+    first, _, remainder = (inspect.getdoc(module) or "").partition("\n")
     names, colon, sentence = first.partition(": ")
     if colon and re.search(r"-v\d", names):
         return sentence[:1].upper() + sentence[1:], remainder.strip()
-    if not dynamics.runs_in_kernels:
-        what = (inspect.getdoc(type(dynamics.params)) or "").partition("\n")[0]
-        reward = (inspect.getdoc(function) or "").partition("\n")[0]
-        if not dynamics.params._fields:
-            return reward or dynamics.id, ""
-        return what, f"Reward: {reward[:1].lower()}{reward[1:]}" if reward else ""
-    return first or dynamics.id, remainder.strip()
+    if dynamics.runs_in_kernels:
+        return first or dynamics.id, remainder.strip()
+    reward = first_line(function)
+    if not dynamics.params._fields:
+        return reward or dynamics.id, ""
+    text = f"Reward: {reward[:1].lower()}{reward[1:]}" if reward else ""
+    return first_line(type(dynamics.params)), text
 
 
-def argument_of(function: Any, name: str) -> str:
-    """Return the text of a Google docstring on an argument; empty if there is none."""
+def first_line(documented: Any) -> str:
+    """Return the first line of the docstring of a class or function; "" if it has none."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+
+def meaning_of(function: Any, argument: str) -> str:
+    """Return what a docstring says of an argument; without that, its first paragraph."""
     text = inspect.getdoc(function) or ""
-    entry = re.search(rf"^( +){name}: (.*?)(?=^\1\w+:|^\S|\Z)", text, re.DOTALL | re.MULTILINE)
-    return " ".join(entry[2].split()) if entry else ""
-
-
-def observed_by(dynamics: Dynamics) -> str:
-    """Return a sentence on an observation's numbers."""
-    if dynamics.observe is identity:
-        return argument_of(dynamics.step, "state")
-    text = inspect.getdoc(dynamics.observe) or ""
-    return " ".join(text.partition("\n\n")[0].split())
+    entry = re.search(rf"^( +){argument}: (.*?)(?=^\1\w+:|^\S|\Z)", text, re.DOTALL | re.MULTILINE)
+    return " ".join((entry[2] if entry else text.partition("\n\n")[0]).split())
 
 
 def parameters_of(params: Any) -> tuple[Parameter, ...]:
@@ -307,20 +294,25 @@ def learning(dynamics: Dynamics, algorithm: str) -> Learning:
         general = for_space(agent.Config(), dynamics.observation_space)
         config, is_tuned = tuned_config or general, tuned_config is not None
     usual = USUAL_STEPS if algorithm in ("ppo", "pqn") else REPLAY_STEPS
-    steps = steps_of(id, algorithm, usual)
-    return Learning(algorithm, steps, config, fitting(id) == algorithm, is_tuned)
+    return Learning(
+        algorithm=algorithm,
+        steps=steps_of(id, algorithm, usual),
+        config=config,
+        is_default=fitting(id) == algorithm,
+        is_tuned=is_tuned,
+    )
 
 
 def tuned(algorithm: str) -> dict[str, Any]:
-    """Return the settings of an algorithm that differ from the general ones.
+    """Return the configs of an algorithm that differ from the general ones.
 
-    They are by the id of an environment, or of a family, such as "MinAtar/*".
+    They are by the id of an environment, or of a family, such as "MinAtar/*", whose environments
+    have the same.
     """
     ids = {**DEFAULTS, **MUJOCO_HORIZONS} if algorithm == "ppo" else AGENTS[algorithm].defaults
-    members: dict[str, str] = {}
-    for id in registered():
-        members.setdefault(id, id)
-        members.setdefault(f"{id.partition('/')[0]}/*", id)
+    known = registered()
+    families = {f"{id.partition('/')[0]}/*": id for id in reversed(known)}  # by the first of each
+    members = families | {id: id for id in known}
     return {id: learning(find(members[id]), algorithm).config for id in ids if id in members}
 
 

@@ -10,6 +10,7 @@ rich is imported when it draws: `import rlcpu` does not wait for it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import shutil
@@ -225,24 +226,20 @@ def noted(text: Callable[[], str], quiet: float) -> Iterator[None]:
 
 
 def _note(text: Callable[[], str], quiet: float, stop: threading.Event) -> None:
-    """Show a line until told to stop."""
-    bar = _bars[-1] if _bars else None
-    if bar is not None and bar._live is not None:
-        bar.note = text()
-        while not stop.wait(TICK):
-            bar.note = text()
-        bar.note = ""
+    """Show a line until told to stop; the arguments are as in `noted`."""
+    show: Callable[[str], None] = rewrite
+    if _bars and _bars[-1]._live is not None:
+        show = functools.partial(setattr, _bars[-1], "note")
+    elif stop.wait(quiet):
         return
-    if stop.wait(quiet):
-        return
-    rewrite(text())
+    show(text())
     while not stop.wait(TICK):
-        rewrite(text())
-    rewrite("")
+        show(text())
+    show("")
 
 
 def rewrite(line: str) -> None:
-    """Write a line in the place of the last one, which was not ended."""
+    """Write a line in the place of the last one, which was not ended; "" clears that."""
     global _written
     with _lock:
         line = line[: shutil.get_terminal_size().columns - 1]

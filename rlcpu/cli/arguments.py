@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import difflib
@@ -13,6 +12,7 @@ import os
 import sys
 import sysconfig
 import traceback
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,9 +39,7 @@ def whole(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         value = finite(text)
         if value < least or value != int(value) or value >= 2**53:
-            raise argparse.ArgumentTypeError(
-                f"expected a whole number of at least {least}, got {text!r}"
-            )
+            raise ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
         return int(value)
 
     return parse
@@ -51,7 +49,7 @@ def seed(text: str) -> int:
     """Return a seed, a whole number below 2**128, or ArgumentTypeError."""
     value = int(text) if text.isdecimal() else whole(0)(text)
     if value >= 2**128:
-        raise argparse.ArgumentTypeError(f"expected less than 2**128, got {text!r}")
+        raise ArgumentTypeError(f"expected less than 2**128, got {text!r}")
     return value
 
 
@@ -62,7 +60,7 @@ def finite(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
+        raise ArgumentTypeError(f"expected a number, got {text!r}")
     return value
 
 
@@ -71,10 +69,10 @@ def span(text: str) -> tuple[int, int]:
     first, _, last = text.partition(":")
     try:
         bounds = whole(0)(first), whole(1)(last)
-    except argparse.ArgumentTypeError:
+    except ArgumentTypeError:
         bounds = 0, 0
     if bounds[0] >= bounds[1]:
-        raise argparse.ArgumentTypeError(f"expected FIRST:LAST, such as 0:500000, got {text!r}")
+        raise ArgumentTypeError(f"expected FIRST:LAST, such as 0:500000, got {text!r}")
     return bounds
 
 
@@ -82,7 +80,7 @@ def assignment(text: str) -> tuple[str, Any]:
     """Return name and value of name=value: a number, true, false, none, 64,64 or a word."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
-        raise argparse.ArgumentTypeError(f"expected name=value, got {text!r}")
+        raise ArgumentTypeError(f"expected name=value, got {text!r}")
     words = {"true": True, "false": False, "none": None, "inf": math.inf}
     with contextlib.suppress(ValueError, SyntaxError):
         return name, ast.literal_eval(value)
@@ -114,7 +112,7 @@ def environment(text: str) -> Environment:
         return Environment(text, env_id)
     nearest = difflib.get_close_matches(env_id, known, n=1, cutoff=0.5)
     hint = f", did you mean {nearest[0]}?" if nearest else ";"
-    raise argparse.ArgumentTypeError(
+    raise ArgumentTypeError(
         f"unknown environment {env_id!r}{hint} `rlcpu list` has all {len(known)}"
     )
 
@@ -133,7 +131,7 @@ def import_user_module(module: str) -> None:
     try:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        raise argparse.ArgumentTypeError(describe_import_error(module, error)) from None
+        raise ArgumentTypeError(describe_import_error(module, error)) from None
 
 
 def describe_import_error(module: str, error: BaseException) -> str:
@@ -143,13 +141,12 @@ def describe_import_error(module: str, error: BaseException) -> str:
     library, and the user looks for the line that called it.
     """
     kind, message = type(error).__name__, " ".join(str(error).split())
+    # Where a trial of the user's function failed, the cause knows the line in it.
+    causes = [cause for cause in (error.__cause__, error) if cause is not None]
+    places = [last_line_of_user(module, cause) for cause in causes]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        place: tuple[str, int] | None = (error.filename, error.lineno)
-        message = error.msg
-    else:
-        # Where a trial of the user's function failed, the cause knows the line in it.
-        cause = error.__cause__
-        place = (cause and last_line_of_user(module, cause)) or last_line_of_user(module, error)
+        places, message = [(error.filename, error.lineno)], error.msg
+    place = next(filter(None, places), None)
     if place is None:
         hint = f", write {module[:-3]}:..." if module.endswith(".py") else ""
         return f"cannot import {module!r}: {kind}: {message}{hint}"
@@ -186,7 +183,7 @@ def output_file(text: str) -> Path:
         check_writable(text)
     except OSError as error:
         reason = f"cannot write {text!r}: {error.strerror}" if error.strerror else str(error)
-        raise argparse.ArgumentTypeError(reason) from None
+        raise ArgumentTypeError(reason) from None
     return Path(text)
 
 
@@ -196,7 +193,7 @@ def policy_file(text: str) -> Path:
 
     path = output_file(text)
     if path.suffix not in FORMATS:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an ending of {', '.join(FORMATS)}")
+        raise ArgumentTypeError(f"{text!r}: expected an ending of {', '.join(FORMATS)}")
     return path
 
 
@@ -205,13 +202,12 @@ def picture_file(text: str) -> Path:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise argparse.ArgumentTypeError(
-            f"matplotlib cannot be imported ({error}); try pip install matplotlib"
-        ) from error
+        message = f"matplotlib cannot be imported ({error}); try pip install matplotlib"
+        raise ArgumentTypeError(message) from error
     known = sorted(Figure().canvas.get_supported_filetypes())
     path = output_file(text)
     if path.suffix[1:].lower() not in known:
-        raise argparse.ArgumentTypeError(f"{text!r} does not end in one of {', '.join(known)}")
+        raise ArgumentTypeError(f"{text!r} does not end in one of {', '.join(known)}")
     return path
 
 
@@ -220,10 +216,10 @@ def video_file(text: str) -> Path:
     needed = {".gif": ("PIL", "pillow"), ".mp4": ("moviepy", "moviepy")}
     suffix = Path(text).suffix.lower()
     if suffix not in needed:
-        raise argparse.ArgumentTypeError(f"{text!r} does not end in .gif or .mp4")
+        raise ArgumentTypeError(f"{text!r} does not end in .gif or .mp4")
     module, package = needed[suffix]
     if importlib.util.find_spec(module) is None:
-        raise argparse.ArgumentTypeError(
+        raise ArgumentTypeError(
             f"{suffix} needs {module}, which is not installed; try pip install {package}"
             + (", or name a .gif" if suffix == ".mp4" else "")
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -91,8 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 parser.print_help()
                 return 0
             code: int = args.run(args)
-        # Training and evaluating have results beside what they print, and a status that tells them.
-        return code if args.run in (train, evaluate) or not output.trouble else EXIT_FAILED
+        # Training and evaluating have results beside what they print, and a status that tells them:
+        # other commands have failed if their output is lost.
+        return EXIT_FAILED if output.trouble and args.run not in (train, evaluate) else code
     except CommandError as error:
         parser.exit(error.code, f"{parser.prog}: error: {error}\n")
     except KeyboardInterrupt:
@@ -166,38 +166,26 @@ def _drop_output(stream: Any) -> None:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Check an environment and print the findings; returns the exit code."""
-    from rlcpu.envs import check, find
+    """Check an environment, or compare it, and print the findings; returns the exit code."""
+    from gymnasium.error import Error
+
+    from rlcpu.envs import check, compare, find
 
     try:
         env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
-        if args.against is not None:
-            report = compare(env, args)
-        else:
+        if args.against is None:
             policy, states = find_named(args, "policy"), find_named(args, "states") or ()
             report = check(env, args.steps, args.seed, policy=policy, states=states)
-    except (TypeError, ValueError, ImportError) as error:  # of MuJoCo, and of parameters
+        else:
+            import_module_of(args.against, "--against")
+            set_state, options = find_named(args, "set_state"), {"steps": args.steps}
+            if args.episodes is not None:
+                options["episodes"] = args.episodes
+            report = compare(env, args.against, set_state, seed=args.seed, **options)
+    except (TypeError, ValueError, ImportError, Error) as error:  # of MuJoCo, and of parameters
         raise CommandError(error) from None
     print(report)
     return 0 if report.ok else EXIT_FAILED
-
-
-def compare(env: Any, args: argparse.Namespace) -> Any:
-    """Return the report on an environment beside another implementation of it."""
-    from gymnasium.error import Error
-
-    from rlcpu.envs import compare
-
-    try:
-        if module := args.against.rpartition(":")[0]:
-            import_user_module(module)
-        set_state = find_named(args, "set_state")
-        episodes = {} if args.episodes is None else {"episodes": args.episodes}
-        return compare(env, args.against, set_state, steps=args.steps, seed=args.seed, **episodes)
-    except argparse.ArgumentTypeError as error:
-        raise CommandError(f"--against: {error}") from None
-    except (TypeError, ValueError, ImportError, Error) as error:
-        raise CommandError(error) from None
 
 
 def find_named(args: argparse.Namespace, name: str) -> Any:
@@ -207,12 +195,17 @@ def find_named(args: argparse.Namespace, name: str) -> Any:
     text, flag = getattr(args, name), "--" + name.replace("_", "-")
     if text is None:
         return None
+    import_module_of(text, flag)
+    return find_object(flag, text)
+
+
+def import_module_of(text: str, flag: str) -> None:
+    """Import the module of "module:name", the value of an option, if it names one."""
     try:
         if module := text.rpartition(":")[0]:
             import_user_module(module)
     except argparse.ArgumentTypeError as error:
         raise CommandError(f"{flag}: {error}") from None
-    return find_object(flag, text)
 
 
 def info(args: argparse.Namespace) -> int:
@@ -323,16 +316,11 @@ def warm_train(env_id: str, dtype: str) -> None:
             agent = agent_class(env_id, seed=0, dtype=dtype)
         except (TypeError, ValueError):  # before anything is compiled
             continue
-        learning_starts = getattr(agent.config, "learning_starts", 0)
+        enough = getattr(agent.config, "learning_starts", 0)
         # Many steps, of which few are made: only long runs load the kernel of whole rounds.
-        agent.learn(1e9, callback=functools.partial(_is_before, learning_starts))
+        agent.learn(1e9, callback=lambda progress, enough=enough: progress.steps <= enough)
         with contextlib.suppress(EndlessEpisodeError):  # it has hardly learnt
             agent.evaluate(num_episodes=1, seed=0)
-
-
-def _is_before(steps: int, progress: Any) -> bool:
-    """Tell, as a callback, whether an agent has made at most so many steps, and is to go on."""
-    return bool(progress.steps <= steps)
 
 
 WARMUP_JOBS: tuple[Callable[[str, str], None], ...] = (warm_step, warm_collect, warm_train)

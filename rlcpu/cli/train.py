@@ -33,6 +33,8 @@ EXIT_FAILED = 1
 EPISODES = 100
 #: Options that name what is written beside the agent.
 FILES = ("csv", "tensorboard", "plot", "video")
+#: Columns of the report, whose lines begin with a word of at most 12.
+COLUMNS = 70
 #: What --algo takes: names of the classes in `rlcpu.train`.
 ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
 #: Options of new agents, which saved ones have already.
@@ -51,8 +53,7 @@ def train(args: argparse.Namespace) -> int:
     from rlcpu.train.tuned import default_steps
 
     agent = make_agent(args)
-    if args.steps is None:
-        args.steps = default_steps(agent)
+    args.steps = default_steps(agent) if args.steps is None else args.steps
     if args.load:
         check_files_of_load(args)
     if args.video:
@@ -61,18 +62,11 @@ def train(args: argparse.Namespace) -> int:
         env_id = agent.env.dynamics.id
         print(f"{env_id} is Gymnasium's own: its steps are Python's", file=sys.stderr)
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
-    shown = not args.no_progress and is_watched()
     print_run(agent, args, target)
-    results = Results(args, agent, target)
-    with tensorboard(args.tensorboard) as logging, terminating():
-        options = {**logging, **processes_of(args, agent)}
-        if args.schedule is not None:
-            options["schedule"] = args.schedule
+    results, options = Results(args, agent, target), processes_of(args, agent)
+    with terminating():
         try:
-            agent.learn(args.steps, target_return=target, progress=shown, **options)
-            results.write_agent()
-            returns = agent.evaluate(num_episodes=args.episodes, seed=next_seed(agent))
-            results.write_pictures(returns)
+            returns = learn_and_evaluate(results, options)
         except KeyboardInterrupt as error:
             return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
         except (
@@ -94,6 +88,26 @@ def train(args: argparse.Namespace) -> int:
     failed = results.print_files()
     print_next(args, results.saved, solved=code == 0)
     return failed or code
+
+
+def learn_and_evaluate(results: Results, options: dict[str, Any]) -> NDArray[np.float64]:
+    """Let the agent learn, and write what is wanted; return returns of greedy episodes.
+
+    `options` are those of `learn` that `processes_of` returns.
+    """
+    args, agent = results.args, results.agent
+    shown = not args.no_progress and is_watched()
+    if args.schedule is not None:
+        options = {**options, "schedule": args.schedule}
+    with tensorboard(args.tensorboard) as logging:
+        options = {**logging, **options, "target_return": results.target, "progress": shown}
+        agent.learn(args.steps, **options)
+        results.write_agent()
+        returns: NDArray[np.float64] = agent.evaluate(
+            num_episodes=args.episodes, seed=next_seed(agent)
+        )
+        results.write_pictures(returns)
+    return returns
 
 
 def next_seed(agent: Agent) -> int:
@@ -122,7 +136,7 @@ def evaluate(args: argparse.Namespace) -> int:
             write_video(agent, args.video, seed)
         except OSError as error:
             raise CommandError(f"cannot write {args.video}: {error}", EXIT_FAILED) from None
-        print(f"video       {args.video}")
+        print_line("video", str(args.video))
     return code
 
 
@@ -296,16 +310,12 @@ def schedules_of(config: Any) -> list[str]:
 
 
 class Results:
-    """The files of a training run; where one cannot be written, the others still are.
-
-    Attributes:
-        saved: where the agent was saved, or None.
-        written, failed: lines to print on files that were written, and that could not be.
-    """
+    """The files of a training run; where one cannot be written, the others still are."""
 
     def __init__(self, args: argparse.Namespace, agent: Agent, target: float | None) -> None:
         self.args, self.agent, self.target = args, agent, target
-        self.saved: Path | None = None
+        self.saved: Path | None = None  # where the agent was saved
+        #: Lines to print on files that were written, and that could not be.
         self.written: list[str] = []
         self.failed: list[str] = []
 
@@ -340,7 +350,7 @@ class Results:
     def stop(self, code: int, reason: str) -> int:
         """Save the agent of a run that did not come to its end; returns the exit code."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError):  # in another thread than the main one
                 signal.signal(number, signal.SIG_DFL)  # the second one ends at once
         agent, history = self.agent, self.agent.history
         message = f"rlcpu train: {reason}"
@@ -408,8 +418,13 @@ class Results:
 # ---------------------------------------------------------------- reports
 
 
+def print_line(label: str, text: str) -> None:
+    """Print a line of the report, whose label has 12 columns."""
+    print(f"{label:<12}{text}", flush=True)
+
+
 def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> None:
-    """Print agent, environment and number of steps, in lines of at most 70 columns."""
+    """Print agent, environment and number of steps."""
     import numba
 
     env = agent.env
@@ -418,11 +433,11 @@ def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> N
     many = f"{env.num_envs:,} environments" if env.num_envs > 1 else "1 environment"
     cores = f"{threads} threads" if threads > 1 else "1 thread"
     how = f"{many}, {cores}, seed {agent.seed}"
-    between = ", " if len(f"{name}, {how}") <= 58 else f"\n{'':<12}"
+    between = ", " if len(f"{name}, {how}") <= COLUMNS - 12 else f"\n{'':<12}"
     goal = "" if target is None else f"mean return {rounded(target)}, at most "
-    print(f"{'agent':<12}{name}{between}{how}")
-    print(f"{'network':<12}{network_in_words(agent.config)}")
-    print(f"{'until':<12}{goal}{args.steps:,} steps", flush=True)
+    print_line("agent", f"{name}{between}{how}")
+    print_line("network", network_in_words(agent.config))
+    print_line("until", f"{goal}{args.steps:,} steps")
 
 
 def network_in_words(config: Any) -> str:
@@ -434,23 +449,19 @@ def network_in_words(config: Any) -> str:
 
 
 def print_training(agent: Agent) -> None:
-    """Print time and speed of the run, in lines of at most 70 columns."""
+    """Print time and speed of the run."""
     history = agent.history
     total = max(history.time_total, 1e-9)
-    print(
-        f"{'trained':<12}{history.steps:,} steps, {history.episodes:,} episodes "
-        f"in {history.time_total:.2f} s"
-    )
-    print(
-        f"{'speed':<12}{history.steps / total:,.0f} steps/s; "
-        f"{history.time_collect / total:.0%} collecting, "
-        f"{history.time_update / total:.0%} updating"
-    )
+    counts = f"{history.steps:,} steps, {history.episodes:,} episodes"
+    print_line("trained", f"{counts} in {history.time_total:.2f} s")
+    shares = history.time_collect / total, history.time_update / total
+    speed = f"{history.steps / total:,.0f} steps/s"
+    print_line("speed", "{}; {:.0%} collecting, {:.0%} updating".format(speed, *shares))
     if history.time_compile >= 1.0:
-        print(f"{'prepared':<12}in {history.time_compile:.1f} s more, once on this machine")
+        print_line("prepared", f"in {history.time_compile:.1f} s more, once on this machine")
     if recent := len(agent.returns):
         mean = rounded(history.episode_return)
-        print(f"{'training':<12}mean return {mean} over the last {recent} episodes")
+        print_line("training", f"mean return {mean} over the last {recent} episodes")
 
 
 def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
@@ -464,10 +475,10 @@ def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
     else:
         counts = f"{ledger.stored:,} transitions stored, {ledger.held:,} held"
         counts += f", {ledger.sampled:,} drawn"
-    print(f"processes   {counts}, {ledger.lost:,} lost in {restarts} restarts")
+    print_line("processes", f"{counts}, {ledger.lost:,} lost in {restarts} restarts")
     for name, number in actors.items():
         kind, index, quantity = name.split("_", 2)
-        print(f"{f'{kind} {index}':<12}{quantity.replace('_', ' ')} {number:,.0f}")
+        print_line(f"{kind} {index}", f"{quantity.replace('_', ' ')} {number:,.0f}")
 
 
 def estimate(returns: NDArray[np.float64]) -> str:
@@ -492,8 +503,9 @@ def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
     actions does not always do so greedily.
     """
     mean = returns.mean()
-    print(f"evaluation  mean return {estimate(returns)} over {len(returns)} greedy episodes")
-    print(f"{'':<12}lowest {rounded(returns.min())}, highest {rounded(returns.max())}")
+    episodes = f"{len(returns)} greedy episodes"
+    print_line("evaluation", f"mean return {estimate(returns)} over {episodes}")
+    print_line("", f"lowest {rounded(returns.min())}, highest {rounded(returns.max())}")
     if target is None:
         return 0
     shown = rounded(mean) if rounded(mean) != rounded(target) else f"{mean:.9g}"
@@ -513,4 +525,4 @@ def print_next(args: argparse.Namespace, saved: Path | None, *, solved: bool) ->
     command = ["rlcpu", "eval", file, *module]
     if not solved:
         command = ["rlcpu", "train", *module, "--load", file]
-    print(f"{'next':<12}{shlex.join(command)}")
+    print_line("next", shlex.join(command))

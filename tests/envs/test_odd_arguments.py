@@ -123,5 +123,5 @@ def test_a_layer_of_any_size_is_refused_at_once() -> None:
 
 
 def test_a_parameter_with_which_a_step_fails_is_named() -> None:
-    with pytest.raises(ValueError, match=r"that are finite; .* \(with gravity=inf\)"):
+    with pytest.raises(ValueError, match=r"floats, finite; .* \(with gravity=inf\)"):
         rlcpu.make_vec("CartPole-v1", gravity=np.inf)

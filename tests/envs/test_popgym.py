@@ -63,10 +63,6 @@ def original(dynamics: Any) -> Any:
         return gymnasium.make(f"popgym-{name}", disable_env_checker=True).unwrapped
 
 
-def noise_of(state: Any) -> list[float]:
-    return [getattr(state, name) for name in state._fields if name.endswith("_noise")]
-
-
 def put(env: Any, state: Any) -> Any:
     """Bring the package's environment into a new state of ours, and return what it shows."""
     env._np_random = numbers = Numbers()
@@ -82,7 +78,7 @@ def put(env: Any, state: Any) -> Any:
     elif hasattr(state, "chances"):
         numbers.values = [np.asarray(state.chances)]
     elif hasattr(state, "_fields"):
-        numbers.values = [*noise_of(state)]
+        numbers.values = [*state.noise]
     seen, _ = env.reset()
     if hasattr(state, "ships"):
         env.board = np.asarray(state.ships).astype(np.int8)
@@ -92,10 +88,10 @@ def put(env: Any, state: Any) -> Any:
         env.pos_reward_scale = 1 / (env.maze.grid == 0).sum()
         seen = env.get_obs(4)
     elif hasattr(state, "_fields"):
-        physics = state[: len(state) - 2]
-        env.state = np.array(physics) if len(physics) == 2 else tuple(physics)
-        numbers.values = [*noise_of(state)]
-        seen = env._get_obs()[:2] if len(physics) == 2 else np.array([state.x, state.theta])
+        physics, _ = state
+        env.state = np.array(physics) if len(physics) == 2 else physics
+        numbers.values = [*state.noise]
+        seen = env._get_obs()[:2] if len(physics) == 2 else np.array([physics[0], physics[2]])
         seen = env.add_noise_to_obs(seen) if hasattr(env, "add_noise_to_obs") else seen
     return seen
 
@@ -166,7 +162,7 @@ def test_steps_are_those_of_the_package(id: str) -> None:
             env._np_random.values = [turn.again().uniform()]
             state, reward, flags = step(dynamics, state, action, turn)
             if isinstance(state, tuple):
-                env._np_random.values = noise_of(state)
+                env._np_random.values = [*state.noise]
             is_number = isinstance(action, int)
             theirs = action if is_number else np.array(action, env.action_space.dtype)
             seen, expected, terminated, truncated, _ = env.step(theirs)

@@ -39,7 +39,7 @@ class Case(NamedTuple):
     draws: Any  # random numbers, an `Rng` or a tuple; () if a step takes none
 
 
-class Choice(NamedTuple):
+class ChosenAction(NamedTuple):
     """An action, and what it was chosen by."""
 
     observation: Any
@@ -141,7 +141,9 @@ class Player:
             self._call("action_mask", state, params)
         return tried
 
-    def _choose_action(self, state: Any, params: Any, rng: np.random.Generator) -> Choice | None:
+    def _choose_action(
+        self, state: Any, params: Any, rng: np.random.Generator
+    ) -> ChosenAction | None:
         """Return the action of a state; None if a function fails, or no action is allowed."""
         observation, mask = self._call("observe", state, params), None
         if observation is None:
@@ -154,8 +156,10 @@ class Player:
             if not any(mask or ()):
                 return None
         if self._policy is None:
-            return Choice(observation, mask, sample_action(self.dynamics, rng, mask))
-        return Choice(observation, mask, _chosen(self.dynamics, self._policy, observation, mask))
+            return ChosenAction(observation, mask, sample_action(self.dynamics, rng, mask))
+        return ChosenAction(
+            observation, mask, _chosen(self.dynamics, self._policy, observation, mask)
+        )
 
     def _note_ends(self, steps: int, ends: int) -> None:
         """Note if none or all of the steps terminated an episode; `ends` of `steps` did."""

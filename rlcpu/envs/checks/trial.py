@@ -16,7 +16,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, MultiDiscrete
 from numba import types as nbtypes
 
 from rlcpu.envs.checks.fields import arguments_of, as_whole, int_names, is_bool, params_of
@@ -169,8 +169,7 @@ class _Trial:
         dynamics, is_over, num_steps = self.dynamics, False, 0
         while not is_over and num_steps < 3:
             self.observe(state, params)
-            allowed = _allowed_actions(dynamics, state, params, num_steps)
-            action = _trial_action(dynamics, takes_last, allowed)
+            action = _trial_action(dynamics, state, params, num_steps, takes_last)
             draws = trial_draws(dynamics, "step", uniform)
             result = _call(dynamics, "step", state, action, params, draws)
             self.num_results = self.num_results or (len(result) if isinstance(result, tuple) else 3)
@@ -222,20 +221,6 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
     return ""
 
 
-def _allowed_actions(dynamics: Dynamics, state: Any, params: Any, steps: int) -> list[int]:
-    """Return the actions that are allowed in a state, reached after so many steps, after checks."""
-    if dynamics.action_mask is None:
-        return list(range(dynamics.num_actions))
-    mask = mask_of(dynamics, state, params)
-    allowed = [action for action, is_allowed in enumerate(mask) if is_allowed]
-    if not allowed:
-        raise ValueError(
-            f"{dynamics.id}: action_mask allows nothing in step {steps} of an episode, for "
-            f"state={state!r}: expected one action at least"
-        )
-    return allowed
-
-
 def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
     """Return the action mask of a state; raise TypeError or ValueError for a bad one."""
     mask: tuple[bool, ...] = _call(dynamics, "action_mask", state, params)
@@ -253,14 +238,27 @@ def _check_mask(dynamics: Dynamics, mask: Any) -> None:
         raise ValueError(f"{wanted}; returned {len(mask)}: {mask!r}")
 
 
-def _trial_action(dynamics: Dynamics, takes_last: bool, allowed: list[int]) -> Any:
-    """Return the first or last allowed action of a `Discrete`, the lowest or highest of others."""
+def _trial_action(
+    dynamics: Dynamics, state: Any, params: Any, num_steps: int, takes_last: bool
+) -> Any:
+    """Return the first or last allowed action of a `Discrete`, the lowest or highest of others.
+
+    The state was reached after `num_steps`. Raises ValueError if no action is allowed there.
+    """
     space = dynamics.action_space
-    if isinstance(space, Discrete):
-        return allowed[-1 if takes_last else 0]
     if isinstance(space, MultiDiscrete):
         return tuple(count - 1 if takes_last else 0 for count in dynamics.choices)
-    return tuple(map(float, np.clip(space.high if takes_last else space.low, -1e3, 1e3)))
+    if isinstance(space, Box):
+        return tuple(map(float, np.clip(space.high if takes_last else space.low, -1e3, 1e3)))
+    has_mask = dynamics.action_mask is not None
+    mask = mask_of(dynamics, state, params) if has_mask else (True,) * dynamics.num_actions
+    allowed = np.flatnonzero(mask)
+    if len(allowed) == 0:
+        raise ValueError(
+            f"{dynamics.id}: action_mask allows nothing in step {num_steps} of an episode, for "
+            f"state={state!r}: expected one action at least"
+        )
+    return int(allowed[-1 if takes_last else 0])
 
 
 def call_function(
@@ -430,9 +428,6 @@ def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: A
                 f"{value[index]}"
             )
         return
-    if layout.is_plain:
-        _check_numbers(dynamics, name, what, value, layout.fields[0].size)
-        return
     fault = layout.fault_of(value)
     if fault and isinstance(value, State) and name == "observe":
         field = layout.names_not_finite(value)[0]
@@ -441,20 +436,6 @@ def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: A
             f"{getattr(value, field)}"
         )
     if fault:
-        raise TypeError(f"{dynamics.id}: {name} has to return {what} as {fault}")
-
-
-def _check_numbers(dynamics: Dynamics, name: str, what: str, values: Any, size: int) -> None:
-    """Raise TypeError or ValueError unless `values` is a tuple of `size` finite floats.
-
-    `name` and `what` are those of `_check_value`.
-    """
-    wanted = f"{dynamics.id}: {name} has to return {what} as a tuple of {size} floats"
-    if not isinstance(values, tuple):
-        raise TypeError(f"{wanted}; returned {values!r}")
-    if len(values) != size:
-        raise ValueError(f"{wanted}; returned {len(values)}: {values!r}")
-    if not all(map(is_real, values)):
-        raise TypeError(f"{wanted}; returned {values!r}")
-    if not all(map(math.isfinite, values)):
-        raise ValueError(f"{wanted} that are finite; returned {values!r}")
+        is_wrong_value = layout.is_plain and isinstance(value, tuple) and all(map(is_real, value))
+        error = ValueError if is_wrong_value else TypeError
+        raise error(f"{dynamics.id}: {name} has to return {what} as {fault}")

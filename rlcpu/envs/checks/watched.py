@@ -8,6 +8,7 @@ numbers that are asked for twice.
 from __future__ import annotations
 
 import dis
+import functools
 import linecache
 import numbers
 import sys
@@ -35,27 +36,34 @@ def watch(dynamics: Dynamics, report: Report) -> dict[str, Callable[..., Any]]:
     IndexError, as it always does.
     """
     twins: dict[types.FunctionType, Any] = {}
-
-    def replace(name: str, value: Any) -> Any:
-        """Return what stands in the place of a value that a function reads under a name."""
-        if isinstance(value, np.ndarray):
-            table = value.view(_Array)
-            table.name, table.report = name, report
-            return table
-        if type(value) is tuple:
-            items = _Tuple(replace(f"{name}[{k}]", item) for k, item in enumerate(value))
-            items.name, items.report = name, report
-            return items
-        if isinstance(value, types.FunctionType) and is_users(value.__module__):
-            return rebuild(value, replace, is_kept, twins)
-        return value
-
-    def is_kept(module: types.ModuleType) -> bool:
-        """Tell whether the attributes of a module are left as they are."""
-        return not is_users(module.__name__)
-
+    replace = functools.partial(_watched_value, report, twins)
     names = dynamics.functions
-    return {name: rebuild(getattr(dynamics, name), replace, is_kept, twins) for name in names}
+    return {name: rebuild(getattr(dynamics, name), replace, _is_kept, twins) for name in names}
+
+
+def _watched_value(report: Report, twins: Any, name: str, value: Any) -> Any:
+    """Return what stands in the place of a value that a function reads under a name.
+
+    `twins` has those of functions that were made before, by function.
+    """
+    if isinstance(value, np.ndarray):
+        table = value.view(_Array)
+        table.name, table.report = name, report
+        return table
+    if type(value) is tuple:
+        pairs = ((f"{name}[{k}]", item) for k, item in enumerate(value))
+        items = _Tuple(_watched_value(report, twins, *pair) for pair in pairs)
+        items.name, items.report = name, report
+        return items
+    if isinstance(value, types.FunctionType) and is_users(value.__module__):
+        replace = functools.partial(_watched_value, report, twins)
+        return rebuild(value, replace, _is_kept, twins)
+    return value
+
+
+def _is_kept(module: types.ModuleType) -> bool:
+    """Tell whether the attributes of a module are left as they are."""
+    return not is_users(module.__name__)
 
 
 def is_users(module: str | None) -> bool:

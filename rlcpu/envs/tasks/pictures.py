@@ -12,7 +12,9 @@ Picture = npt.NDArray[np.uint8]
 
 #: Side of a cell in pixels.
 PIXELS = 32
-#: Red, green and blue of nothing, and of up to ten kinds of things.
+#: Numbers of `COLOURS`.
+BLACK, WHITE, BLUE, ORANGE, GREY, RED, GREEN, PURPLE, CYAN, YELLOW, BROWN = range(11)
+#: Red, green and blue of nothing, BLACK, and of up to ten kinds of things.
 COLOURS = np.array(
     [
         (20, 20, 28),
@@ -55,5 +57,5 @@ def draw_arrow(picture: Picture, row: int, column: int, direction: int) -> Pictu
     place = np.arange(PIXELS)
     arrow = 2 * np.abs(place - (PIXELS - 1) / 2)[:, None] < PIXELS - 1 - place
     cell = np.s_[PIXELS * row : PIXELS * (row + 1), PIXELS * column : PIXELS * (column + 1)]
-    picture[cell][np.rot90(arrow, -direction)] = COLOURS[5]
+    picture[cell][np.rot90(arrow, -direction)] = COLOURS[RED]
     return picture

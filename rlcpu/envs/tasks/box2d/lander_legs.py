@@ -167,7 +167,7 @@ def hull_gap(x: float, y: float, angle: float, ground: Ground) -> float:
     return min(min(foot, side), min(top, node))
 
 
-class Matrix(NamedTuple):
+class SymmetricMatrix(NamedTuple):
     """A symmetric matrix of two rows."""
 
     xx: float
@@ -181,7 +181,7 @@ class Lander(NamedTuple):
     hull: Body
     right: Body
     left: Body
-    inverse_mass: Matrix
+    inverse_mass: SymmetricMatrix
 
 
 def make_lander(angle: float, opening_r: float, opening_l: float) -> Lander:
@@ -195,7 +195,7 @@ def make_lander(angle: float, opening_r: float, opening_l: float) -> Lander:
     xy = hull_share * hull.x * hull.y + leg_share * (right.x * right.y + left.x * left.y)
     yy = MASS - hull_share * hull.x * hull.x - leg_share * (right.x * right.x + left.x * left.x)
     determinant = xx * yy - xy * xy
-    inverse_mass = Matrix(yy / determinant, -xy / determinant, xx / determinant)
+    inverse_mass = SymmetricMatrix(yy / determinant, -xy / determinant, xx / determinant)
     return Lander(hull, right, left, inverse_mass)
 
 
@@ -230,7 +230,7 @@ class Row(NamedTuple):
     moment: float  # N m s, angular impulse on the leg about the pin
 
 
-def make_row(inverse_mass: Matrix, gx: float, gy: float, moment: float) -> Row:
+def make_row(inverse_mass: SymmetricMatrix, gx: float, gy: float, moment: float) -> Row:
     """Return the row whose unit impulse is (gx, gy) for the pin, and has a moment on the leg."""
     vx, vy = (
         inverse_mass.xx * gx + inverse_mass.xy * gy,
@@ -271,7 +271,9 @@ def find_corner(x: float, y: float, ground: Ground, leg: Body) -> Corner:
     return Corner(x + pin_x, pin_x, pin_y, normal_x, normal_y, gap, gap < SKIN, arm_n, arm_t, flush)
 
 
-def corner_row(inverse_mass: Matrix, leg: Body, corner: Corner, dx: float, dy: float) -> Row:
+def corner_row(
+    inverse_mass: SymmetricMatrix, leg: Body, corner: Corner, dx: float, dy: float
+) -> Row:
     """Return the row of a unit impulse in direction (dx, dy) on the corner of a leg."""
     moment = corner.pin_x * dy - corner.pin_y * dx
     gx, gy = dx + leg.ratio * leg.y * moment, dy - leg.ratio * leg.x * moment

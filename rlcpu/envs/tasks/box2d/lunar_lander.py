@@ -291,14 +291,7 @@ def fly(
 
 
 def step(state: State, action: int, params: Params, uniforms: Pair) -> tuple[State, float, bool]:
-    """Make one step.
-
-    Args:
-        state: see `State`.
-        action: 0 nothing, 1 left engine, 2 main engine, 3 right engine.
-        params: see `Params`.
-        uniforms: two random numbers in [0, 1) that spread the exhausts.
-    """
+    """Fire no engine (0), the left one (1), the main engine (2) or the right one (3) for a step."""
     side = 1.0 if action == 3 else (-1.0 if action == 1 else 0.0)
     return fly(state, 1.0 if action == 2 else 0.0, side, params, uniforms)
 
@@ -306,14 +299,10 @@ def step(state: State, action: int, params: Params, uniforms: Pair) -> tuple[Sta
 def step_continuous(
     state: State, action: Pair, params: Params, uniforms: Pair
 ) -> tuple[State, float, bool]:
-    """Make one step.
+    """Fire the engines for a step by the throttles of the main engine and of the side engines.
 
-    Args:
-        state: see `State`.
-        action: throttles; above 0 the main engine runs, from half to full at 1, and beyond -0.5 and
-            0.5 a side engine does.
-        params: see `Params`.
-        uniforms: two random numbers in [0, 1) that spread the exhausts.
+    Above 0 the main engine runs, from half to full at 1; below -0.5 the left one, above 0.5 the
+    right one.
     """
     main, side = min(action[0], 1.0), min(max(action[1], -1.0), 1.0)
     main, side = 0.5 + 0.5 * main if main > 0.0 else 0.0, side if abs(side) > 0.5 else 0.0

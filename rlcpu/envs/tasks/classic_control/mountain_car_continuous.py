@@ -59,7 +59,8 @@ def was_rounded(position: float, velocity: float) -> bool:
 def accelerate(single: bool, position: float, throttle: float, params: Params) -> float:
     """Return the change of velocity by engine and slope in one step.
 
-    A float32 throttle makes the sum a float32; one that had to be clipped became a Python float.
+    `single` tells whether the state is of float32, see `was_rounded`. A float32 throttle makes the
+    sum a float32; one that had to be clipped became a Python float.
     """
     force = min(max(throttle, -MAX_ACTION), MAX_ACTION)
     slope = params.gravity * math.cos(round_if(single, 3.0 * position))

@@ -53,15 +53,10 @@ def act(s: Any, action: int, rng: Rng) -> None:
 
 
 def step(s: Any, action: int, params: Params, rng: Rng) -> tuple[float, bool]:
-    """Make one step of the world, and return its reward and whether the episode ends.
+    """Let the player do an `Action`, by its number; one that sleeps does nothing.
 
-    The player acts, then mobs move and appear, plants grow, and time takes its toll.
-
-    Args:
-        s: the world, which is changed.
-        action: number of an `Action`; a sleeping player does nothing.
-        params: see `Params`.
-        rng: random numbers of the step, which `mobs` and `player` number.
+    Then mobs move and appear, plants grow, and time takes its toll. Returns the reward and whether
+    the episode ends.
     """
     achievements, health = count_achievements(s), s.health
     wanted = Action.NOOP if s.is_sleeping else action

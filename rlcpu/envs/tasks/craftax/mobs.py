@@ -165,22 +165,17 @@ def move_all(s: Any, rng: Rng, params: Params) -> None:
 
 
 class MobKind(NamedTuple):
-    """Cells in which a kind of mobs appears.
+    """Cells in which a kind of mobs appears."""
 
-    Attributes:
-        nearest: cells from the player, at least.
-        on_grass, on_path: whether it does so there.
-        number: of the first of its two random numbers of a step.
-    """
-
-    nearest: int
-    on_grass: bool
+    nearest: int  # cells from the player, at least
+    on_grass: bool  # whether it does so there
     on_path: bool
-    number: int
+    number: int  # of the first of its two random numbers of a step
 
 
-COW, ZOMBIE = MobKind(4, True, False, 19), MobKind(10, True, True, 21)
-SKELETON = MobKind(10, False, True, 23)
+COW = MobKind(nearest=4, on_grass=True, on_path=False, number=19)
+ZOMBIE = MobKind(nearest=10, on_grass=True, on_path=True, number=21)
+SKELETON = MobKind(nearest=10, on_grass=False, on_path=True, number=23)
 
 
 def can_appear(s: Any, kind: MobKind, row: int, column: int) -> bool:

@@ -114,7 +114,8 @@ def draw_map(s: Any, cells: Picture) -> None:
         for mob in mobs[mobs[:, ALIVE] == 1]:
             draw_mob(cells, mob[ROW] - top, mob[COLUMN] - left, shapes)
     for arrow in s.arrows[s.arrows[:, ALIVE] == 1]:
-        turns = {(-1, 0): 0, (0, -1): 1, (1, 0): 2}.get((arrow[DOWNWARDS], arrow[RIGHTWARDS]), 3)
+        way = (arrow[DOWNWARDS], arrow[RIGHTWARDS])  # the shape points up, (-1, 0)
+        turns = {(-1, 0): 0, (0, -1): 1, (1, 0): 2}.get(way, 3)
         draw_mob(cells, arrow[ROW] - top, arrow[COLUMN] - left, ARROW, turns)
     face = 0x0000660000000000 if s.is_sleeping else FACES[s.direction - Action.LEFT]
     stamp(cells[ROWS // 2, COLUMNS // 2], (*PLAYER, (face, (40, 30, 30))))
@@ -130,12 +131,12 @@ def icon_of(item: int) -> Any:
     """Return the shapes of an `Item`: a tool in the colour of its material, a block in small."""
     if item == Item.SAPLING:
         return DETAILS[Block.PLANT]
-    if item >= Item.WOOD_PICKAXE:
-        place = item - Item.WOOD_PICKAXE
-        head, handle = PICKAXE if place < 3 else SWORD
-        return (head[0], MATERIALS[place % 3]), handle
-    ground = (0x7EFFFFFFFFFFFF7E, GROUND[ITEM_BLOCKS[item]])
-    return (ground, *DETAILS[ITEM_BLOCKS[item]])
+    if item >= Item.WOOD_PICKAXE:  # three pickaxes, then three swords
+        is_sword, material = divmod(item - Item.WOOD_PICKAXE, 3)
+        (shape, _), handle = SWORD if is_sword else PICKAXE
+        return (shape, MATERIALS[material]), handle
+    rounded_square = (0x7EFFFFFFFFFFFF7E, GROUND[ITEM_BLOCKS[item]])
+    return (rounded_square, *DETAILS[ITEM_BLOCKS[item]])
 
 
 ITEM_BLOCKS = (Block.WOOD, Block.STONE, Block.COAL, Block.IRON, Block.DIAMOND)

@@ -33,7 +33,8 @@ SAPLING_CHANCE = 0.1  # of a sapling in grass
 SAPLING = 0  # number of the step's random number for it
 RIPE = 600  # steps until a plant can be eaten
 MISSED, HIT, DEFEATED = 0, 1, 2
-#: Item, achievement, stone, and iron and coal of each action that makes a tool; all take a wood.
+#: Tools by the actions that make them, with the stone, and the iron and coal each, that they take
+#: beside a wood. Columns are named below.
 RECIPES = np.array(
     [
         (Item.WOOD_PICKAXE, Achievement.MAKE_WOOD_PICKAXE, 0, 0),
@@ -44,7 +45,8 @@ RECIPES = np.array(
         (Item.IRON_SWORD, Achievement.MAKE_IRON_SWORD, 1, 1),
     ]
 )
-#: Block, item, achievement, and the tool that it takes, of what is dug out and leaves a path.
+RECIPE_ITEM, RECIPE_ACHIEVEMENT, RECIPE_STONE, RECIPE_IRON = range(4)
+#: What is dug out and leaves a path, and the tool that it takes; columns are named below.
 ORES = np.array(
     [
         (Block.STONE, Item.STONE, Achievement.COLLECT_STONE, Item.WOOD_PICKAXE),
@@ -53,6 +55,7 @@ ORES = np.array(
         (Block.DIAMOND, Item.DIAMOND, Achievement.COLLECT_DIAMOND, Item.IRON_PICKAXE),
     ]
 )
+ORE_BLOCK, ORE_ITEM, ORE_ACHIEVEMENT, ORE_TOOL = range(4)
 
 
 # ---------------------------------------------------------------- crafting
@@ -73,7 +76,7 @@ def craft(s: Any, action: int) -> None:
     It has to be beside a table, and for a tool of iron beside a furnace, too.
     """
     k = action - Action.WOOD_PICKAXE
-    item, achievement, stone, iron = RECIPES[k, 0], RECIPES[k, 1], RECIPES[k, 2], RECIPES[k, 3]
+    stone, iron = RECIPES[k, RECIPE_STONE], RECIPES[k, RECIPE_IRON]
     has_all = s.inventory[Item.WOOD] >= 1 and s.inventory[Item.STONE] >= stone
     has_all = has_all and s.inventory[Item.IRON] >= iron and s.inventory[Item.COAL] >= iron
     if has_all and is_beside(s, Block.TABLE) and (iron == 0 or is_beside(s, Block.FURNACE)):
@@ -81,8 +84,7 @@ def craft(s: Any, action: int) -> None:
         s.inventory[Item.STONE] -= stone
         s.inventory[Item.IRON] -= iron
         s.inventory[Item.COAL] -= iron
-        s.inventory[item] += 1
-        s.achievements[achievement] = True
+        collect(s, RECIPES[k, RECIPE_ITEM], RECIPES[k, RECIPE_ACHIEVEMENT])
 
 
 # ---------------------------------------------------------------- the cell in front
@@ -144,9 +146,9 @@ def interact(s: Any, rng: Rng) -> None:
         return
     block = s.map[row, column]
     for k in range(len(ORES)):
-        if block == ORES[k, 0] and s.inventory[ORES[k, 3]] > 0:
+        if block == ORES[k, ORE_BLOCK] and s.inventory[ORES[k, ORE_TOOL]] > 0:
             s.map[row, column] = Block.PATH
-            collect(s, ORES[k, 1], ORES[k, 2])
+            collect(s, ORES[k, ORE_ITEM], ORES[k, ORE_ACHIEVEMENT])
     if block == Block.TREE:
         s.map[row, column] = Block.GRASS
         collect(s, Item.WOOD, Achievement.COLLECT_WOOD)

@@ -4,12 +4,26 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.tasks.craftax.state import ALIVE, COLUMN, ROW, Block, Params, is_inside
+from rlcpu.envs.tasks.craftax.state import (
+    ALIVE,
+    COLUMN,
+    ROW,
+    Action,
+    Block,
+    Item,
+    Params,
+    is_inside,
+)
 
 ROWS, COLUMNS = 7, 9
-KINDS = 21  # of a cell: 17 blocks, zombie, cow, skeleton, arrow
-CELLS = ROWS * COLUMNS * KINDS
-NUMBERS = CELLS + 22
+KINDS = 21  # of a cell: 17 blocks, then these
+ZOMBIE, COW, SKELETON, ARROW = range(17, KINDS)
+#: Where in an observation, behind the cells, items, health to energy, directions and light begin.
+ITEMS = ROWS * COLUMNS * KINDS
+BODY = ITEMS + len(Item)
+DIRECTIONS = BODY + 4
+LIGHT = DIRECTIONS + 4
+NUMBERS = LIGHT + 2
 #: Tenths as the package has them, compiled: JAX multiplies there, in float16.
 TENTHS = (np.arange(10, dtype=np.float16) * np.float16(0.1)).astype(np.float64)
 
@@ -30,11 +44,11 @@ def show_mobs(s: Any, mobs: Any, plane: int, out: Any) -> None:
 
 
 def observe(s: Any, params: Params, out: Any) -> None:
-    """Write the observation into `out`, (NUMBERS,).
+    """Write cells in view, items, health, food, drink, energy, direction, light and sleep.
 
-    The cells of the view come first, by rows, each as `KINDS` numbers of 0 or 1. Twelve items,
-    health, food, drink and energy follow in tenths, then four of 0 or 1 for left, right, up and
-    down, the light, and whether the player sleeps.
+    Into `out`, (NUMBERS,): the cells come first, by rows, each as `KINDS` numbers of 0 or 1. Twelve
+    items, health, food, drink and energy follow in tenths, then four of 0 or 1 for left, right, up
+    and down, the light, and whether the player sleeps.
     """
     for i in range(ROWS):
         row = s.row + i - ROWS // 2
@@ -45,16 +59,16 @@ def observe(s: Any, params: Params, out: Any) -> None:
                 out[place + s.map[row, column]] = 1.0
             else:
                 out[place + Block.OUTSIDE] = 1.0
-    show_mobs(s, s.zombies, 17, out)
-    show_mobs(s, s.cows, 18, out)
-    show_mobs(s, s.skeletons, 19, out)
-    show_mobs(s, s.arrows, 20, out)
+    show_mobs(s, s.zombies, ZOMBIE, out)
+    show_mobs(s, s.cows, COW, out)
+    show_mobs(s, s.skeletons, SKELETON, out)
+    show_mobs(s, s.arrows, ARROW, out)
     for k in range(len(s.inventory)):
-        out[CELLS + k] = TENTHS[s.inventory[k]]
-    out[CELLS + 12] = TENTHS[s.health]
-    out[CELLS + 13] = TENTHS[s.food]
-    out[CELLS + 14] = TENTHS[s.drink]
-    out[CELLS + 15] = TENTHS[s.energy]
-    out[CELLS + 15 + s.direction] = 1.0
-    out[CELLS + 20] = s.light
-    out[CELLS + 21] = 1.0 if s.is_sleeping else 0.0
+        out[ITEMS + k] = TENTHS[s.inventory[k]]
+    out[BODY] = TENTHS[s.health]
+    out[BODY + 1] = TENTHS[s.food]
+    out[BODY + 2] = TENTHS[s.drink]
+    out[BODY + 3] = TENTHS[s.energy]
+    out[DIRECTIONS + s.direction - Action.LEFT] = 1.0
+    out[LIGHT] = s.light
+    out[LIGHT + 1] = 1.0 if s.is_sleeping else 0.0

@@ -29,9 +29,13 @@ from rlcpu.envs.tasks.craftax.state import (
 from rlcpu.kernels.random import Rng
 
 MIDDLE = SIZE // 2  # row and column in which the player starts
-#: Maps of noise: the number of the first slope's direction, lines of the lattice, columns of it.
+#: Maps of noise, and columns of `LATTICES`: the number of the first slope's direction, and how many
+#: cells the lattice has down and to the right.
 WATERS, MOUNTAINS, TUNNELS, TREES = range(4)
+FIRST, DOWN, ACROSS = range(3)
 LATTICES = np.array([[0, 4, 4], [25, 4, 4], [50, 8, 32], [350, 16, 16]])
+#: Rows of `s.edges`: slope down and height of the noise at the line above a cell, and below it.
+SLOPE_ABOVE, HEIGHT_ABOVE, SLOPE_BELOW, HEIGHT_BELOW = range(4)
 # Numbers after those of slopes: one for each cell, and one for the last diamond.
 CELLS = 640
 LAST_DIAMOND = CELLS + SIZE * SIZE
@@ -63,9 +67,8 @@ def draw_slopes(s: Any, rng: Rng, first: int, count: int) -> None:
 def blend_line(s: Any, line: int, columns: int) -> None:
     """Blend the slopes of two neighbouring corners to each column of the map between them.
 
-    Writes `s.edges`, (4, SIZE): slope down and height at a line of the lattice into rows 2 and 3,
-    after those of the line before have moved to rows 0 and 1. The lattice has `columns` cells from
-    left to right.
+    Writes `s.edges`, (4, SIZE): a line of the lattice becomes the one below, which so far was the
+    line above. The lattice has `columns` cells from left to right.
     """
     width = SIZE // columns
     for cell in range(columns):
@@ -74,9 +77,11 @@ def blend_line(s: Any, line: int, columns: int) -> None:
             j, x = cell * width + offset, float(offset) / float(width)
             far = fade(x)
             near = 1.0 - far
-            s.edges[0, j], s.edges[1, j] = s.edges[2, j], s.edges[3, j]
-            s.edges[2, j] = near * s.slopes[0, k] + far * s.slopes[0, k + 1]
-            s.edges[3, j] = near * x * s.slopes[1, k] + far * (x - 1.0) * s.slopes[1, k + 1]
+            s.edges[SLOPE_ABOVE, j] = s.edges[SLOPE_BELOW, j]
+            s.edges[HEIGHT_ABOVE, j] = s.edges[HEIGHT_BELOW, j]
+            s.edges[SLOPE_BELOW, j] = near * s.slopes[0, k] + far * s.slopes[0, k + 1]
+            height = near * x * s.slopes[1, k] + far * (x - 1.0) * s.slopes[1, k + 1]
+            s.edges[HEIGHT_BELOW, j] = height
 
 
 def write_noise(s: Any, row: int, height: int) -> None:
@@ -90,15 +95,16 @@ def write_noise(s: Any, row: int, height: int) -> None:
         near = 1.0 - far
         above, below = near * x, far * (x - 1.0)
         for j in range(SIZE):
-            upper = above * s.edges[0, j] + near * s.edges[1, j]
-            s.noise[row + i, j] = upper + below * s.edges[2, j] + far * s.edges[3, j]
+            upper = above * s.edges[SLOPE_ABOVE, j] + near * s.edges[HEIGHT_ABOVE, j]
+            lower = below * s.edges[SLOPE_BELOW, j]
+            s.noise[row + i, j] = upper + lower + far * s.edges[HEIGHT_BELOW, j]
 
 
 def make_noise(s: Any, rng: Rng, layer: int) -> tuple[float, float]:
     """Write the noise of a layer (`WATERS` to `TREES`), and return `low` and `scale`."""
-    rows, columns = LATTICES[layer, 1], LATTICES[layer, 2]
+    rows, columns = LATTICES[layer, DOWN], LATTICES[layer, ACROSS]
     height = SIZE // rows
-    draw_slopes(s, rng, LATTICES[layer, 0], (rows + 1) * (columns + 1))
+    draw_slopes(s, rng, LATTICES[layer, FIRST], (rows + 1) * (columns + 1))
     for line in range(rows + 1):
         blend_line(s, line, columns)
         if line > 0:
@@ -172,13 +178,13 @@ def write_blocks(s: Any, row: int, low: float, scale: float, rng: Rng) -> None:
     `s.noise` is that of trees, by which lava is placed, too; `SHORE` to `CAVE` end here.
     """
     for column in range(SIZE):
-        wood = (s.noise[row, column] - low) * scale
+        growth = (s.noise[row, column] - low) * scale
         block = s.map[row, column]
         k = CELLS + SIZE * row + column  # number of the cell's random number
         if block == Block.GRASS or block == SHORE:
-            grows = wood > 0.5 and rng.uniform(k) > 0.8
+            grows = growth > 0.5 and rng.uniform(k) > 0.8
             s.map[row, column] = Block.TREE if grows else Block.GRASS
-        elif block in (HEART, CAVE) and wood > 0.7:
+        elif block in (HEART, CAVE) and growth > 0.7:
             s.map[row, column] = Block.LAVA
         elif block == CAVE:
             s.map[row, column] = Block.PATH
@@ -231,7 +237,8 @@ def reset(s: Any, rng: Rng, params: Params) -> None:
         hide_diamond(s, rng)
     s.row, s.column, s.direction = MIDDLE, MIDDLE, Action.UP
     s.health, s.food, s.drink, s.energy = MOST, MOST, MOST, MOST
-    for k in range(3):  # they wait in the first cell: see `mobs`
+    # As in the package, mobs that never lived have some health and wait in cell (0, 0), see `mobs`.
+    for k in range(3):
         s.zombies[k, HEALTH] = 1
         s.cows[k, HEALTH] = int(params.cow_health)
         s.arrows[k, DOWNWARDS] = 1

@@ -43,17 +43,17 @@ class State(NamedTuple):
 
 def reset(rng: Rng, params: Params) -> State:
     """Return a state with the player in the middle of an empty board."""
-    return State(5, 5, NONE, NONE, NONE, 10, 5, RAMP_INTERVAL, 0, 0)
+    return State(
+        x=5, y=5, enemies=NONE, gold=NONE, right=NONE, spawn_timer=10, move_timer=5,
+        ramp_timer=RAMP_INTERVAL, ramp=0, last_action=0,
+    )  # fmt: skip
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Make one move of the player; all others move every few steps.
+    """Move the player: 0 stays; 1, 2, 3 and 4 move to the left, up, right and down.
 
-    Args:
-        s: see `State`.
-        action: 0 stays; 1, 2, 3 and 4 move to the left, up, right and down.
-        params: see `Params`.
-        rng: numbers 0 to 3: whether the action sticks; direction, kind and row of what enters.
+    All others move every few steps. Random numbers 0 to 3 are whether the action sticks, and
+    direction, kind and row of what enters.
     """
     action = sticky(action, s.last_action, params, rng)
     spawns, moves = s.spawn_timer <= 0, s.move_timer <= 0
@@ -86,12 +86,12 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 def free_row(taken: Board, rng: Rng) -> Board:
     """Return one of the rows 1 to 8 that have nothing, each as likely; none if there is none."""
-    skip = rng.integers(3, max(8 - taken.count(), 1))
+    free_before = rng.integers(3, max(8 - taken.count(), 1))  # free rows above the one to return
     row = NONE
     for y in range(1, 9):
-        free = not (taken & (ROW << 10 * y))
-        row = ROW << 10 * y if free and skip == 0 else row
-        skip = skip - 1 if free else skip
+        is_free = not (taken & (ROW << 10 * y))
+        row = ROW << 10 * y if is_free and free_before == 0 else row
+        free_before = free_before - 1 if is_free else free_before
     return row
 
 

@@ -34,17 +34,16 @@ def reset(rng: Rng, params: Params) -> State:
     """Place the ball left or right below the bricks; it falls towards the middle."""
     right = rng.integers(0, 2)
     x, dx = 9 * right, 1 - 2 * right
-    return State(x, 3, x, 3, dx, 1, 4, False, BRICKS, 0)
+    return State(
+        ball_x=x, ball_y=3, last_x=x, last_y=3, dx=dx, dy=1,
+        paddle=4, strike=False, bricks=BRICKS, last_action=0,
+    )  # fmt: skip
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Make one move of paddle and ball.
+    """Move the ball, and the paddle: 0 stays, 1 moves to the left, 2 to the right.
 
-    Args:
-        s: see `State`.
-        action: 0 stays, 1 moves the paddle to the left, 2 to the right.
-        params: see `Params`.
-        rng: number 0 decides whether the action sticks.
+    Random number 0 decides whether the action sticks.
     """
     action = sticky(action, s.last_action, params, rng)
     paddle = min(max(s.paddle + (action == 2) - (action == 1), 0), 9)

@@ -54,13 +54,9 @@ def new_traffic(rng: Rng) -> tuple[Board, Numbers]:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Make one step of chicken and cars.
+    """Move the chicken, once in four steps: 0 stays, 1 goes up, 2 goes down; and the cars.
 
-    Args:
-        s: see `State`.
-        action: 0 stays, 1 goes up, 2 goes down; one move in four steps.
-        params: see `Params`.
-        rng: number 0 decides whether the action sticks, 1 to 8 are the traffic after an arrival.
+    Random number 0 decides whether the action sticks, 1 to 8 are the traffic after an arrival.
     """
     action = sticky(action, s.last_action, params, rng)
     walks = s.move_timer <= 0 and action > 0
@@ -77,7 +73,8 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
     moving = ~(waits[0] | waits[1] | waits[2])
     cars = (s.cars & ~moving) | around(s.cars & moving, right)
     hit = hit or bool(cars & cell(y, 4))
-    # Cars that moved wait anew; the waits of others, a number in three bits, are less by 1.
+    # Cars that moved wait anew; the waits of others, numbers of three bits, are less by 1: each bit
+    # changes if all lower ones are 0.
     waits = (
         (slowness[0] & moving) | (~waits[0] & ~moving),
         (slowness[1] & moving) | ((waits[1] ^ ~waits[0]) & ~moving),

@@ -69,23 +69,20 @@ class State(NamedTuple):
 
 def reset(rng: Rng, params: Params) -> State:
     """Return a state with the player at the surface of an empty sea."""
-    none, six = (NONE, NONE), (NONE, NONE, NONE, NONE, NONE, NONE)
-    phase = (NONE, NONE, NONE, NONE)
+    none, none_by_wait = (NONE, NONE), (NONE, NONE, NONE, NONE, NONE, NONE)
     return State(
-        5, 0, False, none, none, none, six, six, phase, NONE,
-        MAX_OXYGEN, 0, True, 20, DIVER_INTERVAL, 0, 0, 0,
+        x=5, y=0, faces_right=False, bullets=none, enemy_bullets=none, divers=none,
+        fish=none_by_wait, subs=none_by_wait, phase=(NONE, NONE, NONE, NONE), right=NONE,
+        oxygen=MAX_OXYGEN, rescued=0, surfaced=True, spawn_timer=20,
+        diver_timer=DIVER_INTERVAL, shot_timer=0, ramp=0, last_action=0,
     )  # fmt: skip
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Make one move of the player and of bullets; all others move every few steps.
+    """Move the submarine: 0 stays; 1, 2, 3 and 4 move to the left, up, right and down; 5 shoots.
 
-    Args:
-        s: see `State`.
-        action: 0 stays; 1, 2, 3 and 4 move to the left, up, right and down; 5 shoots.
-        params: see `Params`.
-        rng: numbers 0 to 5: whether the action sticks; direction, kind and row of an enemy;
-            direction and row of a diver.
+    Bullets move, too; all others every few steps. Random numbers 0 to 5 are whether the action
+    sticks; direction, kind and row of an enemy; direction and row of a diver.
     """
     action = sticky(action, s.last_action, params, rng)
     pause = max(5 - s.ramp // 2, 2)  # steps that enemies wait after a move
@@ -257,8 +254,10 @@ def cells_of_shots(subs: Six, phase: Four, pause: int, right: Board) -> tuple[Bo
     shots = shots | (subs[3] & cells_of_phase(phase, 8)) | (subs[4] & cells_of_phase(phase, 7))
     shots = shots | (subs[5] & cells_of_phase(phase, 6))
     ones, twos, fours, eights = phase
-    for i in range(6):  # 1 + pause times: the number in the four bits of each cell less by 1
-        less = i <= pause  # below, 0 becomes 10, which is 8 + 2
+    # 1 + pause times, the number in the four bits of each cell becomes less by 1: a bit changes if
+    # all lower ones are 0, and in cells of 0 the result is 10, which is 8 + 2.
+    for i in range(6):
+        less = i <= pause
         zero = ~(ones | twos | fours | eights)
         eights = eights ^ (~(ones | twos | fours)) if less else eights
         fours = (fours ^ ~(ones | twos)) & ~zero if less else fours

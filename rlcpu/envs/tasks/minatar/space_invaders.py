@@ -34,17 +34,16 @@ class State(NamedTuple):
 
 def reset(rng: Rng, params: Params) -> State:
     """Return a wave of 24 aliens that move to the left."""
-    return State(5, NONE, NONE, WAVE, -1, 0, SLOWEST, ALIEN_COOL_DOWN, 0, 0)
+    return State(
+        x=5, bullets=NONE, alien_bullets=NONE, aliens=WAVE, direction=-1, shot_timer=0,
+        alien_move_timer=SLOWEST, alien_shot_timer=ALIEN_COOL_DOWN, ramp=0, last_action=0,
+    )  # fmt: skip
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Make one step of cannon and bullets; aliens move every few steps.
+    """Move the cannon: 0 stays, 1 and 2 move to the left and right, 3 shoots; and the bullets.
 
-    Args:
-        s: see `State`.
-        action: 0 stays, 1 and 2 move to the left and right, 3 shoots.
-        params: see `Params`.
-        rng: number 0 decides whether the action sticks.
+    Aliens move every few steps. Random number 0 decides whether the action sticks.
     """
     action = sticky(action, s.last_action, params, rng)
     shoots = action == 3 and s.shot_timer <= 0
@@ -85,17 +84,17 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 def lowest_near(aliens: Board, x: int) -> Board:
     """Return the lowest alien of the column with aliens nearest to x; of two columns, the left."""
-    above = (aliens >> 10) | (aliens >> 20)  # with the next two lines: above any alien
-    above = above | (above >> 20) | (above >> 40)
-    above = above | (above >> 40)
+    above = (aliens >> 10) | (aliens >> 20)  # all cells one or two rows above an alien
+    above = above | (above >> 20) | (above >> 40)  # one to six rows
+    above = above | (above >> 40)  # one to ten rows, which are all
     lowest = aliens & ~above
-    near, column = 10, NONE
+    least, nearest = 10, NONE
     for other in range(10):
         distance = abs(other - x)
-        nearer = distance < near and bool(lowest & (COLUMN << other))
-        near = distance if nearer else near
-        column = COLUMN << other if nearer else column
-    return lowest & column
+        is_nearer = distance < least and bool(lowest & (COLUMN << other))
+        least = distance if is_nearer else least
+        nearest = COLUMN << other if is_nearer else nearest
+    return lowest & nearest
 
 
 def observe(s: State, params: Params) -> tuple[Board, ...]:

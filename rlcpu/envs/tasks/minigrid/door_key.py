@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 
 from rlcpu.envs.dynamics import Dynamics, NoParams
 from rlcpu.envs.tasks.minigrid import view
-from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
+from rlcpu.envs.tasks.pictures import (
+    BLACK,
+    BROWN,
+    GREEN,
+    GREY,
+    ORANGE,
+    YELLOW,
+    Picture,
+    draw,
+    draw_arrow,
+)
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -33,17 +43,25 @@ class State(NamedTuple):
 def place_all(rng: Rng, size: int) -> State:
     """Return a new world of `size` by `size` cells.
 
-    Agent and key are anywhere in the room to the left of the wall with the door.
+    Agent and key are anywhere in the room to the left of the wall with the door. The random numbers
+    0 to 4 are for the wall, the agent's cell and direction, the door and the key.
     """
     inner = size - 2
     split = 2 + rng.integers(0, size - 4)
     cells = (split - 1) * inner  # free ones left of the wall, numbered column by column
-    start, door_y = rng.integers(1, cells), 1 + rng.integers(3, size - 3)
-    key = rng.integers(4, cells - 1)
+    start, key = rng.integers(1, cells), rng.integers(4, cells - 1)
     key = key + 1 if key >= start else key  # not where the agent is
-    x, y = 1 + start // inner, 1 + start % inner
-    key_x, key_y = 1 + key // inner, 1 + key % inner
-    return State(x, y, rng.integers(2, 4), split, door_y, LOCKED, key_x, key_y, 0)
+    return State(
+        x=1 + start // inner,
+        y=1 + start % inner,
+        direction=rng.integers(2, 4),
+        split=split,
+        door_y=1 + rng.integers(3, size - 3),
+        door=LOCKED,
+        key_x=1 + key // inner,
+        key_y=1 + key % inner,
+        steps=0,
+    )
 
 
 def act(s: State, action: int, size: int) -> tuple[State, bool]:
@@ -63,17 +81,12 @@ def act(s: State, action: int, size: int) -> tuple[State, bool]:
     drops = action == 4 and carries and inside and not at_door and not at_goal
     takes = action == 3 and at_key and not carries
     turns = action == 5 and at_door and (s.door != LOCKED or carries)
-    after = State(
-        x if goes else s.x,
-        y if goes else s.y,
-        view.turned(s.direction, action),
-        s.split,
-        s.door_y,
-        (CLOSED if s.door == OPEN else OPEN) if turns else s.door,
-        x if drops else 0 if takes else s.key_x,
-        y if drops else 0 if takes else s.key_y,
-        s.steps + 1,
-    )
+    x_after, y_after = x if goes else s.x, y if goes else s.y
+    door = (CLOSED if s.door == OPEN else OPEN) if turns else s.door
+    key_x = x if drops else 0 if takes else s.key_x
+    key_y = y if drops else 0 if takes else s.key_y
+    direction = view.turned(s.direction, action)
+    after = State(x_after, y_after, direction, s.split, s.door_y, door, key_x, key_y, s.steps + 1)
     return after, goes and at_goal
 
 
@@ -113,18 +126,20 @@ def door_key(size: int = 8, **fields: Any) -> Dynamics:
         return place_all(rng, size)
 
     def step(s: State, action: int, params: NoParams, rng: Rng) -> tuple[State, float, bool]:
+        """Turn left (0) or right (1), go (2), take (3) or drop (4) the key, or use the door (5)."""
         after, reaches_goal = act(s, action, size)
         return after, view.reward(reaches_goal, after.steps, limit), reaches_goal
 
     def observe(s: State, params: NoParams) -> tuple[Board, ...]:
+        """Return the planes empty, wall, goal, key; open, closed and locked door."""
         return planes_of(s, size)
 
     def picture(s: State, params: NoParams) -> Picture:
         grid = view.room(size)
-        grid[:, s.split] = 4
-        grid[s.door_y, s.split] = (0, 3, 10)[s.door]
-        grid[size - 2, size - 2] = 6
-        grid[s.key_y, s.key_x] = 9  # in the corner, if it is carried
+        grid[:, s.split] = GREY
+        grid[s.door_y, s.split] = (BLACK, ORANGE, BROWN)[s.door]
+        grid[size - 2, size - 2] = GREEN
+        grid[s.key_y, s.key_x] = YELLOW  # in the corner, if it is carried
         return draw_arrow(draw(grid), s.y, s.x, s.direction)
 
     functions = {"step": step, "reset": reset, "observe": observe, "picture": picture}

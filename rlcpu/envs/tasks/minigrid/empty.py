@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.tasks.minigrid import view
-from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
+from rlcpu.envs.tasks.pictures import GREEN, Picture, draw, draw_arrow
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -43,6 +43,7 @@ def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
         return State(1 + start % inner, 1 + start // inner, direction, 0)
 
     def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+        """Turn to the left (0) or to the right (1), or go ahead (2); others do nothing."""
         dx, dy = view.heading(s.direction)
         x = min(max(s.x + dx, 1), inner) if action == 2 else s.x
         y = min(max(s.y + dy, 1), inner) if action == 2 else s.y
@@ -51,13 +52,14 @@ def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
         return State(x, y, view.turned(s.direction, action), s.steps + 1), reward, reaches_goal
 
     def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
+        """Return the planes empty, wall, goal."""
         walls = view.outside(s.x, s.y, size, s.direction)
         goal = view.point(inner - s.x, inner - s.y, s.direction) & ~view.AGENT
         return Board(view.ALL & ~walls & ~goal), Board(walls), Board(goal)
 
     def picture(s: State, params: Params) -> Picture:
         grid = view.room(size)
-        grid[inner, inner] = 6
+        grid[inner, inner] = GREEN
         return draw_arrow(draw(grid), s.y, s.x, s.direction)
 
     functions = {"step": step, "reset": reset, "observe": observe, "picture": picture}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rlcpu.envs.dynamics import NoParams
 from rlcpu.envs.tasks.minigrid import view
-from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
+from rlcpu.envs.tasks.pictures import BLACK, GREEN, GREY, Picture, draw, draw_arrow
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -66,7 +66,7 @@ def is_free(s: State, x: int, y: int) -> bool:
 
 
 def step(s: State, action: int, params: NoParams, rng: Rng) -> tuple[State, float, bool]:
-    """Take a step: actions 0 and 1 turn to the left and right, 2 goes ahead, others do nothing."""
+    """Turn to the left (0) or to the right (1), or go ahead (2); others do nothing."""
     dx, dy = view.heading(s.direction)
     goes = action == 2 and is_free(s, s.x + dx, s.y + dy)
     x, y = s.x + dx if goes else s.x, s.y + dy if goes else s.y
@@ -78,7 +78,8 @@ def step(s: State, action: int, params: NoParams, rng: Rng) -> tuple[State, floa
 
 
 def observe(s: State, params: NoParams) -> tuple[Board, Board, Board]:
-    """Return the planes empty, wall, goal; all names but the first three are cell sets."""
+    """Return the planes empty, wall, goal."""
+    # All names below but these are cell sets, see `view`.
     way, dx, dy = s.direction, MIDDLE - s.x, MIDDLE - s.y
     gaps = view.point(dx, s.top - s.y, way) | view.point(dx, s.bottom - s.y, way)
     gaps = gaps | view.point(s.left - s.x, dy, way) | view.point(s.right - s.x, dy, way)
@@ -92,9 +93,9 @@ def observe(s: State, params: NoParams) -> tuple[Board, Board, Board]:
 def picture(s: State, params: NoParams) -> Picture:
     """Return the whole world, with an arrow for the agent."""
     grid = view.room(SIZE)
-    grid[MIDDLE] = grid[:, MIDDLE] = 4
-    grid[[s.top, s.bottom, MIDDLE, MIDDLE], [MIDDLE, MIDDLE, s.left, s.right]] = 0
-    grid[s.goal_y, s.goal_x] = 6
+    grid[MIDDLE] = grid[:, MIDDLE] = GREY
+    grid[[s.top, s.bottom, MIDDLE, MIDDLE], [MIDDLE, MIDDLE, s.left, s.right]] = BLACK
+    grid[s.goal_y, s.goal_x] = GREEN
     return draw_arrow(draw(grid), s.y, s.x, s.direction)
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Discrete, MultiBinary
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.tasks.pictures import GREY
 
 #: MiniGrid's type, colour and state of: nothing, wall, goal, key; open, closed, locked door.
 KINDS = np.array(
@@ -39,7 +40,7 @@ def image(planes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 def room(size: int) -> npt.NDArray[np.int64]:
     """Return the walls around a world, as a grid of colours."""
-    return np.pad(np.zeros((size - 2, size - 2), np.int64), 1, constant_values=4)
+    return np.pad(np.zeros((size - 2, size - 2), np.int64), 1, constant_values=GREY)
 
 
 def make_world(kinds: int, limit: float, **fields: Any) -> Dynamics:
@@ -105,8 +106,11 @@ def outside(x: int, y: int, size: int, direction: int) -> int:
     ahead = distance(x, y, size, direction)
     right = distance(x, y, size, (direction + 1) % 4)
     left = distance(x, y, size, (direction + 3) % 4)
-    # Rows from the far end to the wall, then columns from it on: column x has bits from 7 * x on.
+    # Rows of the view from the far end to the wall ahead: bits 0 to 6 - ahead of all columns, which
+    # begin at the bits of NEAR >> 6.
     far = (NEAR >> 6) * ((1 << max(7 - ahead, 0)) - 1)
+    # Columns from the wall on the right on: column x has the bits from 7 * x on. And those before
+    # the end of the one with the wall on the left.
     on_right, on_left = ALL & -(1 << 7 * min(3 + right, 7)), (1 << 7 * max(4 - left, 0)) - 1
     return far | on_right | on_left
 
@@ -125,12 +129,13 @@ def visible(opaque: int) -> int:
     row before it, straight and diagonally: MiniGrid's `process_vis`. `opaque` has walls and closed
     doors, which are seen, but not what is behind them.
     """
-    cells = AGENT
+    seen = AGENT
     for k in range(7):
-        near = NEAR >> k  # the row of the view k cells ahead
-        for _ in range(6):
-            lit = cells & near & ~opaque
-            cells = cells | ((lit << 7 | lit >> 7) & ALL)
-        lit = cells & near & ~opaque
-        cells = cells | ((lit | lit << 7 | lit >> 7) >> 1 & near >> 1 & ALL if k < 6 else 0)
-    return cells
+        row_ahead = NEAR >> k  # the row of the view k cells ahead
+        for _ in range(6):  # from one side of the row to the other
+            lit = seen & row_ahead & ~opaque
+            seen = seen | ((lit << 7 | lit >> 7) & ALL)  # cells on the right and on the left
+        lit = seen & row_ahead & ~opaque
+        spread = lit | lit << 7 | lit >> 7
+        seen = seen | (spread >> 1 & row_ahead >> 1 & ALL if k < 6 else 0)  # one cell ahead
+    return seen

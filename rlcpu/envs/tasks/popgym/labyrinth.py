@@ -71,13 +71,14 @@ def dig(s: Any, rng: Rng, has_goal: bool) -> None:
         if s.grid[row, column] == FREE:
             walk(s.grid, row, column, rng)
         row, column = 1 + 2 * rng.integers(half), 1 + 2 * rng.integers(half)
-    # Sides are 0 the upper, 1 the lower, 2 the left and 3 the right one.
+    # The start is at the side 0, the upper, 1, the lower, 2, the left or 3, the right one: `start`
+    # cells along that, as the goal is `end` cells along the opposite side.
     side, start, end = rng.integers(4), 1 + 2 * rng.integers(half), 1 + 2 * rng.integers(half)
-    near, far = (0, size - 1) if side % 2 == 0 else (size - 1, 0)
-    s.row, s.column = (near, start) if side < 2 else (start, near)
+    wall, opposite = (0, size - 1) if side % 2 == 0 else (size - 1, 0)  # their rows, or columns
+    s.row, s.column = (wall, start) if side < 2 else (start, wall)
     s.grid[s.row, s.column] = START
     if has_goal:
-        s.grid[far if side < 2 else end, end if side < 2 else far] = GOAL
+        s.grid[opposite if side < 2 else end, end if side < 2 else opposite] = GOAL
     s.visited[s.row, s.column] = 1
     s.action = NO_ACTION
     for i in range(size):

@@ -23,21 +23,15 @@ X_HIGH, THETA_HIGH = 2.0 * cartpole.X_THRESHOLD, 2.0 * cartpole.THETA_THRESHOLD
 class CartPole(NamedTuple):
     """CartPole's state, and the noise in what is seen of it."""
 
-    x: float  # m
-    x_dot: float  # m/s
-    theta: float  # rad
-    theta_dot: float  # rad/s
-    x_noise: float
-    theta_noise: float
+    cartpole: tuple[float, float, float, float]  # position, velocity, angle, velocity: m, rad and s
+    noise: tuple[float, float]  # of position and angle
 
 
 class Pendulum(NamedTuple):
     """Pendulum's state, and the noise in what is seen of it."""
 
-    theta: float  # rad, 0 is up
-    theta_dot: float  # rad/s
-    cosine_noise: float
-    sine_noise: float
+    pendulum: tuple[float, float]  # angle, 0 is up, and velocity: rad and s
+    noise: tuple[float, float]  # of the angle's cosine and sine
 
 
 class Params(NamedTuple):
@@ -48,7 +42,7 @@ class Params(NamedTuple):
     noisy: bool  # whether there is any noise
 
 
-def noises(rng: Rng, params: Params) -> tuple[float, float]:
+def draw_noise(rng: Rng, params: Params) -> tuple[float, float]:
     """Draw the noise of both numbers that are seen."""
     if not params.noisy:
         return 0.0, 0.0
@@ -58,26 +52,20 @@ def noises(rng: Rng, params: Params) -> tuple[float, float]:
 def reset_cartpole(rng: Rng, params: Params) -> CartPole:
     """Draw a state near the upright one."""
     uniforms = (rng.uniform(), rng.uniform(), rng.uniform(), rng.uniform())
-    x, x_dot, theta, theta_dot = cartpole.reset(uniforms, CARTPOLE)
-    x_noise, theta_noise = noises(rng, params)
-    return CartPole(x, x_dot, theta, theta_dot, x_noise, theta_noise)
+    return CartPole(cartpole.reset(uniforms, CARTPOLE), draw_noise(rng, params))
 
 
 def step_cartpole(
     s: CartPole, action: int, params: Params, rng: Rng
 ) -> tuple[CartPole, float, bool]:
     """Push the cart to the left (0) or to the right (1)."""
-    before = (s.x, s.x_dot, s.theta, s.theta_dot)
-    after, _, terminated = cartpole.step(before, action, CARTPOLE)
-    x, x_dot, theta, theta_dot = after
-    x_noise, theta_noise = noises(rng, params)
-    state = CartPole(x, x_dot, theta, theta_dot, x_noise, theta_noise)
-    return state, 1.0 / params.scale, terminated
+    after, _, terminated = cartpole.step(s.cartpole, action, CARTPOLE)
+    return CartPole(after, draw_noise(rng, params)), 1.0 / params.scale, terminated
 
 
 def observe_cartpole(s: CartPole, params: Params) -> tuple[float, float]:
     """Return position of the cart and angle of the pole."""
-    x, theta = s.x + s.x_noise, s.theta + s.theta_noise
+    x, theta = s.cartpole[0] + s.noise[0], s.cartpole[2] + s.noise[1]
     if not params.noisy:
         return x, theta
     return min(max(x, -X_HIGH), X_HIGH), min(max(theta, -THETA_HIGH), THETA_HIGH)
@@ -86,27 +74,23 @@ def observe_cartpole(s: CartPole, params: Params) -> tuple[float, float]:
 def reset_pendulum(rng: Rng, params: Params) -> Pendulum:
     """Draw an angle and a velocity."""
     uniforms = (rng.uniform(), rng.uniform())
-    theta, theta_dot = pendulum.reset(uniforms, PENDULUM)
-    cosine_noise, sine_noise = noises(rng, params)
-    return Pendulum(theta, theta_dot, cosine_noise, sine_noise)
+    return Pendulum(pendulum.reset(uniforms, PENDULUM), draw_noise(rng, params))
 
 
 def step_pendulum(
     s: Pendulum, action: tuple[float], params: Params, rng: Rng
 ) -> tuple[Pendulum, float, bool]:
     """Turn the pendulum with a torque (N m); the reward is -1 at worst, 1 at best, over `scale`."""
-    before = (s.theta, s.theta_dot)
-    after, reward, terminated = pendulum.step(before, action, PENDULUM)
-    theta, theta_dot = after
-    cosine_noise, sine_noise = noises(rng, params)
+    after, reward, terminated = pendulum.step(s.pendulum, action, PENDULUM)
     half = -0.5 * LEAST_REWARD
     reward = (reward + half) / half / params.scale
-    return Pendulum(theta, theta_dot, cosine_noise, sine_noise), reward, terminated
+    return Pendulum(after, draw_noise(rng, params)), reward, terminated
 
 
 def observe_pendulum(s: Pendulum, params: Params) -> tuple[float, float]:
     """Return cosine and sine of the angle."""
-    cosine, sine = math.cos(s.theta) + s.cosine_noise, math.sin(s.theta) + s.sine_noise
+    theta, _ = s.pendulum
+    cosine, sine = math.cos(theta) + s.noise[0], math.sin(theta) + s.noise[1]
     if not params.noisy:
         return cosine, sine
     return min(max(cosine, -1.0), 1.0), min(max(sine, -1.0), 1.0)

@@ -17,14 +17,14 @@ FORWARD, LEFT, RIGHT, BACK = range(4)
 
 
 class State(NamedTuple):
-    """Holds the cell of the corridor, and the way that is right at its end."""
+    """The cell of the corridor, and the way that is right at its end."""
 
     place: float  # cells from the beginning
     left: float  # 1 if the right way is to the left, else 0
 
 
 class Params(NamedTuple):
-    """Holds the length, which can be another one."""
+    """Length of the corridor."""
 
     length: int = 10  # cells from the beginning to the end
 
@@ -35,13 +35,7 @@ def reset(rng: Rng, params: Params) -> State:
 
 
 def step(s: State, action: int, params: Params) -> tuple[State, float, bool]:
-    """Walk a cell, or turn; an episode ends with a turn at the end.
-
-    Args:
-        s: the state.
-        action: 0 forward, 1 to the left, 2 to the right, 3 back.
-        params: see `Params`.
-    """
+    """Walk forward (0) or back (3), or turn to the left (1) or right (2), which ends an episode."""
     way = 1.0 if action == FORWARD else -1.0 if action == BACK else 0.0
     place = min(max(s.place + way, 0.0), params.length)
     turned = s.place >= params.length and action != FORWARD and action != BACK

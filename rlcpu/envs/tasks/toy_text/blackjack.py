@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.tasks.pictures import Picture, draw
+from rlcpu.envs.tasks.pictures import BLUE, GREEN, GREY, RED, Picture, draw
 from rlcpu.kernels.random import Rng
 
 MOST_DRAWS = 10  # of the dealer: six aces in all, a six, five aces
@@ -52,7 +52,7 @@ def reset(rng: Rng, params: Params) -> State:
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
     """Take a step: 0 sticks, and the dealer draws (numbers 0 to 9); 1 hits (number 0)."""
-    drawn = card(0, rng)
+    drawn = card(0, rng)  # both outcomes are computed, one is returned
     hit = State(s.total + drawn, s.ace or drawn == 1, False, s.shown, s.hidden)
     total, ace = s.shown + s.hidden, s.shown == 1 or s.hidden == 1
     dealer_natural = ace and total == 11
@@ -82,9 +82,9 @@ def observe(s: State, params: Params) -> int:
 def picture(s: State, params: Params) -> Picture:
     """Draw two bars on 21 places: the dealer's card, and what the player's hand counts."""
     grid = np.zeros((5, 23), np.int64)
-    grid[1, 1:22] = grid[3, 1:22] = 4
-    grid[1, 1 : 1 + s.shown] = 2
-    grid[3, 1 : 1 + min(hand(s.total, s.ace), 22)] = 5 if s.total > 21 else 6
+    grid[1, 1:22] = grid[3, 1:22] = GREY
+    grid[1, 1 : 1 + s.shown] = BLUE
+    grid[3, 1 : 1 + min(hand(s.total, s.ace), 22)] = RED if s.total > 21 else GREEN
     return draw(grid)
 
 

@@ -26,27 +26,36 @@ class Params(NamedTuple):
 
 
 def frozen_lake(rows: Any, slippery: bool = True, **fields: Any) -> Dynamics:
-    """Make the environment of a map: strings of S, F, H and G; `fields` are of `Dynamics`."""
+    """Return the environment of a map: strings of S, F, H and G; `fields` are of `Dynamics`.
+
+    Its functions know from here the cells of starts, and boards of holes and goals.
+    """
     letters, width, height = "".join(rows), len(rows[0]), len(rows)
     if {*map(len, rows)} != {width} or len(letters) > 128 or not {"S"} <= {*letters} <= {*"SFHG"}:
         raise ValueError(f"rows={rows!r}: expected strings of one length, S, F, H, G, 128 in all")
-    starts, holes, goals = (tuple(k for k, x in enumerate(letters) if x == y) for y in "SHG")
-    lost, won = (Board(sum(1 << cell for cell in cells)) for cells in (holes, goals))
+    starts = tuple(cell for cell, letter in enumerate(letters) if letter == "S")
+    holes, goals = (
+        Board(sum(1 << cell for cell, letter in enumerate(letters) if letter == kind))
+        for kind in "HG"
+    )
 
     def reset(rng: Rng, params: Params) -> State:
         return State(starts[rng.integers(0, len(starts))])
 
     def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+        """Walk to the left, down, right or up by actions 0 to 3, or on ice to one side of that."""
         u, rate = rng.uniform(0), params.success_rate
         aside = 0 if u < rate or not params.is_slippery else 1 if u < 0.5 + 0.5 * rate else -1
-        over = (lost | won).test(s.cell)
-        cell = s.cell if over else walk(s.cell, (3 - action + aside) % 4, width, height)
-        reward = params.hole_reward if lost.test(cell) else params.frozen_reward
-        reward = params.goal_reward if won.test(cell) else reward
-        return State(cell), 0.0 if over else reward, (lost | won).test(cell)
+        was_over = (holes | goals).test(s.cell)
+        # `walk` counts its directions the other way round.
+        cell = s.cell if was_over else walk(s.cell, (3 - action + aside) % 4, width, height)
+        reward = params.hole_reward if holes.test(cell) else params.frozen_reward
+        reward = params.goal_reward if goals.test(cell) else reward
+        return State(cell), 0.0 if was_over else reward, (holes | goals).test(cell)
 
     def picture(s: State, params: Params) -> Picture:
-        return draw(grid_of((Board(1 << s.cell), lost, won, Board(1 << s.cell)), height, width))
+        walker = Board(1 << s.cell)  # the last board, ORANGE, counts
+        return draw(grid_of((walker, holes, goals, walker), height, width))
 
     functions: Any = {"step": step, "reset": reset, "observe": observe, "picture": picture}
     spaces: Any = {"observation_space": Discrete(len(letters)), "action_space": Discrete(4)}

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.tasks.pictures import Picture, draw
+from rlcpu.envs.tasks.pictures import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, YELLOW, Picture, draw
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -52,13 +52,9 @@ def drive(row: int, column: int, way: int) -> tuple[int, int]:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Make one step.
+    """Drive to the south, north, east or west by actions 0 to 3, pick up by 4, drop off by 5.
 
-    Args:
-        s: see `State`.
-        action: 0 to 3 drive to the south, north, east and west; 4 picks up, 5 drops off.
-        params: see `Params`.
-        rng: number 0 is where the taxi goes in rain.
+    Random number 0 is where the taxi goes in rain.
     """
     row, column = drive(s.row, s.column, action)
     if params.is_rainy:
@@ -96,18 +92,18 @@ def action_mask(s: State, params: Params) -> tuple[bool, bool, bool, bool, bool,
 
 def picture(s: State, params: Params) -> Picture:
     """Draw walls, stops, destination, passenger and taxi, on a grid with room for the walls."""
-    grid = np.full((11, 11), 4)
+    grid = np.full((11, 11), GREY)
     for cell in range(25):
         row, column = 2 * (cell // 5) + 1, 2 * (cell % 5) + 1
-        grid[row, column] = 10 if STOPS.test(cell) else 0
-        grid[row + 1, column] = 0 if row < 9 else 4
-        grid[row : row + 2, column + 1] = 0 if OPEN_EAST.test(cell) else 4
+        grid[row, column] = BROWN if STOPS.test(cell) else BLACK
+        grid[row + 1, column] = BLACK
+        grid[row : row + 2, column + 1] = BLACK if OPEN_EAST.test(cell) else GREY
+    grid[10] = GREY
     stops = [(1, 1), (1, 9), (9, 1), (9, 7)]
-    grid[stops[s.destination]] = 6
-    grid[2 * s.row + 1, 2 * s.column + 1] = 9 if s.passenger == IN_TAXI else 3
+    grid[stops[s.destination]] = GREEN
+    grid[2 * s.row + 1, 2 * s.column + 1] = YELLOW if s.passenger == IN_TAXI else ORANGE
     if s.passenger != IN_TAXI:
-        grid[stops[s.passenger]] = 2
-    grid[10] = 4
+        grid[stops[s.passenger]] = BLUE
     return draw(grid)
 
 
