@@ -77,7 +77,7 @@ def item_of(share, items, shift):
     """Return the item that a worker tries to claim after `shift` others.
 
     Workers begin at different items. `share` has `worker` and `workers`, see
-    `rlcpu.nn.update.Share`.
+    `rlcpu.nn.frame.Share`.
     """
     return (share.worker * items // share.workers + shift) % items
 

@@ -421,6 +421,7 @@ def test_bad_names(options: dict[str, Any], match: str) -> None:
         ({"epsilon": -1e-8}, "epsilon=-1e-08"),
         ({"weight_decay": -0.1}, "weight_decay=-0.1"),
         ({"stop_above": ("kl", 1.0)}, r"stop_above=.*: expected one of fit, distance"),
+        ({"write": ("nobody",)}, "write='nobody': expected one of"),
         ({"settings": {"widht": 1.0}}, "settings: 'widht' is none of width"),
         ({"normalise": {"x": (np.zeros(2), np.ones(3))}}, r"mean has shape \(2,\)"),
     ],
