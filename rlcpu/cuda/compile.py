@@ -78,11 +78,11 @@ def kernel(
     dispatcher = cuda.jit(lto=False, fastmath=not exact, **options)(rebuilt)
     compile_signature: Any = dispatcher.compile
 
-    def compile_as_asked(signature: Any) -> Any:
+    def compile_with_arithmetic(signature: Any) -> Any:
         with arithmetic(exact):
             return compile_signature(signature)
 
-    dispatcher.compile = compile_as_asked
+    dispatcher.compile = compile_with_arithmetic  # the dispatcher calls it at a launch of new types
     return Kernel(dispatcher, exact)
 
 
@@ -101,9 +101,10 @@ def device(function: Any) -> Any:
 
 @functools.cache
 def _device(function: types.FunctionType, rules: Any) -> Any:
+    """Make the device function of plain Python; for `rules` see `_with_rules`."""
     if SIMULATED:
         return _rebuild(function)
-    if function in maths.OVERLOADED:
+    if function in maths.OVERLOADED:  # its overload is compiled in its place
         return function
     dispatcher = cuda.jit(device=True, forceinline=True)(_rebuild(function))
     dispatcher.compile_device = _with_rules(dispatcher.compile_device, rules)
@@ -136,8 +137,8 @@ def _with_rules(compile: Callable[..., Any], rules: Any) -> Callable[..., Any]:
 def _rebuild(function: types.FunctionType) -> Any:
     """Return the function with all that it calls replaced by device functions."""
 
-    def convert(_: str, value: Any) -> Any:
-        """Return what stands for a value that the function reads."""
+    def convert(name: str, value: Any) -> Any:
+        """Return what stands for a global or closed-over value of the function."""
         plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN
         if plain or is_jitted(value):
             return device(value)

@@ -116,11 +116,13 @@ class SimulatedArray(np.ndarray):
     """NumPy's array as one of a device that is simulated: like CuPy's, it mixes with no host's."""
 
     def __dlpack_device__(self) -> Any:
+        """Return device 0 of DLPack's kind 2, which is CUDA."""
         return (2, 0)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         out = options.pop("out", ())
         _refuse_host_arrays(ufunc, [*inputs, *out])
+        # NumPy computes on plain arrays: on these it would call this method again.
         if out:
             options["out"] = tuple(map(_plain, out))
         result = getattr(ufunc, method)(*map(_plain, inputs), **options)

@@ -37,6 +37,10 @@ if libdevice is not None:
     ufuncs = {getattr(np, name): getattr(math, name) for name in ("floor", "ceil", "trunc", "fmod")}
 
 
+# Each makes the device's version of the function of `rlcpu.kernels.maths` that has its name without
+# the underscore; arguments are numba's types.
+
+
 def _fma(a, b, c):
     return lambda a, b, c: libdevice.fmaf_rn(_f32(a), _f32(b), _f32(c))
 

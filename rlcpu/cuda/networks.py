@@ -30,7 +30,7 @@ from rlcpu.kernels.compile import define, source_of_tuple, specialise
 from rlcpu.kernels.random import uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.layers.activations import hyperbolic_tangent
-from rlcpu.nn.network import NORMALIZED, TANH
+from rlcpu.nn.network import CLIP, NORMALIZED, TANH
 
 #: Activations of a layer that stay in registers; of the 128 registers that four blocks of 128
 #: threads leave to each thread.
@@ -51,16 +51,15 @@ class NetworkFacts(NamedTuple):
 class DeviceDecide(NamedTuple):
     """The functions of one policy for one environment.
 
-    Attributes:
-        choose: (observation, weights, offset, greedy, bits) -> (action, log_prob, value); the
-            offset is 0, see `make_forward`.
-        evaluate: (observation, weights, offset) -> value; None without a value head.
-        size: numbers in `weights`, as `pack_policy` makes them.
+    Their `weights` are the numbers of `pack_policy`, `offset` is 0, see `make_forward`, and `bits`
+    are two random words.
     """
 
+    #: (observation, weights, offset, greedy, bits) -> (action, log_prob, value).
     choose: Callable[..., Any]
+    #: (observation, weights, offset) -> value; None without a value head.
     evaluate: Callable[..., Any] | None
-    size: int
+    size: int  # numbers in `weights`
 
 
 def network_of(arrays: PolicyArrays, policy: PolicyCode) -> NetworkFacts | None:
@@ -71,12 +70,13 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> NetworkFacts | None:
     """
     if policy.act is not None:
         return None
-    if policy.head is not None or arrays.settings[0] >= NORMALIZED or arrays.sizes.size < 2:
+    activation, _ = arrays.settings.tolist()
+    if policy.head is not None or activation >= NORMALIZED or arrays.sizes.size < 2:
         raise cpu_only(
             "networks with a head of their own, or with other layers than dense ones,", ValueError
         )
-    value = tuple(map(int, arrays.value_sizes)) if policy.value == "separate" else ()
-    return NetworkFacts(tuple(map(int, arrays.sizes)), value, int(arrays.settings[0]))
+    value_sizes = tuple(arrays.value_sizes.tolist()) if policy.value == "separate" else ()
+    return NetworkFacts(tuple(arrays.sizes.tolist()), value_sizes, activation)
 
 
 def pack_policy(arrays: PolicyArrays, network: NetworkFacts | None) -> npt.NDArray[np.float32]:
@@ -112,73 +112,78 @@ def _decide_by_function(
     assert policy.act is not None
     act = specialise(policy.act, np.float32)
     rounded = source_of_tuple(f"single(values[{k}])" for k in range(env.observation_rows))
-    single = define(f"def singles(values): return {rounded}", single=np.float32)
+    to_float32 = define(f"def to_float32(values): return {rounded}", single=np.float32)
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
     params = f"Params({items})" if policy.params_type else f"({items})"
     unpack = define(f"def unpack(weights): return {params}", Params=policy.params_type)
 
     def choose(observation, weights, offset, greedy, bits):
         """Choose an action; such a policy has neither log_prob nor value of its own."""
-        return act(single(observation), unpack(weights), draws(bits[0], bits[1]))
+        return act(to_float32(observation), unpack(weights), draws(bits[0], bits[1]))
 
-    return DeviceDecide(choose, None, policy.num_params + 1)
+    return DeviceDecide(choose, evaluate=None, size=policy.num_params + 1)
 
 
 def _decide_by_network(
     env: Structure, policy: PolicyCode, network: NetworkFacts, draws: Callable[..., Any]
 ) -> DeviceDecide:
-    """Return the functions of a policy that is a network, perhaps with a value network."""
-    inputs, width = _pad(env.observation_rows), _pad(env.action_size)
-    size = 2 * inputs + width
-    forward = make_forward(network.sizes, network.activation, size)
+    """Return the functions of a policy that is a network, perhaps with a value network.
+
+    `draws` makes random numbers. The value is the only output of a network of its own, or the last
+    output of the policy's.
+    """
+    num_inputs = _pad(env.observation_rows)
+    first_log_std = 2 * num_inputs  # behind means and scales, see `pack_policy`
+    size = first_log_std + _pad(env.action_size)
+    forward = make_forward(network.sizes, network.activation, begin=size)
     size += _packed_size(network.sizes)
-    critic: Any = None
+    value_forward: Any = None
     if network.value_sizes:
-        critic = make_forward(network.value_sizes, network.activation, size)
+        value_forward = make_forward(network.value_sizes, network.activation, begin=size)
         size += _packed_size(network.value_sizes)
-    normalise = _make_normalise(env.observation_rows, inputs)
-    spread = source_of_tuple(f"weights[{2 * inputs + k}]" for k in range(env.action_size))
-    log_stds = define(f"def log_stds(weights): return {spread}")
+    normalise = _make_normalise(env.observation_rows, first_scale=num_inputs)
+    items = source_of_tuple(f"weights[{first_log_std + k}]" for k in range(env.action_size))
+    log_stds = define(f"def log_stds(weights): return {items}")
     head: Any = act_categorical if env.num_actions else act_gaussian
     act = specialise(head(env.num_actions or env.action_size), np.float32)
-    shared, separate = policy.value == "shared", critic is not None
+    is_shared, is_separate = policy.value == "shared", value_forward is not None
     last, none = network.sizes[-1] - 1, np.float32(0)
 
     def choose(observation, weights, offset, greedy, bits):
         """Draw an action, and compute its log_prob and the value; 0 without a value head."""
         inputs, value = normalise(observation, weights, offset), none
-        if separate:
-            value = critic(inputs, weights, offset)[0]
-        heads = forward(inputs, weights, offset)
-        if shared:
-            value = heads[last]
-        action, log_prob = act(heads, draws(bits[0], bits[1]), log_stds(weights), greedy)
+        if is_separate:
+            value = value_forward(inputs, weights, offset)[0]
+        outputs = forward(inputs, weights, offset)
+        if is_shared:
+            value = outputs[last]
+        action, log_prob = act(outputs, draws(bits[0], bits[1]), log_stds(weights), greedy)
         return action, log_prob, value
 
     def evaluate(observation, weights, offset):
+        """Compute the value alone."""
         inputs = normalise(observation, weights, offset)
-        return (
-            critic(inputs, weights, offset)[0]
-            if separate
-            else forward(inputs, weights, offset)[last]
-        )
+        if is_separate:
+            return value_forward(inputs, weights, offset)[0]
+        return forward(inputs, weights, offset)[last]
 
-    return DeviceDecide(choose, evaluate if shared or separate else None, size)
+    return DeviceDecide(choose, evaluate if is_shared or is_separate else None, size)
 
 
-def _make_normalise(count: int, scale: int) -> Callable[..., Any]:
+def _make_normalise(count: int, first_scale: int) -> Callable[..., Any]:
     """Return a function (observation, weights, offset) -> the networks' inputs.
 
-    They are (observation - mean) * scale, within +-10, which is `rlcpu.nn.network.CLIP`. In the
-    weights `count` means come first, and scales begin at number `scale`.
+    They are (observation - mean) * scale, within +-`CLIP`. In the weights `count` means come first,
+    and scales begin at number `first_scale`.
     """
     items = source_of_tuple(
         f"min(max((single(x[{k}]) - w[z + mean{k}]) * w[z + scale{k}], low), high)"
         for k in range(count)
     )
-    names: dict[str, Any] = {"low": np.float32(-10), "high": np.float32(10), "single": np.float32}
+    clip = np.float32(CLIP)
+    names: dict[str, Any] = {"low": -clip, "high": clip, "single": np.float32}
     for k in range(count):
-        names |= {f"mean{k}": np.uint64(k), f"scale{k}": np.uint64(scale + k)}
+        names |= {f"mean{k}": np.uint64(k), f"scale{k}": np.uint64(first_scale + k)}
     return define(f"def normalise(x, w, z): return {items}", **names)
 
 
@@ -191,7 +196,10 @@ def _pad(count: int) -> int:
 
 
 def _layers(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the rows of each layer as they are packed, and their length."""
+    """Return how many rows each layer has as it is packed, and their length.
+
+    Layers but the last have a row for each unit, the last one for each input, and one of biases.
+    """
     hidden = [(units, _pad(inputs + 1)) for inputs, units in itertools.pairwise(sizes[:-1])]
     return [*hidden, (sizes[-2] + 1, _pad(sizes[-1]))]
 
@@ -208,7 +216,8 @@ def pack(parameters: npt.NDArray[Any], sizes: tuple[int, ...]) -> npt.NDArray[np
         begin += matrix.size
         matrix = matrix.reshape(sizes[k] + 1, sizes[k + 1])
         block = np.zeros((rows, stride), np.float32)
-        packed = matrix if k == len(sizes) - 2 else matrix.T
+        is_last = k == len(sizes) - 2
+        packed = matrix if is_last else matrix.T
         block[:, : packed.shape[1]] = packed
         parts.append(block.ravel())
     return np.concatenate(parts)
@@ -245,14 +254,13 @@ def _relu(x: Any) -> Any:
 
 @functools.cache
 def _make_dot(count: int) -> Callable[..., Any]:
-    """Make a function (x0, ..., w, row) -> the sum of x[k] * w[row + k].
+    """Make a function (x0, ..., w, row) -> the sum of x[k] * w[row + k], of `count` terms.
 
     It has up to four running sums: one alone would wait for each addition before the next.
     """
     sums = min(4, count)
-    lines = [f"s{k % 4} {'=' if k < sums else '+='} x{k} * w[row + c{k}]" for k in range(count)] + [
-        f"return {' + '.join(f's{k}' for k in range(sums))}"
-    ]
+    lines = [f"s{k % 4} {'=' if k < sums else '+='} x{k} * w[row + c{k}]" for k in range(count)]
+    lines.append(f"return {' + '.join(f's{k}' for k in range(sums))}")
     arguments = "".join(f"x{k}, " for k in range(count))
     body = "".join(f"\n    {line}" for line in lines)
     constants = {f"c{k}": np.uint64(k) for k in range(count)}
@@ -260,7 +268,13 @@ def _make_dot(count: int) -> Callable[..., Any]:
 
 
 class _Writer:
-    """Writes the source of one forward pass: inputs are x0, x1, ..., outputs o0, o1, ..."""
+    """Writes the source of one forward pass.
+
+    Its variables are the inputs x0, x1, ...; units h0, h1, ... of a hidden layer in registers, or
+    arrays a1, a2, ... of hidden layers in local memory; of unit j its row's place r in the weights
+    w, its sum t and, in the last hidden layer, its value z; and the outputs o0, o1, ... z0 is the
+    offset of `make_forward`, and c<n> the constant n.
+    """
 
     def __init__(self, sizes: tuple[int, ...], begin: int) -> None:
         self.sizes, self.layers = sizes, _layers(sizes)
@@ -270,7 +284,7 @@ class _Writer:
         self.firsts = list(itertools.accumulate(numbers, initial=begin))
 
     def source(self) -> str:
-        """Return the function."""
+        """Return the source of the function."""
         hidden, inputs = len(self.sizes) - 2, [f"x{k}" for k in range(self.sizes[0])]
         lines = [f"{', '.join(inputs)}, = x"]
         if hidden == 1:
@@ -303,7 +317,7 @@ class _Writer:
         return f"{self.place(layer)} + u64(j) * {self.index(self.layers[layer][1])}"
 
     def dot(self, front: list[str], row: str) -> str:
-        """Return the expression of the sum of front[k] * w[row + k]."""
+        """Return the expression of the sum of front[k] * w[row + k]; `row` is an expression."""
         parts = []
         for begin in range(0, len(front), WIDTH):
             part = front[begin : begin + WIDTH]
@@ -312,7 +326,7 @@ class _Writer:
         return " + ".join(parts)
 
     def in_registers(self, front: list[str]) -> list[str]:
-        """Return the first hidden layer, unrolled: activations h0, h1, ..."""
+        """Return the lines of the first hidden layer, unrolled; `front` are its inputs."""
         rows, stride = self.layers[0]
         return [
             f"h{j} = unit(w[{self.place(0, j * stride + len(front))}]"
@@ -321,12 +335,12 @@ class _Writer:
         ]
 
     def last_hidden(self, front: list[str]) -> list[str]:
-        """Return unit j of the last hidden layer, z, from numbers in registers."""
+        """Return the lines of unit j of the last hidden layer, from variables `front`."""
         total = f"w[r + {self.index(len(front))}] + ({self.dot(front, 'r')})"
         return [f"    r = {self.row(len(self.layers) - 2)}", f"    z = unit({total})"]
 
     def in_memory(self, front: list[str]) -> list[str]:
-        """Compute all hidden layers in local memory: activations a1, a2, ... of inputs a0."""
+        """Return the lines of all hidden layers in local memory, a0 being the inputs `front`."""
         lines = [f"a{k} = cuda.local.array({size}, f32)" for k, size in enumerate(self.sizes[:-1])]
         lines += [f"a0[{k}] = {name}" for k, name in enumerate(front)]
         for k, (inputs, units) in enumerate(itertools.pairwise(self.sizes[:-1])):

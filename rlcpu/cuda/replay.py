@@ -121,7 +121,8 @@ class DeviceStorage(storage.Storage):
     ) -> None:
         """Copy rows, and the `steps - 1` after each of them, to a batch."""
         slots = rows % self.length
-        following = rows - slots + (slots + xp.arange(steps)[:, None]) % self.length
+        first_rows = rows - slots  # of their environments
+        following = first_rows + (slots + xp.arange(steps)[:, None]) % self.length
         for number in range(len(self.fields)) if fields is None else fields:
             leaf, shape = batch.leaves[number], self.structure.fields[number].shape
             column = self.fields[number].reshape(-1, *shape)
@@ -212,7 +213,7 @@ class Backend:
     def draw_items(
         stream: Any, num_envs: int, first: int, count: int, length: int, out: Any
     ) -> None:
-        """Return uniform items, with replacement; `stream` is moved on."""
-        items = num_envs, first, count, length
-        launch(draw_items_kernel, out.size, stream[0], stream[1], *items, out)
+        """Fill `out` with uniform items, with replacement; `stream` is moved on."""
+        key, counter = stream
+        launch(draw_items_kernel, out.size, key, counter, num_envs, first, count, length, out)
         stream[1] += np.uint64(out.size)

@@ -98,14 +98,9 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
 
     @inline
     def run_back(z, x_h, h, slopes, by_output):
-        """Go back through all units of one sequence, from h' to h.
+        """Overwrite z, x_h and `slopes`, of h', with slopes of x_z, x_h and h.
 
-        Args:
-            z: the gate, as `run_cell` left it; overwritten with the slopes of x_z.
-            x_h: overwritten with its slopes.
-            h: memory before the time step.
-            slopes: of the next memory h'; overwritten with those of h.
-            by_output: slopes of the outputs, which are h' too.
+        `by_output` are the slopes of the outputs, which are h' too.
         """
         for k in range(h.size):
             slope = slopes[k] + by_output[k]

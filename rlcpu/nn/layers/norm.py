@@ -56,7 +56,7 @@ class Groups(NamedTuple):
 
 @inline
 def groups_of(step, work):
-    """Return the `Groups` of a step."""
+    """Return the `Groups` of a step; one of pixels has `step.channels`."""
     size = step.channels if step.channels > 0 else step.size_in
     per_sample = step.size_in // size
     return Groups(size, per_sample, saved_of(step, work)[: work.samples * per_sample])
