@@ -103,7 +103,7 @@ def test_with_params_changes_a_copy() -> None:
         ({"semi_implicit": "no"}, TypeError, "semi_implicit='no' has to be True or False"),
         ({"tau": math.nan}, ValueError, "tau=nan has to be a number, not NaN"),
         ({"length": 0.0}, ValueError, "step raised ZeroDivisionError"),
-        ({"tau": math.inf}, ValueError, "step has to return new_state as a tuple of 4 floats that"),
+        ({"tau": math.inf}, ValueError, "step has to return new_state as a tuple of 4 floats, finite"),
     ],
 )
 def test_bad_params(params: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -164,7 +164,7 @@ BAD_FUNCTIONS = [
     ({"reset": lambda u, p: u[0]}, TypeError, "reset has to return state as .*returned 0.0"),
     ({"reset": lambda u, p: ()}, ValueError, "reset has to return state as a tuple of 1 floats"),
     ({"reset": lambda u, p: ("0", 0.0)}, TypeError, r"2 floats; returned \('0', 0.0\)"),
-    ({"reset": lambda u, p: (math.nan, 0.0)}, ValueError, "reset has to return .* are finite"),
+    ({"reset": lambda u, p: (math.nan, 0.0)}, ValueError, "reset has to return .* floats, finite"),
     ({"reset": lambda u, p: (0.0, 0.0, 0.0)}, ValueError, "observe has to return .*returned 3"),
     ({"observe": lambda s, p: s[:1]}, ValueError, "observe has to return observation as .* 2 floa"),
     ({"observe": lambda s, p: s[0]}, TypeError, "observe has to return observation as a tuple"),
