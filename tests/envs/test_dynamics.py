@@ -103,7 +103,7 @@ def test_with_params_changes_a_copy() -> None:
         ({"semi_implicit": "no"}, TypeError, "semi_implicit='no' has to be True or False"),
         ({"tau": math.nan}, ValueError, "tau=nan has to be a number, not NaN"),
         ({"length": 0.0}, ValueError, "step raised ZeroDivisionError"),
-        ({"tau": math.inf}, ValueError, "step has to return new_state as a tuple of 4 floats, finite"),
+        ({"tau": math.inf}, ValueError, "has to return new_state as a tuple of 4 floats, finite"),
     ],
 )
 def test_bad_params(params: dict[str, Any], error: type[Exception], message: str) -> None:
