@@ -159,8 +159,8 @@ def our_draws(num_shards: int, capacity: int = CAPACITY) -> Job:
 
     def finish() -> None:
         """Wait for what was asked for ahead, and keep it, as the next repetition had it."""
-        for call in replay._request.calls.values() if replay._request else ():
-            _cluster().wait(call, timeout=LIMIT_S)
+        for asked in replay._asked:
+            _cluster().wait([asked.updated, asked.drawn], timeout=LIMIT_S)
 
     draw()
     return Job(draw, work=IN_A_ROW * AT_ONCE, finish=finish)

@@ -56,12 +56,7 @@ def import_ray() -> Any:
 
 
 def check_address(address: Any) -> None:
-    """Raise for a text that is no address of a cluster.
-
-    Raises:
-        TypeError: it is no text.
-        ValueError: it is no address.
-    """
+    """Raise ValueError for a text that is no address of a cluster, TypeError for anything else."""
     expected = 'expected "HOST:PORT", "ray://HOST:PORT", "auto", "local", or None for this machine'
     if address is None:
         return
@@ -123,6 +118,8 @@ class RayActor:
 
     def revive(self) -> Any:
         """Wait until the actor is back after its death; see `Remote.revive`.
+
+        Its handshake is asked for again and again, as calls are lost while it starts.
 
         Raises:
             ClusterError: it is not back in time, its constructor fails, it runs another rlcpu, or
@@ -208,11 +205,7 @@ class Cluster:
         self.ray.init("local", num_cpus=cpus, **quiet)
 
     def _wait_for_cpus(self, count: int) -> None:
-        """Wait until `count` CPUs are free, as actors may just have ended.
-
-        Raises:
-            ClusterError: there are too few, or they do not become free in time.
-        """
+        """Wait until `count` CPUs are free, as actors may just have ended; else ClusterError."""
         end = time.monotonic() + CONNECT
         most = self.ray.cluster_resources().get("CPU", 0.0)
         while (free := self.ray.available_resources().get("CPU", 0.0)) < count:
@@ -319,7 +312,7 @@ def _answering(address: str) -> Iterator[None]:
             with socket.create_connection((host, int(port)), timeout=CONNECT) as connection:
                 connection.sendall(_GREETING)
                 head = connection.recv(_FRAME, socket.MSG_WAITALL)
-                if head[3:4] != _SETTINGS:
+                if head[3:4] != _SETTINGS:  # 3 bytes of length stand before the kind of a frame
                     raise ConnectionError("it speaks another protocol than gRPC")
         except OSError as error:
             raise ClusterError(f"address={address!r} does not answer: {error}") from error

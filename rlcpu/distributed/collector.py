@@ -7,7 +7,7 @@ import copy
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -61,16 +61,9 @@ class CollectorBase:
             array[...] = parameters[name]
 
 
-def start_collectors(
-    cluster: Any,
-    kind: type[CollectorBase],
-    arguments: Iterable[tuple[tuple[Any, ...], dict[str, Any]]],
-) -> list[Any]:
-    """Start collectors on a `Cluster` side by side, wait for all, and return them.
-
-    `arguments` are the positional and the keyword arguments of each.
-    """
-    collectors = [cluster.start(kind, *positional, **options) for positional, options in arguments]
+def start_collectors(starts: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Start collectors side by side, each by a call, wait for all, and return them."""
+    collectors = [start() for start in starts]
     for each in collectors:
         each.revive()  # waits until it runs; raises for another version of rlcpu
     pin_all(collectors)
@@ -163,15 +156,7 @@ class Collector(CollectorBase):
         out = self._rollout if num_steps == self._num_steps else None
         self._rollout = rollout = collect(self.env, self.policy, num_steps, out=out)
         self._num_steps = num_steps
-        columns = rollout.transitions(self._names, packed=True)
-        columns["reward"] = columns["reward"].astype(np.float32, copy=False)
-        shape = rollout.rewards.shape
-        rows = {name: column.reshape(*shape, *column.shape[1:]) for name, column in columns.items()}
-        if self._incomplete is not None:
-            rows = {name: np.concatenate([self._incomplete[name], rows[name]]) for name in rows}
-        summed, count = n_step_transitions(rows, self.n_step, self.gamma)
-        self._incomplete = {name: column[count:].copy() for name, column in rows.items()}
-        block = {name: column.reshape(-1, *column.shape[2:]) for name, column in summed.items()}
+        block = self._complete(rollout)
         size, priorities = len(block["reward"]), None
         if self.prioritized and size:
             priorities = self.policy.td_errors(block, self.env.view, self.reward_scale)
@@ -179,6 +164,18 @@ class Collector(CollectorBase):
         report = Made(size, rollout.episode_returns.copy(), seconds, self._life)
         self._answer = block, priorities, report
         return block, priorities, report
+
+    def _complete(self, rollout: Rollout) -> Columns:
+        """Return the transitions whose n-step sums a rollout completes, columns (size, ...)."""
+        columns = rollout.transitions(self._names, packed=True)
+        columns["reward"] = columns["reward"].astype(np.float32, copy=False)
+        shape = rollout.rewards.shape
+        steps = {name: each.reshape(*shape, *each.shape[1:]) for name, each in columns.items()}
+        if self._incomplete is not None:
+            steps = {name: np.concatenate([self._incomplete[name], steps[name]]) for name in steps}
+        summed, count = n_step_transitions(steps, self.n_step, self.gamma)
+        self._incomplete = {name: column[count:].copy() for name, column in steps.items()}
+        return {name: column.reshape(-1, *column.shape[2:]) for name, column in summed.items()}
 
     def again(self) -> tuple[Columns | None, Array | None, Made | None]:
         """Return the last answer of `collect` once more, as it may get lost; three None if none."""
@@ -196,19 +193,19 @@ def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, in
     (Sutton and Barto, Reinforcement learning, 2nd edition, equation 7.1).
 
     `rows` are columns (T, N, ...) of consecutive steps. Returns columns (T - n + 1, N, ...),
-    `discount` among them, and the number of their rows.
+    `discount` among them, and the number T - n + 1, at least 0, of their rows.
     """
     steps, num_envs = rows["reward"].shape
     count = max(steps - n + 1, 0)
     ended = rows["terminated"] | rows["truncated"]
-    last = np.repeat(np.arange(count)[:, None], num_envs, axis=1)
+    last = np.repeat(np.arange(count)[:, None], num_envs, axis=1)  # the row t + m - 1 of each t
     reward = np.zeros((count, num_envs), np.float32)
     discount = np.ones((count, num_envs), np.float32)
     continues = np.ones((count, num_envs), bool)
     for k in range(n):  # add step t + k to the sums of all steps t at once
         reward += continues * discount * rows["reward"][k : k + count]
         discount *= np.where(continues, np.float32(gamma), np.float32(1.0))
-        last += continues if k else 0
+        last += continues if k > 0 else 0
         continues &= ~ended[k : k + count]
     envs = np.arange(num_envs)
     columns = {}

@@ -8,6 +8,8 @@ all transitions are.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import math
 import os
 import time
@@ -46,6 +48,15 @@ STORE_SHARE = 0.25
 PAUSE = 0.1
 
 
+@dataclasses.dataclass
+class _State:
+    """State of a collector as far as it is known here."""
+
+    carried: int = 0  # transitions, see `Ledger`
+    life: int | None = None  # see `Made.life`; None before its first answer
+    steps_per_second: float = math.nan  # of its last answer
+
+
 class Request(NamedTuple):
     """Steps that a collector was asked for."""
 
@@ -57,11 +68,7 @@ class Request(NamedTuple):
 
 
 def _kind_of(agent: OffPolicy, num_collectors: int) -> type[ReplayBuffer]:
-    """Return the class of an agent's shards.
-
-    Raises:
-        TypeError, ValueError: its buffer, settings or environments do not allow shards.
-    """
+    """Return the class of an agent's shards; TypeError or ValueError if it can have none."""
     kind = next((kind for kind in KINDS if isinstance(agent.buffer, kind)), None)
     if kind is None:
         raise ValueError(
@@ -141,12 +148,10 @@ class Session:
             self._collectors = self._start_collectors(kind, streams[:-1].tolist())
             most = int(STORE_SHARE * self.cluster.store_bytes()) // size
         self._most_on_the_way = max(most, 2 * self._block)  # transitions in the object store
-        self._published = -1  # updates after which parameters were published last
-        self._parameters: Any = None  # reference to them
+        self._parameters: Any = None  # reference to the policy's arrays that were published last
+        self._published = -1  # updates before that
         self._lost_before = 0  # `Ledger.lost_on_the_way` as the limiter knows it
-        self._carried = [0] * num_collectors  # by each collector, see `Ledger`
-        self._lives: list[int | None] = [None] * num_collectors  # see `Made.life`
-        self._speeds = {f"collector_{i}_steps_per_second": math.nan for i in range(num_collectors)}
+        self._states = [_State() for _ in range(num_collectors)]
         self._requests: dict[Any, Request] = {}  # by the reference to the report
         self._idle = list(range(num_collectors))
         buffer: Any = self.replay  # has what a learner calls of a buffer
@@ -160,7 +165,7 @@ class Session:
         run of `total_steps` has `BLOCKS` blocks at least.
         """
         config = self.agent.config
-        least = max(config.learning_starts, config.batch_size)
+        least = max(config.learning_starts, config.batch_size)  # transitions before it learns
         block = min(largest_block, -(-total_steps // BLOCKS), -(-least // num_collectors))
         self._num_steps = max(config.num_steps, -(-block // config.num_envs))
         self._block = self._num_steps * config.num_envs
@@ -202,10 +207,10 @@ class Session:
             "prioritized": kind is PrioritizedReplayBuffer,
             "reward_scale": getattr(config, "reward_scale", 1.0),
         }
-        positional = agent.env.dynamics, agent.policy
-        return start_collectors(
-            self.cluster, Collector, [(positional, {**options, "seed": seed}) for seed in seeds]
+        start = functools.partial(
+            self.cluster.start, Collector, agent.env.dynamics, agent.policy, **options
         )
+        return start_collectors([functools.partial(start, seed=seed) for seed in seeds])
 
     # ------------------------------------------------------------ learning
 
@@ -227,16 +232,9 @@ class Session:
             history.time_update += clock() - now
 
     def _dispatch(self) -> None:
-        """Ask idle collectors for a block each, as far as the limits allow.
-
-        The limiter counts what was stored, also what a shard has lost since: if nothing is left to
-        be drawn, more is made in any case.
-        """
+        """Ask idle collectors for a block each, as far as the limits allow."""
         ledger = self.ledger
-        while self._idle and (
-            self.limiter.can_insert(self._block)
-            or not (len(self.replay) or ledger.on_the_way or ledger.being_made)
-        ):
+        while self._idle and self._wants_more():
             if ledger.on_the_way > self._most_on_the_way:
                 ledger.waits += 1
                 self.replay.take_answers()
@@ -250,10 +248,21 @@ class Session:
             ledger.requested += self._block
             ledger.being_made += self._block
 
+    def _wants_more(self) -> bool:
+        """Tell whether one more block is to be made.
+
+        The limiter counts what was stored, also what a shard has lost since: if nothing is left to
+        be drawn, more is made in any case.
+        """
+        ledger = self.ledger
+        is_empty = not (len(self.replay) or ledger.on_the_way or ledger.being_made)
+        return is_empty or self.limiter.can_insert(self._block)
+
     def _publish(self) -> None:
         """Put the policy's arrays into the object store, for collectors, if they have changed."""
         agent = self.agent
-        if self._published != agent.num_updates or not agent.num_updates:
+        # Without updates it may have changed too: from random steps to others.
+        if self._published != agent.num_updates or agent.num_updates == 0:
             if agent.steps >= agent.config.learning_starts:
                 agent.explore()
             put, parameters = self.cluster.put, agent.policy.state()
@@ -270,64 +279,71 @@ class Session:
             self._pass_on(self._requests.pop(call), history)
         self.replay.take_answers()
         lost = self.ledger.lost_on_the_way
-        self.limiter.insert(self._lost_before - lost)
+        self.limiter.insert(self._lost_before - lost)  # less than nothing: they are not stored
         self._lost_before = lost
+        speeds = {
+            f"collector_{i}_steps_per_second": state.steps_per_second
+            for i, state in enumerate(self._states)
+        }
         sizes = {f"shard_{i}_size": size for i, size in enumerate(self.replay.sizes())}
-        history.actors = {**self._speeds, **sizes}
+        history.actors = {**speeds, **sizes}
 
     def _pass_on(self, request: Request, history: History) -> None:
         """Send the block of a finished request to a shard, and count; revive a dead collector."""
-        collector, size, ledger = request.collector, request.size, self.ledger
+        collector, size = request.collector, request.size
+        ledger, state = self.ledger, self._states[collector]
         self._idle.append(collector)
         try:
             request, report = self._read(request)
         except LostError:
-            ledger.being_made -= size
-            self._count_death(collector, size)
+            self._count_death(state, being_made=size)
             self._collectors[collector].revive()
             pin_all(self._collectors)
             return
-        ledger.being_made -= size
-        if self._lives[collector] not in (report.life, None):  # it died between two requests
-            self._count_death(collector, 0)
+        if state.life not in (report.life, None):  # it died between two requests
+            self._count_death(state, being_made=0)
             pin_all(self._collectors)
-        self._lives[collector] = report.life
-        self._speeds[f"collector_{collector}_steps_per_second"] = size / report.seconds
-        self._carried[collector] += size - report.size
-        ledger.carried += size - report.size
-        if report.size:
+        state.life, state.steps_per_second = report.life, size / report.seconds
+        num_carried = size - report.size  # fewer than before if it is below 0
+        state.carried += num_carried
+        ledger.carried += num_carried
+        ledger.being_made -= size
+        if report.size > 0:
             self.replay.add(request.block, report.size, request.priorities)
         self.agent.count(size, report.returns, history)
 
     def _read(self, request: Request) -> tuple[Request, Made]:
-        """Return a finished request, and the collector's report.
+        """Return a finished request, and the collector's report; LostError if it died.
 
         A block that had no room in the object store is sent again: then the request is another one.
         """
         collector = self._collectors[request.collector]
+        try:
+            return request, collector.result(request.report)
+        except StoreFullError:
+            self.ledger.waits += 1
 
-        def again() -> tuple[Request, Made]:
-            repeated = Request(*request[:2], *collector.call("again"))
+        def read_again() -> tuple[Request, Made]:
+            repeated = Request(request.collector, request.size, *collector.call("again"))
             report = collector.result(repeated.report)
             if report is None:
                 raise LostError("it died between two requests")
             return repeated, report
 
-        try:
-            return request, collector.result(request.report)
-        except StoreFullError:
-            self.ledger.waits += 1
-        answer: tuple[Request, Made] = wait_for_room(again, self.ledger, self.replay.take_answers)
+        answer: tuple[Request, Made] = wait_for_room(
+            read_again, self.ledger, self.replay.take_answers
+        )
         return answer
 
-    def _count_death(self, collector: int, size: int) -> None:
-        """Count a collector's death, the `size` steps that it was taking, and those it carried."""
-        lost = size + self._carried[collector]
-        self.ledger.carried -= self._carried[collector]
+    def _count_death(self, state: _State, being_made: int) -> None:
+        """Count a collector's death, the steps that it was making, and those it carried."""
+        lost = being_made + state.carried
+        self.ledger.being_made -= being_made
+        self.ledger.carried -= state.carried
         self.ledger.lost_with_collectors += lost
         self.ledger.collector_restarts += 1
         self.limiter.insert(-lost)
-        self._carried[collector], self._lives[collector] = 0, None
+        state.carried, state.life = 0, None
 
     def close(self) -> None:
         """End the processes."""

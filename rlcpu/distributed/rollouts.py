@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 _ALL = slice(None)
 
 
-class Part(NamedTuple):
+class RolloutPart(NamedTuple):
     """A rollout of a part of the agent's environments."""
 
     records: Records  # its arrays
@@ -42,13 +42,21 @@ class Part(NamedTuple):
     seconds: float  # that it took
 
 
+class _Work(NamedTuple):
+    """Steps that all collectors are asked for."""
+
+    parameters: Any  # reference to the policy's arrays
+    states: list[dict[str, Array]]  # of each part's environments
+    num_steps: int  # of each environment
+
+
 class RolloutCollector(CollectorBase):
     """Makes rollouts of environments whose state comes with each call; keeps nothing but memory.
 
     Args:
         dynamics: the environment.
         policy: one for `rlcpu.collect` with a method `state()`.
-        num_envs: n, environments.
+        num_envs: environments.
         options: of `VectorEnv`.
     """
 
@@ -62,7 +70,7 @@ class RolloutCollector(CollectorBase):
 
     def collect(
         self, parameters: Mapping[str, Array], state: Mapping[str, Array], num_steps: int
-    ) -> Part:
+    ) -> RolloutPart:
         """Act for some steps of every environment: a function of the arguments alone.
 
         Args:
@@ -76,7 +84,7 @@ class RolloutCollector(CollectorBase):
         self._rollout = rollout = take_rollout(engine, num_steps, self._rollout)
         faulty = engine.runner(self.policy).collect(num_steps, rollout.outputs)
         seconds = time.perf_counter() - start
-        return Part(rollout.records, engine.take(_ALL), faulty, seconds)
+        return RolloutPart(rollout.records, engine.take(_ALL), faulty, seconds)
 
 
 class RolloutSession:
@@ -111,16 +119,22 @@ class RolloutSession:
         self.agent, self.ledger = agent, Ledger()
         agent.ledger = self.ledger
         bounds = np.linspace(0, env.num_envs, count + 1).astype(int).tolist()
-        self._parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
+        self._parts = list(itertools.starmap(slice, itertools.pairwise(bounds)))
         options = {"dtype": env.dtype.name, "max_episode_steps": env.max_episode_steps}
-        sizes = [(part.stop - part.start, part.start) for part in self._parts]
-        arguments: list[Any] = [
-            ((env.dynamics.resized(size, start), agent.policy, size, options), {})
-            for size, start in sizes
-        ]
         self.cluster = Cluster(count, address)
         with self.cluster.closed_on_error():
-            self._collectors = start_collectors(self.cluster, RolloutCollector, arguments)
+            starts = [
+                partial(
+                    self.cluster.start,
+                    RolloutCollector,
+                    env.dynamics.resized(part.stop - part.start, part.start),
+                    agent.policy,
+                    part.stop - part.start,
+                    options,
+                )
+                for part in self._parts
+            ]
+            self._collectors = start_collectors(starts)
         agent.collect_rollout = self.collect
 
     def collect(
@@ -130,8 +144,9 @@ class RolloutSession:
         engine = env.engine
         runner = engine.runner(policy)
         rollout = take_rollout(engine, num_steps, out)
-        first_states = runner.states()
+        first_states = runner.states()  # of the policy's memory; those after follow from the parts
         parts = self._ask_all(engine, policy, num_steps)
+        # Views of the records, (any, num_envs, any), of which each part fills the columns `envs`.
         targets = rollout.form.by_env(rollout.records, num_steps)
         for envs, part in zip(self._parts, parts, strict=True):
             for target, source in zip(targets, part.records, strict=True):
@@ -146,44 +161,52 @@ class RolloutSession:
         }
         return rollout
 
-    def _ask_all(self, engine: Engine, policy: Any, num_steps: int) -> list[Part]:
+    def _ask_all(self, engine: Engine, policy: Any, num_steps: int) -> list[RolloutPart]:
         """Return the parts of a rollout, one of each collector; dead ones are asked again."""
-        ledger, parts = self.ledger, dict[int, Part]()
-        parameters = wait_for_room(lambda: self.cluster.put(policy.state()), ledger)
-        states = [engine.take(envs) for envs in self._parts]
-
-        def request(i: int) -> Any:
-            return self._collectors[i].call("collect", parameters, states[i], num_steps)
-
-        def request_and_wait(i: int) -> Part:
-            part: Part = self._collectors[i].result(request(i))
-            return part
-
-        missing, calls = list(range(len(states))), dict[Any, int]()
-        while missing or calls:
-            for i in missing:
-                calls[wait_for_room(partial(request, i), ledger)] = i
-                ledger.requested += self._size(i, num_steps)
-                ledger.being_made += self._size(i, num_steps)
-            missing = []
+        work = _Work(
+            wait_for_room(lambda: self.cluster.put(policy.state()), self.ledger),
+            [engine.take(envs) for envs in self._parts],
+            num_steps,
+        )
+        parts = dict[int, RolloutPart]()
+        calls = {self._ask(i, work): i for i in range(len(self._parts))}
+        while calls:
             for call in self.cluster.wait(list(calls), timeout=1.0):
                 i = calls.pop(call)
                 size = self._size(i, num_steps)
-                ledger.being_made -= size
+                self.ledger.being_made -= size
                 try:
-                    try:
-                        parts[i] = self._collectors[i].result(call)
-                    except StoreFullError:
-                        ledger.waits += 1
-                        parts[i] = wait_for_room(partial(request_and_wait, i), ledger)
-                    ledger.received += size
+                    parts[i] = self._result(i, call, work)
+                    self.ledger.received += size
                 except LostError:
-                    ledger.lost_with_collectors += size
-                    ledger.collector_restarts += 1
+                    self.ledger.lost_with_collectors += size
+                    self.ledger.collector_restarts += 1
                     self._collectors[i].revive()
                     pin_all(self._collectors)
-                    missing.append(i)
-        return [parts[i] for i in range(len(states))]
+                    calls[self._ask(i, work)] = i
+        return [parts[i] for i in range(len(self._parts))]
+
+    def _ask(self, i: int, work: _Work) -> Any:
+        """Ask collector number i for its part once the arguments have room; returns the call."""
+        call = wait_for_room(partial(self._call, i, work), self.ledger)
+        size = self._size(i, work.num_steps)
+        self.ledger.requested += size
+        self.ledger.being_made += size
+        return call
+
+    def _call(self, i: int, work: _Work) -> Any:
+        arguments = work.parameters, work.states[i], work.num_steps
+        return self._collectors[i].call("collect", *arguments)
+
+    def _result(self, i: int, call: Any, work: _Work) -> RolloutPart:
+        """Wait for the part of collector number i, or make it again where it had no room."""
+        collector = self._collectors[i]
+        try:
+            part: RolloutPart = collector.result(call)
+        except StoreFullError:
+            self.ledger.waits += 1
+            part = wait_for_room(lambda: collector.result(self._call(i, work)), self.ledger)
+        return part
 
     def _size(self, i: int, num_steps: int) -> int:
         """Return how many steps collector number i makes: of its part of the environments."""

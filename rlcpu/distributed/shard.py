@@ -161,19 +161,26 @@ class ReplayShard:
     def _issue_tickets(self, added_before: int) -> tuple[int, Array, Array]:
         """Give tickets to the items of the steps that came after the first `added_before`.
 
+        Item k of each environment begins at step k * period, and has the place k % per_env. One
+        that is not complete yet has ticket -1, like the places that nobody has written to.
+
         Returns:
             The number of the first item that began with these steps, the numbers (n,) of those that
             are complete, which have a ticket now, and their slots (n, num_envs).
         """
         items, added = self._items, self.buffer.num_added
-        first = -(-added_before // items.period)
-        begun = np.arange(first, -(-added // items.period))[-items.per_env :]
+        first = self._begun(added_before)
+        begun = np.arange(first, self._begun(added))[-items.per_env :]  # the last ones fit
         tickets = self._tickets.reshape(items.num_envs, items.per_env)
         tickets[:, begun % items.per_env] = -1
         complete = begun[begun * items.period + (items.steps or 1) <= added]
         tickets[:, complete % items.per_env] = self._life + complete
         slots = (complete % items.per_env)[:, None] + items.per_env * np.arange(items.num_envs)
         return first, complete, slots
+
+    def _begun(self, steps: int) -> int:
+        """Return how many items of an environment begin within so many first steps."""
+        return -(-steps // self._items.period)
 
     def sample(self, count: int, *updates: tuple[Array, Array, Array]) -> tuple[Updated, Drawn]:
         """Update priorities, then draw `count` items as the buffer does, or none if it is empty.
@@ -213,8 +220,9 @@ class ReplayShard:
         if self._folder is not None:
             last_token, added = self._saved or (None, 0)  # `num_added` at the last save
             changed, written = self._slots_since(added), self._slots_since(0)
-            # A ticket is 8 bytes: sections count bytes.
-            tickets = Section("tickets", self._tickets.view(np.uint8), 8 * changed, 8 * written)
+            size = self._tickets.itemsize  # sections count bytes
+            data = self._tickets.view(np.uint8)
+            tickets = Section("tickets", data, size * changed, size * written)
             header = {
                 "buffer": "ReplayShard",
                 "blocks": self._blocks,
@@ -228,9 +236,8 @@ class ReplayShard:
 
     def _slots_since(self, added: int) -> Any:
         """Return ranges (any, 2) of slots of items that began after the first `added` steps."""
-        items = self._items
-        begin, end = (-(-step // items.period) for step in (added, self.buffer.num_added))
-        return spans(begin, end, items.per_env, items.num_envs)
+        items, end = self._items, self._begun(self.buffer.num_added)
+        return spans(self._begun(added), end, items.per_env, items.num_envs)
 
     def _save_in_time(self) -> None:
         """Save if the period since the last save is over."""
@@ -254,8 +261,8 @@ class ReplayShard:
                     expected = f"expected {options[name]}"
                     raise ValueError(f"{self._folder}: holds {name}={saved}, {expected}")
             items, added = self._items, self.buffer.num_added
-            self._tickets = np.zeros(items.num_envs * items.per_env, np.int64)
+            self._tickets = np.empty(items.num_envs * items.per_env, np.int64)
             reader.read_into("tickets", self._tickets.view(np.uint8))
-            num_begun = min(-(-added // items.period), items.per_env)
-            self._tickets.reshape(items.num_envs, -1)[:, num_begun:] = -1
+            # Places that nobody has written to are in no section.
+            self._tickets.reshape(items.num_envs, -1)[:, self._begun(added) :] = -1
             self._saved = reader.token, added

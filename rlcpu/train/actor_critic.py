@@ -13,6 +13,8 @@ later time steps, and weights are 0 for time steps that are not learnt from, als
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import numpy as np
@@ -65,13 +67,15 @@ def critics_loss(batch: Any, critics: Any, target: Any) -> Any:
     """Return the critics' loss, see above, and statistics: means of values and sizes of errors."""
     values = [critic(batch.observation, batch.action) for critic in critics]
     errors = [value - nn.hold(target) for value in values]
-    squares, sizes, value = errors[0] * errors[0], nn.each(size_of, nn.hold(errors[0])), values[0]
-    for k in range(1, len(critics)):
-        squares, value = squares + errors[k] * errors[k], value + values[k]
-        sizes = sizes + nn.each(size_of, nn.hold(errors[k]))
+    sizes = [nn.each(size_of, nn.hold(error)) for error in errors]
+    loss = nn.mean(0.5 * batch.weight * _total([error * error for error in errors]))
     count = len(critics)
-    loss = nn.mean(0.5 * batch.weight * squares)
-    return loss, {"q_value": value / count, "error": sizes / count}
+    return loss, {"q_value": _total(values) / count, "error": _total(sizes) / count}
+
+
+def _total(numbers: list[Any]) -> Any:
+    """Return the sum of numbers of a tape, without the 0 that `sum` begins with."""
+    return functools.reduce(operator.add, numbers)
 
 
 def make_critics(

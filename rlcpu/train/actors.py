@@ -1,20 +1,11 @@
 """Policies of agents that learn off-policy: one network, and how it explores.
 
-Each is a policy for `rlcpu.collect` and `rlcpu.simulate`, and acts by a scalar function (see
-`rlcpu.nn.heads`),
-
-    act(outputs, uniforms, params, greedy) -> (action, log_prob)
-
-of the network's outputs for one observation, random numbers in [0, 1), and the policy's `params`,
-whose first ones say how much it explores: so an agent's random first steps, its learning and its
-evaluation run in one kernel. The masked form takes a mask of allowed actions, too. Functions
-`act_...` make one of lines of Python, in which each number of an action has lines of its own.
+Each is a policy for `rlcpu.collect` and `rlcpu.simulate`, and acts by a scalar function of
+`rlcpu.train.exploring`.
 """
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,148 +17,29 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import num_inputs
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.networks import check_network, shape_of, view_of
-from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
+from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.running import RunsNetworks
 from rlcpu.nn.acting import Actings
-from rlcpu.nn.heads import (
-    Head,
-    define_act,
-    lines_of_largest,
-    log_density,
-    loop_largest,
-    return_vector,
-    standard_normal,
-)
+from rlcpu.nn.heads import Head
 from rlcpu.nn.network import Network, orthogonal
+from rlcpu.train.exploring import (
+    HIGHEST_LOG_STD,
+    LOWEST_LOG_STD,
+    act_epsilon_greedy,
+    act_noisy,
+    act_squashed,
+)
 from rlcpu.train.presets import network_of_values
 
 Array = npt.NDArray[Any]
 #: Bounds beyond this are none: Gymnasium gives speeds those of float32.
 _UNBOUNDED = 1e6
-#: Range of the logarithm of a squashed Gaussian's deviation; stable-baselines3's.
-LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
-LOG_2 = math.log(2.0)
 
 
 def reusable(rollout: Rollout | None, num_steps: int) -> Rollout | None:
     """Return the last rollout, for the next of `num_steps` to overwrite, or None if it differs."""
     return rollout if rollout is not None and len(rollout.rewards) == num_steps else None
-
-
-# ---------------------------------------------------------------- scalar functions
-
-
-def squash(u: float) -> tuple[float, float]:
-    """Return tanh(u), and the logarithm of its derivative 1 - tanh(u)**2.
-
-    The latter as 2 (log 2 - u - softplus(-2u)), which stays finite where tanh rounds to 1
-    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", appendix C).
-    """
-    # abs(u) - u is max(-2u, 0), with the right slope at 0 beside that of the rest.
-    softplus = abs(u) - u + math.log(1.0 + math.exp(-2.0 * abs(u)))
-    return math.tanh(u), 2.0 * (LOG_2 - u - softplus)
-
-
-def squashed_gaussian(mean: float, log_std: float, noise: float) -> tuple[float, float]:
-    """Return one number of an action in (-1, 1), and its log-density.
-
-    With u = mean + exp(log_std) * noise the action is tanh(u), and
-
-        log pi = log Normal(u; mean, exp(log_std)) - log(1 - tanh(u)**2)
-
-    Source: Haarnoja et al. 2018, "Soft actor-critic", equation 21 (appendix C).
-    """
-    action, log_slope = squash(mean + math.exp(log_std) * noise)
-    return action, log_density(noise, log_std) - log_slope
-
-
-def bounded_log_std(x: float) -> float:
-    """Return the output of a network, clipped to the range of a squashed Gaussian's `log_std`."""
-    return min(max(x, LOWEST_LOG_STD), HIGHEST_LOG_STD)
-
-
-@functools.cache
-def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
-    """Make `act`: take the action of the largest output, the first of equals.
-
-    With probability `params[0]`, epsilon, it is any action instead. Source: Watkins 1989, "Learning
-    from delayed rewards".
-
-    Args:
-        size: number of actions, which have the first outputs.
-        masked: whether `act` takes a mask, and chooses among the allowed actions alone.
-        loops: see `rlcpu.nn.heads.act_categorical`.
-    """
-    if loops:
-        return _loop_epsilon_greedy(size, masked)
-    drawn = f"drawn = i32(uniforms[1] * {float(size)})"
-    lines = [
-        *lines_of_largest(size, masked),  # sets `best`
-        # `draw` is a scalar policy that reads neither of the first two, observation and params.
-        "drawn, _, _ = draw((), (), (uniforms[1],), mask)" if masked else drawn,
-        "explores = (uniforms[0] < params[0]) and not greedy",
-        "return (drawn if explores else best), 0.0",
-    ]
-    return define_act(lines, masked, draw=uniform_allowed(size))
-
-
-def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
-    """Return what `act_epsilon_greedy` makes, with loops over actions in the place of lines."""
-    i32, count = np.int32, float(size)
-    largest, draw = loop_largest(size, masked), uniform_allowed(size, loops=True)
-
-    def act(values, uniforms, params, greedy):
-        explores = uniforms[0] < params[0] and not greedy
-        return i32(uniforms[1] * count) if explores else largest(values)[1], 0.0
-
-    def act_masked(values, uniforms, params, greedy, mask):
-        explores = uniforms[0] < params[0] and not greedy
-        drawn = draw((), (), (uniforms[1],), mask)[0] if explores else i32(0)
-        return drawn if explores else largest(values, mask)[1], 0.0
-
-    return act_masked if masked else act
-
-
-@functools.cache
-def act_squashed(size: int) -> Callable[..., Any]:
-    """Make `act`: draw from a squashed Gaussian, scaled to the bounds of actions.
-
-    Of `size` outputs the first half are means, the others logarithms of deviations. `params` are
-    the probability of an action drawn uniformly from the bounds instead, then centres and half
-    widths of the bounds.
-    """
-    count = size // 2
-    lines = [f"explores = (uniforms[{2 * count}] < params[0]) and not greedy"]
-    for k in range(count):
-        lines += [
-            f"drawn = normal(uniforms[{2 * k}], uniforms[{2 * k + 1}])",
-            "z = 0.0 if greedy else drawn",
-            f"a, l{k} = squashed(outputs[{k}], bounded(outputs[{count + k}]), z)",
-            f"a = 2.0 * uniforms[{2 * k}] - 1.0 if explores else a",
-            f"a{k} = params[{1 + k}] + params[{1 + count + k}] * a",
-        ]
-    names: dict[str, Any] = {"squashed": squashed_gaussian, "bounded": bounded_log_std}
-    return define_act([*lines, return_vector(count)], normal=standard_normal, **names)
-
-
-@functools.cache
-def act_noisy(size: int) -> Callable[..., Any]:
-    """Make `act`: take tanh of `size` outputs plus noise, scaled to the bounds of actions.
-
-    `params` are the probability of an action drawn uniformly from the bounds instead, the deviation
-    of the Gaussian noise, then centres and half widths of the bounds.
-    """
-    lines = [f"explores = (uniforms[{2 * size}] < params[0]) and not greedy"]
-    for k in range(size):
-        lines += [
-            f"drawn = normal(uniforms[{2 * k}], uniforms[{2 * k + 1}])",
-            f"a = tanh(outputs[{k}]) + (0.0 if greedy else params[1] * drawn)",
-            f"a = 2.0 * uniforms[{2 * k}] - 1.0 if explores else min(max(a, -1.0), 1.0)",
-            f"l{k} = 0.0",
-            f"a{k} = params[{2 + k}] + params[{2 + size + k}] * a",
-        ]
-    return define_act([*lines, return_vector(size)], normal=standard_normal, tanh=math.tanh)
 
 
 # ---------------------------------------------------------------- policies
@@ -178,48 +50,41 @@ class Actor(RunsNetworks):
 
     Args:
         dynamics: the environment.
-        outputs: of the network.
+        num_outputs: of the network.
         hidden: sizes of its hidden layers.
         activation: "tanh" or "relu".
         params: numbers of the head, float32.
-        gain: of the weights of the last layer, orthogonal as the others.
         seed: of the weights.
         layer_norm: see `rlcpu.nn.Network`.
-
-    Attributes:
-        network: what is learnt.
-        params: (any,) float32, what the head reads; the first is the probability of an action drawn
-            uniformly.
-        observation_mean, observation_scale: (observation_size,) float32: the network sees
-            (observation - mean) * scale, clipped to +-10. Bounds of the observation space that are
-            below a million become +-1.
-        deterministic: whether to act without exploring.
     """
 
     act: Callable[..., Callable[..., Any]]
+    #: Gain of the orthogonal weights of the last layer.
+    gain = 1.0
     _version = 0
 
     def __init__(
         self,
         dynamics: Dynamics,
-        outputs: int,
+        num_outputs: int,
         hidden: Sequence[int],
         activation: str,
+        *,
         params: Sequence[float],
-        gain: float,
         seed: int,
         layer_norm: bool = False,
     ) -> None:
-        sizes = np.array([dynamics.observation_size, *hidden, outputs])
-        rng = np.random.default_rng(seed)
-        parameters = orthogonal(rng, sizes, gain, layer_norm)
+        sizes = np.array([dynamics.observation_size, *hidden, num_outputs])
+        parameters = orthogonal(np.random.default_rng(seed), sizes, self.gain, layer_norm)
         self.network = Network(sizes, activation, parameters=parameters, layer_norm=layer_norm)
         self._actings = Actings()
+        #: What the head reads; the first is the probability of an action drawn uniformly.
         self.params = np.array(params, np.float32)
+        #: The network sees (observation - mean) * scale, clipped to +-10.
         self.observation_mean, self.observation_scale = normalisation(dynamics)
         self.view = view_of(dynamics.observation_space)
         self.observation_shape = shape_of(self.view)
-        self.deterministic = False
+        self.deterministic = False  # whether to act without exploring
 
     def __repr__(self) -> str:
         if not self.network.sizes.size:
@@ -229,25 +94,18 @@ class Actor(RunsNetworks):
         return f"{type(self).__name__}({layers} {self.network.activation})"
 
     def use_network(self, network: Any, dynamics: Dynamics) -> None:
-        """Act by another network from now on.
-
-        Raises:
-            TypeError, ValueError: it does not fit the environment, or what the head reads.
-        """
+        """Act by another network from now on; TypeError or ValueError if it does not fit."""
         size = dynamics.observation_size
         check_network("the policy's network", network, size, self._num_read)
         self.network = network
 
-    def use_layers(self, config: Any, dynamics: Dynamics, seed: int, gain: float = 1.0) -> None:
+    def use_layers(self, config: Any, dynamics: Dynamics, seed: int) -> None:
         """Act by the layers that `config.network` names or makes, unless that is "mlp".
 
-        `seed` and `gain`, of the last layer, are those of the weights.
-
-        Raises:
-            TypeError, ValueError: they do not fit the environment.
+        TypeError or ValueError where they do not fit the environment.
         """
         if config.network != "mlp":
-            network = network_of_values(config, dynamics, self._num_read, seed, gain)
+            network = network_of_values(config, dynamics, self._num_read, seed, self.gain)
             self.use_network(network, dynamics)
 
     def networks(self) -> dict[str, Network]:
@@ -268,17 +126,20 @@ class Actor(RunsNetworks):
         return self._num_read
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """Return what kernels are compiled for, see `rlcpu.envs.policies.PolicyCode`.
-
-        Raises:
-            ValueError: the sizes do not fit the environment.
-        """
+        """Return what kernels are compiled for; ValueError if sizes do not fit the environment."""
         inputs = sum(self.network.input_sizes.values())
         if inputs != dynamics.observation_size or self._num_params(dynamics) != self.params.size:
             raise ValueError(f"{self!r} does not fit {dynamics.id}")
-        draws, outputs = self._draws(dynamics), self._outputs(dynamics)
-        masked, count = dynamics.num_masked > 0, self.params.size
-        return PolicyCode(None, None, count, draws, "none", type(self).act, outputs, masked)
+        return PolicyCode(
+            act=None,
+            params_type=None,
+            num_params=self.params.size,
+            draws=self._draws(dynamics),
+            value="none",
+            head=type(self).act,
+            outputs=self._outputs(dynamics),
+            masked=dynamics.num_masked > 0,
+        )
 
     def _num_params(self, dynamics: Dynamics) -> int:
         """Return the number of the head's params."""
@@ -286,17 +147,16 @@ class Actor(RunsNetworks):
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """Return what kernels read of it, see `rlcpu.envs.policies.PolicyArrays`."""
-        settings = [self.network.code, self.deterministic]
         return PolicyArrays(
-            self.network.parameters,
-            self.network.sizes,
-            np.zeros(0, np.float32),
-            np.zeros(1, np.int64),
-            self.params,
-            self.observation_mean,
-            self.observation_scale,
-            np.array(settings, np.int64),
-            self._acting("policy"),
+            weights=self.network.parameters,
+            sizes=self.network.sizes,
+            value_weights=np.zeros(0, np.float32),
+            value_sizes=np.zeros(1, np.int64),
+            log_std=self.params,
+            mean=self.observation_mean,
+            scale=self.observation_scale,
+            settings=np.array([self.network.code, self.deterministic], np.int64),
+            network=self._acting("policy"),
         )
 
     def _acting(self, name: str) -> Any:
@@ -354,8 +214,15 @@ class EpsilonGreedy(Actor):
         layer_norm: bool = False,
     ) -> None:
         self.num_actions = dynamics.num_actions
-        outputs = self.num_actions + dueling
-        super().__init__(dynamics, outputs, hidden, activation, [1.0], 1.0, seed, layer_norm)
+        super().__init__(
+            dynamics,
+            self.num_actions + dueling,
+            hidden,
+            activation,
+            params=[1.0],  # epsilon: the first steps are random
+            seed=seed,
+            layer_norm=layer_norm,
+        )
 
     @property
     def head(self) -> Head:
@@ -373,7 +240,7 @@ class EpsilonGreedy(Actor):
             return best
         explores = rng.random(best.shape) < self.params[0]
         drawn = rng.integers(self.num_actions, size=best.shape)
-        if masks:
+        if masks:  # the largest of random numbers, one for each allowed action
             drawn = np.argmax(np.where(np.isfinite(values), rng.random(values.shape), -1.0), axis=1)
         return np.where(explores, drawn, best)
 
@@ -408,12 +275,12 @@ class EpsilonGreedy(Actor):
 
 
 class Squashed(Actor):
-    """Base of policies of bounded real numbers, which networks see as numbers in [-1, 1].
+    """Base of policies of bounded real numbers, which networks see as numbers x in [-1, 1].
 
-    Attributes:
-        center, half: (action_size,) float32, an action is center + half * x for x in [-1, 1].
+    An action is `center + half * x`, arrays (action_size,) float32.
     """
 
+    gain = 0.01
     #: Params of the head that say how it explores, in front of centres and half widths.
     num_exploring = 1
     #: Outputs of the network for each number of an action.
@@ -426,11 +293,11 @@ class Squashed(Actor):
         activation: str = "relu",
         seed: int = 0,
     ) -> None:
-        self.center, self.half = bounds(dynamics)
+        self.center, self.half = center_and_half(dynamics)
         exploring = [1.0] + [0.0] * (self.num_exploring - 1)  # the first steps are random
         params = [*exploring, *self.center, *self.half]
-        outputs = self.outputs_per_number * dynamics.action_size
-        super().__init__(dynamics, outputs, hidden, activation, params, 0.01, seed)
+        num_outputs = self.outputs_per_number * dynamics.action_size
+        super().__init__(dynamics, num_outputs, hidden, activation, params=params, seed=seed)
 
     @property
     def head(self) -> Head:
@@ -476,7 +343,10 @@ class Noisy(Squashed):
 
 
 def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
-    """Return mean and scale, (observation_size,) float32, that map bounded observations to +-1."""
+    """Return mean and scale, (observation_size,) float32, that map bounded observations to +-1.
+
+    Bounds of a million and more count as none.
+    """
     space: Any = dynamics.observation_space
     parts = space.values() if isinstance(space, Dict) else [space]
     means, scales = zip(*map(_normalisation_of, parts), strict=True)
@@ -495,12 +365,10 @@ def _normalisation_of(space: Any) -> tuple[Array, Array]:
     return mean.astype(np.float32), scale.astype(np.float32)
 
 
-def bounds(dynamics: Dynamics) -> tuple[Array, Array]:
-    """Return centres and half widths of the actions, (action_size,) each.
+def center_and_half(dynamics: Dynamics) -> tuple[Array, Array]:
+    """Return centres and half widths of the bounds of actions, (action_size,) float32 each.
 
-    Raises:
-        TypeError: actions are no real numbers.
-        ValueError: they have no bounds.
+    Actions that are no real numbers are a TypeError, without bounds a ValueError.
     """
     space = dynamics.action_space
     if not isinstance(space, Box):
@@ -540,8 +408,7 @@ def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
 def forbid(outputs: Array, masks: Array | None) -> Array:
     """Return outputs (n, num_actions) of a network, -inf where a mask is False.
 
-    Raises:
-        ValueError: they are of another shape.
+    Masks of another shape are a ValueError.
     """
     if masks is None:
         return outputs

@@ -172,7 +172,7 @@ class Agent:
         agent_class: Any = type(self)
         kind, settings = agent_class.__name__, self.Config.names()
         if name in settings:
-            self._check_attribute("config", self.config.replace({name: value}))
+            check_config(self.config, self.config.replace({name: value}))
             change = f"agent.config = agent.config.replace({{{name!r}: {value!r}}})"
             raise AttributeError(f"{name} is a field of {kind}'s config: {change}")
         if name in ("policy", "seed"):
@@ -381,10 +381,9 @@ class Agent:
                 raise ValueError(f"state, starts: {type(self).__name__} has no memory")
             actions = self._choose(self.policy.outputs(observations), rng, masks)
             return actions[0] if is_single else actions
-        if state is not None and np.ndim(state) == 1 and is_single:
-            state = np.asarray(state)[None]
-        if starts is not None and is_single:
-            starts = np.atleast_1d(starts)
+        if is_single:
+            state = np.atleast_2d(state) if state is not None else None
+            starts = np.atleast_1d(starts) if starts is not None else None
         outputs, next_state = self.policy.outputs(observations, state, starts)
         actions = self._choose(outputs, rng, masks)
         return (actions[0], next_state[0]) if is_single else (actions, next_state)
@@ -465,19 +464,16 @@ class Agent:
         return {f"{part}_{name}": array for part in states for name, array in states[part].items()}
 
     def _restore(self, description: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Write the state of a saved agent to this new one.
-
-        Args:
-            description: what `checkpoint.describe` returned.
-            arrays: those of `_state`.
-        """
+        """Write a saved agent's description and arrays, those of `_state`, to this new one."""
         state = self._state()
         checkpoint.check_fit(state, arrays)
         for name, target in state.items():
             target[...] = arrays[name]
+        # Networks are written from the learner; then the policy's again, for its user may have
+        # written to it after the last update.
         self.learner.write_networks()
         for name, target in state.items():
-            if name.startswith("policy_"):  # its user may have written to it after the last update
+            if name.startswith("policy_"):
                 target[...] = arrays[name]
         self.steps = description["steps"]
         self.returns.extend(map(float, description["returns"]))
@@ -499,12 +495,9 @@ class Agent:
     def _arguments_of(
         cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
     ) -> dict[str, Any]:
-        """Return arguments for the constructor of a saved agent.
+        """Return arguments for the constructor of a saved agent, of its description and arrays.
 
-        Args:
-            description: of the agent.
-            arrays: all that were saved; those of `_saved_arguments` are removed.
-            num_threads: threads at most.
+        Those of `_saved_arguments` are removed from the arrays.
         """
         return {}
 
@@ -574,22 +567,21 @@ class Agent:
             ValueError: the file is damaged or something else, or env does not fit.
         """
         name = os.fspath(path)
+        name = os.fspath(path)
         description, arrays = checkpoint.read(path, checkpoint.format_of_class(cls))
         try:
             options = cls._arguments_of(description, arrays, num_threads)
-            config = cls.Config(
-                **checkpoint.without_functions(description["config"], name, network)
-            )
-            has_usual_networks = (
-                cls.networks.__module__.startswith("rlcpu.")
-                and getattr(config, "network", "mlp") == "mlp"
-            )
-            dynamics = checkpoint.find_env(description, env)
+            settings = checkpoint.without_functions(description["config"], name, network)
+            config, dynamics = cls.Config(**settings), checkpoint.find_env(description, env)
+            # A subclass of a user's may make its own networks of the settings, or none of them.
+            has_usual_networks = cls.networks.__module__.startswith("rlcpu.")
+            has_usual_networks &= getattr(config, "network", "mlp") == "mlp"
             checkpoint.check_sizes(dynamics, config, arrays, has_usual_networks)
             environments = checkpoint.make_env(description, config.num_envs, env, num_threads)
             seed = description["seed"]
             agent = cls(environments, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
             agent._restore(description, arrays)
+        # A damaged description may be anything.
         except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{name}: does not fit: {error}") from error
         return agent

@@ -72,10 +72,7 @@ def has_priorities(buffer: Any) -> bool:
 def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:
     """Store a rollout's transitions in a buffer of an agent.
 
-    Args:
-        buffer: of transitions.
-        rollout: (T, N) steps.
-        returns: of the last episodes, those that ended in the rollout among them.
+    `returns` are those of the last episodes, of which some ended in the rollout.
     """
     # Names as in `example_of(env)`; the parts of a group are fields such as "observation.speed".
     names = [field.name.partition(".")[0] for field in buffer.structure.fields]
@@ -105,11 +102,12 @@ def _add_weighted(
     """
     first, num_envs = buffer.num_added, rollout.rewards.shape[1]
     buffer.add(columns, mean)
+    oldest = max(0, buffer.num_added - buffer.capacity)  # that is still there
     ends = zip(rollout.final_indices, rollout.episode_lengths, rollout.episode_returns, strict=True)
     for (step, i), length, episode_return in ends:
         steps = np.arange(max(step + 1 - length, -first // num_envs), step + 1)
         numbers = first + steps * num_envs + i
-        numbers = numbers[numbers >= max(0, buffer.num_added - buffer.capacity)]  # still there
+        numbers = numbers[numbers >= oldest]
         if numbers.size:
             buffer.update_values(numbers % buffer.capacity, episode_return)
 
@@ -125,13 +123,7 @@ def files_of(buffer: Buffer) -> dict[str, Array]:
 
 
 def buffer_of(name: str, arrays: dict[str, Array], num_threads: int | None) -> Buffer:
-    """Return the buffer that `files_of` saved.
-
-    Args:
-        name: of its class.
-        arrays: the files among others; removed.
-        num_threads: threads at most.
-    """
+    """Return the buffer of a class that `files_of` saved; its files are removed from `arrays`."""
     kind: Any = getattr(replay, name)
     with _temporary_folder() as folder:
         place = folder / "buffer"

@@ -6,7 +6,6 @@ loaded agent goes on bit for bit as the saved one would have.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -37,31 +36,22 @@ _DERIVED = {"policy_parameters", "policy_value_parameters", "policy_log_std", "l
 
 
 class Snapshot(NamedTuple):
-    """Copy of all that a call of `learn` changes of an agent.
+    """Copy of all that a call of `learn` changes of an agent."""
 
-    Attributes:
-        arrays: by the names of the agent's state; copies of the learner's may be missing.
-        steps: environment steps.
-        returns: of the last training episodes.
-        num_updates: of the present call of `learn`.
-    """
-
-    arrays: dict[str, Array]
-    steps: int
-    returns: tuple[float, ...]
-    num_updates: int
+    arrays: dict[str, Array]  # by the names of the agent's state, but for `_DERIVED`
+    steps: int  # environment steps
+    returns: tuple[float, ...]  # of the last training episodes
+    num_updates: int  # of the present call of `learn`
 
 
 def without_functions(config: dict[str, Any], file: str, network: Any) -> dict[str, Any]:
     """Return saved settings; schedules that were functions are "constant", with a warning.
 
-    Args:
-        config: the settings.
-        file: its name, for the warning.
-        network: in the place of a network that was a function.
+    `network` takes the place of a network that was a function; `file` is named in the warning.
 
     Raises:
-        ValueError: the network was a function and none is given, or the other way round.
+        ValueError: the network was a function and none is given, or another one than the saved
+            name is given.
     """
     if config.get("network") == _FUNCTION:
         if not callable(network):
@@ -102,16 +92,13 @@ def write_parts(file: IO[bytes], parts: Mapping[str, Any]) -> None:
 
 
 def take_snapshot(agent: Any, state: dict[str, Array], arrays: dict[str, Array]) -> Snapshot:
-    """Return a snapshot of an agent.
+    """Return a snapshot of an agent during `learn`, whose arrays are `state`.
 
-    Args:
-        agent: during `learn`.
-        state: its arrays by name.
-        arrays: of its last snapshot, which are overwritten, as new memory is slow; empty at first.
+    The arrays of its last snapshot, none at first, are overwritten: new memory is slow.
     """
     for name, array in state.items():
         if name in _DERIVED:
-            continue
+            continue  # written anew from the others
         if name in arrays:
             np.copyto(arrays[name], array)
         else:
@@ -123,9 +110,8 @@ def restore_snapshot(agent: Any, state: dict[str, Array], snapshot: Snapshot) ->
     """Restore an agent and its state from a snapshot. Interrupted, it can be called again."""
     for name, source in snapshot.arrays.items():
         state[name][...] = source
-    if not snapshot.arrays.keys() >= _DERIVED:
-        agent.learner.write_copies()
-        agent.learner.write_networks()
+    agent.learner.write_copies()
+    agent.learner.write_networks()
     agent.steps = snapshot.steps
     agent.returns.clear()
     agent.returns.extend(snapshot.returns)
@@ -173,10 +159,9 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def _read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read description and arrays of a file. No array takes more memory than its bytes there.
+    """Read description and arrays of a file; raises an exception of any kind for another file.
 
-    Raises:
-        Exception: of any kind, if it is something else.
+    No array takes more memory than its bytes there.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError("it is no file")
@@ -232,18 +217,13 @@ def check_sizes(
 ) -> None:
     """Raise ValueError where saved settings ask for far more memory than the saved arrays have.
 
-    Args:
-        dynamics: of the environment.
-        config: the settings.
-        arrays: all that were saved.
-        has_usual_networks: whether the networks are those that the settings describe.
+    `has_usual_networks` tells whether the networks are those that the settings describe. Others
+    may have fewer parameters: their settings are refused if they ask for very many.
     """
     # Of an image, other networks' dense layers may read few numbers.
     inputs = dynamics.observation_size if has_usual_networks else 1
-    least = num_parameters((inputs, *config.hidden))
-    is_certain = has_usual_networks or least > _MOST_PARAMETERS
-    if arrays["policy_parameters"].size < least and is_certain:
-        size = arrays["policy_parameters"].size
+    least, size = num_parameters((inputs, *config.hidden)), arrays["policy_parameters"].size
+    if size < least and (has_usual_networks or least > _MOST_PARAMETERS):
         raise ValueError(f"policy_parameters has {size} numbers, expected {least} at least")
     words = -(-config.num_envs // LANES) * NUM_WORDS * LANES
     if dynamics.runs_in_kernels and arrays["env_words"].size != words:
@@ -251,11 +231,7 @@ def check_sizes(
 
 
 def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
-    """Return the described environment, or the given one if it is that.
-
-    Raises:
-        ValueError: it is another one, or not registered.
-    """
+    """Return the described environment, or the given one; ValueError if that is another one."""
     if env is not None:
         env = take_env(env)
         if env.dynamics.id != description["env"]:
@@ -274,11 +250,7 @@ def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
 
 
 def take_env(env: Any) -> VectorEnv:
-    """Return the environments to go on in.
-
-    Raises:
-        TypeError: they are none.
-    """
+    """Return environments to go on in; TypeError if it is something else."""
     environments = None if isinstance(env, str | Dynamics) else check_env(env)
     if not isinstance(environments, VectorEnv):
         raise TypeError(f"env={env!r}: expected a VectorEnv, or an environment of Gymnasium")
@@ -288,11 +260,7 @@ def take_env(env: Any) -> VectorEnv:
 def make_env(
     description: dict[str, Any], num_envs: int, env: VectorEnv | None, num_threads: int | None
 ) -> VectorEnv:
-    """Return the described environments, or the given ones.
-
-    Raises:
-        ValueError: see `find_env`.
-    """
+    """Return the described environments, or the given ones; see `find_env`."""
     dynamics = find_env(description, env)
     if env is not None:
         return take_env(env)
@@ -321,12 +289,10 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
 
 def describe(agent: Any, numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Return all of an agent that is no array, and the numbers of its class, as JSON takes them."""
-    config = agent.config
-    functions = [name for name in config.names() if callable(getattr(config, name))]
-    plain = config.replace({k: "mlp" if k == "network" else "constant" for k in functions})
+    settings = {name: getattr(agent.config, name) for name in agent.config.names()}
     return {
         **describe_env(agent.env),
-        "config": {**dataclasses.asdict(plain), **dict.fromkeys(functions, _FUNCTION)},
+        "config": {k: _FUNCTION if callable(value) else value for k, value in settings.items()},
         "seed": agent.seed,
         "steps": agent.steps,
         "returns": list(agent.returns),

@@ -199,11 +199,9 @@ class OffPolicyArguments:
 
 
 def check_env(env: Any) -> Dynamics | VectorEnv:
-    """Return the environment, or environments, of an agent.
+    """Return the environment, or environments, of an agent; TypeError for anything else.
 
-    Raises:
-        TypeError: it is something else, on a device, or has spaces that agents do not take.
-        ValueError: there is none of this id.
+    An id that nobody has registered is a ValueError.
     """
     if isinstance(env, gymnasium.Env | GymnasiumVectorEnv) and not isinstance(env, VectorEnv):
         return GymnasiumEnv(env)
@@ -252,17 +250,10 @@ def signature_of(agent: Any) -> inspect.Signature:
 def choose_config(
     agent: Any, env: Dynamics | VectorEnv, config: Any, defaults: Any, settings: Mapping[str, Any]
 ) -> Any:
-    """Return the settings of a new agent.
+    """Return the settings of a new agent: `config`, or else the environment's `defaults`.
 
-    Args:
-        agent: its class.
-        env: its environment, or environments.
-        config: all settings, or None for the defaults.
-        defaults: for the environment.
-        settings: by name, in the place of those of the config where they are not None.
-
-    Raises:
-        TypeError, ValueError: they are not its settings, or bad, or do not fit the environments.
+    Of `settings` those that are not None take the place of theirs. `agent` is the class.
+    Settings that are not the class's, or do not fit, are a TypeError or ValueError.
     """
     if config is None:
         config = defaults
@@ -272,13 +263,12 @@ def choose_config(
         if name not in config.names():
             arguments = [*list(signature_of(agent).parameters)[1:], *config.names()]
             reason = describe_unknown(name, list(dict.fromkeys(arguments)), agent.algorithm)
-            if name in vars(agent.Config).get("__annotations__", ()):
+            if name in vars(agent.Config).get("__annotations__", ()):  # a class, but no dataclass
                 reason = f"{agent.Config.__name__}.{name}: expected a frozen dataclass around it"
             raise TypeError(reason)
     changes = {name: value for name, value in settings.items() if value is not None}
-    number = env.num_envs if isinstance(env, VectorEnv) else None
-    if number and changes.setdefault("num_envs", number) != number:
-        raise ValueError(f"num_envs={changes['num_envs']}: env has {number}")
+    if isinstance(env, VectorEnv) and changes.setdefault("num_envs", env.num_envs) != env.num_envs:
+        raise ValueError(f"num_envs={changes['num_envs']}: env has {env.num_envs}")
     return config.replace(changes)
 
 
@@ -293,11 +283,9 @@ _MADE_WITH_REPLAY = {"sequence_length", "burn_in"}
 
 
 def check_config(config: Any, new: Any) -> None:
-    """Raise an exception unless `new` may replace the settings `config` of an agent.
+    """Raise TypeError unless `new` are settings of the class of `config`, an agent's.
 
-    Raises:
-        TypeError: they are no settings of its class.
-        AttributeError: one differs that an agent reads only when it is made.
+    Raise AttributeError where one differs that an agent reads only when it is made.
     """
     if type(new) is not type(config):
         raise TypeError(f"config={new!r}: expected a {type(config).__name__}")
@@ -312,11 +300,9 @@ def check_config(config: Any, new: Any) -> None:
 
 
 def check_learning(callback: Any, target_return: Any, processes: Mapping[str, Any]) -> None:
-    """Check arguments of `learn`; `processes` are those on other processes.
+    """Raise TypeError or ValueError for bad arguments of `learn`.
 
-    Raises:
-        TypeError, ValueError: one of them is of another type or value, or an option of collectors
-            is set and there are none.
+    `processes` are those on other processes: without collectors there is nothing to set.
     """
     if callback is not None and not callable(callback):
         raise TypeError(f"callback={callback!r}: expected a function, or None")
@@ -333,8 +319,7 @@ def check_learning(callback: Any, target_return: Any, processes: Mapping[str, An
 def check_schedule(schedule: Any, steps: int, total_steps: int) -> tuple[int, int]:
     """Return the total steps at which schedules begin and end; None for those of this call.
 
-    Raises:
-        TypeError, ValueError: they are no two whole numbers, or not in order.
+    Anything but two whole numbers in order is a TypeError or ValueError.
     """
     if schedule is None:
         return steps, steps + total_steps

@@ -111,14 +111,15 @@ class History(Progress):
         """
         earlier = read_table(path) if append else []
         rows = [row for row in earlier if float(row["total_steps"]) <= self.steps_before]
-        for update in self.updates or [self]:
+        for update in self.updates:
             rows.append({"total_steps": self.steps_before + update.steps, **update.numbers()})
-        names = dict.fromkeys(name for row in rows for name in row)
+        columns = [*rows, {"total_steps": 0, **self.numbers()}]  # those of a table without rows too
+        names = dict.fromkeys(name for row in columns for name in row)
         with replacing(path) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
             table = csv.DictWriter(text, list(names), restval="nan")
             table.writeheader()
-            table.writerows(rows if self.updates else rows[:-1])
+            table.writerows(rows)
             text.detach()
 
     def __repr__(self) -> str:

@@ -19,16 +19,12 @@ class Normalizer:
 
     Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing
     sample variances".
-
-    Attributes:
-        count: (1,) int64, rows so far.
-        mean, squares: (size,) float64, mean and sum of squared deviations.
     """
 
     def __init__(self, size: int) -> None:
-        self.count = np.zeros(1, np.int64)
+        self.count = np.zeros(1, np.int64)  # rows so far
         self.mean = np.zeros(size)
-        self.squares = np.zeros(size)
+        self.squares = np.zeros(size)  # sums of squared deviations from the mean
 
     def state(self) -> dict[str, Array]:
         """Return its arrays, by name."""
@@ -61,18 +57,11 @@ class RewardNormalizer:
 
     The return of an environment, discount * return + reward after each step, begins anew with each
     episode. Source: stable-baselines3's `VecNormalize`.
-
-    Args:
-        num_envs: N.
-
-    Attributes:
-        returns: (N,) float64, of the running episodes.
-        statistics: of the returns after all steps.
     """
 
     def __init__(self, num_envs: int) -> None:
-        self.returns = np.zeros(num_envs)
-        self.statistics = Normalizer(1)
+        self.returns = np.zeros(num_envs)  # of the running episodes
+        self.statistics = Normalizer(1)  # of the returns after all steps
 
     def state(self) -> dict[str, Array]:
         """Return its arrays, by name."""

@@ -153,19 +153,24 @@ class Updater(nn.Learner):
         columns: Mapping[str, int] | None = None,
         losses: Any = Losses,
     ) -> None:
-        self.policy, self.config, self._read, self._losses = policy, config, config, losses
+        self.policy, self.config, self._losses = policy, config, losses
+        self._learnt_config = config  # at the last update
+        self.kind = kind_of_actions(policy, masked, choices)
         is_discrete, is_shared = policy.log_std.size == 0, policy.value == "shared"
-        kind = "choices" if choices else "masked" if masked else "discrete"
-        kind = kind if is_discrete else "continuous"
-        self.kind = " ".join(map(str, choices)) or kind
         num_outputs = policy.num_outputs - is_shared
         sizes = dict.fromkeys(("old_log_prob", "advantage", "target"), 1)
         sizes["observation"] = policy.num_inputs
         sizes["action"] = len(choices) or (1 if is_discrete else num_outputs)
         if masked:
             sizes["action_mask"] = num_outputs
-        settings = {**vars(config), "kind": kind, "choices": choices, "is_shared": is_shared}
-        settings |= {"clip": 0.2, "num_outputs": policy.num_outputs}
+        settings = {
+            **vars(config),
+            "kind": "choices" if choices else self.kind,
+            "choices": choices,
+            "is_shared": is_shared,
+            "clip": 0.2,  # each update has its own
+            "num_outputs": policy.num_outputs,
+        }
         super().__init__(
             networks or networks_of(policy),
             algorithm,
@@ -211,8 +216,8 @@ class Updater(nn.Learner):
         if sequences is not None:
             columns = {**columns, STARTS: sequences.starts}
             options = sequences.options(config.minibatch_size)
-        changed = {} if config is self._read else vars(config)
-        self._read = config
+        changed = {} if config is self._learnt_config else vars(config)
+        self._learnt_config = config
         scaling = self.policy.observation_mean, self.policy.observation_scale
         report: dict[str, Any] = self.update(
             columns,
@@ -227,6 +232,15 @@ class Updater(nn.Learner):
             stop_above=None if config.target_kl is None else ("kl", 1.5 * config.target_kl),
         )
         return self._losses._make(report[name] for name in self._losses._fields)
+
+
+def kind_of_actions(policy: NetworkPolicy, masked: bool, choices: tuple[int, ...]) -> str:
+    """Return the kind of a policy's actions, see `Updater.kind`."""
+    if policy.log_std.size:
+        return "continuous"
+    if choices:
+        return " ".join(map(str, choices))
+    return "masked" if masked else "discrete"
 
 
 def networks_of(policy: Any, hidden: bool = False) -> dict[str, Any]:

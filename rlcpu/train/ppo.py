@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu import nn
 from rlcpu.envs.collect import Rollout
@@ -164,10 +164,9 @@ class PPO(Agent):
         return networks_of(self.policy)
 
     def _act_by(self, networks: dict[str, Any]) -> dict[str, Any]:
-        """Act by the networks of `networks`, which may be a subclass's; return all that is learnt.
+        """Act by what `networks` returned, and return all that is learnt.
 
-        Args:
-            networks: what `networks` returned.
+        A subclass may have other networks than the policy: then another policy acts by these.
         """
         if "policy" not in networks:
             raise ValueError(f'networks() returned {", ".join(networks)}: expected "policy"')
@@ -199,10 +198,14 @@ class PPO(Agent):
             config: whose `network` is "mlp".
             kind: of actions, see `Updater.kind`.
         """
-        choices = tuple(map(int, kind.split())) if kind[0].isdigit() else ()
-        actions: Space[Any] = MultiDiscrete(list(choices)) if choices else Discrete(2)
         box = Box(-1.0, 1.0, (1,), np.float32)
-        actions = box if kind == "continuous" else actions
+        choices: tuple[int, ...] = ()
+        actions: Any = Discrete(2)
+        if kind == "continuous":
+            actions = box
+        elif kind[0].isdigit():
+            choices = tuple(map(int, kind.split()))
+            actions = MultiDiscrete(list(choices))
         policy = MLP(box, actions, (1,), config.activation, config.value)
         return Updater(policy, config, masked=kind == "masked", choices=choices)
 
@@ -278,7 +281,7 @@ class PPO(Agent):
             lambda_=config.lambda_,
             final_values=rollout.final_values,
         )
-        columns = {
+        columns = {  # time-major, see `Updater.improve`
             **self.columns(rollout),
             "observation": rollout.inputs.reshape(size, -1) if ones is None else ones,
             "action": rollout.actions.reshape(size, *rollout.actions.shape[2:]),
@@ -300,9 +303,9 @@ class PPO(Agent):
         history.time_update += clock() - start
 
     def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
-        outputs = forbid(outputs, masks)
-        if rng is not None:
-            stds = np.exp(self.policy.log_std)
-            noise = rng.standard_normal(outputs.shape) * stds if stds.size else None
-            outputs = outputs + (rng.gumbel(size=outputs.shape) if noise is None else noise)
+        outputs, log_std = forbid(outputs, masks), self.policy.log_std
+        if rng is not None and log_std.size:
+            outputs = outputs + rng.standard_normal(outputs.shape) * np.exp(log_std)
+        elif rng is not None:  # the largest of logits and Gumbel noise is drawn by softmax(logits)
+            outputs = outputs + rng.gumbel(size=outputs.shape)
         return self.policy.head.actions(outputs)

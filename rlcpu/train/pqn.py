@@ -210,7 +210,7 @@ class PQN(OffPolicy):
         if rollout.states is not None:
             sequences = sequences_of(rollout, policy, config.sequence_length)
             columns[STARTS], options = sequences.starts, sequences.options(config.minibatch_size)
-            options["states"] = {"online": options["states"]["policy"]}
+            options["states"] = {"online": options["states"]["policy"]}  # by the learner's names
         saved = {name: array.copy() for name, array in self.learner.state().items()}
         try:
             report = self.learner.update(
@@ -233,27 +233,13 @@ class PQN(OffPolicy):
         return self._losses_of(report)
 
     def _targets(self, rollout: Rollout) -> Array:
-        """Return the targets of values, lambda-returns (T, N) float32.
-
-        They need the values max_a Q(s_{t+1}, a) of the observations after each step, final ones
-        too. Those of the observations before a step, which `lambda_returns` asks for too, are the
-        same, one step later.
-        """
-        masked = ("next_action_mask",) if self.env.dynamics.num_masked else ()
-        columns = rollout.transitions(("next_observation", *masked), as_inputs=True)
-        if rollout.states is None:
-            values = self.policy.outputs(columns["next_observation"])
-        else:
-            values = rollout.outputs_after(functools.partial(run_sequences, self.policy, "policy"))
-            values = values.reshape(rollout.rewards.size, -1)
-        if masked:
-            masks = columns["next_action_mask"]
-            # Where an episode terminated a mask may allow nothing, and no value counts.
-            values = forbid(values, masks | ~masks.any(axis=1, keepdims=True))
-        values = values.max(axis=1).reshape(rollout.rewards.shape)
+        """Return the targets of values, lambda-returns (T, N) float32."""
+        values = self._values_after(rollout)
         targets: Array = lambda_returns(
             self._rewards_of(rollout),
-            np.concatenate([values[:1], values[:-1]]),  # the first is read by no return
+            # Values of the observations before each step: the same, one step later. No return
+            # reads the first.
+            np.concatenate([values[:1], values[:-1]]),
             rollout.terminated,
             rollout.truncated,
             values[-1],
@@ -262,3 +248,23 @@ class PQN(OffPolicy):
             final_values=values,
         )
         return targets
+
+    def _values_after(self, rollout: Rollout) -> Array:
+        """Return max_a Q(s_{t+1}, a) of the observations after each step, final ones too, (T, N).
+
+        `a` is any action that the observation allows.
+        """
+        is_masked = self.env.dynamics.num_masked > 0
+        names = ("next_observation", "next_action_mask") if is_masked else ("next_observation",)
+        columns = rollout.transitions(names, as_inputs=True)
+        if rollout.states is None:
+            values = self.policy.outputs(columns["next_observation"])
+        else:
+            values = rollout.outputs_after(functools.partial(run_sequences, self.policy, "policy"))
+            values = values.reshape(rollout.rewards.size, -1)
+        if is_masked:
+            masks = columns["next_action_mask"]
+            # Where an episode terminated a mask may allow nothing, and no value counts.
+            values = forbid(values, masks | ~masks.any(axis=1, keepdims=True))
+        largest: Array = values.max(axis=1).reshape(rollout.rewards.shape)
+        return largest

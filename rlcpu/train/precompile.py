@@ -55,10 +55,7 @@ def describe(agent: Any, kind: str) -> str:
     """Return what an agent's learner depends on, as JSON: its class of this library, and settings.
 
     Functions among these become "constant", and the network "mlp": neither changes the update.
-
-    Args:
-        agent: to be described.
-        kind: of its actions, as `learner_of` of its class takes it.
+    `kind` is that of its actions, as `learner_of` of its class takes it.
     """
     ours: Any = next(each for each in type(agent).__mro__ if each.__module__.startswith("rlcpu."))
     settings = {name: getattr(agent.config, name) for name in ours.Config.names()}
@@ -99,5 +96,6 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
+    """End this process when its input ends, as the parent has ended then."""
     sys.stdin.read()
     os._exit(1)

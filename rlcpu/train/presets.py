@@ -33,12 +33,9 @@ def perceptron(config: Any, space: Space[Any]) -> nn.Graph:
 
 
 def remembering(memory: Callable[[int], nn.Graph], config: Any, space: Space[Any]) -> nn.Graph:
-    """Return dense layers of `hidden` units, the last one a layer with memory.
+    """Return dense layers of `hidden` units, the last one a layer that `memory(units)` makes.
 
-    Args:
-        memory: (units) -> the layer.
-        config: settings of an agent.
-        space: of observations; images of a `Dict` are convolved first.
+    Images of a `Dict` are convolved first.
     """
     *sizes, last = config.hidden
     layers = [hidden_layers(sizes, config.activation)] if sizes else []
@@ -67,9 +64,9 @@ def convolved(config: Any, space: Space[Any]) -> nn.Graph:
         return _joined(convolved, config, space)
     image = _image(config, space)
     is_large = min(image.height, image.width) >= 36
-    sizes = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if is_large else ((16, 3, 1),)
+    convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if is_large else ((16, 3, 1),)
     layers: nn.Graph = image
-    for channels, window, stride in sizes:
+    for channels, window, stride in convolutions:
         layers = layers >> nn.Convolution(channels, window, stride=stride)
         layers = layers >> nn.LayerNorm(each_pixel=True) if _normalises(config) else layers
         layers = layers >> nn.Relu()
@@ -168,7 +165,7 @@ def network_of_values(
     return nn.Network(dynamics.observation_size, layers, seed=seed)
 
 
-#: What presets without memory have in front of their hidden layers.
+#: Functions of the layers that presets of images have in front of their hidden ones.
 _IN_FRONT = {"conv": convolved, "impala": through_blocks}
 
 
@@ -180,8 +177,10 @@ def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
     critics does not depend on the actions that they value.
     """
     name = config.network
-    in_front = not callable(name) and name in _IN_FRONT
-    front = functools.partial(_IN_FRONT[name], config) if in_front else layers_of(config)
+    if not callable(name) and name in _IN_FRONT:
+        front: Layers = functools.partial(_IN_FRONT[name], config)
+    else:
+        front = layers_of(config)
     features = nn.Input("observation") >> make_layers(front, dynamics.observation_space)
     hidden = _dense(config)
     graph = nn.Concatenate(features, nn.Input("action")) >> hidden >> nn.Dense(1, 1.0)

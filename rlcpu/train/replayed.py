@@ -89,24 +89,19 @@ class Memories:
 
     The environments carry the state of the first network, by which the policy acts, from one
     rollout to the next; those of critics are carried here.
-
-    Attributes:
-        sizes: by name of a network with memory, how many numbers it remembers of an environment.
-        carried: the same without the first, (N, size) float32 before the next step.
     """
 
     def __init__(self, learner: Learner, num_envs: int) -> None:
         self._learner = learner
-        named = zip(learner.names, learner.networks, strict=True)
-        self._networks = {
-            name: each for name, each in named if each.state_size and name not in learner.targets
-        }
+        networks = dict(zip(learner.names, learner.networks, strict=True))
+        for name in learner.targets:  # run from the states of the networks that they follow
+            del networks[name]
+        self._networks = {name: each for name, each in networks.items() if each.state_size}
+        #: By name of a network with memory, how many numbers it remembers of an environment.
         self.sizes = {name: each.state_size for name, each in self._networks.items()}
-        self.carried = {
-            name: np.zeros((num_envs, size), np.float32)
-            for name, size in self.sizes.items()
-            if name != learner.names[0]
-        }
+        others = [*self.sizes.items()][1:]  # the policy acts by the first
+        #: States of these (N, size) before the next step.
+        self.carried = {name: np.zeros((num_envs, size), np.float32) for name, size in others}
 
     def state(self) -> Mapping[str, Array]:
         """Return its arrays, by name, for checkpoints."""
@@ -120,20 +115,16 @@ class Memories:
     def along(self, first: Array, observations: Array, actions: Array, begins: Array) -> Array:
         """Return the states (T, N, sum of sizes) of all networks before each step of a rollout.
 
+        `first` (N, size) is the first network's state before it. Observations (T, N, any) and
+        actions (T, N, any) are as networks see them; `begins` (T, N) are first steps of episodes.
         Carried states are overwritten with those after the rollout.
-
-        Args:
-            first: (N, size), the first network's state before the rollout.
-            observations: (T, N, observation_size), as networks see them.
-            actions: (T, N, action_size), as networks see them.
-            begins: (T, N) bools, first steps of episodes.
         """
-        names, states = self._learner.names, []
+        states = []
         self._learner.write_networks(self.carried)
         for name, network in self._networks.items():
             state = self.carried.get(name, first)
-            if name == names[0] and len(begins) == 1:
-                states.append(first[None])
+            if name not in self.carried and len(begins) == 1:
+                states.append(first[None])  # before the only step
                 continue
             along = network.states_along(_inputs_of(network, observations, actions), state, begins)
             states.append(along[:-1])
@@ -159,22 +150,20 @@ def _inputs_of(network: Any, observations: Array, actions: Array) -> Any:
 def steps_of(
     rollout: Rollout, policy: RunsNetworks, memories: Memories, scaling: tuple[Array, Array] | None
 ) -> dict[str, Array]:
-    """Return a rollout as fields of a buffer of sequences, arrays (T, N, ...).
+    """Return a policy's rollout as fields of a buffer of sequences, arrays (T, N, ...).
 
-    Args:
-        rollout: of the policy.
-        policy: of an agent.
-        memories: of its networks.
-        scaling: of actions, mean and scale by which networks see them; None for choices.
+    `scaling` is mean and scale by which networks see actions; None for choices.
     """
     shape = rollout.rewards.shape
     assert rollout.states is not None
     begins = rollout.starts
-    # States are zeros after a reset by the user, too, and after steps of another policy.
+    # In the first row it tells where nothing is remembered: also after a reset by the user, and
+    # after steps of another policy.
     begins[0] = ~rollout.states.any(axis=1)
     observations, actions = normalised(policy, rollout.inputs), rollout.actions.reshape(*shape, -1)
     if scaling is not None:
-        actions = np.clip((actions - scaling[0]) * scaling[1], -CLIP, CLIP)
+        center, scale = scaling
+        actions = np.clip((actions - center) * scale, -CLIP, CLIP)
     states = memories.along(rollout.states, observations, actions, begins)
     columns = rollout.transitions(("observation", "action", "reward"), packed=True)
     columns["reward"] = columns["reward"].astype(np.float32, copy=False)
@@ -188,21 +177,13 @@ def steps_of(
 
 
 class SequenceTargets(NamedTuple):
-    """Parts of the n-step returns of sequences, arrays (T, B).
+    """Parts of the n-step returns of sequences, arrays (T, B) float32."""
 
-    Attributes:
-        reward: sum of discounted rewards in front of the next value.
-        discount: of the next value.
-        terminated: 1 where there is no next value.
-        ahead: steps until the next value.
-        is_learnt: 1 where the step is learnt from.
-    """
-
-    reward: Array
-    discount: Array
-    terminated: Array
-    ahead: Array
-    is_learnt: Array
+    reward: Array  # sum of discounted rewards in front of the next value
+    discount: Array  # of the next value
+    terminated: Array  # 1 where there is no next value
+    ahead: Array  # steps until the next value
+    is_learnt: Array  # 1 where the step is learnt from
 
 
 def targets_of(rewards: Array, terminated: Array, begins: Array, config: Any) -> SequenceTargets:
@@ -223,20 +204,19 @@ def targets_of(rewards: Array, terminated: Array, begins: Array, config: Any) ->
     targets = SequenceTargets(
         *(np.zeros(rewards.shape, np.float32) for _ in SequenceTargets._fields)
     )
-    learnt_rows = slice(first, first + length)
-    total, discount, has_ended, ahead, is_learnt = (each[learnt_rows] for each in targets)
-    discount[:], is_learnt[:] = 1.0, 1.0
-    continues = np.ones(total.shape, np.bool_)
+    learnt = SequenceTargets(*(each[first : first + length] for each in targets))  # views
+    learnt.discount[:], learnt.is_learnt[:] = 1.0, 1.0
+    continues = np.ones(learnt.reward.shape, np.bool_)
     for k in range(n):  # add step t + k to the returns of all steps t at once
         step, next_step = (slice(first + j, first + j + length) for j in (k, k + 1))
         is_truncated = continues & begins[next_step] & ~terminated[step]
         if k == 0:
-            is_learnt[is_truncated] = 0.0
+            learnt.is_learnt[is_truncated] = 0.0
         continues &= ~is_truncated
-        total += np.where(continues, discount * rewards[step], np.float32(0))
-        discount[continues] *= np.float32(config.gamma)
-        ahead[continues] += 1.0
-        has_ended[continues & terminated[step]] = 1.0
+        learnt.reward[...] += np.where(continues, learnt.discount * rewards[step], np.float32(0))
+        learnt.discount[continues] *= np.float32(config.gamma)
+        learnt.ahead[continues] += 1.0
+        learnt.terminated[continues & terminated[step]] = 1.0
         continues &= ~terminated[step]
     return targets
 

@@ -64,17 +64,12 @@ _METHODS = (
 def can_repeat(agent: Any, rollout: Any, batch: Any, steps_left: int) -> bool:
     """Tell whether the kernel can make rounds like the last one of an agent, and is worth loading.
 
-    Args:
-        agent: an `OffPolicy` after an update.
-        rollout: its last.
-        batch: its last.
-        steps_left: environment steps in the rest of `learn`.
+    `rollout` and `batch` are its last ones, `steps_left` environment steps in the rest of `learn`.
     """
-    if not hasattr(agent.config, "num_updates") or _clock().function == 0:
-        return False
     calls_left = steps_left // rollout.rewards.size * calls_of(agent.config)
     return (
         (calls_left >= LEAST_CALLS or bool(run_rounds.overloads))
+        and _clock().function != 0
         and _has_usual_rounds(agent)
         and _has_usual_learner(agent)
         and type(agent.buffer) in (ReplayBuffer, PrioritizedReplayBuffer)

@@ -33,8 +33,9 @@ from rlcpu.train.actor_critic import (
     soft_bootstrap,
     to_next,
 )
-from rlcpu.train.actors import SquashedGaussian, bounded_log_std, squashed_gaussian
+from rlcpu.train.actors import SquashedGaussian
 from rlcpu.train.config import Env, OffPolicyArguments, OffPolicyConfig, typed_by
+from rlcpu.train.exploring import bounded_log_std, squashed_gaussian
 from rlcpu.train.off_policy import OffPolicy
 
 # ---------------------------------------------------------------- the paper's equations
@@ -166,7 +167,7 @@ class SAC(OffPolicy):
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> SquashedGaussian:
         policy = SquashedGaussian(dynamics, self.config.hidden, self.config.activation, seed)
-        policy.use_layers(self.config, dynamics, seed, 0.01)
+        policy.use_layers(self.config, dynamics, seed)
         return policy
 
     def networks(self, seed: int) -> dict[str, Any]:

@@ -17,20 +17,13 @@ Array = npt.NDArray[Any]
 
 
 class SampleSequences(NamedTuple):
-    """Arguments of `Learner.update` that say how samples are sequences.
+    """Arguments of `Learner.update` that say how samples are sequences."""
 
-    Attributes:
-        states: by name of a network with memory its states before the first time step,
-            (num_sequences, state_size).
-        starts: (samples,), see `Learner.update`.
-        length: time steps of a sequence.
-        abreast: sequences that lie side by side, see `rlcpu.nn.settings.LearnerSettings`.
-    """
-
+    #: By name of a network with memory, its states before the first time step, (sequences, size).
     states: dict[str, Array]
-    starts: Array
-    length: int
-    abreast: int
+    starts: Array  # (samples,), see `Learner.update`
+    length: int  # time steps of a sequence
+    abreast: int  # sequences that lie side by side, see `rlcpu.nn.settings.LearnerSettings`
 
     def options(self, minibatch_size: int) -> dict[str, Any]:
         """Return arguments of `Learner.update`, of minibatches rounded to whole sequences."""
@@ -48,12 +41,9 @@ def sequences_in(samples: int, length: int) -> int:
 
 
 def sequences_of(rollout: Rollout, policy: RunsNetworks, length: int | None) -> SampleSequences:
-    """Return how the samples of a rollout are sequences, of `length` steps.
+    """Return how the samples of a rollout are sequences of `length` steps, None for whole ones.
 
-    Args:
-        rollout: of T steps, with states.
-        policy: that collected it; its states before each sequence are computed again.
-        length: a divisor of T; None for T.
+    The states of the policy that collected it are computed again before each sequence.
     """
     num_steps, num_envs = rollout.rewards.shape
     length, states = length or num_steps, {}
@@ -63,6 +53,7 @@ def sequences_of(rollout: Rollout, policy: RunsNetworks, length: int | None) -> 
             first_states = states_of(policy, name, rollout.states)
             if length < num_steps:
                 inputs = normalised(policy, rollout.inputs)
+                # (T + 1, N, state_size), of which those before each sequence are taken.
                 along = network.states_along(inputs, first_states, rollout.starts)
                 first_states = along[:-1:length].reshape(-1, network.state_size)
             states[name] = first_states

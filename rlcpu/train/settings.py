@@ -152,12 +152,9 @@ class Settings:
 
 
 def _check_setting(name: str, value: Any, kind: str) -> Any:
-    """Return a setting as it is kept, after checks by its name.
+    """Return a setting as it is kept, after checks by its name: TypeError or ValueError if bad.
 
     Those that only a user's config has are checked by the annotation of their field, `kind`.
-
-    Raises:
-        TypeError, ValueError: it is of another type, or out of its range.
     """
     if value is None and "None" in kind:
         return None

@@ -149,7 +149,7 @@ class TD3(OffPolicy):
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> Noisy:
         policy = Noisy(dynamics, self.config.hidden, self.config.activation, seed)
-        policy.use_layers(self.config, dynamics, seed, 0.01)
+        policy.use_layers(self.config, dynamics, seed)
         return policy
 
     def networks(self, seed: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from rlcpu.envs.policies import uniform_allowed
 from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.operations import normal_log_density
-from rlcpu.train.actors import act_epsilon_greedy
+from rlcpu.train.exploring import act_epsilon_greedy
 
 
 def test_log_density_is_that_of_a_normal_number() -> None:

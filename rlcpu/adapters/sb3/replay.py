@@ -109,18 +109,22 @@ class ReplayBuffer(buffers.ReplayBuffer):
         step_bytes = self._buffer.num_bytes // self._capacity * n_envs
         most = min(_WAITING, self.buffer_size, _WAITING_BYTES // max(step_bytes, 1))
         self._max_waiting, self._waiting = max(most, 1), 0
-        lead = self._max_waiting, n_envs
         self._steps = _map(
-            self._example(), lambda x: np.zeros((*lead, *np.shape(x)), np.asarray(x).dtype)
+            self._example(),
+            lambda x: np.zeros((self._max_waiting, n_envs, *np.shape(x)), np.asarray(x).dtype),
         )
 
     @property
     def buffer(self) -> Any:
         """Return the buffer of rlcpu that holds what was added."""
+        self._store_waiting()
+        return self._buffer
+
+    def _store_waiting(self) -> None:
+        """Add the steps that wait to the buffer."""
         if self._waiting:
             count, self._waiting = self._waiting, 0
             self._store(_map(self._steps, lambda array: array[:count]))
-        return self._buffer
 
     def _store(self, steps: dict[str, Any]) -> None:
         self._buffer.add(steps)
@@ -185,7 +189,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
                 terminated[i] = not truncated[i]
         self._waiting += 1
         if self._waiting == self._max_waiting:
-            _ = self.buffer
+            self._store_waiting()
 
     # ------------------------------------------------------------ sampling
 
@@ -338,6 +342,7 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
             raise ValueError(f"n_steps={self.n_steps}: expected 1, draws are of single transitions")
 
     def _make(self) -> Any:
+        """Return a new buffer, and begin to count episodes anew."""
         self._recent: deque[float] = deque(maxlen=100)  # returns of the last episodes
         self._mean_return = 0.0
         self._count = 0  # steps of each environment so far
