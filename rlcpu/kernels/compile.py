@@ -33,17 +33,17 @@ from numba.extending import (
     type_callable,
 )
 
-from rlcpu.kernels import announce, hooks, linking, maths, statements, user_compiler
+from rlcpu.kernels import announce, hooks, linking, maths, user_compiler
 from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.functions import (
     REGISTERED,
-    callees,
     convert_items,
     forget_frozen,
     freeze,
     has_overload,
     package_of,
     rebuild,
+    with_callees,
 )
 from rlcpu.kernels.quick import quickly
 
@@ -425,7 +425,7 @@ def kernel(
         """Return numba's function that compiles for new types, with what is done around it."""
 
         def compiled(*kinds: Any) -> Any:
-            # Parallel kernels call functions that numba makes of their loops: they need code.
+            # Not for parallel loops, of which numba makes functions in a way of its own.
             linked = linking.linked_callees(dispatcher, branching) if not parallel else None
             with (
                 announce.announced(subject, name),
@@ -470,53 +470,23 @@ def _explained(kernel: Any, cache: KernelCache, check: Callable[[], None]) -> It
         cache.end_turn()
         if isinstance(error, numba.errors.NumbaError):
             forget_frozen()
-            user_compiler.explain(error, _with_callees((kernel,)))
+            user_compiler.explain(error, with_callees((kernel,)))
         if isinstance(error, Exception):
             check()
         raise
 
 
 def _check_or_forget(kernel: Any, scalars: tuple[Any, ...], check: Callable[[], None]) -> None:
-    """Run `check` and `check_precision` on a kernel just compiled; forget its code if one raises.
+    """Run both checks of a kernel on its fresh code; forget the code if one raises.
 
     All that the kernel reaches is forgotten: a function between the kernel and a scalar holds the
     scalar's code too, and the next attempt would find nothing to check.
     """
     try:
         check()
-        check_precision(scalars)
+        user_compiler.check_precision(scalars)
     except TypeError:
         forget_frozen()
-        for dispatcher in _with_callees((kernel,)):
+        for dispatcher in with_callees((kernel,)):
             hooks.forget_code(dispatcher)
         raise
-
-
-def check_precision(scalars: tuple[Any, ...]) -> None:
-    """Raise TypeError that names all lines of float32 functions on which a float64 comes about.
-
-    `scalars` are specialised functions; those that they call are looked at, too, and first.
-    """
-    # Our mathematics computes in what its callers give it.
-    functions = [f for f in _with_callees(scalars) if f.py_func.__module__ != maths.__name__]
-    called = {nbtypes.Dispatcher(f) for f in functions}
-    # Lines on which a float64 is made of other types, and those that are given one.
-    makers: dict[Any, None] = {}
-    takers: dict[Any, None] = {}
-    for scalar in functions:
-        for compiled in scalar.overloads.values():
-            for each in statements.assigned_types(compiled):
-                if user_compiler.holds_double(each.kind):
-                    inputs = (*each.operands, *compiled.signature.args)
-                    is_given = any(map(user_compiler.holds_double, inputs))
-                    is_given = is_given or bool(called & {*each.operands})  # by a function
-                    lines = takers if is_given else makers
-                    lines[scalar.py_func, each.line, each.name] = None
-    if makers or takers:
-        raise TypeError(user_compiler.describe_doubles(list(makers or takers)))
-
-
-def _with_callees(functions: Iterable[Any]) -> list[Any]:
-    """Return compiled functions and all that they reach, callees first."""
-    visited: set[Any] = set()
-    return [f for function in functions for f in (*callees(function.py_func, visited), function)]

@@ -14,7 +14,7 @@ import inspect
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,15 @@ def callees(function: types.FunctionType, visited: set[Any] | None = None) -> It
                 yield value
 
 
+def with_callees(functions: Iterable[Any]) -> list[Any]:
+    """Return compiled functions and all that they reach, callees first."""
+    visited: set[Any] = set()
+    return [f for function in functions for f in (*callees(function.py_func, visited), function)]
+
+
 @functools.cache
 def _global_names(code: types.CodeType) -> list[str]:
+    """Return the names of globals and builtins that code reads."""
     names = {
         instruction.argval
         for nested in codes(code)

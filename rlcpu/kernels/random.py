@@ -322,10 +322,7 @@ class Draws:
         """
         k, items = _split_k(k, items)
         order = list(items if isinstance(items, tuple) else range(items))
-        words = self.words(k)
-        for i in range(len(order) - 1, 0, -1):  # Fisher & Yates, as Durstenfeld (1964) has it
-            j = words(i) * (i + 1) >> 32
-            order[i], order[j] = order[j], order[i]
+        self.shuffle(k, order)
         return tuple(order)
 
     def shuffle(self, k: Any, array: Any = None) -> None:
@@ -335,7 +332,7 @@ class Draws:
         """
         k, array = _split_k(k, array)
         words = self.words(k)
-        for i in range(len(array) - 1, 0, -1):
+        for i in range(len(array) - 1, 0, -1):  # Fisher & Yates, as Durstenfeld (1964) has it
             j = words(i) * (i + 1) >> 32
             array[i], array[j] = array[j], array[i]
 

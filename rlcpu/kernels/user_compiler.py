@@ -13,13 +13,14 @@ import operator
 import re
 import types as python_types
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 from numba.core import errors
 
 from rlcpu.kernels import maths, statements
+from rlcpu.kernels.functions import with_callees
 from rlcpu.kernels.guard import POWERS, check_written, fit, read_item, read_table, write_item
 from rlcpu.kernels.linking import TypeRules, linked_compiler
 
@@ -191,25 +192,53 @@ def explain(error: Exception, callees: Iterable[Any]) -> None:
             raise TypeError(_failures[callee.py_func]) from None
 
 
-def holds_double(kind: Any) -> bool:
+def check_precision(scalars: tuple[Any, ...]) -> None:
+    """Raise TypeError that names all lines of float32 functions on which a float64 comes about.
+
+    `scalars` are specialised functions; those that they call are looked at, too, and first.
+    """
+    # Our mathematics computes in what its callers give it.
+    functions = [f for f in with_callees(scalars) if f.py_func.__module__ != maths.__name__]
+    called = {types.Dispatcher(f) for f in functions}
+    # Lines on which a float64 is made of other types, and those that are given one.
+    makers: dict[_Line, None] = {}
+    takers: dict[_Line, None] = {}
+    for scalar in functions:
+        for compiled in scalar.overloads.values():
+            for each in statements.assigned_types(compiled):
+                if _holds_double(each.kind):
+                    inputs = (*each.operands, *compiled.signature.args)
+                    is_given = any(map(_holds_double, inputs)) or called & {*each.operands}
+                    lines = takers if is_given else makers
+                    lines[_Line(scalar.py_func, each.line, each.name)] = None
+    if makers or takers:
+        raise TypeError(_describe_doubles(makers or takers))
+
+
+def _holds_double(kind: Any) -> bool:
     """Tell whether a type is a float64, or a tuple that holds one."""
     if isinstance(kind, types.BaseTuple):
-        return any(map(holds_double, kind))
+        return any(map(_holds_double, kind))
     return getattr(kind, "real", kind) == types.float64  # `real`: of numbers with slopes
 
 
-def describe_doubles(doubles: list[tuple[python_types.FunctionType, int, str]]) -> str:
-    """Return the message for lines of float32 functions that compute in float64.
+class _Line(NamedTuple):
+    """A line of a float32 function on which a float64 comes about."""
 
-    Args:
-        doubles: function, line, and the variable that is assigned; "" for none.
-    """
-    lines: dict[Any, str] = {}
-    for function, line, name in doubles:
-        text = place(function.__code__.co_filename, line, function.__name__)
-        lines[function, line] = f"{text} computes {name + ' ' if name else ''}in float64"
+    function: python_types.FunctionType
+    number: int  # in the file
+    variable: str  # that is assigned; "" for none
+
+
+def _describe_doubles(doubles: Iterable[_Line]) -> str:
+    """Return the message for lines of float32 functions that compute in float64."""
+    texts: dict[Any, str] = {}
+    for function, number, variable in doubles:
+        text = place(function.__code__.co_filename, number, function.__name__)
+        what = f"{variable} in float64" if variable else "in float64"
+        texts[function, number] = f"{text} computes {what}"
     return (
-        f"{'; '.join(lines.values())}: a float32 kernel, whose speed that halves, wants math's or "
+        f"{'; '.join(texts.values())}: a float32 kernel, whose speed that halves, wants math's or "
         "one's own functions of floats in the place of NumPy's"
     )
 
@@ -217,10 +246,10 @@ def describe_doubles(doubles: list[tuple[python_types.FunctionType, int, str]]) 
 def _sentence(function: python_types.FunctionType, error: Any, state: Any) -> str:
     """Return what is wrong with a function, and where, from the error and the compiler's state."""
     code, message = function.__code__, re.sub(r"\x1b\[[0-9;]*m", "", str(error.msg)).strip()
-    if "unify" in message and not any(map(holds_double, state.args)):
+    if "unify" in message and not any(map(_holds_double, state.args)):
         for each in statements.types_before_failure(state):
-            if holds_double(each.kind) and not any(map(holds_double, each.operands)):
-                return describe_doubles([(function, each.line, each.name)])
+            if _holds_double(each.kind) and not any(map(_holds_double, each.operands)):
+                return _describe_doubles([_Line(function, each.line, each.name)])
     # Errors of `guard` begin with these words; numba's own have the call in their second line.
     ours = re.search(r"TypingError: ((?:it|an array) .*)", message)
     call = re.search(r"found for signature:\s*>+ (.*)", message)

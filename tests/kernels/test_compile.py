@@ -19,7 +19,6 @@ from numba.core import types as nbtypes
 from rlcpu.kernels.compile import (
     EXACT,
     FAST,
-    check_precision,
     define,
     kernel,
     never_inline,
@@ -29,6 +28,7 @@ from rlcpu.kernels.compile import (
     specialise,
 )
 from rlcpu.kernels.functions import freeze
+from rlcpu.kernels.user_compiler import check_precision
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from tests.machine_code import compiled_anew
 
