@@ -29,7 +29,7 @@ from rlcpu.nn.layers.activations import RELU
 from rlcpu.nn.layers.dense import DENSE
 from rlcpu.nn.layers.graph import Draft, Graph, LayerOutput, Picture, Trace
 from rlcpu.nn.layers.joins import COPY
-from rlcpu.nn.layers.kind import IN_PLACE, STEP, Kind, LayerStep, ParameterArray, Sizes, padded
+from rlcpu.nn.layers.kind import IN_PLACE, STEP, Kind, LayerSizes, LayerStep, ParameterArray, padded
 
 Array = npt.NDArray[Any]
 
@@ -378,11 +378,11 @@ def _place_parameters(drafts: list[Draft]) -> list[_Parameters]:
     return placed
 
 
-def _sizes_of(draft: Draft) -> Sizes:
+def _sizes_of(draft: Draft) -> LayerSizes:
     """Return the sizes on which a layer's parameters depend."""
     source, target, none = draft.source, draft.target, Picture(0, 0, 0)
     pictures = source.picture or none, target.picture or none
-    return Sizes(source.size, target.size, source.is_input, target.is_output, *pictures)
+    return LayerSizes(source.size, target.size, source.is_input, target.is_output, *pictures)
 
 
 def _places(tensors: list[LayerOutput], units: dict[LayerOutput, int]) -> npt.NDArray[np.int64]:

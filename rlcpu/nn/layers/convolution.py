@@ -39,9 +39,9 @@ from rlcpu.nn.layers.kind import (
     UNIT,
     Array,
     Kind,
+    LayerSizes,
     LayerStep,
     ParameterArray,
-    Sizes,
     gradients_of,
     input_row,
     input_slopes,
@@ -401,7 +401,7 @@ class Convolution(Window):
         """Return how many channels it makes."""
         return self.channels
 
-    def num_saved(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: LayerSizes) -> int:
         """Return how many saved units a sample has; see `Layer`."""
         fields, rows = self.fields_of(sizes.image_in), self._window_size(sizes)
         columns = padded(self.channels)
@@ -409,11 +409,11 @@ class Convolution(Window):
         saved = saved_sizes(sizing_of(step))
         return int(saved.image + padded(saved.rows + saved.scratch))
 
-    def _window_size(self, sizes: Sizes) -> int:
+    def _window_size(self, sizes: LayerSizes) -> int:
         """Return the numbers of a window."""
         return self.window * self.window * sizes.image_in.channels
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         shape = self._window_size(sizes), self.channels
         initial = functools.partial(orthogonal, shape=shape, gain=self.gain)

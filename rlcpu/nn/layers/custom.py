@@ -21,8 +21,8 @@ from rlcpu.nn.layers.kind import (
     Array,
     Kind,
     Layer,
+    LayerSizes,
     ParameterArray,
-    Sizes,
     gradients_of,
     input_slopes,
     inputs_of,
@@ -115,7 +115,7 @@ class CustomLayer(Layer):
         """
         return {}
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         arrays = self.arrays(sizes.inputs, np.random.default_rng(0))
 

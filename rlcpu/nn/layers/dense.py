@@ -38,8 +38,8 @@ from rlcpu.nn.layers.kind import (
     Array,
     Kind,
     Layer,
+    LayerSizes,
     ParameterArray,
-    Sizes,
     gradients_of,
     input_slopes,
     inputs_of,
@@ -320,11 +320,11 @@ class Dense(Layer):
         """Return the number of outputs; see `Layer`."""
         return self.size
 
-    def num_saved(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: LayerSizes) -> int:
         """Return how many saved units a sample has; see `Layer`."""
         return 0 if sizes.is_last else capacity_for.py_func(padded(sizes.inputs))
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         shape, width = (sizes.inputs, sizes.outputs), padded(sizes.outputs)
         gain = self.gain

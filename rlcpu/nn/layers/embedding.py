@@ -31,8 +31,8 @@ from rlcpu.nn.layers.kind import (
     Array,
     Kind,
     Layer,
+    LayerSizes,
     ParameterArray,
-    Sizes,
     gradients_of,
     input_slopes,
     inputs_of,
@@ -137,7 +137,7 @@ class Embedding(Layer):
         """Return the number of outputs; see `Layer`."""
         return self.size
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         shape = sizes.inputs * self.choices, self.size
         deviation = 1.0 / math.sqrt(sizes.inputs)

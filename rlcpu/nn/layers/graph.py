@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from rlcpu.nn.layers.joins import Part
+    from rlcpu.nn.layers.joins import InputPart
     from rlcpu.nn.layers.kind import Kind, Layer
 
 
@@ -134,7 +134,7 @@ class Trace:
         self.inputs = {name: LayerOutput(size, is_input=True) for name, size in inputs.items()}
         self.only_input = next(iter(self.inputs.values())) if len(inputs) == 1 else None
         self.drafts: list[Draft] = []
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, InputPart] = {}
         self._outputs: dict[tuple[Graph, LayerOutput | None], LayerOutput] = {}
 
     def run(self, graph: Graph, source: LayerOutput | None) -> LayerOutput:

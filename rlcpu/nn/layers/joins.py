@@ -156,7 +156,7 @@ class Parts(Graph):
             raise ValueError(f"{self!r} has {size} numbers: what stands in front has {whole.size}")
         parts, first = {}, 0
         for name, count in self.sizes.items():
-            parts[name] = Part(whole, first, count)
+            parts[name] = InputPart(whole, first, count)
             first += count
         outer = trace.parts, trace.only_input
         trace.parts, trace.only_input = parts, whole
@@ -172,7 +172,7 @@ class Parts(Graph):
 
 
 @dataclasses.dataclass
-class Part:
+class InputPart:
     """Some numbers of a tensor that layers read as an input."""
 
     whole: LayerOutput  # the tensor that has them

@@ -98,7 +98,7 @@ class Kind(NamedTuple):
     fuses_relu: bool = False
 
 
-class Sizes(NamedTuple):
+class LayerSizes(NamedTuple):
     """Sizes on which the parameters of a layer depend."""
 
     inputs: int  # numbers of a sample
@@ -152,11 +152,11 @@ class Layer(Graph):
         """Return fields of its `LayerStep` that no other layer has."""
         return {}
 
-    def num_saved(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: LayerSizes) -> int:
         """Return how many saved units it has for a sample."""
         return 0
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays of parameters, matrices first."""
         return []
 

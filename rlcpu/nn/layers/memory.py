@@ -28,8 +28,8 @@ from rlcpu.nn.layers.graph import Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
     Array,
     Layer,
+    LayerSizes,
     ParameterArray,
-    Sizes,
     input_row,
     inputs_of,
     output_row,
@@ -319,7 +319,7 @@ class Cell(Layer):
         """Return the numbers that are remembered of a sequence."""
         return self.option
 
-    def num_saved(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: LayerSizes) -> int:
         """Return how many saved units a sample has: two states, and products; see `Layer`.
 
         The (T + 1) B states of T B samples are at most two for each.
@@ -349,7 +349,7 @@ class GruCell(Cell):
 
     kind, gates, has_products = GRU, 3, True
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         return [self._weights(), vector("biases", self.gates * self.size, 0.0)]
 
@@ -359,7 +359,7 @@ class LstmCell(Cell):
 
     kind, gates, parts = LSTM, 4, 2
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         return [self._weights()]
 
@@ -372,7 +372,7 @@ class Inputs(Dense):
     #: for none.
     bias_signs: tuple[int, ...] = ()
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         weights, biases = super().parameters(sizes)
         initial = functools.partial(

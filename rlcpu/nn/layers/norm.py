@@ -28,8 +28,8 @@ from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Kind,
     Layer,
+    LayerSizes,
     ParameterArray,
-    Sizes,
     gradients_of,
     inputs_of,
     output_slopes,
@@ -208,15 +208,15 @@ class LayerNorm(Layer):
             raise ValueError(f"{self!r} has no image in front of it, such as of nn.Convolution")
         return {"channels": source.picture.channels}
 
-    def _group_size(self, sizes: Sizes) -> int:
+    def _group_size(self, sizes: LayerSizes) -> int:
         """Return how many numbers are normalised together."""
         return sizes.image_in.channels if self.each_pixel else sizes.outputs
 
-    def num_saved(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: LayerSizes) -> int:
         """Return how many saved units a sample has; see `Layer`."""
         return padded(sizes.outputs // self._group_size(sizes))
 
-    def parameters(self, sizes: Sizes) -> list[ParameterArray]:
+    def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
         size = self._group_size(sizes)
         return [vector("gains", size, 1.0), vector("shifts", size, 0.0)]

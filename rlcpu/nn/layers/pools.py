@@ -17,7 +17,7 @@ from rlcpu.kernels.compile import inline, outline
 from rlcpu.nn.layers.images import Window, num_windows
 from rlcpu.nn.layers.kind import (
     Kind,
-    Sizes,
+    LayerSizes,
     input_row,
     input_slopes,
     output_row,
@@ -170,6 +170,6 @@ class MaxPool(Window):
         if 2 * self.padding > self.window:
             raise ValueError(f"padding={self.padding}: expected half of the window at most")
 
-    def num_saved(self, sizes: Sizes) -> int:
+    def num_saved(self, sizes: LayerSizes) -> int:
         """Return the saved units of a sample, scratch for an image and a pixel; see `Layer`."""
         return padded(sizes.inputs) + padded(sizes.image_in.channels)
