@@ -96,8 +96,14 @@ def stock(state: Any, params: Any) -> float:
     return state.stock
 
 
+def place_of_noisy(state: Any, params: Any) -> float:
+    return place(state.cartpole, params)
+
+
 def potential_of(dynamics: Dynamics) -> Any:
-    return stock if dynamics.has_arrays else place
+    if dynamics.has_arrays:
+        return stock
+    return place_of_noisy if dynamics.id == NOISY.id else place
 
 
 def halved(reward: float) -> float:
