@@ -95,7 +95,7 @@ def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
     return out
 
 
-class Limits(NamedTuple):
+class PairLimits(NamedTuple):
     """Ranges of indices, [0, capacity), and of the numbers that go with them, [low, high]."""
 
     capacity: int
@@ -125,7 +125,7 @@ def first_offender(indices, numbers, capacity, low, high):
 
 
 def check_pairs(
-    backend: Any, name: str, indices: Any, numbers: Any, limits: Limits
+    backend: Any, name: str, indices: Any, numbers: Any, limits: PairLimits
 ) -> tuple[Array, Array]:
     """Return (n,) indices, and a number for each, or one for all, as arrays on a backend's device.
 
@@ -143,7 +143,7 @@ def check_pairs(
     return array, values
 
 
-def check_range(backend: Any, name: str, numbers: Any, count: int, limits: Limits) -> Array:
+def check_range(backend: Any, name: str, numbers: Any, count: int, limits: PairLimits) -> Array:
     """Return numbers (count,), or one for all, on a device; `limits` count for the numbers."""
     values = take_numbers(backend, name, numbers, count)
     place = int(backend.first_offender(_NO_INDICES, values, *limits))
@@ -152,6 +152,6 @@ def check_range(backend: Any, name: str, numbers: Any, count: int, limits: Limit
     return values
 
 
-def _out_of_range(name: str, value: float, place: str, limits: Limits) -> ValueError:
+def _out_of_range(name: str, value: float, place: str, limits: PairLimits) -> ValueError:
     expected = f"a finite number in [{limits.low:.3g}, {limits.high:.3g}]"
     return ValueError(f"{name}: {value} {place}, expected {expected}")

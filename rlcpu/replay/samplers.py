@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.checkpoint import Reader, Section
-from rlcpu.replay.checks import Limits, check_count, check_number, check_pairs, check_range
+from rlcpu.replay.checks import PairLimits, check_count, check_number, check_pairs, check_range
 from rlcpu.replay.items import Batch, Items, Ring, spans
 from rlcpu.replay.storage import allocate
 
@@ -82,7 +82,7 @@ class _Weighted(UniformSampler):
 
     name = ""  # of the leaves, in checkpoints and errors
     tree: Any  # of the backend
-    limits: Limits  # of indices and of the numbers that users give
+    limits: PairLimits  # of indices and of the numbers that users give
 
     def _section(self, written: Any) -> Section:
         """Return the leaves for a checkpoint; sums above them are computed when it is loaded.
@@ -126,7 +126,7 @@ class ByPriority(_Weighted):
         self.num_threads = num_threads
         capacity = check_count("capacity", items.num_envs * items.per_env)
         self.tree = backend.tree(capacity, extremes=False)
-        self.limits = Limits(capacity, low=0.0, high=MOST)
+        self.limits = PairLimits(capacity, low=0.0, high=MOST)
         #: Leaf of new items: the largest number ever in the tree, at least 1.
         self.largest = 1.0
         #: Step that no sequence runs across, see `PrioritizedTrajectoryBuffer.cut`.
@@ -214,7 +214,7 @@ class ByValue(_Weighted):
         self.tree = backend.tree(items.per_env, extremes=True)
         # Sums of values that are raised by the smallest have to be finite.
         most = float(np.finfo(np.float64).max) / (4 * items.per_env + 64)
-        self.limits = Limits(items.per_env, low=-most, high=most)
+        self.limits = PairLimits(items.per_env, low=-most, high=most)
 
     def check(self, values: Any, count: int) -> Array:
         """Return (count,) values for `add`, or an exception."""

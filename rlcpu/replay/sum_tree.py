@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.replay.backend import find
 from rlcpu.replay.checks import (
-    Limits,
+    PairLimits,
     check_count,
     check_flag,
     check_pairs,
@@ -58,7 +58,7 @@ class SumTree(Locked):
         self._backend = find(device)
         self.device: str = self._backend.device
         self._tree = self._backend.tree(self.capacity, extremes=False)
-        self._limits = Limits(self.capacity, low=0.0, high=self._tree.most)
+        self._limits = PairLimits(self.capacity, low=0.0, high=self._tree.most)
         self._make_lock()
 
     def __getstate__(self) -> dict[str, Any]:
