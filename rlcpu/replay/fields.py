@@ -122,13 +122,9 @@ def to_array(leaf: Any, name: str) -> Array:
 
 
 def take(leaf: Any, field: TransitionField, lead: tuple[int, ...], max_axes: int) -> Array:
-    """Convert a leaf of a batch to the array of its field.
+    """Convert a leaf of a batch to the array (*lead, *field.shape) of its field.
 
-    Args:
-        leaf: an array, or a value of which NumPy makes one.
-        field: what it has to hold.
-        lead: axes in front of those of the field, such as (batch_size,).
-        max_axes: most axes in front that a batch may have, for the message.
+    `max_axes` is the most axes in front of the field's that a batch may have, for the message.
 
     Raises:
         TypeError: its dtype cannot be cast without loss.

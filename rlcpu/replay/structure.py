@@ -352,10 +352,8 @@ def _describe(node: _Node) -> Any:
 def _revive(saved: Any, node: _Node | None, path: str = "") -> Any:
     """Return an example, whose leaves are `TransitionField`s, from a description that may be bad.
 
-    Args:
-        saved: the description, or the part of it at `path`.
-        node: of the user's example there, for its class; None without one.
-        path: dotted.
+    `saved` is the description, or the part of it at a dotted path, `node` that of the user's
+    example there, for its class; None without one.
 
     Raises:
         Exception: of many kinds, for a malformed description. What passes may still be malformed:

@@ -246,13 +246,9 @@ def refresh(levels, level, node):
 
 
 def walk(levels, targets, nodes, count):
-    """Find the leaves at some targets, all together, a level at a time from the top.
+    """Overwrite `nodes` with the leaves at `count` targets, a level at a time from the top.
 
-    Args:
-        levels: of the tree.
-        targets: (count or more,) float64 in [0, sum of all weights); overwritten.
-        nodes: (count or more,) int64, overwritten with the leaves.
-        count: how many.
+    `targets`, float64 in [0, sum of all weights), are overwritten, too.
     """
     sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
     span = top_span(offsets)  # leaves below each child

@@ -156,17 +156,12 @@ def _fill(levels, key, counter, weight, width, first, out):
 
 
 def draw(numbers, capacity, stream, stratified, out):
-    """Draw leaves, which are priorities, with replacement: by `walk`, or `scan` where that fails.
+    """Draw leaves, which are priorities, with replacement, and return the sum of all priorities.
 
-    Args:
-        numbers: float64, memory of the tree, as `make_tree` returns it.
-        capacity: number of leaves.
-        stream: (2,) uint64, key and counter of the random numbers; n is added to the counter.
-        stratified: whether draw k of n is from the k-th of n equal parts of the sum.
-        out: (n,) int64, overwritten with leaves, which mean nothing if the sum is 0.
-
-    Returns:
-        The sum of all priorities.
+    By `walk`, and by `scan` where that finds a leaf of zero. Fills `out`, (n,) int64, with leaves,
+    which mean nothing if the sum is 0. `stream` is (2,) uint64, key and counter of the random
+    numbers; n is added to the counter. If `stratified`, draw k of n is from the k-th of n equal
+    parts of the sum.
     """
     weight, count = _weight_of_all(unpack(numbers, capacity, None)), out.size
     key, counter = stream[0], stream[1]

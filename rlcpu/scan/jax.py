@@ -25,13 +25,8 @@ def solve_tridiagonal(
 ) -> Array:
     """`rlcpu.scan.solve_tridiagonal` of JAX arrays, under jit, grad (reverse mode) and vmap.
 
-    Args:
-        lower: coefficients below the diagonal, float32 or float64; the four arrays broadcast.
-            `lower[0]` along the axis is ignored, whatever it is, and has the gradient 0.
-        diagonal: coefficients on the diagonal.
-        upper: coefficients above the diagonal; `upper[n-1]` is ignored.
-        rhs: right-hand sides.
-        axis: of the unknowns, in the shape that the arrays broadcast to.
+    The four arrays, float32 or float64, broadcast; `lower[0]` and `upper[n-1]` along the axis of
+    the unknowns are ignored, whatever they are, and have the gradient 0.
 
     Returns:
         x, of the shape that the arrays broadcast to.

@@ -21,15 +21,9 @@ def solve_tridiagonal(
     """`rlcpu.scan.solve_tridiagonal` of tensors on the CPU, with gradients of every order.
 
     The gradient with respect to the right-hand sides solves the transposed systems, by this very
-    function, so that it can be differentiated again.
-
-    Args:
-        lower: coefficients below the diagonal, float32 or float64; the four tensors broadcast.
-            `lower[0]` along the axis is ignored, whatever it is, and has the gradient 0.
-        diagonal: coefficients on the diagonal.
-        upper: coefficients above the diagonal; `upper[n-1]` is ignored.
-        rhs: right-hand sides.
-        axis: of the unknowns, in the shape that the tensors broadcast to.
+    function, so that it can be differentiated again. The four tensors, float32 or float64,
+    broadcast; `lower[0]` and `upper[n-1]` along the axis of the unknowns are ignored, whatever they
+    are, and have the gradient 0.
 
     Returns:
         x, of the shape that the tensors broadcast to.

@@ -147,13 +147,8 @@ def run(
 ) -> None:
     """Compute a recurrence.
 
-    Args:
-        rule: what is computed at each step.
-        layout: the order in which the arrays are gone through.
-        problem: the inputs.
-        outs: as many as the rule has outputs, overwritten: arrays of one dtype, of the layout's
-            shape in the caller's order of axes.
-        num_threads: at most so many; None for all.
+    Overwrites `outs`, as many as the rule has outputs: arrays of one dtype, of the layout's shape
+    in the caller's order of axes.
     """
     num_threads, dtype = check_num_threads(num_threads), outs[0].dtype
     if outs[0].size == 0:

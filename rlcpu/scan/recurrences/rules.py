@@ -34,25 +34,19 @@ FLAGS = ("terminated", "truncated")
 
 
 class Rule(NamedTuple):
-    """One recurrence.
+    """One recurrence."""
 
-    Attributes:
-        coefficients: (step, after, clips) -> (a, b). `step` and `after`, the next step in time,
-            are `Step`s; `after` has value, lambda_, ratio and action_value alone, and beyond the
-            last step the value `last_values` and 0 for the others. `clips` are V-trace's three
-            bounds of importance ratios, rho, c and that of the advantages; other rules have none.
-        results: (y, previous_y, step, after, clips) -> two numbers, of which the first or both
-            are the outputs; `previous_y` is y of the step computed before.
-        reads: names of the fields of `step` that are used.
-        outputs: number of outputs, 1 or 2.
-        cuts_at_zero: a == 0 drops even a NaN of the steps computed before, which belong to another
-            episode.
-    """
-
+    #: (step, after, clips) -> (a, b). `step` and `after`, the next step in time, are `Step`s;
+    #: `after` has value, lambda_, ratio and action_value alone, and beyond the last step the value
+    #: `last_values` and 0 for the others. `clips` are V-trace's three bounds of importance ratios,
+    #: rho, c and that of the advantages; other rules have none.
     coefficients: Callable[..., Any]
+    #: (y, previous_y, step, after, clips) -> two numbers, of which the first or both are the
+    #: outputs; `previous_y` is y of the step computed before.
     results: Callable[..., Any]
-    reads: tuple[str, ...]
-    outputs: int = 1
+    reads: tuple[str, ...]  # names of the fields of `step` that are used
+    outputs: int = 1  # number of outputs, 1 or 2
+    #: a == 0 drops even a NaN of the steps computed before, which belong to another episode.
     cuts_at_zero: bool = True
 
 

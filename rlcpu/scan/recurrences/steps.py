@@ -130,23 +130,21 @@ class StepReaders(NamedTuple):
     """Functions that read the arrays of a rule's steps, for kernels.
 
     Fields that the rule does not use are read nowhere: LLVM drops their loads.
-
-    Attributes:
-        pointers_at: (plan, outer, step, lane) -> a `Step` of pointers to these numbers.
-        pointers_after: the same, of the next step; beyond the last one its value is `last_values`,
-            and other fields must not be read.
-        read_step: (pointers, position, count) -> a `Step` of vectors of `count` numbers, that many
-            behind the pointers.
-        read_after: (pointers, position, num_values, num_others, other_value) -> the fields that
-            rules read of the next step, a `Step`: a vector of `num_values` values, then
-            `other_value`, and vectors of `num_others` numbers of the other fields, then 0.
-        prefetch_step: (pointers, position) asks for the cache lines of the fields that are used.
     """
 
+    #: (plan, outer, step, lane) -> a `Step` of pointers to these numbers.
     pointers_at: Any
+    #: The same of the next step in time; beyond the last one its value is that of `last_values`,
+    #: and other fields must not be read.
     pointers_after: Any
+    #: (pointers, position, count) -> a `Step` of vectors of `count` numbers, `position` behind the
+    #: pointers.
     read_step: Any
+    #: (pointers, position, num_values, num_others, other_value) -> the fields that rules read of
+    #: the next step, a `Step`: a vector of `num_values` values, then `other_value`, and vectors of
+    #: `num_others` numbers of the other fields, then 0.
     read_after: Any
+    #: (pointers, position) asks for the cache lines of the fields that are used.
     prefetch_step: Any
 
 

@@ -24,42 +24,28 @@ ROWS_AHEAD = 2  # rows between the one that is prefetched and the one that is re
 
 
 class LaneInput(NamedTuple):
-    """An array that a lane function reads.
+    """An array that a lane function reads."""
 
-    Attributes:
-        array: (outer, n, inner).
-        fill_value: 0 or 1, in the place of numbers that a lane does not have.
-        neighbour: -1 if the array holds coefficients of the unknown before, so that the first one
-            of a system means nothing and is never read; 1 if of the unknown after, and the last one
-            is never read; else 0.
-        shift: equation k has number k + shift of the array; -1 and 1 want a neighbour of the same
-            sign.
-    """
-
-    array: Any
-    fill_value: int = 0
+    array: Any  # (outer, n, inner)
+    fill_value: int = 0  # 0 or 1, in the place of numbers that a lane does not have
+    #: -1 if the array holds coefficients of the unknown before, so that the first one of a system
+    #: means nothing and is never read; 1 if of the unknown after, and the last one is never read;
+    #: else 0.
     neighbour: int = 0
+    #: Equation k has number k + shift of the array; -1 and 1 want a neighbour of the same sign.
     shift: int = 0
 
 
 class LaneFunction(NamedTuple):
-    """A function that computes a block of lanes, and the memory that it wants.
+    """A function that computes a block of lanes, and the memory that it wants."""
 
-    Attributes:
-        function: (block, pivoting) -> a vector of zeros, NaN in the lanes that fail. `block` is a
-            `LaneBlock`, whose planes it overwrites; `pivoting` is 1 or 0. Rows beyond a lane's end
-            hold fill values.
-        planes: number of planes that it uses; the inputs are the first ones.
-        output: plane of the output; -1 if nothing is written.
-        num_extra_inputs: numbers that go into each lane besides, see `extra_input`.
-        num_extra_outputs: numbers that come out besides, see `set_extra_output`.
-    """
-
+    #: (block, pivoting) -> a vector of zeros, NaN in the lanes that fail. `block` is a `LaneBlock`,
+    #: whose planes it overwrites; `pivoting` is 1 or 0. Rows beyond a lane's end hold fill values.
     function: Callable[..., Any]
-    planes: int
-    output: int = -1
-    num_extra_inputs: int = 0
-    num_extra_outputs: int = 0
+    planes: int  # number of planes that it uses; the inputs are the first ones
+    output: int = -1  # plane of the output; -1 if nothing is written
+    num_extra_inputs: int = 0  # numbers that go into each lane besides, see `extra_input`
+    num_extra_outputs: int = 0  # numbers that come out besides, see `set_extra_output`
 
 
 @inline(exact=True, plain=True)
@@ -216,13 +202,8 @@ def prefetch_row(block, num_inputs, call, later_row):
     What is asked for is the next panel, line by line in the order of memory, which makes this pay.
     Of a panel of rows line q is number q % lines_across of lane q // lines_across; of one of
     columns it is number q % lines_across of row q // lines_across. Where a panel does not fit the
-    cache, `lines_across` is 0 and a later row of this block is asked for.
-
-    Args:
-        block: whose rows are read.
-        num_inputs: number of inputs.
-        call: number of this call, from 0 on.
-        later_row: row of this block that is read soon.
+    cache, `lines_across` is 0 and a later row of this block is asked for. `call` is the number of
+    this call, from 0 on, `later_row` a row of this block that is read soon.
     """
     if block.plan.prefetches == 0:
         return

@@ -52,14 +52,11 @@ class Mode(NamedTuple):
 def solve_arrays(
     arrays: Arrays, lengths: Array | None, mode: Mode, check: bool = False
 ) -> tuple[bool, Array | None]:
-    """Solve systems, all checked.
+    """Solve systems (batch..., n), all checked; overwrites out, which may be rhs.
 
-    Args:
-        arrays: (batch..., n) of any strides; out, which may be rhs, is overwritten.
-        lengths: (batch...,) int64, unknowns of each system; None for n.
-        mode: how to solve.
-        check: whether to refine all solutions that are not accurate; else chunks are refined if a
-            pivot is small, since they have less choice of them.
+    Each system has the first of `lengths` (batch...,) unknowns, None for n. With `check` all
+    solutions that are not accurate are refined; else chunks if a pivot is small, since they have
+    less choice of them.
 
     Returns:
         Whether all solutions are finite; with `check` backward errors (batch...,), else None.
@@ -165,20 +162,12 @@ SOLVE_ENDS = for_cores(solve_all_ends, GRAIN, fastmath=EXACT)
 def backward_errors(
     arrays: Arrays, lengths: Array | None, mode: Mode, residuals: Array | None = None
 ) -> Array:
-    """Return the backward errors of solutions.
+    """Return the backward errors (outer, inner) of the solutions in `arrays.out`.
 
-    Args:
-        arrays: systems (outer, n, inner), and their solutions in `out`.
-        lengths: (outer,) int64, unknowns of each system; None for n.
-        mode: how they were solved.
-        residuals: like out, overwritten with the residual of each equation; None if nobody needs
-            them.
-
-    Returns:
-        (outer, inner) of the systems' dtype: the smallest relative change of single numbers of each
-        system that makes its solution exact (Oettli and Prager 1964, see
-        `equations.backward_error`), NaN where there is no solution, or none whose error can be
-        computed without overflow.
+    That is the smallest relative change of single numbers of each system that makes its solution
+    exact (Oettli and Prager 1964, see `equations.backward_error`), NaN where there is no solution,
+    or none whose error can be computed without overflow. Arrays are (outer, n, inner), `lengths`
+    (outer,) or None. `residuals`, if given, is overwritten with the residual of each equation.
     """
     out, cut = arrays.out, _cut(arrays.out)
     outer, n, inner = out.shape

@@ -130,12 +130,8 @@ def eliminate_coefficients(pending: Any, equation: Any, pivoting: float) -> Elim
 def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pivot, Pending]:
     """Choose one of two equations as the pivot for x[k], and free the other one of x[k].
 
-    A pivot of zero makes everything pending NaN, from here to the end.
-
-    Args:
-        pending: of x[k] and x[k+1].
-        equation: number k + 1, of x[k], x[k+1] and x[k+2].
-        pivoting: 1 for partial pivoting; 0 takes the pending equation always (Thomas).
+    `pending` is of x[k] and x[k+1], `equation`, number k + 1, of x[k], x[k+1] and x[k+2]. A pivot
+    of zero makes everything pending NaN, from here to the end.
 
     Returns:
         The pivot of x[k], and the equation of x[k+1] and x[k+2] that is pending now.
@@ -157,10 +153,8 @@ def substitute(pivot: Pivot, next_x: Any, second_x: Any) -> Any:
 def solve_middle(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
     """Return x[k] and x[k+1], where eliminations from both ends of a system meet.
 
-    Args:
-        falling: pending from the top down, of x[k] and x[k+1].
-        rising: pending from the bottom up, of x[k+1] and x[k].
-        pivoting: see `eliminate`.
+    `falling` is pending from the top down, of x[k] and x[k+1], `rising` from the bottom up, of
+    x[k+1] and x[k].
     """
     nothing = nan_or_zero(falling.diagonal)
     last = Equation(rising.upper, rising.diagonal, nothing, rising.rhs, nothing)
@@ -176,10 +170,7 @@ def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
     Oettli and Prager 1964, Compatibility of approximate solution of linear equations with given
     error bounds for coefficients and right-hand sides. Numbers below the smallest normal one are
     rounded to a multiple of a fixed one, or to zero: one of that size is added to the terms.
-
-    Args:
-        equation: one of a system, scaled.
-        around: x[k-1], x[k] and x[k+1].
+    `equation` is scaled; `around` are x[k-1], x[k] and x[k+1].
     """
     lower, diagonal, upper, rhs, _ = equation
     before, middle, after = around
@@ -283,9 +274,7 @@ class PairPivot(NamedTuple):
     second: Any  # whether the second pending equation is preferred to the first
     new: Any  # whether the next equation is preferred to both, and is the pivot
     inverse: Any  # one over the pivot's coefficient of x[k]
-    larger: (
-        Any  # coefficient of x[k] of the next equation, or of the pending one it is preferred to
-    )
+    larger: Any  # coefficient of x[k] of the next equation, or of the one that it is preferred to
     smaller: Any  # coefficient of x[k] of the pending equation that is not preferred
 
 
@@ -314,11 +303,8 @@ def eliminate_pair(
 ) -> tuple[PairPivot, Pivot, ScaledPending, ScaledPending]:
     """Choose a pivot for x[k] among three equations, and free the other two of x[k].
 
-    Args:
-        one: pending equation of x[k] and x[k+1].
-        two: the same.
-        equation: number k + 1, of x[k], x[k+1] and x[k+2].
-        pivoting: 1, or 0 for the first pending equation always.
+    `one` and `two` are pending, of x[k] and x[k+1]; `equation`, number k + 1, is of x[k], x[k+1]
+    and x[k+2].
 
     Returns:
         The choice, the pivot, and the two equations that are pending now.

@@ -94,11 +94,8 @@ def run(
 ) -> bool:
     """Run a lane function over systems, and return whether no lane failed.
 
-    Args:
-        lanes: the function.
-        inputs: arrays of the output's shape and dtype, in one of the layouts of `panels`.
-        out: (outer, n, inner) in that layout, overwritten; may be an input.
-        arguments: what else the function is given.
+    Inputs are (outer, n, inner), of one dtype, in one of the layouts of `panels`, as is `out`,
+    which is overwritten and may be an input.
     """
     plan, arrays = plan_of(lanes, inputs, out, arguments).copy(), [*(i.array for i in inputs), out]
     for name in ("lengths", "shared", "extra_inputs", "extra_outputs"):
@@ -257,13 +254,8 @@ def _cut_columns(
 ) -> Panels:
     """Return the panels of `groups` of `inner` columns: as many blocks side by side as fit a cache.
 
-    Args:
-        groups: number of groups of columns.
-        inner: columns of a group.
-        input_bytes: bytes of the inputs of one block.
-        itemsize: bytes of a number.
-        head_bytes: from the output's first number to a whole line.
-        is_large: whether the output is large enough to be written past the caches.
+    `input_bytes` are those of the inputs of one block, `head_bytes` those from the output's first
+    number to a whole line; `is_large` outputs may be written past the caches.
     """
     vector_lanes = VECTOR_BYTES // itemsize
     blocks = -(-inner // vector_lanes)

@@ -92,7 +92,7 @@ def status_of(
     periodic: bool,
     solve: Callable[..., Array] | None = None,
 ) -> Array:
-    """Return a `Status` for each system that was solved, by what is finite.
+    """Return a `Status`, int8, for each system that was solved, by what is finite.
 
     Args:
         arrays: lower, diagonal, upper, rhs and out, (batch..., n); out as a solve left it.
@@ -100,9 +100,6 @@ def status_of(
         periodic: whether the first coefficient of `lower` and the last one of `upper` count.
         solve: x (systems, n) from lower, diagonal, upper, rhs and lengths of some systems; it may
             overwrite rhs. Needed where out is rhs.
-
-    Returns:
-        (batch...) int8.
     """
     out = arrays[4]
     failed = ~np.isfinite(out).all(-1)
@@ -129,12 +126,9 @@ def status_of(
 
 
 def info_of(status: Array, errors: Array | None) -> TridiagonalInfo:
-    """Return the status as users get it.
+    """Return statuses and backward errors (batch...) as users get them; `errors` may be None.
 
-    Args:
-        status: see `status_of`; overwritten where errors are too large.
-        errors: (batch...) backward errors, overwritten with NaN where there is no solution; None
-            without a check.
+    Overwrites statuses where errors are too large, and errors with NaN where nothing is solved.
     """
     if errors is not None:
         solved = status == Status.SOLVED

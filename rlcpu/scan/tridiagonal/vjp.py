@@ -105,26 +105,21 @@ def tridiagonal_vjp(
 def _overwrite(
     results: TridiagonalGradients, arrays: Any, axis: int, num_threads: int | None, backend: Any
 ) -> None:
-    """Overwrite `results` with the gradients.
-
-    Args:
-        results: arrays for them.
-        arrays: lower, diagonal, upper, x and grad, checked.
-        axis: of the unknowns.
-        num_threads: at most so many; None for all.
-        backend: what computes; None for the host's cores.
-    """
-    *others, x, grad = arrays
+    """Overwrite `results` with the gradients; `arrays` are lower, diagonal, upper, x and grad."""
+    *coefficients, x, grad = arrays
     # Kernels write contiguous arrays of x's shape: others are computed apart, and summed or copied.
-    full = [
-        r if r.flags.c_contiguous and r.shape == x.shape else _like(x, backend) for r in results
-    ]
-    whole = [repeated(array, x.shape, backend) for array in others]
-    systems = Arrays(*(axis_last(array, axis) for array in (*whole, grad, full[3])))
+    full = TridiagonalGradients(
+        *(r if r.flags.c_contiguous and r.shape == x.shape else _like(x, backend) for r in results)
+    )
+    multipliers = full.rhs
+    whole = [repeated(array, x.shape, backend) for array in coefficients]
+    systems = Arrays(*(axis_last(array, axis) for array in (*whole, grad, multipliers)))
     if backend is None:
-        if not solve_arrays(systems, None, Mode(transposed=True, num_threads=num_threads))[0]:
+        is_finite, _ = solve_arrays(systems, None, Mode(transposed=True, num_threads=num_threads))
+        if not is_finite:
             raise SingularSystemError(status_of(systems, None, periodic=False))
-        flat = [a.reshape(-1) for a in (full[3], np.ascontiguousarray(x), *full[:3])]
+        arrays = multipliers, np.ascontiguousarray(x), full.lower, full.diagonal, full.upper
+        flat = [array.reshape(-1) for array in arrays]
         launch(PRODUCTS, x.size, num_threads, *flat, math.prod(x.shape[axis + 1 :]))
     else:
         status = backend.solve_transposed(systems, axis)
@@ -132,7 +127,7 @@ def _overwrite(
             raise SingularSystemError(backend.to_host(status))
         backend.multiply(full, x, axis)
     before = (slice(None),) * axis
-    full[0][(*before, 0)] = full[2][(*before, -1)] = 0
+    full.lower[(*before, 0)] = full.upper[(*before, -1)] = 0
     for result, computed in zip(results, full, strict=True):
         if result is not computed:
             result[...] = sum_to_shape(computed, result.shape)
@@ -167,7 +162,8 @@ def _products(multipliers, x, lower, diagonal, upper, inner):
             _multiply(multipliers[begin:last], x[begin + inner : last + inner], upper[begin:last])
 
 
-PRODUCTS = for_cores(_products, 2**15, fastmath=EXACT)
+_GRAIN = 2**15  # numbers from which a second core is worth waking
+PRODUCTS = for_cores(_products, _GRAIN, fastmath=EXACT)
 
 
 # ---------------------------------------------------------------- results
