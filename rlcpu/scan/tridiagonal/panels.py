@@ -275,11 +275,72 @@ class BlockOfPanel(NamedTuple):
 
     lane: Any  # first lane of the block in the panel
     count: Any  # lanes that are there; others repeat the last one
-    begin: Any  # rows from here to `end`, exclusive, are read where they lie in the arrays
+    is_direct: Any  # whether its rows are vectors in the arrays, which are read and written there
+    begin: Any  # rows from here to `end`, exclusive, are read there; all others are in planes
     end: Any
-    rows: Any  # of the block
+    rows: Any  # rows that are computed, in pairs: elimination goes from both ends
+    least: Any  # rows of the shortest lane, and of the longest
+    most: Any
     first_unit: Any  # number of its first lane among all chunks of all systems
     unit_step: Any  # from there to that of the next lane
+
+
+@inline(exact=True)
+def block_of_panel(plan, here, lane, count, panel_unit, lanes):
+    """Return the block of a panel, the lists of which are `here`, that begins with `lane`.
+
+    `panel_unit` is the number of the panel's first lane among all chunks of all systems; `lanes`
+    are those of a full block.
+    """
+    is_rows = plan.inner == 1
+    least, most = smallest_and_largest(here.stop, lanes)
+    rows, is_direct = max(most + most % 2, 2), not is_rows and count == lanes
+    begin, end = (here.first[0], here.last[0]) if is_direct else (0, 0)
+    step = 1 if is_rows else plan.num_chunks
+    unit = panel_unit + lane * step
+    return BlockOfPanel(lane, count, is_direct, begin, end, rows, least, most, unit, step)
+
+
+@inline(exact=True)
+def lane_block(plan, places, memory, scratch, here, next_starts, part):
+    """Return what the lane function sees of a `BlockOfPanel`, `part`.
+
+    `memory` points to the planes, `here` are the lists of the panel, `next_starts` the
+    `LaneLists.starts` of the next one, which is prefetched meanwhile.
+    """
+    lanes, output = width(memory, ONE), array_place(places, plan.num_inputs)
+    target, target_step, output_rows, streams = memory, lanes, part.rows, 0
+    if plan.output_plane >= 0:
+        target = shifted(memory, plan.output_plane * plan.plane_size)
+    if part.is_direct:
+        target_step, output_rows, streams = output.step, part.most, plan.streams
+        at = here.starts[plan.num_inputs * lanes] + part.lane
+        target = shifted(pointer_to(output.address, memory[0]), at)
+    if plan.output_plane < 0:
+        output_rows = 0
+    starts = next_starts if plan.lines_across > 0 else here.starts
+    sources, steps = scratch.sources, scratch.source_steps
+    return LaneBlock(
+        memory=memory,
+        plane_size=plan.plane_size,
+        extras=scratch.extras,
+        failures=scratch.failures,
+        sources=(sources[0], sources[1], sources[2], sources[3], sources[4]),
+        source_steps=(steps[0], steps[1], steps[2], steps[3], steps[4]),
+        target=target,
+        target_step=target_step,
+        rows=part.rows,
+        common_rows=part.least,
+        begin=part.begin,
+        end=part.end,
+        output_rows=output_rows,
+        streams=streams,
+        plan=plan,
+        places=places,
+        starts=starts,
+        first_line=part.lane // lanes * part.rows,
+        first_lane=part.lane,
+    )
 
 
 @inline(exact=True)
@@ -303,12 +364,12 @@ def gather_inputs(plan, places, memory, scratch, here, block):
 
 
 @inline(exact=True)
-def scatter_output(plan, target, plane, scratch, here, block, rows):
-    """Write `rows` rows of the output's plane; full blocks of columns have been written already.
+def scatter_output(plan, places, plane, scratch, here, block):
+    """Write the output's plane; direct blocks have been written already.
 
-    `target` is the output's `StridedPointer`; see `gather_inputs` for the other arguments.
+    See `gather_inputs` for the arguments.
     """
-    lanes = width(plane, ONE)
+    lanes, target = width(plane, ONE), array_place(places, plan.num_inputs)
     memory = pointer_to(target.address, plane[0])
     starts = shifted(here.starts, plan.num_inputs * lanes)
     if plan.inner == 1:
@@ -317,8 +378,8 @@ def scatter_output(plan, target, plane, scratch, here, block, rows):
             stream_rows(plane, memory, begin, here.stop, scratch.linear, scratch.begins)
         else:
             scatter_rows(plane, memory, starts, here.stop)
-    elif block.count < lanes:
-        for k in range(rows):
+    elif not block.is_direct:
+        for k in range(block.most):
             row = load(plane, k * lanes, ONE)
             store(row, memory, starts[0] + block.lane + k * target.step, block.count)
 
@@ -349,73 +410,6 @@ def store_extras(plan, scratch, block):
 # ---------------------------------------------------------------- the driver
 
 
-class Panel(NamedTuple):
-    """A panel at work."""
-
-    here: Any  # its `LaneLists`
-    next_starts: Any  # `LaneLists.starts` of the next one, which is prefetched meanwhile
-    num_lanes: Any
-    first_unit: Any  # number of its first lane among all chunks of all systems
-
-
-@inline(exact=True)
-def run_block(plan, places, memory, scratch, panel, lane):
-    """Run the lane function on the block of a panel that begins with `lane`.
-
-    Its inputs are brought to planes, and its output is written from there; full blocks of columns
-    are read and written where they lie.
-    """
-    lanes, is_rows, here = width(memory, ONE), plan.inner == 1, panel.here
-    count = min(panel.num_lanes - lane, lanes)
-    output, plane = array_place(places, plan.num_inputs), memory
-    if plan.output_plane >= 0:
-        plane = shifted(memory, plan.output_plane * plan.plane_size)
-    least, most = smallest_and_largest(here.stop, lanes)
-    # Pairs of rows: elimination goes from both ends.
-    rows, is_direct = max(most + most % 2, 2), not is_rows and count == lanes
-    begin, end, target, target_step, output_rows = 0, 0, plane, lanes, rows
-    if is_direct:  # rows are vectors in the arrays, which are read and written there
-        begin, end, output_rows = here.first[0], here.last[0], most
-        target_step = output.step
-        at = here.starts[plan.num_inputs * lanes] + lane
-        target = shifted(pointer_to(output.address, memory[0]), at)
-    unit_step = 1 if is_rows else plan.num_chunks
-    unit = panel.first_unit + lane * unit_step
-    part = BlockOfPanel(lane, count, begin, end, rows, unit, unit_step)
-    if plan.output_plane < 0:
-        output_rows = 0
-    streams = plan.streams if is_direct else 0
-    prefetched = panel.next_starts if plan.lines_across > 0 else here.starts
-    gather_inputs(plan, places, memory, scratch, here, part)
-    load_extras(plan, scratch, here.stop, part)
-    sources, steps = scratch.sources, scratch.source_steps
-    block = LaneBlock(
-        memory=memory,
-        plane_size=plan.plane_size,
-        extras=scratch.extras,
-        failures=scratch.failures,
-        sources=(sources[0], sources[1], sources[2], sources[3], sources[4]),
-        source_steps=(steps[0], steps[1], steps[2], steps[3], steps[4]),
-        target=target,
-        target_step=target_step,
-        rows=rows,
-        common_rows=least,
-        begin=begin,
-        end=end,
-        output_rows=output_rows,
-        streams=streams,
-        plan=plan,
-        places=places,
-        starts=prefetched,
-        first_line=lane // lanes * rows,
-        first_lane=lane,
-    )
-    call_at(plan.lane_function, (view(block),))
-    store_extras(plan, scratch, part)
-    if plan.output_plane >= 0:
-        scatter_output(plan, output, plane, scratch, here, part, most)
-
-
 def run_panels(plan, places, memory, lists, start, stop, failed):
     """Run a lane function on the panels from `start` to `stop`, exclusive.
 
@@ -423,16 +417,24 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
     that is overwritten with whether a lane failed.
     """
     lanes, scratch = width(memory, ONE), scratch_at(plan, memory, lists)
-    here, there = scratch.here, scratch.there
+    here, there, has_output = scratch.here, scratch.there, plan.output_plane >= 0
+    plane = shifted(memory, max(plan.output_plane, 0) * plan.plane_size)
     num_lanes, first_unit = describe_panel(plan, places, start, here, lanes)
-    for number in range(start, stop):
-        next_number = min(number + 1, plan.num_panels - 1)
-        next_lanes, next_unit = describe_panel(plan, places, next_number, there, lanes)
-        panel = Panel(here, there.starts, num_lanes, first_unit)
+    for panel in range(start, stop):
+        next_panel = min(panel + 1, plan.num_panels - 1)
+        next_num_lanes, next_unit = describe_panel(plan, places, next_panel, there, lanes)
         for lane in range(0, num_lanes, lanes):
-            run_block(plan, places, memory, scratch, panel, lane)
+            count = min(num_lanes - lane, lanes)
+            part = block_of_panel(plan, here, lane, count, first_unit, lanes)
+            gather_inputs(plan, places, memory, scratch, here, part)
+            load_extras(plan, scratch, here.stop, part)
+            block = lane_block(plan, places, memory, scratch, here, there.starts, part)
+            call_at(plan.lane_function, (view(block),))
+            store_extras(plan, scratch, part)
+            if has_output:
+                scatter_output(plan, places, plane, scratch, here, part)
         here, there = there, here
-        num_lanes, first_unit = next_lanes, next_unit
+        num_lanes, first_unit = next_num_lanes, next_unit
     fence()
     failed[0] = 0
     for lane in range(lanes):
