@@ -334,7 +334,7 @@ def reading(path: str | os.PathLike[str], kind: str | None = None) -> Iterator[R
 
 
 def _fill(file: Any, piece: memoryview, checksum: int, path: Path) -> int:
-    """Fill a piece from a file, and return `checksum` continued over it."""
+    """Fill a piece with the next bytes of a file, and return `checksum` continued over it."""
     if file.readinto(piece) < len(piece):
         raise ValueError(f"{path}: too short")
     return zlib.crc32(piece, checksum)

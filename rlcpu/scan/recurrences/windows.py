@@ -67,7 +67,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
         stop = min(begin + plan.block_windows, plan.num_steps)
         end = stop - 1 + plan.window_steps
         row_stride = 1 if is_rows else WIDE * vector_lanes
-        size = (end - begin) * row_stride + vector_lanes
+        size = (end - begin) * row_stride + vector_lanes  # to load a whole vector at the end
         memory = np.empty(3 * size, dtype)
         a = address(memory)
         scratch = WindowScratch(a, shifted(a, size), shifted(a, 2 * size), row_stride)

@@ -65,6 +65,7 @@ def solve_arrays(
     if result.size == 0:
         return True, np.zeros(result.shape[:-1], result.dtype) if check else None
     layout = layout_of_systems(result, in_rows=lengths is not None)
+    # Where kernels cannot write the result in its place, they write another array.
     target = result if layout.target(result) else layout.empty(result.dtype)
     repeats = repeats_of(layout, result.dtype)
     inputs = [layout.arranged(array, repeats) for array in arrays[:4]]
@@ -72,7 +73,7 @@ def solve_arrays(
     ends = None if lengths is None else np.ravel(lengths)
     cut = _cut(systems.out)
     may_refine = check or (mode.pivoting and (cut is not None or mode.periodic))
-    if may_refine and is_same(systems.out, systems.rhs):
+    if may_refine and is_same(systems.out, systems.rhs):  # residuals need rhs
         systems = systems._replace(rhs=systems.rhs.copy("K"))
     is_finite, is_doubtful = _solve(systems, ends, mode, cut)
     errors = None
@@ -197,13 +198,14 @@ def _read_neighbours(x: Array, lengths: Array, periodic: bool, cut: Cut, around:
     `around` is (outer, inner, chunks, 2), `x` has the unknowns (outer, inner, n), of which each
     system has `lengths` (outer, inner); if `periodic`, the last is next to the first.
     """
-    parts = np.maximum(count_chunks(lengths, cut.rows), 1)[..., None]
+    num_chunks = np.maximum(count_chunks(lengths, cut.rows), 1)[..., None]  # of each system
     ends, chunk = lengths[..., None], np.arange(cut.chunks)
-    for side in range(2):  # chunk c begins at unknown ends * c // parts
-        border = ends * (chunk + side) // parts
-        inside = (ends > 0) & (chunk < parts) & (periodic | ((border > 0) & (border < ends)))
+    for side in range(2):  # before and after; chunk c begins at unknown ends * c // num_chunks
+        border = ends * (chunk + side) // num_chunks
+        has_neighbour = periodic | ((border > 0) & (border < ends))
+        is_there = (ends > 0) & (chunk < num_chunks) & has_neighbour
         at = (border - 1 + side) % np.maximum(ends, 1)
-        around[..., side] = np.where(inside, np.take_along_axis(x, at, -1), 0)
+        around[..., side] = np.where(is_there, np.take_along_axis(x, at, -1), 0)
 
 
 def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> None:

@@ -386,6 +386,8 @@ EQUATION_NUMBERS = 6
 #: last and after of a chunk, the right-hand side, the scale.
 RING_COLUMNS = 8
 _RING_LAST, _RING_FIRST, _BEFORE, _FIRST, _LAST, _AFTER, _RHS, _SCALE = range(RING_COLUMNS)
+#: Columns of the outer unknowns of chunks.
+END_BEFORE, END_FIRST, END_LAST, END_AFTER = range(4)
 
 
 @outline(exact=True, plain=True)
@@ -419,7 +421,7 @@ def write_ring_row(work, row, equation, columns):
         work[row, j] = 0.0
     for i in range(4):
         work[row, columns[i]] = equation[i]
-    work[row, _RHS], work[row, _SCALE] = equation[4], equation[5]
+    work[row, _RHS], work[row, _SCALE] = equation[4], equation[5]  # behind the coefficients
 
 
 @outline(exact=True, plain=True)
@@ -444,14 +446,11 @@ def solve_chunk_ends(equations, pivots, ends):
         ends: (J, 4) overwritten with the unknowns before, first, last and after of each chunk.
     """
     num_chunks = len(equations)
-    work = np.zeros((4, RING_COLUMNS))
+    work = np.zeros((4, RING_COLUMNS))  # what is left of the chunks above, and chunk j
+    columns = (_RING_LAST, _RING_FIRST, _LAST, _AFTER)  # before chunk 0 is the last one of the ring
     for i in range(2):
-        write_ring_row(
-            work,
-            2 + i,
-            equations[0, i * EQUATION_NUMBERS :],
-            (_RING_LAST, _RING_FIRST, _LAST, _AFTER),
-        )
+        write_ring_row(work, 2 + i, equations[0, i * EQUATION_NUMBERS :], columns)
+    columns = (_BEFORE, _FIRST, _LAST, _AFTER)
     for j in range(1, num_chunks):
         # The last and after of the chunk before are the before and first of chunk j.
         for i in range(2):
@@ -459,9 +458,7 @@ def solve_chunk_ends(equations, pivots, ends):
                 work[i, column] = work[2 + i, column]
             work[i, _BEFORE], work[i, _FIRST] = work[i, _LAST], work[i, _AFTER]
             work[i, _LAST] = work[i, _AFTER] = 0.0
-            write_ring_row(
-                work, 2 + i, equations[j, i * EQUATION_NUMBERS :], (_BEFORE, _FIRST, _LAST, _AFTER)
-            )
+            write_ring_row(work, 2 + i, equations[j, i * EQUATION_NUMBERS :], columns)
         eliminate_ring_column(work, 0, _BEFORE)
         eliminate_ring_column(work, 1, _FIRST)
         # To assign a slice would compile numba's text of an error too, which takes as long again.
@@ -469,8 +466,8 @@ def solve_chunk_ends(equations, pivots, ends):
             for column in range(RING_COLUMNS):
                 pivots[j, i, column] = work[i, column]
     ring_last, ring_first = _solve_ring(work)
-    ends[0, 0] = ends[num_chunks - 1, 2] = ring_last
-    ends[0, 1] = ends[num_chunks - 1, 3] = ring_first
+    ends[0, END_BEFORE] = ends[num_chunks - 1, END_LAST] = ring_last
+    ends[0, END_FIRST] = ends[num_chunks - 1, END_AFTER] = ring_first
     last, after = ring_last, ring_first
     for j in range(num_chunks - 1, 0, -1):
         # The pivots of chunk j say what its `before` and `first` are.
@@ -480,5 +477,5 @@ def solve_chunk_ends(equations, pivots, ends):
         before = one[_RHS] - one[_RING_LAST] * ring_last - one[_RING_FIRST] * ring_first
         before = before - one[_LAST] * last - one[_AFTER] * after
         last, after = before - one[_FIRST] * first, first
-        ends[j, 0] = ends[j - 1, 2] = last
-        ends[j, 1] = ends[j - 1, 3] = after
+        ends[j, END_BEFORE] = ends[j - 1, END_LAST] = last
+        ends[j, END_FIRST] = ends[j - 1, END_AFTER] = after

@@ -32,6 +32,10 @@ from rlcpu.scan.tridiagonal.blocks import (
     write_output,
 )
 from rlcpu.scan.tridiagonal.equations import (
+    END_AFTER,
+    END_BEFORE,
+    END_FIRST,
+    END_LAST,
     EQUATION_NUMBERS,
     ChunkPending,
     Factors,
@@ -364,7 +368,8 @@ def substitute_chunks(block, first, last, after):
         k = final - i
         current = substitute(load_pivot(block, k), x, second)
         second, value = x, current
-        if k >= block.common_rows - 1:  # some lanes have fewer rows
+        # A lane that is shorter begins at its own last row, and has 0 in the rows beyond.
+        if k >= block.common_rows - 1:
             has_begun = lane_rows(block) > k + 1
             current, second = where(has_begun, current, last), where(has_begun, second, after)
             value = where(lane_rows(block) > k, current, zero)
@@ -399,9 +404,10 @@ def solve_chunks(block, pivoting):
 
     The outer ones, x[-1], x[0], x[m-1] and x[m], are extra inputs.
     """
-    before, first = extra_input(block, 0), extra_input(block, 1)
+    before, first = extra_input(block, END_BEFORE), extra_input(block, END_FIRST)
+    last, after = extra_input(block, END_LAST), extra_input(block, END_AFTER)
     eliminate_chunks(block, before, first, pivoting)
-    return substitute_chunks(block, first, extra_input(block, 2), extra_input(block, 3))
+    return substitute_chunks(block, first, last, after)
 
 
 # ---------------------------------------------------------------- residuals
