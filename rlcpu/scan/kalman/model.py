@@ -38,7 +38,7 @@ MATRICES = ("transition", "transition_cov", "design", "observation_cov")
 OPTIONAL = ("initial_mean", "initial_cov")
 
 
-class Sizes(NamedTuple):
+class KalmanSizes(NamedTuple):
     """Shapes of the inputs."""
 
     shapes: ModelArrays  # of one model
@@ -51,7 +51,7 @@ class KalmanProblem(NamedTuple):
     """A call that has been checked."""
 
     inputs: ModelArrays  # arrays of one dtype
-    sizes: Sizes
+    sizes: KalmanSizes
     joseph: bool  # whether to update in Joseph's form
     num_threads: int | None  # at most so many; None for all
 
@@ -94,7 +94,7 @@ def make_problem(arguments: dict[str, Any]) -> KalmanProblem:
 @functools.lru_cache(maxsize=64)
 def _find_sizes(
     named_shapes: tuple[tuple[str, tuple[int, ...]], ...], is_timed: tuple[bool, ...]
-) -> Sizes:
+) -> KalmanSizes:
     """Return the sizes of a call, from the shapes of the inputs that there are; or ValueError.
 
     `is_timed` says which of `NAMES` have a time axis.
@@ -126,7 +126,7 @@ def _find_sizes(
     except ValueError:
         listed = ", ".join(f"{name} {shape}" for name, shape in leading.items())
         raise ValueError(f"shapes of the models do not broadcast: {listed}") from None
-    return Sizes(shapes, rows, ModelArrays(**leading), batch)
+    return KalmanSizes(shapes, rows, ModelArrays(**leading), batch)
 
 
 def check_observations(problem: KalmanProblem) -> None:

@@ -23,7 +23,7 @@ from rlcpu.scan.kalman.filter import (
     lay_out_workspace,
 )
 from rlcpu.scan.kalman.matrices import Arena
-from rlcpu.scan.kalman.model import Array, KalmanProblem, ModelArrays, Sizes
+from rlcpu.scan.kalman.model import Array, KalmanProblem, KalmanSizes, ModelArrays
 from rlcpu.scan.kalman.smoother import backward
 
 #: Steps of a chunk at least and at most: fewer where those kept take more than `NUMBERS` numbers.
@@ -107,7 +107,7 @@ def to_rows(array: Array, row: tuple[int, int]) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def find_positions(sizes: Sizes, lanes: int) -> npt.NDArray[np.int64]:
+def find_positions(sizes: KalmanSizes, lanes: int) -> npt.NDArray[np.int64]:
     """Return where each lane's model is in each input, (7, lanes).
 
     `lanes` are those of all blocks; those beyond the last model repeat it.
