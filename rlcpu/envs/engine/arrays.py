@@ -55,16 +55,13 @@ else:
 
 
 class ArrayField(NamedTuple):
-    """One field of a state with arrays.
+    """One field of a state with arrays."""
 
-    Attributes:
-        name: as the class has it.
-        dtype: of its numbers; "float" for that of the environment.
-        shape: of an array; () for a number.
-    """
-
+    #: As the class has it.
     name: str
+    #: Of its numbers; "float" for that of the environment.
     dtype: Any
+    #: Of an array; () for a number.
     shape: tuple[int, ...]
 
     @property
@@ -84,13 +81,11 @@ class ArrayLayout(NamedTuple):
     It has the methods of `rlcpu.envs.engine.layout.Layout`, the layout of states without arrays. In
     all of them `rows` is the memory of n states, (n, rows) float32 or float64, and `dtype` the type
     of the environment's floats.
-
-    Attributes:
-        value_class: the subclass of `State` whose objects are plain states.
-        fields: in the order in which the class declares them.
     """
 
+    #: The subclass of `State` whose objects are plain states.
     value_class: Any
+    #: In the order in which the class declares them.
     fields: tuple[ArrayField, ...]
 
     @property

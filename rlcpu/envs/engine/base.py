@@ -10,7 +10,6 @@ An environment "waits for its reset" after its episode has ended and before the 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -38,20 +37,17 @@ Array = npt.NDArray[Any]
 
 
 class TimeStep(NamedTuple):
-    """One step of N environments.
+    """One step of N environments."""
 
-    Attributes:
-        observations: (rows, N), of the states with which the environments go on.
-        rewards: (N,), of the engine's dtype.
-        terminated, truncated: (N,) bool, whether the episode ended with this step.
-        finals: (rows, N), observations of the states to which the step led, before a reset; only in
-            same-step mode.
-    """
-
+    #: (rows, N), of the states with which the environments go on.
     observations: Any
+    #: (N,), of the engine's dtype.
     rewards: Any
+    #: (N,) bool, whether the episode ended with this step.
     terminated: Any
     truncated: Any
+    #: (rows, N), observations of the states to which the step led, before a reset; only in
+    #: same-step mode.
     finals: Any
 
 
@@ -258,7 +254,7 @@ class Engine(Carrying):
         final_obs, envs = np.full(ended.size, None, dtype=object), np.flatnonzero(ended)
         observations = self.view.show(step.finals[:, envs])
         for k, i in enumerate(envs.tolist()):
-            final_obs[i] = each_part(functools.partial(_copy_of_row, k), observations)
+            final_obs[i] = each_part(lambda array, k=k: array[k].copy(), observations)
         return final_obs
 
     def to_host(self, array: Any) -> Any:
@@ -270,7 +266,8 @@ class Engine(Carrying):
     def seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
         """Seed the environments of a mask.
 
-        At the first call all environments get random seeds before that.
+        At the first call all environments get random seeds first: those that are left out draw
+        random numbers, too.
 
         Args:
             seed: an int seeds environment i with seed + i; a list gives one seed (or None) for
@@ -359,18 +356,22 @@ class Engine(Carrying):
 
     # ------------------------------------------------------------ actions
 
-    def convert(self, actions: Any) -> Any:
-        """Return the actions in the shape and dtype of kernels: the same array if it has them.
-
-        Raises:
-            TypeError, ValueError: actions of another kind of dtype, or of another shape.
-        """
-        if (
+    def takes(self, actions: Any) -> bool:
+        """Tell whether actions are an array as kernels take it."""
+        return (
             type(actions) is np.ndarray
             and actions.dtype == self.action_dtype
             and actions.shape == self.action_shape
             and actions.flags.c_contiguous
-        ):
+        )
+
+    def convert(self, actions: Any) -> Any:
+        """Return the actions as an array that kernels take: the same one if it is.
+
+        Raises:
+            TypeError, ValueError: actions of another kind of dtype, or of another shape.
+        """
+        if self.takes(actions):
             return actions
         return convert_actions(actions, self.dynamics, self.action_shape)
 
@@ -425,11 +426,11 @@ class Engine(Carrying):
             return
         i = int(np.argmax(allows_nothing))
         state = self.dynamics.state.to_states(self.get_state()[i : i + 1])[0]
+        step = self.elapsed()[i] % PENDING  # 0 of one that waits for its reset
         raise ValueError(
-            f"{self.dynamics.id}: action_mask allows nothing in environment {i}, step "
-            f"{self.elapsed()[i] % PENDING} of its episode, for state={state!r} "
-            f"({allows_nothing.sum()} "
-            "such environments): expected one action at least, or the end of the episode"
+            f"{self.dynamics.id}: action_mask allows nothing in environment {i}, step {step} of "
+            f"its episode, for state={state!r} ({allows_nothing.sum()} such environments): "
+            "expected one action at least, or the end of the episode"
         )
 
     # ------------------------------------------------------------ parameters
@@ -437,13 +438,10 @@ class Engine(Carrying):
     def params_of_each(self) -> list[Any]:
         """Return a list of the params of each environment; [] if they are the same for all."""
         params = self.get_params()
-        by_name = (values.tolist() if values.ndim == 1 else [*values] for values in params.values())
-        by_env = zip(*by_name, strict=True)
-        return [self.dynamics.shown_params(dict(zip(params, v, strict=True))) for v in by_env]
-
-
-def _copy_of_row(k: int, observations: Array) -> Any:
-    return observations[k].copy()
+        # Lists of N: Python's numbers, or an array of each environment.
+        columns = (each.tolist() if each.ndim == 1 else [*each] for each in params.values())
+        rows = zip(*columns, strict=True)
+        return [self.dynamics.shown_params(dict(zip(params, row, strict=True))) for row in rows]
 
 
 class Runner:
@@ -488,8 +486,7 @@ class Runner:
         """Take K steps and return sums over the episodes that ended.
 
         Returns:
-            Their number, the sums of their returns and of the squares of these, 0, and the sum of
-            their lengths.
+            (NUM_SUMS,), see `rlcpu.envs.engine.form.EPISODES`.
 
         Raises:
             FloatingPointError, ValueError: a number was not finite, or a mask allowed nothing.

@@ -43,6 +43,7 @@ from rlcpu.kernels.random import uniforms_of_keys
 from rlcpu.kernels.rows import ANY, load_rows, row_access
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
+from rlcpu.nn.layers.kind import UNIT
 from rlcpu.nn.network import CLIP
 
 _LOW, _HIGH = np.float32(-CLIP), np.float32(CLIP)
@@ -53,31 +54,31 @@ ROWS_OF_STARTS = 2
 class Interface(NamedTuple):
     """Facts of an environment on which a policy's functions depend.
 
-    Attributes:
-        in_rows: whether the numbers of observations lie in rows, not side by side.
-        action_size, num_actions: see `Structure`.
-        is_whole: whether actions are whole numbers.
-        mask_row: row of an observation where its action mask begins; 0 without masks.
-        kind: of what networks read: "floats", "choice", "planes" or "group".
-        lowest: the smallest value of the choice; 0 of other kinds.
-        num_planes: of planes; 0 of other kinds.
-        parts: of a group; () of other kinds.
-        num_rows: of an observation; 0 where nothing reads it: then environments with observations
-            of different sizes share code.
-        layout, written_shape, is_int_array: `Structure.observation` and its attributes of these
-            names, for a scalar policy; None, (), and False for networks.
+    Where nothing reads a fact it has the value that says so: environments that differ there share
+    code.
     """
 
+    #: Whether the numbers of observations lie in rows of LANES, not one lane after the other.
     in_rows: bool
+    #: See `Structure`.
     action_size: int
     num_actions: int
+    #: Whether actions are whole numbers.
     is_whole: bool
+    #: Row of an observation where its action mask begins; 0 without masks.
     mask_row: int
+    #: What networks read: "floats", "choice", "planes" or "group".
     kind: str
+    #: The smallest value of the choice; 0 of other kinds.
     lowest: int
+    #: 0 of other kinds than planes.
     num_planes: int
+    #: Of a group; () of other kinds.
     parts: tuple[GroupPart, ...]
+    #: Of an observation without its mask, for a scalar policy or a group; 0 of others.
     num_rows: int
+    #: `Structure.observation` and its attributes of these names, for a scalar policy; None, () and
+    #: False for networks.
     layout: Any
     written_shape: tuple[int, ...]
     is_int_array: bool
@@ -114,23 +115,30 @@ class Decide(NamedTuple):
     """Inlinable functions of one policy for one environment.
 
     `policy` is a `KernelPolicy`: its weights, settings, and the mean and scale of normalisation.
-
-    Attributes:
-        unpack: (weights, log_std) -> constants, what `choose` needs of the policy's parameters.
-        allocate: (settings,) -> scratch, the float32 memory of a block.
-        prepare: (observations, words, policy, count, block, scratch) -> places, once for each step
-            of a block. It runs the networks for the first `count` lanes of block number `block`,
-            and returns where in scratch their outputs are. `words` is the block's memory, see
-            `rlcpu.envs.engine.lane`.
-        choose: (observations, i, constants, greedy, bits, keys, scratch, places) -> (action,
-            log_prob, value) of lane i, from two words of random bits; `keys` are those of
-            the policy's random numbers, see `make_draw_keys`.
     """
 
+    #: (weights, log_std) -> constants, what `choose` needs of the policy's parameters.
     unpack: Callable[..., Any]
+    #: (settings,) -> scratch, the float32 memory of a block.
     allocate: Callable[..., Any]
+    #: (observations, words, policy, count, block, scratch) -> `OutputPlaces`, once for each step of
+    #: a block. It runs the networks for the first `count` lanes of block number `block`. `words` is
+    #: the block's memory, see `rlcpu.envs.engine.lane`.
     prepare: Callable[..., Any]
+    #: (observations, i, constants, greedy, bits, keys, scratch, places) -> (action, log_prob,
+    #: value) of lane i, from two words of random bits; `keys` are those of the policy's random
+    #: numbers, see `make_draw_keys`, and `places` is the result of `prepare`.
     choose: Callable[..., Any]
+
+
+class OutputPlaces(NamedTuple):
+    """Where in scratch memory the outputs of networks are, for `lanes` lanes."""
+
+    lanes: Any
+    #: Output k of lane i is at `outputs + k * lanes + i`.
+    outputs: Any
+    #: Its value is at `values + i`.
+    values: Any
 
 
 @functools.cache
@@ -143,7 +151,7 @@ def make_decide(interface: Interface, policy: PolicyCode) -> Decide:
 
 def _decide_by_function(interface: Interface, policy: PolicyCode) -> Decide:
     """Make the functions of a policy that is a scalar function: it needs no scratch memory."""
-    act, load = make_act(interface, policy), make_load_observation(interface)
+    act, load = make_act(interface, policy), _make_load_observation(interface)
     read_params = tuple_of(policy.params_type, policy.num_params)
 
     @inline
@@ -152,7 +160,7 @@ def _decide_by_function(interface: Interface, policy: PolicyCode) -> Decide:
 
     @inline
     def prepare(observations, words, policy, count, block, scratch):
-        return 0, 0, 0
+        return OutputPlaces(0, 0, 0)  # there are no outputs
 
     @inline
     def choose(observations, i, constants, greedy, bits, keys, scratch, places):
@@ -169,15 +177,13 @@ def make_act(interface: Interface, policy: PolicyCode) -> Callable[..., Any]:
     """
     assert policy.act is not None
     act = specialise(policy.act, np.float32, arrays=getattr(interface.layout, "is_record", False))
-    to_observation, draws = (
-        _make_to_observation(interface),
-        uniforms_of_keys(policy.draws, np.float32),
-    )
+    to_observation = _make_to_observation(interface)
+    draw_uniforms = uniforms_of_keys(policy.draws, np.float32)
     masked, unpack_mask = policy.masked, make_unpack(interface.num_rows, interface.num_actions)
 
     @inline
     def act_on(rows, constants, bits, keys):
-        observation, uniforms = to_observation(rows), draws(bits[0], bits[1], keys)
+        observation, uniforms = to_observation(rows), draw_uniforms(bits[0], bits[1], keys)
         if masked:
             return act(observation, constants, uniforms, unpack_mask(rows))
         return act(observation, constants, uniforms)
@@ -206,8 +212,7 @@ def _make_to_observation(interface: Interface) -> Callable[..., Any]:
     return make_decode(layout, np.float32)  # returns a choice, planes or a group
 
 
-@functools.cache
-def make_load_observation(interface: Interface) -> Callable[..., Any]:
+def _make_load_observation(interface: Interface) -> Callable[..., Any]:
     """Make an inlinable function (observations, i) -> the rows of environment i, with its mask.
 
     They are returned as a tuple, or as an array where `observe` writes into one.
@@ -242,10 +247,10 @@ def make_number_at(in_rows: bool) -> Callable[..., Any]:
 def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     """Make the functions of a policy whose networks run for a block of lanes at once.
 
-    Scratch memory has the rows that `_make_scratch_rows` names, then those of `ROWS_OF_STARTS`, one
-    group, and last a number for each action where masks are unpacked to memory.
+    Scratch memory has the rows that `ScratchRows` names, then those of `ROWS_OF_STARTS`, the
+    numbers of one group, and last a number for each action where masks are unpacked to memory.
     """
-    num_actions, draws = interface.num_actions, uniforms_of_keys(policy.draws, np.float32)
+    num_actions, draw_uniforms = interface.num_actions, uniforms_of_keys(policy.draws, np.float32)
     head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
     # As many as the policy says, else a mean for each number of an action, or a logit for each.
     outputs = policy.outputs or interface.action_size or num_actions
@@ -265,22 +270,20 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
             mask_of, mask_size = make_unpack_to_memory(0, num_actions), num_actions
     else:
         scalar_act = head(outputs, True) if masked else head(outputs)
-    act = specialise(scalar_act, np.float32)
-    has_value, no_value = policy.value != "none", np.float32(0)
-    is_separate = policy.value == "separate"
+    act, no_value = specialise(scalar_act, np.float32), np.float32(0)
+    has_value, is_separate = policy.value != "none", policy.value == "separate"
     scratch_rows = _make_scratch_rows(is_separate)
-    last_numbers = ROWS_OF_STARTS * LANES + interface.num_rows + mask_size
+    numbers_behind_rows = ROWS_OF_STARTS * LANES + interface.num_rows + mask_size
 
     @inline
     def allocate(settings):
-        return np.zeros(scratch_rows(settings)[3] * LANES + last_numbers, np.float32)
+        return np.zeros(scratch_rows(settings).end * LANES + numbers_behind_rows, np.float32)
 
     @inline
     def choose(observations, i, constants, greedy, bits, keys, scratch, places):
-        lanes, first_output, value_row = places
-        lane_outputs = load_outputs(scratch, lanes, first_output + i)
-        value = get_output(scratch, value_row + i) if has_value else no_value
-        uniforms = draws(bits[0], bits[1], keys)
+        lane_outputs = load_outputs(scratch, places.lanes, places.outputs + i)
+        value = get_output(scratch, places.values + i) if has_value else no_value
+        uniforms = draw_uniforms(bits[0], bits[1], keys)
         if masked:
             mask = mask_of(load_mask(observations, i), scratch)
             action, log_prob = act(lane_outputs, uniforms, constants, greedy, mask)
@@ -296,11 +299,11 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
 
 def _make_load_mask(interface: Interface) -> Callable[..., Any]:
     """Make an inlinable (observations, i) -> tuple of the rows of lane i's action mask."""
-    first, place = interface.mask_row, make_number_at(interface.in_rows)
+    first, number_at = interface.mask_row, make_number_at(interface.in_rows)
     load = load_rows(mask_rows(interface.num_actions), "observations")
-    stride_of = inline((lambda: LANES) if interface.in_rows else (lambda: 1))
+    stride = LANES if interface.in_rows else 1
     return inline(
-        lambda observations, i: load(observations, stride_of(), place(observations, first, i))
+        lambda observations, i: load(observations, stride, number_at(observations, first, i))
     )
 
 
@@ -309,9 +312,6 @@ def _make_prepare(
     interface: Interface, is_separate: bool, outputs: int, mask_size: int
 ) -> Callable[..., Any]:
     """Make `prepare` of `Decide`, which runs the networks of a block.
-
-    It returns the places of outputs in scratch: (lanes, first output, value row); output k of lane
-    i is at `first output + k * lanes + i`, its value at `value row + i`.
 
     Args:
         interface: of the environment.
@@ -326,37 +326,60 @@ def _make_prepare(
     def prepare(observations, words, policy, count, block, scratch):
         """Write the inputs of lanes, run the networks, and return where outputs are."""
         settings = policy.settings
-        job, lanes = job_at(settings[NETWORK]), 1 if count == 1 else (count + 15) // 16 * 16
-        first, first_value, units, end = scratch_rows(settings)
-        has_few_ones, starts, row = write_inputs(observations, policy, lanes, count, scratch)
-        inputs, ints = address(scratch), address(scratch.view(np.int32))
-        is_first_step, memory = shifted(inputs, (end - 1) * LANES), inputs
+        lanes = 1 if count == 1 else _rounded_up(count)
+        rows = scratch_rows(settings)
+        written = write_inputs(observations, policy, lanes, count, scratch)
+        numbers, ints = address(scratch), address(scratch.view(np.int32))
+        begins, memory = shifted(numbers, rows.begins * LANES), numbers
         state_size = settings[STATE_SIZE]
         if state_size > 0:  # a network with memory
             memory = pointer_to(settings[MEMORY], np.float32(0))
             memory = shifted(memory, block * LANES * state_size)
             for i in range(count):
-                begins = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
-                scratch[(end - 1) * LANES + i] = np.float32(begins)
+                is_first_step = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
+                begins[i] = np.float32(is_first_step)
         tile = Tile(
-            settings[NETWORK], inputs, row, shifted(inputs, first * LANES),
-            shifted(inputs, units * LANES), lanes, count, has_few_ones, shifted(ints, starts), ints,
-            memory, state_size, is_first_step,
-        )  # fmt: skip
+            job=settings[NETWORK],
+            inputs=numbers,
+            row=written.row,
+            outputs=shifted(numbers, rows.outputs * LANES),
+            units=shifted(numbers, rows.units * LANES),
+            lanes=lanes,
+            samples=count,
+            few=written.are_few,
+            starts=shifted(ints, written.starts),
+            columns=ints,
+            memory=memory,
+            stride=state_size,
+            begins=begins,
+        )
         run_network(tile)
-        value_row = first * LANES + outputs * lanes
-        if is_separate:
-            run_network(
-                Tile(
-                    settings[VALUE_NETWORK], inputs, row, shifted(inputs, first_value * LANES),
-                    tile.units, lanes, count, has_few_ones, tile.starts, ints,
-                    shifted(memory, job.state_size), state_size, is_first_step,
-                )
-            )  # fmt: skip
-            value_row = first_value * LANES
-        return lanes, first * LANES, value_row
+        if not is_separate:
+            values = rows.outputs * LANES + outputs * lanes  # the last output of the network
+            return OutputPlaces(lanes, rows.outputs * LANES, values)
+        values, state_of_policy = rows.values * LANES, job_at(settings[NETWORK]).state_size
+        run_network(
+            Tile(
+                settings[VALUE_NETWORK], tile.inputs, tile.row, shifted(numbers, values),
+                tile.units, tile.lanes, tile.samples, tile.few, tile.starts, tile.columns,
+                shifted(memory, state_of_policy), tile.stride, tile.begins,
+            )
+        )  # fmt: skip
+        return OutputPlaces(lanes, rows.outputs * LANES, values)
 
     return prepare
+
+
+class Inputs(NamedTuple):
+    """How `write_inputs` wrote the inputs of networks, see `_make_write_inputs`."""
+
+    #: True if they are listed: inputs that are one as int32, in the place of the inputs, lane after
+    #: lane.
+    are_few: Any
+    #: If they are, from here on in scratch are int32 that say where each lane begins in the list.
+    starts: Any
+    #: That of `rlcpu.nn.acting.Tile`.
+    row: Any
 
 
 def _make_write_inputs(
@@ -364,11 +387,9 @@ def _make_write_inputs(
 ) -> Callable[..., Any]:
     """Make the function that writes a block's observations into the inputs of networks.
 
-    It is (observations, policy, lanes, count, scratch) -> (has_few_ones, starts, row). Inputs are
-    the first rows of scratch, and normalised; `row` is that of `rlcpu.nn.acting.Tile`. If inputs
-    are zeros and ones, few of them ones, it may write the places of the ones instead: then
-    `has_few_ones` is True, the inputs that are one are int32 in the place of the inputs, lane after
-    lane, and from `starts` on in scratch are int32 that say where each lane begins among them.
+    It is (observations, policy, lanes, count, scratch) -> `Inputs`. Inputs are the first rows of
+    scratch, and normalised. If inputs are zeros and ones, few of them ones, it may list the ones
+    instead.
     """
     if interface.kind == "group":
         return _make_write_group(interface, mask_size)
@@ -383,7 +404,7 @@ def _make_write_inputs(
             for i in range(lanes):
                 x = get(observations, k * LANES + i)
                 set_(scratch, k * lanes + i, normalised(x, mean[k], scale[k]))
-        return False, 0, mean.size if lanes == 1 else 0
+        return Inputs(False, 0, mean.size if lanes == 1 else 0)
 
     @inline_source
     def write_arrays(observations, policy, lanes, count, scratch):
@@ -393,7 +414,7 @@ def _make_write_inputs(
             for k in range(mean.size):
                 x = get(observations, begin + k)
                 set_(scratch, i * mean.size + k, normalised(x, mean[k], scale[k]))
-        return False, 0, mean.size
+        return Inputs(False, 0, mean.size)
 
     return write_floats if interface.in_rows else write_arrays
 
@@ -415,7 +436,7 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
             for k in range(size):
                 rows[k] = observations[place(observations, k, i)]
             normalise(rows, policy.mean, policy.scale, scratch, i)
-        return False, 0, policy.mean.size
+        return Inputs(False, 0, policy.mean.size)
 
     return write_group
 
@@ -433,7 +454,7 @@ def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) ->
     @inline_source
     def write_ones(observations, policy, lanes, count, scratch):
         """Write the places of ones, or all inputs where there are too many."""
-        job, has_few_ones = job_at(policy.settings[NETWORK]), False
+        job, are_few = job_at(policy.settings[NETWORK]), False
         inputs, starts_end = job.size, scratch.size - mask_size
         starts_begin = starts_end - ROWS_OF_STARTS * LANES
         starts = scratch[starts_begin:starts_end].view(np.int32)
@@ -444,34 +465,53 @@ def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) ->
         if takes_ones != 0 and is_plain_scale(policy.mean, policy.scale):
             most = np.int64(MANY_ONES * inputs * lanes)
             num_ones = list_ones(observations, lanes, count, inputs, starts, columns, most)
-            has_few_ones = num_ones <= most
-        if not has_few_ones:
+            are_few = num_ones <= most
+        if not are_few:
             normalise(observations, lanes, scratch, policy.mean, policy.scale)
-        return has_few_ones, starts_begin, inputs if lanes == 1 else 0
+        return Inputs(are_few, starts_begin, inputs if lanes == 1 else 0)
 
     return write_ones
 
 
+class ScratchRows(NamedTuple):
+    """First rows, of LANES numbers, of parts of scratch memory; the inputs are from row 0 on."""
+
+    outputs: Any
+    #: Outputs of a value network of its own.
+    values: Any
+    #: Memory of the networks' hidden layers.
+    units: Any
+    #: 1 for each lane whose episode begins.
+    begins: Any
+    end: Any
+
+
 @functools.cache
 def _make_scratch_rows(is_separate: bool) -> Callable[..., Any]:
-    """Make an inlinable function: settings -> (outputs, values, units, end), rows of scratch.
+    """Make an inlinable function: settings of a `KernelPolicy` -> `ScratchRows`.
 
-    Scratch memory has rows of LANES numbers: the inputs of the networks, from row 0 on, the
-    outputs, the values of a network of their own, the units of hidden layers, and a last row with 1
-    for each lane whose episode begins; there are `end` rows. `settings` are a `KernelPolicy`'s.
+    `is_separate` tells whether values come from a network of their own. Outputs have `UNIT` rows
+    more than they need, see `rlcpu.nn.acting.Tile`.
     """
 
     @inline
     def scratch_rows(settings):
         job = job_at(settings[NETWORK])
-        outputs = (job.size + 15) // 16 * 16
-        values = outputs + (job.output_size + 31) // 16 * 16
-        units_begin, units = values, job.units
+        outputs, num_units = _rounded_up(job.size), job.units
+        values = units = outputs + _rounded_up(job.output_size + UNIT)
         if is_separate:
-            units_begin, units = values + 32, max(units, job_at(settings[VALUE_NETWORK]).units)
-        return outputs, values, units_begin, units_begin + units + 1
+            units = values + 2 * UNIT  # one output, rounded up
+            num_units = max(num_units, job_at(settings[VALUE_NETWORK]).units)
+        begins = units + num_units
+        return ScratchRows(outputs, values, units, begins, begins + 1)
 
     return scratch_rows
+
+
+@inline
+def _rounded_up(count):
+    """Return the next multiple of `UNIT`."""
+    return (count + UNIT - 1) // UNIT * UNIT
 
 
 @inline

@@ -42,16 +42,14 @@ def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) ->
     if view.num_masked:
         is_bad["action_mask"] = ~view.masks(records.observations.reshape(*shape, -1)).any(axis=-1)
     is_broken = np.zeros(engine.num_envs, np.bool_)  # which environments, not policies, are faulty
-    for name in ("observation", "reward", "final observation", "action_mask"):
-        if name in is_bad:
-            is_broken |= (
-                is_bad[name].reshape(len(is_bad[name]), engine.num_envs, -1).any(axis=(0, 2))
-            )
+    for name in is_bad.keys() - {"action", "log_prob", "value"}:  # (steps, N, ...) each
+        by_env = is_bad[name].reshape(len(is_bad[name]), engine.num_envs, -1)
+        is_broken |= by_env.any(axis=(0, 2))
     engine.finish(is_broken)
     first = {name: np.argwhere(bad)[0].tolist() for name, bad in is_bad.items() if bad.any()}
     if not first:
         return  # a sum of finite numbers overflowed
-    name = min(first, key=lambda name: first[name][0])
+    name = min(first, key=lambda name: first[name][0])  # of one step, what is computed first
     step, i, *component = first[name]
     actions, broken = fields["action"], f"{is_broken.sum()} of {engine.num_envs} environments"
     if name == "action_mask":

@@ -39,7 +39,7 @@ class EnvArrays(NamedTuple):
     bounds: Any
     #: (2,) uint32, counter of the first step's random numbers, limit of an episode's steps.
     clock: Any
-    #: (6,) int64, see `FUNCTION`.
+    #: (6,) int64, an `EnvSizes`.
     sizes: Any
     #: (2 * S,) int64: first number and count of each run of floats in an observation.
     observed_spans: Any
@@ -47,9 +47,22 @@ class EnvArrays(NamedTuple):
     state_spans: Any
 
 
-#: Places in `EnvArrays.sizes`: the address of the environment's function; the number of the first
-#: random number of a step that is the policy's; the floats of a block in `real`, and the place of
-#: its returns there; and the rows of an observation, without and with its action mask.
+class EnvSizes(NamedTuple):
+    """Numbers of an environment that kernels read."""
+
+    #: Address of the environment's function, see `rlcpu.envs.engine.steps.EnvFacts`.
+    function: int
+    #: Which random number of a step is the policy's first one.
+    first_draw: int
+    #: Floats of a block in `real`, and the place of its returns there.
+    block_size: int
+    returns_at: int
+    #: Rows of an observation without and with its action mask.
+    mask_row: int
+    num_rows: int
+
+
+#: Places in `EnvArrays.sizes`.
 FUNCTION, FIRST_DRAW, BLOCK_SIZE, RETURNS_AT, MASK_ROW, NUM_ROWS = range(6)
 #: Places of two arrays in `EnvArrays`.
 WORDS, CLOCK = map(EnvArrays._fields.index, ("words", "clock"))

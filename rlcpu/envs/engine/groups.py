@@ -76,14 +76,14 @@ def check_group(space: Dict, is_written: bool) -> str:
                 f"has the part {name}, {part}: parts have no parts; give them names here, as "
                 f"{name}_{next(iter(part), 'part')}"
             )
-        wanted_space = (_wanted_of_written if is_written else _wanted_of_returned)(part)
+        wanted_space = (_expected_if_written if is_written else _expected_if_returned)(part)
         if wanted_space:
             return f"has the part {name}, {describe_space(part)}: expected {wanted_space}"
     return ""
 
 
-def _wanted_of_returned(part: Any) -> str:
-    """Return the spaces of parts that `observe` may return; "" if `part` is one of them."""
+def _expected_if_returned(part: Any) -> str:
+    """Return "" if `observe` may return this part, else the spaces of parts that it may return."""
     wanted = "a float32 Box of one axis, Discrete, MultiDiscrete of one axis or MultiBinary"
     if isinstance(part, Discrete):
         return ""
@@ -99,8 +99,8 @@ def _wanted_of_returned(part: Any) -> str:
     return wanted + (arrays if isinstance(part, Box) else "")
 
 
-def _wanted_of_written(part: Any) -> str:
-    """Return the spaces of parts that `observe` may write; "" if `part` is one of them."""
+def _expected_if_written(part: Any) -> str:
+    """Return "" if `observe` may write this part, else the spaces of parts that it may write."""
     wanted = f"a Box of float32, {', '.join(_WRITTEN)}, Discrete, MultiDiscrete or MultiBinary"
     if isinstance(part, Discrete):
         return ""
@@ -194,7 +194,7 @@ def fault_of_value(space: Any, value: Any, slack: float = 0.0) -> str:
     if isinstance(space, MultiBinary) and isinstance(value, tuple):
         cells = math.prod(space.shape[1:])
         for plane, board in enumerate(value):
-            if board >> cells:
+            if board >> cells:  # a cell behind the last one is set
                 cell = board.bit_length() - 1
                 return f" has cell {cell} of plane {plane}: expected 0 to {cells - 1}"
         return ""

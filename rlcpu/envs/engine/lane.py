@@ -22,7 +22,6 @@ text, with a term for each field or row, since numba types no loop over a tuple.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -72,53 +71,47 @@ PENDING = 0xFFFFFFFF
 
 
 class Structure(NamedTuple):
-    """Facts of a `Dynamics` on which kernels depend: environments with equal ones share kernels.
+    """Facts of a `Dynamics` on which kernels depend: environments with equal ones share kernels."""
 
-    Attributes:
-        step, reset, observe, action_mask, randomize: the author's functions, as `Dynamics` has
-            them; None for those that are left out.
-        params_type: class of the params NamedTuple.
-        options: for each field of params its bool, a constant of the machine code, or None of a
-            number, which is read at run time.
-        int_params: names of the numbers of params that are ints.
-        has_whole: whether whole numbers or bools are returned in the place of floats.
-        state, observation: the fields of a state and of an observation, a `Layout` or
-            `ArrayLayout`.
-        written_shape: of the array of floats into which `observe` writes; () where it returns an
-            observation, or writes a group.
-        group_parts: of an observation with parts, see `ObservationView`; a lone array of ints is
-            one part without a name, and other observations have none.
-        choice_starts: the smallest value of each `Discrete` or `MultiDiscrete` number that is
-            observed.
-        action_size: numbers of an action; 0 of a `Discrete`.
-        num_actions: choices of a `Discrete`; 0 for others.
-        choices: of each number of a `MultiDiscrete` action; () for other actions.
-        reset_draws, step_draws: how many `uniforms` the functions take; None for an `Rng`.
-        truncates: whether `step` returns a fourth value, which truncates the episode.
-        varied: the fields of params that have a row in memory, in their order.
-        randomized: those of them that `randomize` draws.
-    """
-
+    #: The author's functions, as `Dynamics` has them; None for those that are left out.
     step: Callable[..., Any]
     reset: Callable[..., Any]
     observe: Callable[..., Any]
     action_mask: Callable[..., Any] | None
+    #: Class of the params NamedTuple.
     params_type: type
+    #: For each field of params its bool, a constant of the machine code, or None of a number, which
+    #: is read at run time.
     options: tuple[bool | None, ...]
+    #: Names of the numbers of params that are ints.
     int_params: tuple[str, ...]
+    #: Whether whole numbers or bools are returned in the place of floats.
     has_whole: bool
+    #: The fields of a state and of an observation, a `Layout` or `ArrayLayout`.
     state: Any
     observation: Any
+    #: Of the array of floats into which `observe` writes; () where it returns an observation, or
+    #: writes a group.
     written_shape: tuple[int, ...]
+    #: Of an observation with parts, see `ObservationView`; a lone array of ints is one part without
+    #: a name, and other observations have none.
     group_parts: tuple[GroupPart, ...]
+    #: The smallest value of each `Discrete` or `MultiDiscrete` number that is observed.
     choice_starts: tuple[int, ...]
+    #: Numbers of an action; 0 of a `Discrete`.
     action_size: int
+    #: Choices of a `Discrete`; 0 for others.
     num_actions: int
+    #: Of each number of a `MultiDiscrete` action; () for other actions.
     choices: tuple[int, ...]
+    #: How many `uniforms` the functions take; None for an `Rng`.
     reset_draws: int | None
     step_draws: int | None
+    #: Whether `step` returns a fourth value, which truncates the episode.
     truncates: bool
+    #: The fields of params that have a row in memory, in their order.
     varied: tuple[str, ...]
+    #: Those of them that `randomize` draws.
     randomized: tuple[str, ...]
     randomize: Callable[..., Any] | None
 
@@ -171,7 +164,7 @@ def structure(dynamics: Dynamics) -> Structure:
     params = dynamics.params
     varied = {*dynamics.varied, *dynamics.randomized}
     view = ObservationView.of(dynamics, "uint8", np.dtype(np.float32))
-    derived: dict[str, Any] = {
+    derived: dict[str, Any] = {  # all other fields are attributes of `Dynamics` by the same name
         "params_type": type(params),
         "options": tuple(value if isinstance(value, bool) else None for value in params),
         "int_params": int_names(params),
@@ -193,38 +186,36 @@ class Lane(NamedTuple):
 
     Below, `rows` is a block's flat array of floats, in which row r of lane i is at
     `r * stride + i`; `state` is a value, not memory; (a, b) are the random bits of a step.
-
-    Attributes:
-        load: (rows, stride, i) -> the state of lane i.
-        store: (rows, stride, i, state) writes it.
-        decode, encode: a tuple of rows -> state, and back.
-        select: (condition, x, y) -> state x or state y.
-        unpack_params: (numbers,) -> the params NamedTuple, from the run-time numbers of `pack`.
-        params_of_lane: (params, rows, i) -> the params of lane i, some of which have own rows.
-        redraw_params: (params, lane_params, a, b) -> params of the lane's next episode, some of
-            which `randomize` draws; `lane_params` are those of the running episode.
-        select_params: (condition, x, y) -> params x or y, which differ in what is redrawn.
-        store_params: (rows, i, params) writes the params of lane i that are redrawn.
-        step: (state, action, params, a, b) -> (new state, reward, terminated, truncated).
-        reset: (params, a, b) -> the state of a new episode.
-        observe: (state, params) -> tuple of the rows of the observation and of the action mask;
-            float32, but those of a tuple of floats are of the environment's dtype.
-        rows: how many rows hold a state.
     """
 
+    #: (rows, stride, i) -> the state of lane i.
     load: Callable[..., Any]
+    #: (rows, stride, i, state) writes it.
     store: Callable[..., Any]
+    #: A tuple of rows -> state, and back.
     decode: Callable[..., Any]
     encode: Callable[..., Any]
+    #: (condition, x, y) -> state x or state y.
     select: Callable[..., Any]
+    #: (numbers,) -> the params NamedTuple, from the run-time numbers of `pack`.
     unpack_params: Callable[..., Any]
+    #: (params, rows, i) -> the params of lane i, some of which have own rows.
     params_of_lane: Callable[..., Any]
+    #: (params, lane_params, a, b) -> params of the lane's next episode, some of which `randomize`
+    #: draws; `lane_params` are those of the running episode.
     redraw_params: Callable[..., Any]
+    #: (condition, x, y) -> params x or y, which differ in what is redrawn.
     select_params: Callable[..., Any]
+    #: (rows, i, params) writes the params of lane i that are redrawn.
     store_params: Callable[..., None]
+    #: (state, action, params, a, b) -> (new state, reward, terminated, truncated).
     step: Callable[..., Any]
+    #: (params, a, b) -> the state of a new episode.
     reset: Callable[..., Any]
+    #: (state, params) -> tuple of the rows of the observation and of the action mask; float32, but
+    #: those of a tuple of floats are of the environment's dtype.
     observe: Callable[..., Any]
+    #: How many rows hold a state.
     rows: int
 
 
@@ -277,19 +268,14 @@ def _make_step(env: Structure, dtype: type) -> Callable[..., Any]:
     to_floats = make_floats(env.state, dtype, env.has_whole)
     step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
 
-    @inline_source
-    def random_step(state, action, params, a, b):
-        return user_step(state, action, params, step_draws(a, b))
-
-    @inline_source
-    def deterministic_step(state, action, params, a, b):
-        return user_step(state, action, params)
-
-    call_step = random_step if env.step_draws != 0 else deterministic_step
+    is_random = env.step_draws != 0
 
     @inline_source
     def step(state, action, params, a, b):
-        result = call_step(state, action, params, a, b)
+        if is_random:
+            result = user_step(state, action, params, step_draws(a, b))
+        else:
+            result = user_step(state, action, params)
         return to_floats(result[0]), result[1], result[2], result[3] if truncates else False
 
     return step
@@ -361,7 +347,8 @@ def make_draws(count: int | None, first: int, group: int, dtype: type) -> Callab
 def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
     """Return the decorator that compiles kernels of an environment: `kernel`, with its options.
 
-    Kernels are fast in float32 and exact in float64.
+    Kernels are fast in float32 and exact in float64. Those of a user's environment in float32 also
+    tell the user if the loop over lanes did not become vectors, and why.
 
     Args:
         env: the environment.
@@ -402,14 +389,14 @@ def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
         env: the environment.
         functions: its specialised functions by name.
     """
-    stand_in = _dynamics_for_checks(env)
+    dynamics = _dynamics_for_checks(env)
     for name, function in functions.items():
         writes = name == "reset" or (name == "observe" and env.writes_observation)
         if env.state.is_record and writes:
             continue  # returns None always
         for result in results_with_none(function):
             try:
-                check_result(stand_in, name, result)
+                check_result(dynamics, name, result)
             except (TypeError, ValueError) as error:
                 raise TypeError(f"{error} in a branch") from None
 
@@ -425,27 +412,24 @@ def _dynamics_for_checks(env: Structure) -> SimpleNamespace:
 
 
 class LaneStep(NamedTuple):
-    """Results of one step of one lane, which may have started a new episode.
+    """Results of one step of one lane, which may have started a new episode."""
 
-    Attributes:
-        reached: the state to which the step led, before a new episode.
-        next_state: the state with which the lane goes on: `reached`, or that of a new episode.
-        reward: of the step; 0 where the step only started a new episode.
-        terminated, truncated: whether and how the episode ended with this step.
-        total: return of the episode so far, this step included.
-        elapsed: steps of the episode so far, this one included.
-        params: of the lane in this step.
-        next_params: of the lane in the next step.
-    """
-
+    #: The state to which the step led, before a new episode.
     reached: Any
+    #: The state with which the lane goes on: `reached`, or that of a new episode.
     next_state: Any
+    #: Of the step; 0 where the step only started a new episode.
     reward: Any
+    #: Whether and how the episode ended with this step.
     terminated: Any
     truncated: Any
+    #: Return of the episode so far, this step included.
     total: Any
+    #: Steps of the episode so far, this one included.
     elapsed: Any
+    #: Of the lane in this step.
     params: Any
+    #: Of the lane in the next step.
     next_params: Any
 
 
@@ -489,17 +473,17 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
         is_pending = False if same_step else elapsed == pending_mark
         lane_params = params_of_lane(params, state, i)
         before = load(state, LANES, i)
-        reached, reward, is_terminal, is_cut = step(before, action, lane_params, bits[0], bits[1])
+        reached, reward, ends, cuts = step(before, action, lane_params, bits[0], bits[1])
         # `limit` is never 0. Where LLVM knows that nothing terminates, its cost model does not find
         # vectors worth it in next-step mode: 13 ns a step of Pendulum instead of 3.
-        is_terminal = is_terminal if same_step else is_terminal | (limit == zero)
+        ends = ends if same_step else ends | (limit == zero)
         reward = no_reward if is_pending else real(reward)
         total = get_return(state, return_row + i) + reward
         elapsed = u32(elapsed + one)
-        terminated = is_terminal & (not is_pending)
+        terminated = ends & (not is_pending)
         truncated = elapsed >= limit
         if truncates:
-            truncated = truncated | (is_cut & (not is_pending))
+            truncated = truncated | (cuts & (not is_pending))
         is_done = terminated | truncated
         is_reset = is_done if same_step else is_pending
         new_params = redraw_params(params, lane_params, bits[0], bits[1])
@@ -529,8 +513,10 @@ def make_unpack_params(env: Structure) -> Callable[..., Any]:
 
     Its source is `Params(numbers[0], int(numbers[1]), True, ...)`.
     """
-    index = itertools.count()
-    params = _source_of_params(env, lambda name: _from_float(env, name, f"numbers[{next(index)}]"))
+    names: Any = env.params_type._fields  # type: ignore[attr-defined]
+    read_names = [name for name, option in zip(names, env.options, strict=True) if option is None]
+    places = {name: k for k, name in enumerate(read_names)}
+    params = _source_of_params(env, lambda name: _from_float(env, name, f"numbers[{places[name]}]"))
     return inline(define(f"def unpack(numbers): return {params}", Params=env.params_type, int=_int))
 
 

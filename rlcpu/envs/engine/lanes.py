@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.faults import check_rollout, check_simulation
 from rlcpu.envs.engine.form import NUM_SUMS, Records
-from rlcpu.envs.engine.frames import EnvArrays
+from rlcpu.envs.engine.frames import EnvArrays, EnvSizes
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     KEY_HIGH,
@@ -125,17 +125,19 @@ class LaneEngine(Engine):
 
     def step(self, actions: Any) -> TimeStep:
         """Take one step; see `Engine.step`."""
-        actions, n, steps = self.convert(actions), self.num_envs, self.steps
+        if not self.takes(actions):
+            actions = self.convert(actions)
+        n, steps = self.num_envs, self.steps
         if self.disabled:
             self.check_running()
         observations, rewards = np.empty(self._shape, _FLOAT), np.empty(n, self.dtype)
         terminated, truncated = np.empty(n, _BOOL), np.empty(n, _BOOL)
         if self._run_steps(
-            *steps.leads, steps.limits,
+            *steps.facts, steps.limits,
             self.real, self.words, actions, self.numbers, self.clock,
             observations, rewards, terminated, truncated, self._finals,
         ):  # fmt: skip
-            return self.step(self.zero_waiting(actions))
+            return self.step(self.zero_waiting(actions))  # raises, or all actions are good now
         return self.make_step(observations, rewards, terminated, truncated, self._finals)
 
     def single_step(self) -> SingleStep:
@@ -145,7 +147,7 @@ class LaneEngine(Engine):
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
         numbers = pack(params, self.scalar_type)
-        padded = self._pad(mask) if self.steps.leads[2] else mask
+        padded = self._pad(mask) if self.steps.facts.fills_blocks else mask
         self._run_others(RESTART, numbers, padded, np.empty(self._padded_shape, np.float32))
 
     def observe(self) -> Any:
@@ -162,7 +164,7 @@ class LaneEngine(Engine):
     def _run_others(self, mode: int, numbers: Array, mask: Array, observations: Array) -> None:
         """Reset environments, or observe them; see `rlcpu.envs.engine.steps.make_driver`."""
         launch(
-            self.steps.others, self.num_envs, self.num_threads, *self.steps.leads,
+            self.steps.others, self.num_envs, self.num_threads, *self.steps.facts,
             mode, self.real, self.words, numbers, self.clock,
             mask.view(np.uint8), observations.reshape(-1),
         )  # fmt: skip
@@ -204,7 +206,8 @@ class LaneEngine(Engine):
         index, other_rows = self._index_of(part), _rows(self.real)[self.state_size :]
         real = np.concatenate([self.state_rows()[index], other_rows[index]])
         words = _rows(self.words)[index]
-        words[KEY_LOW] += self.clock[:1] * GOLDEN  # keys for a counter of 0
+        # A stream depends on key + counter * GOLDEN: these are the keys for a counter of 0.
+        words[KEY_LOW] += self.clock[:1] * GOLDEN
         return {"real": real, "words": words, **self.carried_arrays(part)}
 
     def put(self, part: slice, taken: Mapping[str, Array]) -> None:
@@ -226,7 +229,7 @@ class LaneEngine(Engine):
         return self._lanes(_rows(self.real)[self.state_size])
 
     def get_params(self) -> dict[str, Array]:
-        """Return copies of the parameters that params_of_lane, (N,) each."""
+        """Return copies of the parameters that differ between environments, (N,) each."""
         rows = _rows(self.real)[self.state_size + 1 :]
         params = {name: self._lanes(row) for name, row in zip(self.code.varied, rows, strict=True)}
         return {
@@ -294,7 +297,7 @@ class SingleStep:
         steps = engine.steps
         self._engine, self.run = engine, steps.drivers.serial
         self.arguments = (
-            *steps.leads, steps.limits,
+            *steps.facts, steps.limits,
             engine.real, engine.words, self.actions, engine.numbers, engine.clock,
             self.rows, self.reward, self.terminated, self.truncated, np.zeros((0, 0), np.float32),
         )  # fmt: skip
@@ -342,14 +345,13 @@ class LaneRunner(Runner):
     def _env_arrays(self, bounds: npt.NDArray[np.float32]) -> EnvArrays:
         """Return the arrays that rollouts read of the environments; `bounds` are of actions."""
         engine, code, dtype = self.engine, self.engine.code, self.engine.scalar_type
-        returns_at = engine.state_size * LANES
-        sizes = (
-            engine.steps.leads[0],
-            code.num_draws,
-            engine.real.shape[1],
-            returns_at,
-            code.observation_rows,
-            code.shown_rows,
+        sizes = EnvSizes(
+            function=engine.steps.facts.function,
+            first_draw=code.num_draws,
+            block_size=engine.real.shape[1],
+            returns_at=engine.state_size * LANES,
+            mask_row=code.observation_rows,
+            num_rows=code.shown_rows,
         )
         return EnvArrays(
             real=engine.real,
@@ -395,14 +397,14 @@ class LaneRunner(Runner):
         if self.state_size:
             carried = engine.carry(self._mark, self.state_size)
             self.policy_arrays[-1][MEMORY] = carried.ctypes.data
-        while code := launch(
-            kernels.drivers, num_steps * self.shared_envs, engine.num_threads, kernels.address,
-            self.env_arrays, self.policy_arrays, num_steps, engine.num_envs, outputs,
-        ):  # fmt: skip
-            if code == FAULT:
-                return True
-            engine.start_episodes()
-        return False
+        while True:
+            code = launch(
+                kernels.drivers, num_steps * self.shared_envs, engine.num_threads, kernels.address,
+                self.env_arrays, self.policy_arrays, num_steps, engine.num_envs, outputs,
+            )  # fmt: skip
+            if code <= 0:
+                return bool(code == FAULT)
+            engine.start_episodes()  # `code` environments wait for their reset; none has stepped
 
     def check(self, records: Records, num_steps: int) -> None:
         """Raise for the first number of a rollout that is not finite; see `Runner.check`."""

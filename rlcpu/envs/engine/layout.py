@@ -16,6 +16,7 @@ format serve every kind of field.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import typing
 from collections.abc import Callable, Sequence
@@ -42,16 +43,13 @@ _INT_TYPES: dict[Any, Any] = {np.float32: np.int32, np.float64: np.int64}
 
 
 class Field(NamedTuple):
-    """One field of a state or an observation.
+    """One field of a state or an observation."""
 
-    Attributes:
-        name: as the NamedTuple has it; "" where the value is no NamedTuple.
-        kind: "float", "int", "bool" or "board"; "array" where `observe` writes an array.
-        size: how many values a field that is a tuple has; 0 for a field that is one value.
-    """
-
+    #: As the NamedTuple has it; "" where the value is no NamedTuple.
     name: str
+    #: "float", "int", "bool" or "board"; "array" where `observe` writes an array.
     kind: str
+    #: How many values a field that is a tuple has; 0 for a field that is one value.
     size: int
 
     def rows(self, dtype: type) -> int:
@@ -64,13 +62,11 @@ class Layout(NamedTuple):
     """The fields of a state or an observation, and conversions between plain values and rows.
 
     In its methods `rows` is the memory of n values, (n, rows), and `dtype` the type of a row.
-
-    Attributes:
-        value_class: the NamedTuple that plain values are; None for a tuple or a lone number.
-        fields: in the order of the NamedTuple; a value that is none has one field.
     """
 
+    #: The NamedTuple that plain values are; None for a tuple or a lone number.
     value_class: Any
+    #: In the order of the NamedTuple; a value that is none has one field.
     fields: tuple[Field, ...]
 
     @property
@@ -110,8 +106,8 @@ class Layout(NamedTuple):
         for field, field_rows in self._slices(rows.dtype.type):
             values = decode_field(field, rows[:, field_rows]).tolist()
             if field.kind == "board":  # a list [low, high] of words for each board
-                boards = [_boards(value if field.size else [value]) for value in values]
-                values = boards if field.size else [board for (board,) in boards]
+                to_board: Any = _tuple_of_boards if field.size else _board
+                values = [to_board(words) for words in values]
             columns.append([tuple(value) for value in values] if field.size else values)
         if self.value_class is None:
             return columns[0]
@@ -123,11 +119,11 @@ class Layout(NamedTuple):
         rows = []
         for field, values in zip(self.fields, zip(*by_value, strict=True), strict=True):
             array: Any = values
-            if field.kind == "board":
-                items = [tuple(item) if field.size else (item,) for item in values]
-                words = [[(int(b) & (2**64 - 1), int(b) >> 64) for b in item] for item in items]
-                array = np.array(words, np.uint64)
-                array = array if field.size else array[:, 0]
+            if field.kind == "board":  # two words for each board
+                boards = itertools.chain(*values) if field.size else values
+                words = [(int(board) & (2**64 - 1), int(board) >> 64) for board in boards]
+                shape = (len(states), field.size, 2) if field.size else (len(states), 2)
+                array = np.array(words, np.uint64).reshape(shape)
             rows.append(encode_field(field, np.array(array), len(states), dtype))
         return np.concatenate(rows, axis=1)
 
@@ -507,6 +503,15 @@ def decode_field(field: Field, rows: Array) -> Array:
     return values if field.size else values[:, 0]
 
 
+#: By kind of field: letters of NumPy's kinds of dtypes that it takes, and their name.
+_ACCEPTED = {
+    "float": ("fiu", "real"),
+    "int": ("iu", "integer"),
+    "bool": ("b", "bool"),
+    "board": ("u", "uint64"),
+}
+
+
 def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
     """Return rows (n, rows of the field) of `dtype` that hold n values of one field.
 
@@ -521,9 +526,8 @@ def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
             or are whole numbers of more bits than a row.
     """
     array, name = np.asarray(values), f"state.{field.name}"
-    kinds = {"float": "fiu", "int": "iu", "bool": "b", "board": "u"}[field.kind]
-    if array.dtype.kind not in kinds:
-        wanted = {"float": "real", "int": "integer", "bool": "bool", "board": "uint64"}[field.kind]
+    dtype_kinds, wanted = _ACCEPTED[field.kind]
+    if array.dtype.kind not in dtype_kinds:
         raise TypeError(f"{name} has dtype {array.dtype}: expected {wanted} numbers")
     shape = (n, *((field.size,) if field.size else ()), *((2,) if field.kind == "board" else ()))
     if array.shape != shape:
@@ -536,7 +540,7 @@ def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
     elif field.kind == "board":
         array = np.ascontiguousarray(array, np.uint64).view(dtype)
     else:
-        limits = np.iinfo(_INT_TYPES[dtype])
+        limits = np.iinfo(_INT_TYPES[dtype])  # a row holds as many bits as its float has
         if array.size and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):
             raise ValueError(
                 f"{name} holds {array.min()} to {array.max()}: expected {limits.bits} bits"
@@ -545,9 +549,13 @@ def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
     return array.reshape(n, -1)
 
 
-def _boards(words: list[list[int]]) -> list[Board]:
-    """Return boards of their pairs of words, the low one first."""
-    return [Board(low | high << 64) for low, high in words]
+def _board(words: list[int]) -> Board:
+    """Return the board of its two words, the low one first."""
+    return Board(words[0] | words[1] << 64)
+
+
+def _tuple_of_boards(words: list[list[int]]) -> tuple[Board, ...]:
+    return tuple(map(_board, words))
 
 
 def check_layout(dynamics: Any, pickled: Layout) -> None:
@@ -560,7 +568,7 @@ def check_layout(dynamics: Any, pickled: Layout) -> None:
 
 
 def with_fields(layout: Layout | ArrayLayout, rows: Array, values: dict[str, Any]) -> Array:
-    """Overwrite some fields of n states in their memory `rows` (n, rows), and return it.
+    """Overwrite some fields of n states, by name, in their memory `rows` (n, rows); return `rows`.
 
     Raises:
         AttributeError, TypeError, ValueError: see `States`.

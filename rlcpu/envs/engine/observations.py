@@ -45,39 +45,33 @@ WORDS = 4
 
 
 class GroupPart(NamedTuple):
-    """One part of a group.
+    """One part of a group."""
 
-    Attributes:
-        name: its key in the `Dict`.
-        begin: its first byte in the rows of an observation.
-        view: how it is decoded.
-    """
-
+    #: Its key in the `Dict`.
     name: str
+    #: Its first byte in the rows of an observation.
     begin: int
+    #: How it is decoded.
     view: ObservationView
 
 
 class ObservationView(NamedTuple):
-    """Layout by which rows of observations are decoded, stored and given to networks.
+    """Layout by which rows of observations are decoded, stored and given to networks."""
 
-    Attributes:
-        kind: see the module; "floats", "choice", "choices", "planes", "numbers" or "group".
-        size: shape of floats and of numbers, (n,) of a choice among n, (n, m, ...) of several
-            choices, (planes, rows, columns) of planes, (rows of float32,) of a group.
-        form: of planes, one of `PLANES`; else the name of the dtype in which users get them.
-        num_masked: actions of the mask behind the observation; 0 without one.
-        num_threads: threads that expand bits of planes, see `launch`.
-        start: the smallest value of each choice.
-        parts: of a group, in the order of its space.
-    """
-
+    #: See the module; "floats", "choice", "choices", "planes", "numbers" or "group".
     kind: str
+    #: Shape of floats and of numbers, (n,) of a choice among n, (n, m, ...) of several choices,
+    #: (planes, rows, columns) of planes, (rows of float32,) of a group.
     size: tuple[int, ...]
+    #: Of planes, one of `PLANES`; else the name of the dtype in which users get them.
     form: str
+    #: Actions of the mask behind the observation; 0 without one.
     num_masked: int = 0
+    #: Threads that expand bits of planes, see `launch`.
     num_threads: int | None = None
+    #: The smallest value of each choice.
     start: tuple[int, ...] = ()
+    #: Of a group, in the order of its space.
     parts: tuple[GroupPart, ...] = ()
 
     @classmethod
@@ -267,10 +261,11 @@ class ObservationView(NamedTuple):
         """
         if self.kind == "floats":
             return self.decode(rows)
-        parts = [part for part in self.parts if part.view.kind == "floats"]
-        contiguous = np.ascontiguousarray(rows)
-        slices = [slice(p.begin // 4, p.begin // 4 + p.view.rows) for p in parts]
-        floats = [contiguous[..., one] for one in slices] or [np.zeros((*rows.shape[:-1], 0))]
+        floats = [np.zeros((*rows.shape[:-1], 0), np.float32)]
+        for part in self.parts:
+            if part.view.kind == "floats":
+                first = part.begin // 4
+                floats.append(rows[..., first : first + part.view.rows])
         return np.concatenate(floats, axis=-1)
 
     def float_names(self) -> list[str]:

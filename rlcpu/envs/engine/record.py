@@ -50,38 +50,33 @@ class Functions(NamedTuple):
 
     `rows` and `words` are the memory of a block, `i` is a lane of it, `bits` are the random bits
     (a, b) of a step, `params` the parameters that all environments have in common.
-
-    Attributes:
-        record_of_lane: (rows, i) -> the record of lane i.
-        params_of_lane: (params, rows, i) -> the params of lane i, some of which have own rows.
-        step: (rows, words, i, action, bits, params, limit) -> `StepResult`; steps lane i. An
-            episode is truncated after `limit` steps.
-        restart: (rows, words, i, bits, params) starts a new episode in lane i.
-        observe: (rows, i, lane_params, target, place) writes the observation of lane i and its
-            mask, `shown_rows` float32, to the array `target` from `place` on.
     """
 
+    #: (rows, i) -> the record of lane i.
     record_of_lane: Callable[..., Any]
+    #: (params, rows, i) -> the params of lane i, some of which have own rows.
     params_of_lane: Callable[..., Any]
+    #: (rows, words, i, action, bits, params, limit) -> `StepResult`; steps lane i. An episode is
+    #: truncated after `limit` steps.
     step: Callable[..., Any]
+    #: (rows, words, i, bits, params) starts a new episode in lane i.
     restart: Callable[..., None]
+    #: (rows, i, lane_params, target, place) writes the observation of lane i and its mask,
+    #: `shown_rows` float32, to the array `target` from `place` on.
     observe: Callable[..., None]
 
 
 class StepResult(NamedTuple):
-    """Results of a step, besides the state.
+    """Results of a step, besides the state."""
 
-    Attributes:
-        reward: of the step.
-        terminated, truncated: whether and how the episode ended with it.
-        total: return of the episode so far, this step included.
-        elapsed: steps of the episode so far, this one included.
-    """
-
+    #: Of the step.
     reward: Any
+    #: Whether and how the episode ended with it.
     terminated: Any
     truncated: Any
+    #: Return of the episode so far, this step included.
     total: Any
+    #: Steps of the episode so far, this one included.
     elapsed: Any
 
 

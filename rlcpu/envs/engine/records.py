@@ -37,6 +37,7 @@ from rlcpu.envs.engine.record import compile_functions
 from rlcpu.envs.engine.steps import (
     RESTART,
     STEP,
+    EnvFacts,
     Steps,
     call_type,
     is_whole,
@@ -44,6 +45,7 @@ from rlcpu.envs.engine.steps import (
 )
 from rlcpu.kernels.calls import View, contents
 from rlcpu.kernels.compile import inline, inline_source
+from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import shifted
 from rlcpu.kernels.rows import ANY, load_rows, row_access
 
@@ -55,9 +57,12 @@ u32 = np.uint32
 
 @functools.cache
 def step_kernels(env: Structure, dtype: type) -> Steps:
-    """Return the kernels of N environments, as `rlcpu.envs.engine.steps.step_kernels` does."""
-    facts = SHARE, 0, env.shown_rows
-    return make_steps(env, dtype, _compile_records(env, dtype), facts, SHARE * 4)
+    """Return the kernels of N environments whose states have arrays."""
+    function = _compile_records(env, dtype)
+    facts = EnvFacts(
+        function=address_of(function), share=SHARE, fills_blocks=0, env_step=env.shown_rows
+    )
+    return make_steps(env, dtype, function, facts, grain=4 * SHARE)
 
 
 def _compile_records(env: Structure, dtype: type) -> Any:

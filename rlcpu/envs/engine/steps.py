@@ -48,71 +48,61 @@ u8, u32 = np.uint8, np.uint32
 OBSERVE, RESTART, STEP = range(3)
 
 
+class EnvFacts(NamedTuple):
+    """Numbers of an environment, which drivers take first."""
+
+    #: Address of the environment's function, of a view of a `StepCall`.
+    function: int
+    #: How many environments one core takes at a time.
+    share: int
+    #: 1 if a step writes outputs of all lanes of a block, in use or not, else 0.
+    fills_blocks: int
+    #: From a number of an observation to the same one of the next environment: 1 if observations
+    #: are rows of N numbers, else the size of an observation.
+    env_step: int
+
+
 class Steps(NamedTuple):
-    """Kernels that step the environments of one structure.
+    """Kernels that step the environments of one structure."""
 
-    Attributes:
-        drivers: of a step, see `make_step_driver`.
-        others: drivers of resets and of observations, see `make_driver`.
-        function: the function of some environments, compiled for C.
-        leads: the first arguments of drivers, numbers: address of the function; how many
-            environments one core takes at a time; 1 if a step writes outputs of all lanes of a
-            block, in use or not, else 0; and the distance of the same number of two environments'
-            observations: 1 if observations are rows of N numbers, else the size of an observation.
-        limits: (max(action_size, 1) * LANES,) int64, how many choices each number of a block's
-            actions has, or (0,) where actions are floats.
-    """
-
+    #: Of a step, see `make_step_driver`.
     drivers: Kernels
+    #: Of resets and of observations, see `make_driver`.
     others: Kernels
+    #: The function of some environments, compiled for C.
     function: Any
-    leads: tuple[int, int, int, int]
+    facts: EnvFacts
+    #: (max(action_size, 1) * LANES,) int64, how many choices each number of a block's actions has,
+    #: or (0,) where actions are floats.
     limits: npt.NDArray[np.int64]
-
-
-class Strides(NamedTuple):
-    """Places of observations: number k of environment i's is at `k * row_step + i * env_step`.
-
-    Final observations have `final_row_step` in the place of `row_step`; `size` are the numbers of
-    an observation.
-    """
-
-    row_step: Any
-    env_step: Any
-    final_row_step: Any
-    size: Any
 
 
 class StepCall(NamedTuple):
     """Argument of the function that steps, resets or observes some environments.
 
     It holds numbers, and pointers to the arrays of all environments.
-
-    Attributes:
-        mode: `OBSERVE`, `RESTART` or `STEP`. A step ends an episode without a new one, which the
-            next step begins, or a restart.
-        begin, count: the environments: so many from `begin` on, which begins a block where
-            environments are lanes.
-        stride: numbers from one row of observations to the next, where they are in rows.
-        state, words, numbers, clock: arrays of `rlcpu.envs.engine.lanes.LaneEngine`; `state` is
-            `real`.
-        mask: uint8 of each environment, whether `RESTART` takes it.
-        actions: a block after the other, with a row of LANES for each number of an action: int32,
-            or floats of the environment's dtype.
-        observations, rewards, terminated, truncated: outputs. Observations are rows of `stride`
-            numbers, or the environments' one after the other where states have arrays.
     """
 
+    #: `OBSERVE`, `RESTART` or `STEP`. A step ends an episode without a new one, which the next step
+    #: begins, or a restart.
     mode: Any
+    #: The environments: `count` from `begin` on, which begins a block where environments are lanes.
     begin: Any
     count: Any
+    #: Numbers from one row of observations to the next, where they are in rows.
     stride: Any
+    #: Arrays of `rlcpu.envs.engine.lanes.LaneEngine`; `state` is `real`.
     state: Any
     words: Any
     numbers: Any
     clock: Any
+    #: uint8 of each environment, whether `RESTART` takes it.
     mask: Any
+    #: A block after the other, with a row of LANES for each number of an action: int32, or floats
+    #: of the environment's dtype.
     actions: Any
+    #: Outputs. Observations are rows of `stride` numbers, or the environments' one after the other
+    #: where states have arrays.
     observations: Any
     rewards: Any
     terminated: Any
@@ -157,31 +147,28 @@ def is_whole(env: Structure) -> bool:
 
 @functools.cache
 def step_kernels(env: Structure, dtype: type) -> Steps:
-    """Return the kernels of N environments."""
-    rows = env.state.rows(dtype) + 1 + len(env.varied)
-    is_single = dtype is np.float32
-    facts = max(CHUNK_ROWS // rows, 1) * LANES, int(is_single), 1
-    grain = GRAIN // env.state.rows(dtype) if is_single else 512
-    return make_steps(env, dtype, _compile_lanes(env, dtype), facts, grain)
+    """Return the kernels of N environments along lanes."""
+    rows, is_single = env.state.rows(dtype), dtype is np.float32
+    function = _compile_lanes(env, dtype)
+    facts = EnvFacts(
+        function=address_of(function),
+        share=max(CHUNK_ROWS // (rows + 1 + len(env.varied)), 1) * LANES,
+        fills_blocks=int(is_single),
+        env_step=1,
+    )
+    return make_steps(env, dtype, function, facts, grain=GRAIN // rows if is_single else 512)
 
 
-def make_steps(
-    env: Structure, dtype: type, function: Any, facts: tuple[int, int, int], grain: int
-) -> Steps:
-    """Return the kernels of an environment, of its function that is compiled already.
+def make_steps(env: Structure, dtype: type, function: Any, facts: EnvFacts, grain: int) -> Steps:
+    """Return the kernels of an environment whose function is compiled already.
 
-    Args:
-        env: the environment.
-        dtype: of its floats.
-        function: of a view of a `StepCall`.
-        facts: the last three of `Steps.leads`.
-        grain: environments from which on several cores share them.
+    From `grain` environments on several cores share them.
     """
     choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
     limits = np.tile(np.array(choices, np.int64), LANES)
     drivers = make_step_driver(dtype, is_whole(env))._replace(grain=grain)
     others = make_driver(dtype, is_whole(env))._replace(grain=grain)
-    return Steps(drivers, others, function, (address_of(function), *facts), limits)
+    return Steps(drivers, others, function, facts, limits)
 
 
 # ---------------------------------------------------------------- the function of an environment
@@ -318,21 +305,59 @@ def _make_observe_block(env: Structure, dtype: type) -> Callable[..., None]:
 # ---------------------------------------------------------------- drivers
 
 
+class Memory(NamedTuple):
+    """Pointers to the arrays of a `LaneEngine`."""
+
+    state: Any
+    words: Any
+    numbers: Any
+    clock: Any
+
+
+class Outputs(NamedTuple):
+    """Pointers to what a step writes, of all environments."""
+
+    observations: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    #: Like observations, of the states to which steps led; not written unless `same_step`.
+    finals: Any
+
+
+class Part(NamedTuple):
+    """Some of the environments, and where their observations are.
+
+    Number k of environment i's observation is at `k * row_step + i * env_step`, and number k of its
+    final observation at `k * final_row_step + i * env_step`.
+    """
+
+    begin: Any
+    count: Any
+    #: Whether a step that ends an episode starts the next one.
+    same_step: Any
+    #: Numbers of an observation.
+    size: Any
+    row_step: Any
+    env_step: Any
+    final_row_step: Any
+
+
 @functools.cache
 def make_driver(dtype: type, is_whole: bool) -> Kernels:
     """Make the driver of the modes `OBSERVE` and `RESTART`, over all environments.
 
-    Its arguments are `Steps.leads`, the mode, the arrays of the engine, a mask uint8 of the
-    environments to reset, and flat observations, which only `OBSERVE` writes. There are as many
-    environments as the mask has numbers. No reset of some changes the streams of others: it
-    advances the counter, and their keys step back by one.
+    Its arguments are the `EnvFacts`, the mode, the arrays of the engine, a mask uint8 of the
+    environments to reset, and flat observations, which it writes. There are as many environments as
+    the mask has numbers. No reset of some changes the streams of others: it advances the counter,
+    and their keys step back by one.
     """
     call = make_call(call_type(dtype, is_whole))
     real, action = dtype(0), np.int32(0) if is_whole else dtype(0)
 
     def run(
-        function, share, fills_blocks, env_step, mode, state, words, numbers, clock, mask,
-        observations,
+        function, share, fills_blocks, env_step,
+        mode, state, words, numbers, clock, mask, observations,
     ):  # fmt: skip
         n = mask.shape[0]
         for chunk in prange((n + share - 1) // share):
@@ -340,17 +365,26 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
             call(
                 function,
                 StepCall(
-                    mode, begin, min(share, n - begin), n, address(state), address(words),
-                    address(numbers), address(clock), address(mask), pointer_to(0, action),
-                    address(observations), pointer_to(0, real), pointer_to(0, u8(0)),
-                    pointer_to(0, u8(0)),
+                    mode=mode,
+                    begin=begin,
+                    count=min(share, n - begin),
+                    stride=n,
+                    state=address(state),
+                    words=address(words),
+                    numbers=address(numbers),
+                    clock=address(clock),
+                    mask=address(mask),
+                    actions=pointer_to(0, action),
+                    observations=address(observations),
+                    rewards=pointer_to(0, real),
+                    terminated=pointer_to(0, u8(0)),
+                    truncated=pointer_to(0, u8(0)),
                 ),
-            )  # fmt: skip
+            )
         if mode == RESTART:
             for k in range(n):
-                key = KEY_LOW * LANES + k % LANES
                 if mask[k] == 0:
-                    words[k // LANES, key] -= GOLDEN
+                    words[k // LANES, KEY_LOW * LANES + k % LANES] -= GOLDEN
             clock[0] += u32(1)
 
     return Kernels(kernel(run, fastmath=EXACT), kernel(run, fastmath=EXACT, parallel=True), 0)
@@ -360,18 +394,20 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
 def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
     """Make the driver that checks all actions, then steps all environments.
 
-    Its arguments are `Steps.leads` and `Steps.limits`; state (blocks, rows * LANES), words (blocks,
-    NUM_WORDS * LANES), actions (n,) or (n, action_size), int64 or float32, params (num_numbers,)
-    and clock (2,) of a `LaneEngine`; and outputs: observations (rows, n) or (n, rows), rewards,
-    terminated, truncated (n,), and finals like observations, which are empty unless a step that
-    ends an episode starts the next one. It returns the number of bad actions; nothing is written
-    unless that is 0.
+    It returns the number of bad actions; nothing is written unless that is 0. Its arguments are
+    the `EnvFacts`, `Steps.limits` and
+
+    - arrays of a `LaneEngine`: state (blocks, rows * LANES), words (blocks, NUM_WORDS * LANES),
+      actions (n,) or (n, action_size), int64 or float32, numbers (num_numbers,), clock (2,);
+    - outputs: observations (rows, n) or (n, rows), rewards, terminated, truncated (n,), and finals
+      like observations, which are empty unless a step that ends an episode starts the next one.
     """
     count_bad: Any = _out_of_range if is_whole else _not_a_number
-    step_some = _make_step_some(dtype, is_whole)
+    step_chunk = _make_step_chunk(dtype, is_whole)
 
     def step(
-        function, share, fills_blocks, env_step, limits, state, words, actions, params, clock,
+        function, share, fills_blocks, env_step, limits,
+        state, words, actions, numbers, clock,
         observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
         n, bad = rewards.shape[0], 0
@@ -383,91 +419,111 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
                 bad += count_bad(part, address(limits), min(LANES, end - begin) * width)
         if bad > 0:
             return bad
-        arrays = address(state), address(words), address(params), address(clock)
-        outputs = (
-            address(observations), address(rewards), address(terminated.view(u8)),
-            address(truncated.view(u8)), address(finals),
-        )  # fmt: skip
-        sizes = n, observations.size // n, width, env_step
+        row_step = n if env_step == 1 else 1
+        memory = Memory(address(state), address(words), address(numbers), address(clock))
+        outputs = Outputs(
+            observations=address(observations),
+            rewards=address(rewards),
+            terminated=address(terminated.view(u8)),
+            truncated=address(truncated.view(u8)),
+            finals=address(finals),
+        )
         for chunk in prange((n + share - 1) // share):
             begin = chunk * share
-            some = begin, min(share, n - begin), fills_blocks != 0, finals.size > 0
-            step_some(function, some, sizes, arrays, address(actions), outputs)
+            part = Part(
+                begin=begin,
+                count=min(share, n - begin),
+                same_step=finals.size > 0,
+                size=observations.size // n,
+                row_step=row_step,
+                env_step=env_step,
+                final_row_step=row_step,
+            )
+            step_chunk(function, part, fills_blocks != 0, memory, address(actions), width, outputs)
         clock[0] += u32(1)
         return bad
 
     return Kernels(kernel(step, fastmath=EXACT), kernel(step, fastmath=EXACT, parallel=True), 0)
 
 
-def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
-    """Make the function that steps the environments of one chunk, `count` from `begin` on.
+def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
+    """Make (function, part, fills_blocks, memory, actions, width, outputs), which steps a chunk.
 
-    It is (function, some, sizes, arrays, actions, outputs). `some` are begin, count, whether the
-    environment's function fills blocks, and whether a step that ends an episode starts the next
-    one; `sizes` are n, numbers of an observation and of an action, and `env_step` of `Steps.leads`;
-    the other tuples are those of `make_step_driver`. Where blocks are filled, `begin` begins one,
-    and the environments of a block that is not full get memory of their own for outputs, from which
-    those of the lanes in use are copied; final observations are written to their places at once.
+    It writes the actions, `width` numbers each, to rows of blocks. Where blocks are filled, `part`
+    begins one, and its last block may be one that is not full. Outputs of such a block go to memory
+    with room for LANES lanes, from which those of the lanes in use are copied.
     """
-    step_part, (peek, _) = _make_step_part(dtype, is_whole), row_access("source")
-    _, poke = row_access("target")
-    action_type: Any = np.int32 if is_whole else dtype
-    like_action, like_single, like_real = action_type(0), np.float32(0), dtype(0)
-    action_item, item = np.dtype(action_type).itemsize, np.dtype(dtype).itemsize
+    step_part = _make_step_part(dtype, is_whole)
+    write_actions = _make_write_actions(dtype, is_whole)
+    zero_action: Any = np.int32(0) if is_whole else dtype(0)
+    zero, single = dtype(0), np.float32(0)
+    action_bytes, real_bytes = zero_action.itemsize, zero.itemsize
 
     @outline(exact=True)
-    def step_some(function, some, sizes, arrays, actions, outputs):
-        (begin, count, fills_blocks, same_step), (n, size, width, env_step) = some, sizes
+    def step_chunk(function, part, fills_blocks, memory, actions, width, outputs):
+        begin, count, size = part.begin, part.count, part.size
         lane, rest = begin % LANES, count % LANES if fills_blocks else 0
-        action_bytes = (lane + count + LANES - 1) // LANES * LANES * width * action_item
-        # Outputs of a block that is not full: of each lane a reward, the float32 numbers of an
-        # observation, and two flags.
-        partial_bytes = (item + 4 * size + 2) * LANES if rest > 0 else 0
-        memory = np.empty(action_bytes + partial_bytes + LINE, u8)
-        memory_place = (memory.ctypes.data + LINE - 1) // LINE * LINE
-        rows = pointer_to(memory_place, like_action)
-        write_actions(actions, some, width, shifted(rows, lane))
+        rows_bytes = (lane + count + LANES - 1) // LANES * LANES * width * action_bytes
+        # A lane of the last block has a reward, the float32 numbers of an observation, two flags.
+        last_bytes = (real_bytes + 4 * size + 2) * LANES if rest > 0 else 0
+        scratch = np.empty(rows_bytes + last_bytes + LINE, u8)
+        place = (scratch.ctypes.data + LINE - 1) // LINE * LINE
+        rows = pointer_to(place, zero_action)
+        chosen = shifted(actions, begin * width)
+        write_actions(chosen, count, fills_blocks, width, shifted(rows, lane))
         # The function counts environments, and so actions, from the first one of all on.
         action_rows = shifted(rows, -(begin - lane) * width)
-        row_step = n if env_step == 1 else 1
         if count > rest:
-            strides = Strides(row_step, env_step, row_step, size)
-            part = begin, count - rest, same_step
-            step_part(function, part, strides, arrays, action_rows, outputs)
-        if rest > 0:
-            first, place = begin + count - rest, memory_place + action_bytes
-            partial_rewards = pointer_to(place, like_real)
-            partial_observations = pointer_to(place + item * LANES, like_single)
-            partial_terminated = pointer_to(place + (item + 4 * size) * LANES, u8(0))
-            partial_truncated = shifted(partial_terminated, LANES)
-            partial_outputs = (
-                shifted(partial_observations, -first), shifted(partial_rewards, -first),
-                shifted(partial_terminated, -first), shifted(partial_truncated, -first), outputs[4],
+            full = Part(
+                begin, count - rest, part.same_step,
+                size, part.row_step, part.env_step, part.final_row_step,
             )  # fmt: skip
-            strides, part = Strides(LANES, 1, n, size), (first, rest, same_step)
-            step_part(function, part, strides, arrays, action_rows, partial_outputs)
-            observations, rewards, terminated, truncated, _ = outputs
+            step_part(function, full, memory, action_rows, outputs)
+        if rest > 0:
+            first, place = begin + count - rest, place + rows_bytes
+            rewards = pointer_to(place, zero)
+            observations = pointer_to(place + real_bytes * LANES, single)
+            terminated = pointer_to(place + (real_bytes + 4 * size) * LANES, u8(0))
+            truncated = shifted(terminated, LANES)
+            last_outputs = Outputs(
+                observations=shifted(observations, -first),
+                rewards=shifted(rewards, -first),
+                terminated=shifted(terminated, -first),
+                truncated=shifted(truncated, -first),
+                finals=outputs.finals,
+            )
+            last = Part(first, rest, part.same_step, size, LANES, 1, part.row_step)
+            step_part(function, last, memory, action_rows, last_outputs)
             for i in range(rest):
-                rewards[first + i] = partial_rewards[i]
-                terminated[first + i] = partial_terminated[i]
-                truncated[first + i] = partial_truncated[i]
+                outputs.rewards[first + i] = rewards[i]
+                outputs.terminated[first + i] = terminated[i]
+                outputs.truncated[first + i] = truncated[i]
             for row in range(size):
                 for i in range(rest):
-                    observations[row * n + first + i] = partial_observations[row * LANES + i]
-        memory[0] = 0  # an access, which keeps the array alive until here
+                    place_of_all = row * part.row_step + first + i
+                    outputs.observations[place_of_all] = observations[row * LANES + i]
+        scratch[0] = 0  # an access, which keeps the array alive until here
+
+    return step_chunk
+
+
+def _make_write_actions(dtype: type, is_whole: bool) -> Callable[..., None]:
+    """Make (actions, count, fills_blocks, width, rows), which writes actions to rows of blocks.
+
+    A block is a row of LANES for each of the `width` numbers of an action. Where blocks are filled,
+    lanes of the last one that nobody sees take an action, too: 0.
+    """
+    peek, poke = row_access("source")[0], row_access("target")[1]
+    action_type: Any = np.int32 if is_whole else dtype
+    no_action = action_type(0)
 
     @inline(exact=True)
-    def write_actions(actions, some, width, rows):
-        """Write the actions of some environments to rows of blocks, LANES numbers each.
-
-        Where blocks are filled, lanes of the last one that nobody sees take an action, too: 0.
-        """
-        begin, count, fills_blocks, _ = some
+    def write_actions(actions, count, fills_blocks, width, rows):
         for first in range(0, count, LANES):
             lanes, block = min(LANES, count - first), shifted(rows, first * width)
-            chosen = shifted(actions, (begin + first) * width)
+            chosen = shifted(actions, first * width)
             for i in range(width * LANES if fills_blocks and lanes < LANES else 0):
-                block[i] = like_action
+                block[i] = no_action
             if width == 1:  # a loop of its own, which becomes vectors
                 for i in range(lanes):
                     poke(block, i, action_type(peek(chosen, i)))
@@ -476,49 +532,45 @@ def _make_step_some(dtype: type, is_whole: bool) -> Callable[..., None]:
                     for k in range(width):
                         block[k * LANES + i] = action_type(chosen[i * width + k])
 
-    return step_some
+    return write_actions
 
 
 def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
-    """Make the function that steps environments, and starts the next episodes in the same step.
+    """Make (function, part, memory, actions, outputs), which steps some environments.
 
-    It is (function, part, strides, arrays, actions, outputs); `part` is begin, count and whether
-    to start the next episodes.
+    With `same_step` it keeps the final observations of episodes that ended, and starts the next
+    ones.
     """
     call = make_call(call_type(dtype, is_whole))
 
-    @outline(exact=True)
-    def step_part(function, part, strides, arrays, actions, outputs):
-        (begin, count, same_step), (row_step, env_step, final_row_step, size) = part, strides
-        state, words, numbers, clock = arrays
-        observations, rewards, terminated, truncated, finals = outputs
-        no_mask = pointer_to(0, u8(0))
+    @inline_source
+    def call_env(function, mode, part, memory, mask, actions, outputs):
         call(
             function,
             StepCall(
-                STEP, begin, count, row_step, state, words, numbers, clock, no_mask, actions,
-                observations, rewards, terminated, truncated,
+                mode, part.begin, part.count, part.row_step,
+                memory.state, memory.words, memory.numbers, memory.clock, mask, actions,
+                outputs.observations, outputs.rewards, outputs.terminated, outputs.truncated,
             ),
         )  # fmt: skip
-        if not same_step:
+
+    @outline(exact=True)
+    def step_part(function, part, memory, actions, outputs):
+        call_env(function, STEP, part, memory, pointer_to(0, u8(0)), actions, outputs)
+        if not part.same_step:
             return
-        mask, num_ended = np.zeros(count + LANES, u8), 0
-        for i in range(begin, begin + count):
-            if terminated[i] | truncated[i] != 0:
+        begin, end = part.begin, part.begin + part.count
+        mask, num_ended = np.zeros(part.count + LANES, u8), 0
+        for i in range(begin, end):
+            if outputs.terminated[i] | outputs.truncated[i] != 0:
                 mask[i - begin] = 1
                 num_ended += 1
-                for k in range(size):
-                    number = observations[k * row_step + i * env_step]
-                    finals[k * final_row_step + i * env_step] = number
+                for k in range(part.size):
+                    number = outputs.observations[k * part.row_step + i * part.env_step]
+                    outputs.finals[k * part.final_row_step + i * part.env_step] = number
         if num_ended > 0:
-            call(
-                function,
-                StepCall(
-                    RESTART, begin, count, row_step, state, words, numbers, clock,
-                    shifted(address(mask), -begin), actions,
-                    observations, rewards, terminated, truncated,
-                ),
-            )  # fmt: skip
+            mask_of_all = shifted(address(mask), -begin)
+            call_env(function, RESTART, part, memory, mask_of_all, actions, outputs)
         mask[0] = 0  # an access, which keeps the array alive until here
 
     return step_part
