@@ -114,27 +114,47 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
     hit = bool((enemy_bullets[0] | enemy_bullets[1]) & player)
     enemy_bullets = (moved(enemy_bullets[0], NONE), moved(enemy_bullets[1], ALL))
     hit = hit or bool((enemy_bullets[0] | enemy_bullets[1]) & player)
-    reward = before - shots.count()
+    bullets, num_hits = (bullets[0] & shots, bullets[1] & shots), before - shots.count()
+    dive = breathe(s, y, rescued, params)
+    lost = hit or sub_hits or fish_hits or dive.lost
 
-    comes_up = y == 0 and not s.surfaced
-    lost = hit or sub_hits or fish_hits or s.oxygen <= 0 or (comes_up and rescued == 0)
-    surfaced = y == 0 and (s.surfaced or rescued != 0)
-    oxygen, ramp = s.oxygen - 1 if y > 0 else s.oxygen, s.ramp
-    if comes_up and rescued != 0:
-        full = rescued == CREW
-        reward = reward + (oxygen * 10 // MAX_OXYGEN if full else 0)
-        oxygen = MAX_OXYGEN
-        rescued = -1 if full else rescued - 1
-        ramp = min(ramp + 1, LAST_RAMP) if params.difficulty_ramping else ramp
-    bullets = bullets[0] & shots, bullets[1] & shots
     spawn_timer = max((LAST_RAMP + 1 - s.ramp if s.spawn_timer <= 0 else s.spawn_timer) - 1, 0)
     diver_timer = max((DIVER_INTERVAL if diver_enters else s.diver_timer) - 1, 0)
     shot_timer = max((COOL_DOWN if shoots else s.shot_timer) - 1, 0)
     after = State(
-        x, y, faces_right, bullets, enemy_bullets, divers, fish, subs, phase, right,
-        oxygen, rescued, surfaced, spawn_timer, diver_timer, shot_timer, ramp, action,
+        x, y, faces_right, bullets, enemy_bullets, divers, fish, subs, phase, right, dive.oxygen,
+        dive.rescued, dive.surfaced, spawn_timer, diver_timer, shot_timer, dive.ramp, action,
     )  # fmt: skip
-    return after, float(reward), lost
+    return after, float(num_hits + dive.reward), lost
+
+
+class Dive(NamedTuple):
+    """Fields of a new state that hang on oxygen and divers, and what they are worth."""
+
+    oxygen: int
+    rescued: int
+    surfaced: bool
+    ramp: int
+    reward: int
+    lost: bool
+
+
+def breathe(s: State, y: int, rescued: int, params: Params) -> Dive:
+    """Use up oxygen below the surface, and fill it up where the submarine, in row y, comes up.
+
+    It has `rescued` divers on board, of which it leaves one there, or all if there are six.
+    """
+    comes_up = y == 0 and not s.surfaced
+    lost = s.oxygen <= 0 or (comes_up and rescued == 0)
+    surfaced = y == 0 and (s.surfaced or rescued != 0)
+    oxygen, ramp, reward = s.oxygen - 1 if y > 0 else s.oxygen, s.ramp, 0
+    if comes_up and rescued != 0:
+        is_full = rescued == CREW
+        reward = oxygen * 10 // MAX_OXYGEN if is_full else 0
+        oxygen = MAX_OXYGEN
+        rescued = -1 if is_full else rescued - 1
+        ramp = min(ramp + 1, LAST_RAMP) if params.difficulty_ramping else ramp
+    return Dive(oxygen, rescued, surfaced, ramp, reward, lost)
 
 
 def send_diver(divers: Pair, rng: Rng) -> Pair:
