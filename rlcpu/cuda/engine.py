@@ -251,7 +251,6 @@ class CudaRunner(Runner):
         driver = rollout_kernel(engine.code, engine.scalar_type, code, network, records)
         weights = asarray(pack_policy(arrays, network))
         inputs = RolloutInputs(engine.states, engine.words, engine.numbers, engine.bounds, weights)
-        _, greedy = arrays.settings
-        settings = RolloutSettings(engine.counter, engine.limit, bool(greedy), num_steps)
+        settings = RolloutSettings(engine.counter, engine.limit, arrays.greedy, num_steps)
         launch(driver, engine.num_envs, inputs, settings, out, block=BLOCK)
         engine.advance(num_steps)

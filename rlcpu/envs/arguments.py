@@ -43,7 +43,7 @@ def check_varied(dynamics: Dynamics, num_envs: int) -> None:
             )
 
 
-def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> Array:
+def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...]) -> Array:
     """Return the actions as a contiguous int64 array, or float32 of a `Box`, for kernels.
 
     Raises:
@@ -52,17 +52,15 @@ def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | N
     """
     array = as_array("actions", actions)
     check_actions(array, dynamics, shape)
-    too_large: Any = ()
-    if array.dtype == np.uint64:
-        too_large = np.flatnonzero(
-            (array > np.iinfo(np.int64).max).reshape(len(array), -1).any(axis=1)
-        )
-    if len(too_large):
-        raise ValueError(describe_bad_actions(array, too_large, dynamics))
+    if array.dtype == np.uint64:  # the conversion would make negative numbers of large ones
+        is_too_large = (array > np.iinfo(np.int64).max).reshape(len(array), -1).any(axis=1)
+        if is_too_large.any():
+            bad = np.flatnonzero(is_too_large)
+            raise ValueError(describe_bad_actions(array, bad, dynamics))
     return np.ascontiguousarray(array, np.int64 if dynamics.is_discrete else np.float32)
 
 
-def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> None:
+def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...]) -> None:
     """Raise TypeError or ValueError for another kind of dtype or shape of actions on any device."""
     wanted, kinds = ("an integer", "iu") if dynamics.is_discrete else ("a real", "fiu")
     if actions.dtype.kind not in kinds:
@@ -83,10 +81,12 @@ def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
 
 def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
     """Return an error message that names the first of the bad actions, whose indices are `bad`."""
-    number = "a number" if dynamics.runs_in_kernels else "finite numbers"
-    wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else number
     if dynamics.choices:
         wanted = f"whole numbers from 0 on, below {list(dynamics.choices)}"
+    elif dynamics.is_discrete:
+        wanted = f"0 to {dynamics.num_actions - 1}"
+    else:  # our kernels clip infinity to the bounds
+        wanted = "a number" if dynamics.runs_in_kernels else "finite numbers"
     first = bad[0]
     return (
         f"actions[{first}]={actions[first]} of {dynamics.id} ({len(bad)} such): expected {wanted}"
@@ -143,24 +143,30 @@ def params_of_reset(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
         if name not in dynamics.reset_options:
             known = ", ".join(["reset_mask", *dynamics.reset_options])
             raise ValueError(f"options[{name!r}] is unknown to {dynamics.id}: expected {known}")
-        try:
-            number = float(value)
-        except (OverflowError, TypeError, ValueError):
-            raise ValueError(f"options[{name!r}]={value!r}: expected a number") from None
-        if not math.isfinite(number):
-            raise ValueError(f"options[{name!r}]={value!r}: expected a finite number")
-        fields = dynamics.reset_options[name]
-        varying = [each for each in fields if each in (*dynamics.varied, *dynamics.randomized)]
-        if varying:
-            raise ValueError(
-                f"options[{name!r}] sets {varying[0]} for one reset, which varies from environment "
-                f"to environment of {dynamics.id}: expected no such option"
-            )
-        changes.update(dict.fromkeys(fields, number))
+        fields = dynamics.reset_options[name]  # one option may set several fields of params
+        for field in fields:
+            if field in (*dynamics.varied, *dynamics.randomized):
+                raise ValueError(
+                    f"options[{name!r}] sets {field} for one reset, which varies from environment "
+                    f"to environment of {dynamics.id}: expected no such option"
+                )
+        changes |= dict.fromkeys(fields, _as_finite(f"options[{name!r}]", value))
     if not changes:
         return dynamics.params
     params = dynamics.with_params(**changes).params
+    # By these names, environments of classic control have the bounds of the options "low", "high".
     low, high = getattr(params, "reset_low", 0.0), getattr(params, "reset_high", 0.0)
     if low > high:
         raise ValueError(f'options["low"]={low} is above options["high"]={high}')
     return params
+
+
+def _as_finite(name: str, value: Any) -> float:
+    """Return a value as a float; raise ValueError, with its name, unless it is a finite number."""
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        raise ValueError(f"{name}={value!r}: expected a number") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name}={value!r}: expected a finite number")
+    return number

@@ -45,11 +45,12 @@ def collect(
         gymnasium.error.ResetNeeded: autoreset is disabled and an episode has ended in `env.step`.
     """
     num_steps = _check_arguments(env, num_steps)
-    runner = env.engine.runner(policy)
-    rollout, before = take_rollout(env.engine, num_steps, out), runner.states()
-    if runner.collect(num_steps, rollout.outputs):
-        runner.check(rollout.records, num_steps)
-    rollout.renew(policy, runner, before, runner.states())
+    runner, rollout = env.engine.runner(policy), take_rollout(env.engine, num_steps, out)
+    first_states = runner.states()  # of a policy with memory; else None
+    has_fault = runner.collect(num_steps, rollout.outputs)
+    if has_fault:
+        runner.check(rollout.records, num_steps)  # raises the exception that names it
+    rollout.renew(policy, source=runner, states=first_states, last_states=runner.states())
     return rollout
 
 
@@ -148,13 +149,14 @@ def play_episodes(
         (num_episodes,) returns and lengths, and the steps that each environment took.
 
     Raises:
-        EndlessEpisodeError: no episode that counts ends.
+        EndlessEpisodeError: no episode that counts ends in `MOST_STEPS` steps.
     """
     n = env.num_envs
     returns, lengths = np.empty(num_episodes), np.zeros(num_episodes, np.int64)
     num_ended = np.zeros(n, np.int64)  # episodes of each environment
     steps = min(STEPS, max(_MOST_NUMBERS // (n * env.engine.rows), 1))
-    rollout, missing, taken, last_end = None, num_episodes, 0, 0
+    rollout, missing = None, num_episodes
+    taken = last_end = 0  # steps of each environment: so far, and when an episode last counted
     while missing:
         if taken - last_end >= MOST_STEPS:
             raise EndlessEpisodeError(
@@ -162,17 +164,18 @@ def play_episodes(
             )
         rollout = collect(env, policy, steps, out=rollout)
         taken += steps
-        envs = rollout.final_indices[:, 1]
-        order = np.argsort(envs, kind="stable")  # by environment, in the order of time
-        envs = envs[order]
-        rank = np.arange(envs.size) - np.searchsorted(envs, envs)  # among those of its environment
-        episodes = (num_ended[envs] + rank) * n + envs
-        order, episodes = order[episodes < num_episodes], episodes[episodes < num_episodes]
-        returns[episodes] = rollout.episode_returns[order]
-        lengths[episodes] = rollout.episode_lengths[order]
+        # The ends sorted by environment, those of one environment in the order of time.
+        order = np.argsort(rollout.final_indices[:, 1], kind="stable")
+        envs = rollout.final_indices[order, 1]
+        # How many ends of the same environment are before each: `searchsorted` finds the first.
+        ends_before = np.arange(envs.size) - np.searchsorted(envs, envs)
+        episodes = (num_ended[envs] + ends_before) * n + envs
+        counts = episodes < num_episodes  # environments that are done play on
+        returns[episodes[counts]] = rollout.episode_returns[order[counts]]
+        lengths[episodes[counts]] = rollout.episode_lengths[order[counts]]
         num_ended += np.bincount(envs, minlength=n)
-        missing -= episodes.size
-        last_end = taken if episodes.size else last_end
+        missing -= int(counts.sum())
+        last_end = taken if counts.any() else last_end
     return returns, lengths, taken
 
 

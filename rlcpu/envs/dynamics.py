@@ -220,26 +220,25 @@ class Dynamics:
                 has no name that another process could import it by.
         """
         registered = registry.made.get(self.id)
-        if registered is not None and all(
-            getattr(registered, n) is getattr(self, n) for n in FUNCTIONS
-        ):
+        if registered and all(getattr(registered, n) is getattr(self, n) for n in FUNCTIONS):
             return functools.partial(_find_registered, self.id, self.settings()), ()
-        names = (field.name for field in dataclasses.fields(self) if field.init)
+        names = [field.name for field in dataclasses.fields(self) if field.init]
         fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
-        package = self.transform.func.__module__.rpartition(".")[0] if self.transform else None
-        for name in (*self.functions, "params", "picture"):
-            value = fields[name]
-            if package and getattr(value, "__module__", "").startswith(package):
-                del fields[name]  # the transform makes it again
-            elif value is not None:
-                check_importable(self, name, type(value) if name == "params" else value)
-        if self.transform is None:
-            return functools.partial(Dynamics, **fields), ()
-        for value in self.transform.args:
-            if isinstance(value, types.FunctionType):
-                check_importable(self, "a function of its transform", value)
-        del fields["state"], fields["transform"]
-        return functools.partial(_transform_again, self.transform, fields), ()
+        if self.transform is not None:
+            del fields["state"], fields["transform"]  # the transform makes these again
+            package = self.transform.func.__module__.rpartition(".")[0]
+            for name in (*self.functions, "picture"):  # and the functions that it has defined
+                if getattr(fields[name], "__module__", "").startswith(package):
+                    del fields[name]
+            for value in self.transform.args:
+                if isinstance(value, types.FunctionType):
+                    check_importable(self, "a function of its transform", value)
+        for name in (*self.functions, "picture"):
+            if fields.get(name) is not None:
+                check_importable(self, name, fields[name])
+        check_importable(self, "params", type(self.params))
+        make = functools.partial(_transform_again, self.transform) if self.transform else Dynamics
+        return functools.partial(make, **fields), ()
 
     @property
     def origin(self) -> Dynamics:
@@ -349,19 +348,19 @@ class Dynamics:
             TypeError: `observe` returns no NamedTuple of the parts of a `Dict`.
         """
         space = self.observation_space
+        if is_int_array(space) or (isinstance(space, Dict) and self.writes_observation):
+            return written_layout(space)
         if isinstance(space, Dict):
-            if self.writes_observation:
-                return written_layout(space)
             return returned_layout(self.id, space, self.sample_observation())
         if isinstance(space, Discrete):
-            return Layout(None, (Field("", "int", 0),))
-        if isinstance(space, MultiBinary):
-            return Layout(None, (Field("", "board", space.shape[0]),))
-        if is_int_array(space):
-            return written_layout(space)
-        if self.writes_observation:
-            return Layout(None, (Field("", "array", self.observation_size),))
-        return floats(self.observation_size)
+            field = Field(name="", kind="int", size=0)  # a number, and no tuple of them
+        elif isinstance(space, MultiBinary):
+            field = Field(name="", kind="board", size=space.shape[0])
+        elif self.writes_observation:
+            field = Field(name="", kind="array", size=self.observation_size)
+        else:
+            return floats(self.observation_size)
+        return Layout(value_class=None, fields=(field,))
 
     @property
     def state_size(self) -> int:
@@ -409,20 +408,22 @@ class Dynamics:
             TypeError: for an unknown name, or a value of the wrong kind.
             ValueError: for a NaN, or values with which a trial step fails or is not finite.
         """
-        varied = {name: value for name, value in params.items() if is_array(value)}
         unknown = sorted(params.keys() - set(self.params._fields))
         if unknown:
             valid = ", ".join(self.params._fields) or "none"
             raise TypeError(f"{self.id} has no parameter {', '.join(unknown)}; it has: {valid}")
-        numbers = {name: value for name, value in params.items() if name not in varied}
-        for name, value in numbers.items():
+        numbers, varied = {}, dict(self.varied)
+        for name, value in params.items():
+            if is_array(value):
+                varied[name] = value
+                continue
             if is_bool(value) != is_bool(getattr(self.params, name)):
                 kind = "a number" if is_bool(value) else "True or False"
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {kind}")
-        unchanged = {name: values for name, values in self.varied.items() if name not in numbers}
-        changes = {"params": self.params._replace(**numbers), "varied": {**unchanged, **varied}}
+            numbers[name] = value
+            varied.pop(name, None)  # from now on the same for all environments
         try:
-            return dataclasses.replace(self, **changes)
+            return dataclasses.replace(self, params=self.params._replace(**numbers), varied=varied)
         except ValueError as error:
             shown = ", ".join(f"{name}={value!r}" for name, value in numbers.items())
             raise ValueError(f"{error} (with {shown})" if shown else str(error)) from error
@@ -436,7 +437,7 @@ def _find_registered(id: str, params: dict[str, Any]) -> Dynamics:
     return dynamics.with_params(**params) if params else dynamics
 
 
-def _transform_again(transform: Callable[[], Dynamics], fields: dict[str, Any]) -> Dynamics:
+def _transform_again(transform: Callable[[], Dynamics], **fields: Any) -> Dynamics:
     """Return what a call of a function of `rlcpu.envs.transforms` returns, with other fields.
 
     `pickle` calls it.

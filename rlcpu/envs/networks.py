@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,20 +77,17 @@ class NetworkPolicy(RunsNetworks):
         network: Network,
         value: Network | str | None = None,
     ) -> None:
-        networks = {"policy": network}
-        if isinstance(value, Network):
-            networks["value"], value = value, "separate"
-        elif value == "separate":
+        if value == "separate":
             raise ValueError(f'value={value!r}: expected a network, "shared" or None')
-        inputs = self._set_spaces(observation_space, action_space, value)
-        outputs = {"policy": self.head.size + (value == "shared"), "value": 1}
-        for name, each in networks.items():
-            check_network(name, each, inputs, outputs[name])
-        self._networks = networks
-        self.parameters = network.parameters
+        critic = value if isinstance(value, Network) else None
+        kind_of_value: Any = value if critic is None else "separate"
+        inputs = self._set_spaces(observation_space, action_space, kind_of_value)
+        check_network("policy", network, inputs, self.head.size + (value == "shared"))
+        self._networks, self.parameters = {"policy": network}, network.parameters
         self.value_parameters = np.zeros(0, np.float32)
-        if "value" in networks:
-            self.value_parameters = networks["value"].parameters
+        if critic is not None:
+            check_network("value", critic, inputs, outputs=1)
+            self._networks["value"], self.value_parameters = critic, critic.parameters
 
     @classmethod
     def of_layers(
@@ -124,29 +121,28 @@ class NetworkPolicy(RunsNetworks):
         """
         seeds = np.random.default_rng(check_seed(seed)).integers(2**31, size=2).tolist()
         size = view_of(observation_space).num_inputs
-        outputs, hidden = Head.of(action_space).size, make_layers(layers, observation_space)
-        graphs: Any = hidden >> Dense(outputs, 0.01)
+        hidden = make_layers(layers, observation_space)
+        graph: Any = hidden >> Dense(Head.of(action_space).size, gain=0.01)
         if value == "shared":
-            graphs = {"policy": graphs, "value": hidden >> Dense(1, 1.0)}
+            graph = {"policy": graph, "value": hidden >> Dense(1, gain=1.0)}
         critic: Any = value
         if value == "separate":
             hidden_of_value = make_layers(layers, observation_space)
-            critic = Network(size, hidden_of_value >> Dense(1, 1.0), seed=seeds[1])
-        network = Network(size, graphs, seed=seeds[0])
-        return cls(observation_space, action_space, network, critic)
+            critic = Network(size, hidden_of_value >> Dense(1, gain=1.0), seed=seeds[1])
+        return cls(observation_space, action_space, Network(size, graph, seed=seeds[0]), critic)
 
     def _set_spaces(self, observation_space: Any, action_space: Any, value: str | None) -> int:
         """Set the attributes that follow from the spaces; return the size of a network's input."""
         self.value, self.deterministic, self._actings = value, False, Actings()
-        self.view = view_of(observation_space)
+        self.view, self.head = view_of(observation_space), Head.of(action_space)
         self.observation_shape, inputs = shape_of(self.view), self.view.num_inputs
-        self.head = Head.of(action_space)
-        self.log_std = np.zeros(self.head.center.size, np.float32)
+        self.log_std = np.zeros(self.head.center.size, np.float32)  # none of a `Discrete`
         self.observation_mean = np.zeros(inputs, np.float32)
         self.observation_scale = np.ones(inputs, np.float32)
         return inputs
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute after a check of its value, and count that in `version`."""
         if name in _CHOICES:
             value = bool(value) if isinstance(value, np.bool_) else value
             if not isinstance(value, str | bool | None) or value not in _CHOICES[name]:
@@ -157,7 +153,7 @@ class NetworkPolicy(RunsNetworks):
         elif name in ARRAYS:
             with np.errstate(over="ignore"):
                 value = np.asarray(as_numbers(f"policy.{name}", value), np.float32, order="C")
-        elif name in _FIXED and (name in vars(self) or hasattr(type(self), name)):
+        elif name in _FIXED and name in vars(self):
             raise ValueError(f"{name}={value!r}: the sizes of a policy are fixed, make another one")
         super().__setattr__(name, value)
         vars(self)["version"] = self.version + 1
@@ -169,14 +165,10 @@ class NetworkPolicy(RunsNetworks):
 
     def networks(self) -> dict[str, Network]:
         """Return the networks "policy" and, of a separate value, "value"."""
-        return self._with_parameters(self._networks)
-
-    def _with_parameters(self, networks: dict[str, Network]) -> dict[str, Network]:
-        """Give networks, by name, the present arrays of the policy, and return them."""
-        names = {"policy": "parameters", "value": "value_parameters"}
-        for name, network in networks.items():
-            network.parameters = getattr(self, names[name])
-        return networks
+        arrays = {"policy": self.parameters, "value": self.value_parameters}
+        for name, network in self._networks.items():
+            network.parameters = arrays[name]  # users may have set another array
+        return self._networks
 
     @property
     def num_inputs(self) -> int:
@@ -188,12 +180,9 @@ class NetworkPolicy(RunsNetworks):
         """Return how many outputs the policy's network has, a shared value among them."""
         return sum(self.networks()["policy"].output_sizes.values())
 
-    def _layers(self) -> tuple[Array, Array, int]:
-        """Return sizes of the layers of an `MLP`'s two networks, and the code of its activation.
-
-        Other networks have no such sizes, and get empty arrays and 0.
-        """
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    def _dense_layers(self) -> dict[str, Any]:
+        """Return the fields of `PolicyArrays` that an `MLP` alone has; devices run no others."""
+        return {}
 
     def _acting(self, name: str) -> Any:
         """Return a network, "policy" or "value", ready to act, with its present parameters."""
@@ -203,38 +192,36 @@ class NetworkPolicy(RunsNetworks):
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """Return the `PolicyCode`; raise ValueError if sizes do not fit the environment."""
-        self.networks()
-        needed = Head.of(dynamics.action_space)
-        outputs, num_stds = needed.size, needed.center.size
-        wanted = (dynamics.observation_size, outputs + (self.value == "shared"), num_stds)
-        sizes = (self.num_inputs, self.num_outputs, self.log_std.size)
-        if sizes != wanted:
+        head, choices = Head.of(dynamics.action_space), dynamics.choices
+        value = self.value or "none"
+        num_outputs, num_stds = head.size + (value == "shared"), head.center.size
+        wanted = (dynamics.observation_size, num_outputs, num_stds)
+        if (self.num_inputs, self.num_outputs, self.log_std.size) != wanted:
             raise ValueError(
-                f"policy has {sizes[0]} inputs, {sizes[1]} outputs and {sizes[2]} standard "
-                f"deviations: {dynamics.id} needs {wanted[0]}, {wanted[1]} and {wanted[2]}"
+                f"policy has {self.num_inputs} inputs, {self.num_outputs} outputs and "
+                f"{self.log_std.size} standard deviations: {dynamics.id} needs "
+                f"{dynamics.observation_size}, {num_outputs} and {num_stds}"
             )
-        draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size  # two for a normal number
-        masked, choices = dynamics.num_masked > 0, dynamics.choices
         if choices:
-            act, value = ActCategoricals(choices), self.value or "none"
-            return PolicyCode(None, None, 0, len(choices), value, act, outputs)
-        return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
+            act = ActCategoricals(choices)
+            return PolicyCode(draws=len(choices), value=value, head=act, outputs=head.size)
+        draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size  # two for a normal number
+        return PolicyCode(draws=draws, value=value, masked=dynamics.num_masked > 0)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """Return the `PolicyArrays`; raise ValueError if an array has another size now."""
         inputs, networks = self.num_inputs, self.networks()
-        sizes, value_sizes, activation = self._layers()
         counts = {name: network.plan.flat for name, network in networks.items()}  # of parameters
         return PolicyArrays(
-            self._checked("parameters", counts["policy"]),
-            sizes,
-            self._checked("value_parameters", counts.get("value", 0)),
-            value_sizes,
-            self._checked("log_std", 0 if dynamics.is_discrete else dynamics.action_size),
-            self._checked("observation_mean", inputs),
-            self._checked("observation_scale", inputs),
-            np.array([activation, self.deterministic], np.int64),
-            *(self._acting(name) if name in networks else None for name in ("policy", "value")),
+            weights=self._checked("parameters", counts["policy"]),
+            value_weights=self._checked("value_parameters", counts.get("value", 0)),
+            log_std=self._checked("log_std", 0 if dynamics.is_discrete else dynamics.action_size),
+            mean=self._checked("observation_mean", inputs),
+            scale=self._checked("observation_scale", inputs),
+            greedy=self.deterministic,
+            network=self._acting("policy"),
+            value_network=self._acting("value") if "value" in networks else None,
+            **self._dense_layers(),
         )
 
     def _checked(self, name: str, size: int) -> Array:
@@ -315,26 +302,25 @@ class MLP(NetworkPolicy):
         value: str | None = "separate",
         seed: int = 0,
     ) -> None:
-        self._activation, self._networks = "", {}
+        self._activation_of_networks, self._networks = "", {}
         self.activation = activation
         inputs = self._set_spaces(observation_space, action_space, value)
         outputs = self.head.size
-        layers = _check_hidden(hidden)
-        most = max(map(math.prod, itertools.pairwise([inputs, *layers, outputs])))
+        self.hidden = tuple(_check_hidden(hidden))
+        most = max(map(math.prod, itertools.pairwise([inputs, *self.hidden, outputs])))
         if most > _MOST_WEIGHTS:
             raise ValueError(
                 f"hidden={hidden!r}: a layer of {most} weights, expected at most 2**28"
             )
-        self.hidden = tuple(layers)
-        value_sizes = (inputs, *layers, 1) if value == "separate" else (0,)
-        self._sizes = (inputs, *layers, outputs + (value == "shared")), value_sizes
+        self.sizes = _read_only([inputs, *self.hidden, outputs + (value == "shared")])
+        self.value_sizes = _read_only([inputs, *self.hidden, 1] if value == "separate" else [0])
         rng = np.random.default_rng(check_seed(seed))
-        self.parameters = orthogonal(rng, self.sizes, 0.01)
+        self.parameters = orthogonal(rng, self.sizes, last_gain=0.01)
         if value == "shared":
-            columns = int(self.sizes[-1])  # of the last layer's weights; the last is the value's
-            weights = self.parameters[-columns * (int(self.sizes[-2]) + 1) : -columns]
-            weights[columns - 1 :: columns] *= 100.0  # gain 1 of the value, 0.01 of the others
-        self.value_parameters = orthogonal(rng, self.value_sizes, 1.0)
+            rows, columns = self.sizes[-2:].tolist()  # of the last layer's weights; biases follow
+            weights = self.parameters[-(rows + 1) * columns : -columns].reshape(rows, columns)
+            weights[:, -1] *= 100.0  # the value's: gain 1 in the place of 0.01
+        self.value_parameters = orthogonal(rng, self.value_sizes, last_gain=1.0)
 
     def __repr__(self) -> str:
         layers = "-".join(map(str, self.sizes))
@@ -359,6 +345,7 @@ class MLP(NetworkPolicy):
         forward = getattr(type(module), "forward", None)  # a subclass may compute something else
         is_sequential = getattr(forward, "__qualname__", "") == "Sequential.forward"
         layers = list(module) if is_sequential else []
+        # The classes of the layers between the linear ones: one class, or none of a single layer.
         linear, between = layers[::2], {type(layer).__name__ for layer in layers[1::2]}
         if (
             not all(type(layer).__name__ == "Linear" and layer.bias is not None for layer in linear)
@@ -382,35 +369,31 @@ class MLP(NetworkPolicy):
         wanted = list(itertools.pairwise(policy.sizes.tolist()))
         if sizes != wanted:
             raise ValueError(f"module has layers of sizes {sizes}: expected {wanted}")
-        pairs = ((layer.weight.detach().cpu().numpy().T, layer.bias) for layer in linear)
-        flat = [(weight.ravel(), bias.detach().cpu().numpy()) for weight, bias in pairs]
-        policy.parameters[:] = np.concatenate(list(itertools.chain.from_iterable(flat)))
+        flat = []
+        for layer in linear:  # PyTorch's weights are (outputs, inputs)
+            flat += [
+                layer.weight.detach().cpu().numpy().T.ravel(),
+                layer.bias.detach().cpu().numpy(),
+            ]
+        policy.parameters[:] = np.concatenate(flat)
         return policy
 
     def networks(self) -> dict[str, Network]:
-        """Return the networks; see `NetworkPolicy`."""
-        if self._activation != self.activation:  # that of the networks: users may set another one
-            self._activation, self._networks = self.activation, {}
-            sizes = {"policy": self.sizes, "value": self.value_sizes}
-            for name, layer_sizes in sizes.items():
-                if layer_sizes.size > 1:
-                    flat = np.zeros(num_parameters(layer_sizes), np.float32)
-                    network = Network(layer_sizes, self.activation, parameters=flat)
-                    self._networks[name] = network
-        return self._with_parameters(self._networks)
+        """Return the networks, made anew if users have set another activation."""
+        if self._activation_of_networks != self.activation:
+            self._activation_of_networks, self._networks = self.activation, {}
+            for name, sizes in {"policy": self.sizes, "value": self.value_sizes}.items():
+                if sizes.size > 1:
+                    flat = np.zeros(num_parameters(sizes), np.float32)
+                    self._networks[name] = Network(sizes, self.activation, parameters=flat)
+        return super().networks()
 
-    @property
-    def sizes(self) -> Array:
-        """Return the sizes of the policy's layers; see the class."""
-        return _fixed(self._sizes[0])
-
-    @property
-    def value_sizes(self) -> Array:
-        """Return the sizes of the value's layers; see the class."""
-        return _fixed(self._sizes[1])
-
-    def _layers(self) -> tuple[Array, Array, int]:
-        return self.sizes, self.value_sizes, ACTIVATIONS[self.activation]
+    def _dense_layers(self) -> dict[str, Any]:
+        return {
+            "sizes": self.sizes,
+            "value_sizes": self.value_sizes,
+            "activation": ACTIVATIONS[self.activation],
+        }
 
 
 class Linear(MLP):
@@ -475,8 +458,17 @@ def _has_pixels(space: Any) -> bool:
     return is_box and float(np.max(space.high)) == 255.0
 
 
-def image_shape(space: Any) -> tuple[int, int, int, bool] | None:
-    """Return (height, width, channels, whether channels are the first axis) of images, or None.
+class ImageShape(NamedTuple):
+    """Sizes of images, and which axis has their channels: the first one, or the last."""
+
+    height: int
+    width: int
+    channels: int
+    has_channels_first: bool
+
+
+def image_shape(space: Any) -> ImageShape | None:
+    """Return the shape of images in a space of three axes; None for other spaces.
 
     Boards have their planes, the channels, first; in other spaces of three axes the shorter one of
     the first and the last is that of channels.
@@ -485,10 +477,10 @@ def image_shape(space: Any) -> tuple[int, int, int, bool] | None:
     if len(shape) != 3:
         return None
     are_planes = isinstance(space, MultiBinary) or shape[0] < shape[2]
-    if not are_planes and shape[0] == shape[2]:
+    if not are_planes and shape[0] == shape[2]:  # pixels have their colours last
         are_planes = space.dtype != np.uint8 or bool((space.high <= 1).all())
-    planes, rows, columns = shape if are_planes else (shape[2], *shape[:2])
-    return int(rows), int(columns), int(planes), are_planes
+    channels, height, width = map(int, shape if are_planes else (shape[2], *shape[:2]))
+    return ImageShape(height, width, channels, are_planes)
 
 
 def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:
@@ -508,7 +500,7 @@ def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:
         raise TypeError(f"{name} has parameters of {network.parameters.dtype}: expected float32")
 
 
-def _fixed(numbers: tuple[int, ...]) -> Array:
+def _read_only(numbers: list[int]) -> Array:
     """Return a read-only array of int64."""
     array = np.array(numbers, np.int64)
     array.flags.writeable = False
@@ -532,20 +524,19 @@ class Critic:
     """
 
     def __init__(self, policy: NetworkPolicy) -> None:
+        parameters = "parameters" if policy.value == "shared" else "value_parameters"
+        self._names = (parameters, "observation_mean", "observation_scale")
+        # A copy with networks and arrays of its own: those of the policy go on to learn.
         self._policy = copy.copy(policy)
         self._policy._actings = Actings()
         self._policy._networks = {k: copy.copy(each) for k, each in policy.networks().items()}
-        self._name = "parameters" if policy.value == "shared" else "value_parameters"
-        names = (self._name, "observation_mean", "observation_scale")
-        self._arrays = [np.array(getattr(policy, name), np.float32) for name in names]
-        for name, array in zip(names, self._arrays, strict=True):
-            setattr(self._policy, name, array)
+        for name in self._names:
+            setattr(self._policy, name, np.array(getattr(policy, name), np.float32))
 
     def take(self, policy: NetworkPolicy) -> None:
         """Copy the present numbers of the policy."""
-        parameters, mean, scale = self._arrays
-        parameters[:] = getattr(policy, self._name)
-        mean[:], scale[:] = policy.observation_mean, policy.observation_scale
+        for name in self._names:
+            getattr(self._policy, name)[:] = getattr(policy, name)
 
     def evaluate(self, observations: Array) -> Array:
         """Return values (n,) float32 of observations (n, observation_size)."""

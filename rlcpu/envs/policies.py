@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.kernels.checks import check_count
@@ -28,69 +28,69 @@ Array = npt.NDArray[Any]
 
 
 class PolicyCode(NamedTuple):
-    """Facts of a policy on which kernels depend: policies with equal ones share them.
+    """Facts of a policy on which kernels depend: policies with equal ones share them."""
 
-    Attributes:
-        act: scalar function (observation, params, uniforms) -> (action, log_prob, value), or None
-            for a network.
-        params_type: class of its params, if it is a NamedTuple.
-        num_params: its fields; those of a head of the policy's own.
-        draws: random numbers that it takes.
-        value: where the value comes from: a "scalar" function, a "shared" or "separate" network, or
-            "none".
-        head: number of outputs -> what acts on a network's outputs, see `rlcpu.nn.heads.Head.act`;
-            None for the usual one of the action space.
-        outputs: of the network that the head reads; 0 for one of each action.
-        masked: whether `act`, or what `head` makes, takes one argument more: a tuple of bools,
-            which actions are allowed. `head` is called with a second argument True then.
-    """
-
-    act: Callable[..., Any] | None
-    params_type: type | None
-    num_params: int
-    draws: int
-    value: str
+    #: Scalar function (observation, params, uniforms) -> (action, log_prob, value); None of a
+    #: network.
+    act: Callable[..., Any] | None = None
+    #: Class of the params, if they are a NamedTuple.
+    params_type: type | None = None
+    #: Numbers in the params of `act`, or of a head of the policy's own.
+    num_params: int = 0
+    #: Random numbers in [0, 1) that one action takes.
+    draws: int = 0
+    #: Where the value comes from: a "scalar" function, a "shared" or "separate" network, or "none".
+    value: str = "none"
+    #: Number of outputs -> function that draws an action from a network's outputs, see
+    #: `rlcpu.nn.heads`; None for the usual one of the action space.
     head: Callable[..., Callable[..., Any]] | None = None
+    #: Outputs of the network that the head reads; 0 for one of each action.
     outputs: int = 0
+    #: Whether `act`, or what `head` returns, takes a tuple of bools last, which actions are
+    #: allowed. Then `head` is called with a second argument, True.
     masked: bool = False
 
 
+_NO_FLOATS, _NO_LAYERS = np.zeros(0, np.float32), np.zeros(1, np.int64)
+
+
 class PolicyArrays(NamedTuple):
-    """The run-time numbers of a policy, as kernels take them.
+    """The run-time numbers of a policy, as engines take them."""
 
-    Attributes:
-        weights, sizes: (P,) float32 and (L + 1,) int64, the policy network, or the scalar
-            policy's params.
-        value_weights, value_sizes: the value network, if it is a separate one.
-        log_std: (action_size,) float32 of a Gaussian, or the params of a head of the policy's own.
-        mean, scale: (observation_size,) float32: the network sees (observation - mean) * scale,
-            clipped to +-10.
-        settings: (2,) int64: activation code, 1 for greedy actions.
-        network, value_network: `rlcpu.nn.acting.Acting`, what runs the networks on the CPU.
-    """
-
+    #: (P,) float32, parameters of the policy's network, or the params of a scalar policy.
     weights: Array
-    sizes: Array
-    value_weights: Array
-    value_sizes: Array
-    log_std: Array
-    mean: Array
-    scale: Array
-    settings: Array
+    #: (L + 1,) int64, sizes of the network's layers, of an `MLP` alone.
+    sizes: Array = _NO_LAYERS
+    #: The two of the value's network, if it is a separate one.
+    value_weights: Array = _NO_FLOATS
+    value_sizes: Array = _NO_LAYERS
+    #: (action_size,) float32 of a Gaussian, or the params of a head of the policy's own.
+    log_std: Array = _NO_FLOATS
+    #: (observation_size,) float32: networks get (observation - mean) * scale, clipped to +-10.
+    mean: Array = _NO_FLOATS
+    scale: Array = _NO_FLOATS
+    #: Code of the hidden layers' activation, see `rlcpu.nn.network.ACTIVATIONS`, of an `MLP`.
+    activation: int = 0
+    #: Whether to take the most likely action.
+    greedy: bool = False
+    #: The networks as they run on the CPU, each an `rlcpu.nn.acting.Acting` or None.
     network: Any = None
     value_network: Any = None
 
     def for_kernels(self) -> KernelPolicy:
         """Return the arguments of CPU kernels, which point to the networks: keep these alive."""
-        places = [0 if each is None else each.place for each in (self.network, self.value_network)]
-        settings = np.array([*self.settings, *places, 0, self.state_size], np.int64)
-        arrays = self.weights, self.log_std, self.mean, self.scale
-        return KernelPolicy._make(
-            [*(np.ascontiguousarray(a, np.float32) for a in arrays), settings]
-        )
+        settings = np.zeros(NUM_SETTINGS, np.int64)
+        settings[GREEDY], settings[STATE_SIZE] = self.greedy, self.state_size
+        if self.network is not None:
+            settings[NETWORK] = self.network.place
+        if self.value_network is not None:
+            settings[VALUE_NETWORK] = self.value_network.place
+        arrays = (self.weights, self.log_std, self.mean, self.scale)
+        contiguous = [np.ascontiguousarray(array, np.float32) for array in arrays]
+        return KernelPolicy._make([*contiguous, settings])
 
     def networks(self) -> list[Any]:
-        """Return the networks ready to act: none, the policy's, or also the value's."""
+        """Return the networks that there are: none, the policy's, or also the value's."""
         return [each for each in (self.network, self.value_network) if each is not None]
 
     @property
@@ -98,23 +98,11 @@ class PolicyArrays(NamedTuple):
         """Return the size of an environment's recurrent states: the policy's, then the value's."""
         return sum(each.plan.state_size for each in self.networks())
 
-    @classmethod
-    def of_scalar(cls, params: tuple[float, ...]) -> PolicyArrays:
-        """Return the arrays of a scalar policy, which are its params."""
-        empty, none = np.zeros(0, np.float32), np.zeros(1, np.int64)
-        settings = np.zeros(2, np.int64)
-        return cls(np.array(params, np.float32), none, empty, none, empty, empty, empty, settings)
-
 
 class KernelPolicy(NamedTuple):
-    """The numbers of a policy as arguments of kernels.
+    """The numbers of a policy as arguments of kernels: float32 as of `PolicyArrays`, and settings.
 
-    Attributes:
-        weights: the params of a scalar policy.
-        log_std, mean, scale: see `PolicyArrays`.
-        settings: (6,) int64: the two of `PolicyArrays`; addresses of the jobs of the two networks,
-            or 0; the address of the recurrent states, (N, state size) float32, or 0; and the state
-            size.
+    `settings` are (`NUM_SETTINGS`,) int64, whose places are named below.
     """
 
     weights: Array
@@ -124,18 +112,21 @@ class KernelPolicy(NamedTuple):
     settings: Array
 
 
-def mark_of(policy: Any) -> int:
-    """Return the mark of a policy with memory, which identifies its recurrent states; 0 without."""
-    mark: int = getattr(policy, "mark", 0)
-    return mark
-
-
-#: Places of numbers in the settings of a `KernelPolicy`.
-GREEDY, NETWORK, VALUE_NETWORK, MEMORY, STATE_SIZE = 1, 2, 3, 4, 5
+#: Places in the settings of a `KernelPolicy`: 1 for the most likely actions; the addresses of the
+#: jobs of the two networks, or 0; the address of the recurrent states, (N, state size) float32, or
+#: 0; and the state size. Place 0 is unused.
+GREEDY, NETWORK, VALUE_NETWORK, MEMORY, STATE_SIZE = range(1, 6)
+NUM_SETTINGS = 6
 #: Dtypes of the arrays of a `KernelPolicy`.
 POLICY_DTYPES: dict[str, Any] = {
     name: np.int64 if name == "settings" else np.float32 for name in KernelPolicy._fields
 }
+
+
+def mark_of(policy: Any) -> int:
+    """Return the mark of a policy with memory, which identifies its recurrent states; 0 without."""
+    mark: int = getattr(policy, "mark", 0)
+    return mark
 
 
 class Policy(Protocol):
@@ -167,7 +158,8 @@ def check_policy(policy: Any) -> None:
 def version_of(policy: Any) -> Any:
     """Return the version of a policy; None if none counts changes of `code` and `arrays`.
 
-    The `version` that a class inherits does not count if the class defines `code` or `arrays` anew.
+    A subclass that defines one of these anew may return other results without a change of the
+    `version` that it inherits: that one does not count, so the search goes up from the subclass.
     """
     for base in type(policy).__mro__:
         if "version" in vars(base):
@@ -189,19 +181,24 @@ def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
     """Make a scalar policy that draws one of the allowed actions, of `size`, with equal chances.
 
     With `count` allowed actions, it chooses the last one that has at most `uniform * count` allowed
-    ones before it, and action 0 if none is allowed. `loops` makes loops over actions, for masks
-    that are arrays, in the place of an expression for each.
+    ones before it, and action 0 if none is allowed: the source for each action k is the body of the
+    loops of `_loop_uniform_allowed`, which `loops` asks for, for masks that are arrays.
     """
     if loops:
         return _loop_uniform_allowed(size)
     ones = [f"(1.0 if mask[{k}] else 0.0)" for k in range(size)]
-    lines = [f"count = {' + '.join(ones)}", "place = uniforms[0] * count"]
-    lines += ["action, before = zero, 0.0"]
+    lines = [
+        f"count = {' + '.join(ones)}",
+        "place = uniforms[0] * count",
+        "action, before = zero, 0.0",
+    ]
     for k in range(size):
-        lines += [f"action = i32({k}) if mask[{k}] and before <= place else action"]
-        lines += [f"before += {ones[k]}"]
+        lines += [
+            f"action = i32({k}) if mask[{k}] and before <= place else action",
+            f"before += {ones[k]}",
+        ]
     lines += ["return action, -log(max(count, 1.0)), 0.0"]
-    source = "def act(observation, params, uniforms, mask):" + "".join(f"\n    {x}" for x in lines)
+    source = "\n    ".join(["def act(observation, params, uniforms, mask):", *lines])
     return define(source, i32=np.int32, zero=np.int32(0), log=math.log)
 
 
@@ -210,7 +207,6 @@ def _loop_uniform_allowed(size: int) -> Callable[..., Any]:
     i32 = np.int32
 
     def act(observation, params, uniforms, mask):
-        """Draw one of the allowed actions, each with the same probability."""
         count, before, action = 0.0, 0.0, i32(0)
         for k in range(size):
             count += 1.0 if mask[k] else 0.0
@@ -261,31 +257,31 @@ class Uniform:
         return "Uniform()"
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """Return the `PolicyCode`; see there."""
-        if dynamics.num_masked:
-            act = uniform_allowed(dynamics.num_actions)
-            return PolicyCode(act, None, 0, 1, "none", masked=True)
+        """Return the scalar function that draws from the action space, and facts of it."""
         size = dynamics.action_size
+        if dynamics.num_masked:
+            return PolicyCode(uniform_allowed(dynamics.num_actions), draws=1, masked=True)
         if dynamics.choices:
-            return PolicyCode(uniform_choices(size), None, size + 1, size, "none")
+            return PolicyCode(uniform_choices(size), num_params=size + 1, draws=size)
         if dynamics.is_discrete:
-            return PolicyCode(uniform_discrete, None, 2, 1, "none")
-        return PolicyCode(uniform_box(size), None, 2 * size + 1, size, "none")
+            return PolicyCode(uniform_discrete, num_params=2, draws=1)
+        return PolicyCode(uniform_box(size), num_params=2 * size + 1, draws=size)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """Return the `PolicyArrays`; see there."""
-        space = dynamics.action_space
-        if dynamics.num_masked:
-            return PolicyArrays.of_scalar(())
-        if isinstance(space, Discrete):
-            return PolicyArrays.of_scalar((float(space.n), -math.log(space.n)))
-        if isinstance(space, MultiDiscrete):
-            counts = space.nvec.astype(np.float64)
-            return PolicyArrays.of_scalar((*counts, -np.log(counts).sum()))
-        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            raise ValueError(f"{dynamics.id}: action_space={space} has to be bounded for Uniform")
-        width = space.high.astype(np.float64) - space.low
-        return PolicyArrays.of_scalar((*space.low, *width, -np.log(width).sum()))
+        """Return the params of the function of `code`, which describes them."""
+        space, params = dynamics.action_space, np.zeros(0)  # none of `uniform_allowed`
+        if isinstance(space, Discrete) and not dynamics.num_masked:
+            params = np.array([space.n, -math.log(space.n)])
+        elif isinstance(space, MultiDiscrete):
+            params = np.append(space.nvec, -np.log(space.nvec).sum())
+        elif isinstance(space, Box):
+            if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+                raise ValueError(
+                    f"{dynamics.id}: action_space={space} has to be bounded for Uniform"
+                )
+            width = space.high.astype(np.float64) - space.low
+            params = np.concatenate((space.low, width, [-np.log(width).sum()]))
+        return PolicyArrays(params.astype(np.float32))
 
 
 class Scalar:
@@ -329,37 +325,48 @@ class Scalar:
         return f"Scalar({self.act.__qualname__}, params={self.params!r}, draws={self.draws})"
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """Return the `PolicyCode`, after a trial of the function on one observation.
+        """Return the function and facts of it, after a trial on one observation.
 
         Raises TypeError or ValueError if it fails, or returns something else than it has to.
         """
-        observation, masked = dynamics.sample_observation(), takes_mask(self.act)
+        masked = takes_mask(self.act)
         if masked and not dynamics.num_masked:
             raise TypeError(f"act takes a mask: {dynamics.id} has no action_mask")
-        mask = (dynamics.sample_mask(),) if masked else ()
+        self._try(dynamics, (dynamics.sample_mask(),) if masked else ())
+        code: PolicyCode = freeze(
+            PolicyCode(
+                self.act,
+                params_type=type(self.params) if hasattr(self.params, "_fields") else None,
+                num_params=len(self.params),
+                draws=self.draws,
+                value="scalar",
+                masked=masked,
+            )
+        )
+        return code
+
+    def _try(self, dynamics: Dynamics, masks: tuple[Any, ...]) -> None:
+        """Call the function once, `masks` being its last arguments, and check what it returns."""
+        observation, uniforms = dynamics.sample_observation(), (0.5,) * self.draws
         try:
-            result = call_bounded(self.act, observation, self.params, (0.5,) * self.draws, *mask)
+            result = call_bounded(self.act, observation, self.params, uniforms, *masks)
         except EndlessError as error:
             raise ValueError(f"act does not end: {error} is run again and again") from None
         except Exception as error:
             raise ValueError(
                 f"act raised {error!r} for observation={observation}, params={self.params}, "
-                f"uniforms={(0.5,) * self.draws}"
+                f"uniforms={uniforms}"
             ) from error
         if not isinstance(result, tuple) or len(result) != 3:
             raise TypeError(f"act has to return (action, log_prob, value); returned {result!r}")
-        _check_action(dynamics, result[0])
-        if not all(isinstance(number, numbers.Real) for number in result[1:]):
+        action, *others = result
+        _check_action(dynamics, action)
+        if not all(isinstance(number, numbers.Real) for number in others):
             raise TypeError(f"act has to return log_prob and value as floats; returned {result!r}")
-        kind = type(self.params) if hasattr(self.params, "_fields") else None
-        code: PolicyCode = freeze(
-            PolicyCode(self.act, kind, len(self.params), self.draws, "scalar", masked=masked)
-        )
-        return code
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """Return the `PolicyArrays`; see there."""
-        return PolicyArrays.of_scalar(self.params)
+        """Return the present params."""
+        return PolicyArrays(np.array(self.params, np.float32))
 
 
 def _check_act(act: Any) -> Any:
@@ -399,23 +406,20 @@ def _check_draws(draws: Any) -> int:
 
 def _check_action(dynamics: Dynamics, action: Any) -> None:
     """Raise TypeError or ValueError unless a scalar policy may return `action`."""
-    subject = f"act has to return an action of {dynamics.id},"
-    if dynamics.choices:
-        counts = dynamics.choices
-        wanted = f"{subject} a tuple of {len(counts)} ints, below {counts}; returned {action!r}"
-        is_ints = isinstance(action, tuple) and all(isinstance(a, int | np.integer) for a in action)
-        if not is_ints or len(action) != len(counts):
-            raise TypeError(wanted)
-        if not all(0 <= a < n for a, n in zip(action, counts, strict=True)):
-            raise ValueError(wanted)
-    elif dynamics.is_discrete:
-        if not isinstance(action, int | np.integer):
-            raise TypeError(f"{subject} an int; returned {action!r}")
-        if not 0 <= action < dynamics.num_actions:
-            raise ValueError(f"{subject} 0 to {dynamics.num_actions - 1}; returned {action}")
+    size, counts = dynamics.action_size, dynamics.choices or (dynamics.num_actions,)
+    is_list = isinstance(action, tuple)
+    numbers_of_action = action if is_list else (action,)
+    kind: Any
+    if not dynamics.is_discrete:
+        wanted, kind = f"a tuple of {size} floats", numbers.Real
+    elif size:
+        wanted, kind = f"a tuple of {size} ints, below {counts}", int | np.integer
     else:
-        size = dynamics.action_size
-        if not isinstance(action, tuple) or not all(isinstance(a, numbers.Real) for a in action):
-            raise TypeError(f"{subject} a tuple of {size} floats; returned {action!r}")
-        if len(action) != size:
-            raise ValueError(f"{subject} a tuple of {size} floats; returned {action!r}")
+        wanted, kind = f"an int from 0 to {counts[0] - 1}", int | np.integer
+    message = f"act has to return an action of {dynamics.id}, {wanted}; returned {action!r}"
+    are_numbers = all(isinstance(number, kind) for number in numbers_of_action)
+    if is_list != (size > 0) or len(numbers_of_action) != max(size, 1) or not are_numbers:
+        raise TypeError(message)
+    pairs = zip(numbers_of_action, counts, strict=True) if dynamics.is_discrete else ()
+    if not all(0 <= number < count for number, count in pairs):
+        raise ValueError(message)

@@ -154,19 +154,22 @@ def make_vec(
     dynamics = find(environment)
     if isinstance(dynamics, GymnasiumTask):
         return make(dynamics.with_params(**params), num_envs, **settings)
-    env = VectorEnv(
-        dynamics.with_params(**params) if params else dynamics, num_envs, device=device, **settings
-    )
+    changed = dynamics.with_params(**params) if params else dynamics
+    env = VectorEnv(changed, num_envs, device=device, **settings)
     if registry.made.get(dynamics.id) is dynamics:
-        # Plain numbers and names, so that the spec can be written as JSON.
-        plain_options = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
         env.spec = copy.deepcopy(gymnasium.spec(gymnasium_id(dynamics.id)))
-        lists = {name: values.tolist() for name, values in env.dynamics.varied.items()}
-        env.spec.kwargs.update({**options, **lists}, num_envs=env.num_envs)
-        if device != "cpu":
-            env.spec.kwargs["device"] = device
-        env.spec.kwargs.update({k: v for k, v in plain_options.items() if k in options})
+        env.spec.kwargs.update(_plain_options(env, options), num_envs=env.num_envs)
     return env
+
+
+def _plain_options(env: VectorEnv, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of `make_vec` as plain numbers and names, which a spec can write as JSON."""
+    plain = {**options, **{name: values.tolist() for name, values in env.dynamics.varied.items()}}
+    if "dtype" in options:
+        plain["dtype"] = env.dtype.name
+    if "autoreset_mode" in options:
+        plain["autoreset_mode"] = env.autoreset_mode.value
+    return plain if env.device == "cpu" else {**plain, "device": env.device}
 
 
 def make_scalar(environment: str, **options: Any) -> ScalarEnv:

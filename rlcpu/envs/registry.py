@@ -9,29 +9,18 @@ from typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):
-    """Limits of an environment, which Gymnasium asks for before it is made.
+    """Limits of an environment, which Gymnasium asks for before it is made; None for none."""
 
-    Attributes:
-        max_episode_steps: steps after which an episode is truncated; None for no limit.
-        reward_threshold: mean return from which a task counts as solved; None for none.
-    """
-
-    max_episode_steps: int | None = None
-    reward_threshold: float | None = None
+    max_episode_steps: int | None = None  # steps after which an episode is truncated
+    reward_threshold: float | None = None  # mean return from which a task counts as solved
 
 
 class Family(NamedTuple):
-    """Environments of one origin.
+    """Environments of one origin."""
 
-    Attributes:
-        limits: of each environment, by its id.
-        make: (id) -> the environment's `Dynamics`; imports its module.
-        package: name of the package that has to be installed; "" if there is none.
-    """
-
-    limits: Mapping[str, Limits]
-    make: Callable[[str], Any]
-    package: str = ""
+    limits: Mapping[str, Limits]  # of each environment, by its id
+    make: Callable[[str], Any]  # (id) -> the environment's `Dynamics`; imports its module
+    package: str = ""  # that has to be installed; "" for none
 
 
 #: The families of this library by the ids of their environments.
@@ -55,10 +44,15 @@ def add_modules(folder: str, modules: Mapping[str, Mapping[str, Limits]]) -> Fam
     module_names = {id: f"{folder}.{name}" for name, limits in modules.items() for id in limits}
 
     def make(id: str) -> Any:
-        """Import the module of an environment, and return its `Dynamics`, alone or in a list."""
-        values = vars(importlib.import_module(module_names[id])).values()
-        lists = (value if isinstance(value, tuple | list) else (value,) for value in values)
-        return next(each for items in lists for each in items if getattr(each, "id", None) == id)
+        """Import the module of an environment, and return its `Dynamics`.
+
+        The module has it as one of its globals, or in one that is a tuple or list of several.
+        """
+        for value in vars(importlib.import_module(module_names[id])).values():
+            for each in value if isinstance(value, tuple | list) else (value,):
+                if getattr(each, "id", None) == id:
+                    return each
+        raise AssertionError(f"{module_names[id]} has no environment {id}")
 
     limits = {id: limit for each in modules.values() for id, limit in each.items()}
     return add_family(Family(limits, make))

@@ -33,9 +33,8 @@ class Renderer:
         self._actions: npt.NDArray[Any] | None = None
         possible, fps = self._find_modes(modes)
         self.metadata: dict[str, Any] = {"render_modes": possible, "render_fps": fps}
-        if render_mode is not None and (
-            not isinstance(render_mode, str) or render_mode not in possible
-        ):
+        is_known = isinstance(render_mode, str) and render_mode in possible
+        if render_mode is not None and not is_known:
             raise ValueError(
                 f"render_mode={render_mode!r}: {dynamics.id} can be rendered as {possible or None}"
             )
@@ -74,7 +73,7 @@ class Renderer:
         return self._draw(states, params)
 
     def _draw(self, states: npt.NDArray[Any], params: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the pictures of `render`."""
+        """Return the pictures of `render`: by the environment's own function, or by Gymnasium's."""
         dynamics = self._dynamics
         if dynamics.picture is not None:
             values = dynamics.state.to_states(states)
@@ -82,12 +81,13 @@ class Renderer:
             return tuple(dynamics.picture(value, each) for value, each in pairs)
         env = self._renderer()
         frames: list[Any] = []
-        rows = dynamics.origin.state.rows(states.dtype.type)  # the rest is of transforms
-        for i, state in enumerate(states[:, :rows]):
+        # The last numbers of a state may be those of transforms, which Gymnasium's does not have.
+        size = dynamics.origin.state.rows(states.dtype.type)
+        for i, state in enumerate(states[:, :size]):
             if params:
                 _set_params(env, params[i])
             env.state = state.astype(np.float64)
-            env.last_u = self._torque(i)
+            env.last_u = self._torque(i)  # Pendulum draws it
             frames.append(env.render())
         return tuple(frames)
 

@@ -29,46 +29,41 @@ u32 = np.uint32
 
 
 class Repeat(NamedTuple):
-    """The argument of `run_repeat`: arrays and sizes of rollouts of T steps of N environments.
+    """The argument of `run_repeat`: arrays and sizes of rollouts of T steps of N environments."""
 
-    Attributes:
-        run: address of `run_repeat`.
-        function: address of the function of a block, see `rlcpu.envs.engine.rollout.Rollouts`.
-        frame: the argument of that function, (any,) int64; behind it are the policy's settings and
-            its network's job.
-        num_steps, num_envs: T and N.
-        clock: of `EnvArrays`.
-        observations, finals, last, flags: of `Records`.
-        real_bytes: bytes of a reward, 4 or 8.
-        rewards, totals: addresses of those of `Records`.
-        rows: numbers of an observation, with its mask.
-        following: (T * N * rows,) float32, the observations to which the steps led.
-        singles: (T * N,) float32, rewards that `Records` has as float64; (0,) if they are float32.
-        masks: (T * N, actions) bool, action masks of `following`.
-        returns: (any,) float64, of episodes that ended, one after the other.
-        ended: (1,) int64, how many returns there are.
-        broken: (1,) int64, in how many environments a number was not finite.
-    """
-
+    #: Address of `run_repeat`, compiled for this kind of `Repeat`.
     run: Any
+    #: Address of the function that runs all steps of a block of environments, see
+    #: `rlcpu.envs.engine.rollout.Rollouts`, and its first argument, (any,) int64.
     function: Any
     frame: Any
+    #: T and N.
     num_steps: Any
     num_envs: Any
+    #: As in `rlcpu.envs.engine.rollout.EnvArrays`.
     clock: Any
+    #: As in `rlcpu.envs.engine.form.Records`.
     observations: Any
     finals: Any
     last: Any
     flags: Any
+    #: Bytes of a reward, 4 or 8, and addresses of `rewards` and `totals` of `Records`: arrays of
+    #: two dtypes would make two kinds of `Repeat`, and everything would be compiled twice.
     real_bytes: Any
     rewards: Any
     totals: Any
+    #: Floats of an observation, with its mask.
     rows: Any
+    #: (T * N * rows,) float32, the observations to which the steps led.
     following: Any
+    #: (T * N,) float32, rewards that `Records` has as float64; (0,) if they are float32.
     singles: Any
+    #: (T * N, actions) bool, action masks of `following`.
     masks: Any
+    #: (any,) float64, returns of episodes that ended, and (1,) int64, how many there are.
     returns: Any
     ended: Any
+    #: (1,) int64, in how many environments a number was not finite.
     broken: Any
 
 
@@ -78,43 +73,36 @@ def fits(env: VectorEnv, rollout: Rollout) -> bool:
     The environments have to be ours, observe no `Dict` and floats of float32 alone; the policy may
     have no memory, and one thread has to make rollouts of this size.
     """
-    runner: Any = env.engine.last_runner
+    runner: Any = env.engine.last_runner  # a `LaneRunner`, if the engine is ours
     if type(env.engine) is not LaneEngine or rollout.records.observations.dtype != np.float32:
         return False
     if runner.state_size:  # what a policy remembers is carried by Python
         return False
     if env.view.kind == "group":  # of which a buffer has a field for each part
         return False
-    work, grain = len(rollout.rewards) * runner.shared_envs, runner.collecting.drivers.grain
-    return env.engine.num_threads == 1 or work < grain
+    work, least_for_threads = (
+        rollout.num_steps * runner.shared_envs,
+        runner.collecting.drivers.grain,
+    )
+    return env.engine.num_threads == 1 or work < least_for_threads
 
 
-def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, most: int) -> Repeat:
+def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, max_rollouts: int) -> Repeat:
     """Return the argument of `run_repeat` for rollouts like the last one, each in its memory.
 
     It has no references: the caller keeps environments, policy and rollout alive. `job` is the
-    policy network's, see `rlcpu.nn.acting.Acting.job_at`, and is copied; `most` rollouts are made
+    policy network's, see `rlcpu.nn.acting.Acting.job_at`, and is copied; `max_rollouts` are made
     before `returns` is emptied.
     """
     runner: Any = env.engine.last_runner
-    engine, records, num_masked = runner.engine, rollout.records, env.view.num_masked
-    (num_steps, num_envs), count = rollout.rewards.shape, rollout.rewards.size
-    policy = KernelPolicy._make(runner.policy_arrays)
-    end = FIRST_FAULT + len(engine.words)
-    frame = np.zeros(end + policy.settings.size + job.size, np.int64)
-    settings, own_job = np.split(frame[end:], [policy.settings.size])
-    settings[:], own_job[:] = policy.settings, job
-    settings[NETWORK] = own_job.ctypes.data
-    policy = policy._replace(settings=settings)
-    for k, array in enumerate((*runner.env_arrays, *policy, *records)):
-        frame[2 * k : 2 * k + 2] = array.ctypes.data, array.size
+    engine, records, size = runner.engine, rollout.records, rollout.rewards.size
     is_double = records.rewards.dtype == np.float64
     repeat = Repeat(
         run=0,
         function=runner.collecting.address,
-        frame=frame,
-        num_steps=num_steps,
-        num_envs=num_envs,
+        frame=_make_frame(runner, rollout, job),
+        num_steps=rollout.num_steps,
+        num_envs=env.num_envs,
         clock=engine.clock,
         observations=records.observations,
         finals=records.finals,
@@ -124,14 +112,34 @@ def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, most: int) -> Repe
         rewards=records.rewards.ctypes.data,
         totals=records.totals.ctypes.data,
         rows=engine.rows,
-        following=np.empty(count * engine.rows, np.float32),
-        singles=np.empty(count if is_double else 0, np.float32),
-        masks=np.empty((count, num_masked), np.bool_),
-        returns=np.empty(most * count),
+        following=np.empty(size * engine.rows, np.float32),
+        singles=np.empty(size if is_double else 0, np.float32),
+        masks=np.empty((size, env.view.num_masked), np.bool_),
+        returns=np.empty(max_rollouts * size),
         ended=np.zeros(1, np.int64),
         broken=np.zeros(1, np.int64),
     )
     return repeat._replace(run=_address(kind_of(repeat)))
+
+
+def _make_frame(runner: Any, rollout: Rollout, job: Array) -> Array:
+    """Return the first argument of the function of a block, with numbers of the policy behind it.
+
+    The frame has the address and the size of each array of `EnvArrays`, `KernelPolicy` and
+    `Records`, then from `FIRST_FAULT` on a number for the fault of each block. Behind it are copies
+    of the policy's settings and of its network's `job`, so that nobody else changes them.
+    """
+    policy = KernelPolicy._make(runner.policy_arrays)
+    num_blocks = len(runner.engine.words)
+    ends = np.cumsum([FIRST_FAULT + num_blocks, policy.settings.size, job.size])
+    frame = np.zeros(ends[-1], np.int64)
+    _, settings, own_job = np.split(frame, ends[:-1])
+    settings[:], own_job[:] = policy.settings, job
+    settings[NETWORK] = own_job.ctypes.data
+    arrays = (*runner.env_arrays, *policy._replace(settings=settings), *rollout.records)
+    frame[0 : 2 * len(arrays) : 2] = [array.ctypes.data for array in arrays]
+    frame[1 : 2 * len(arrays) : 2] = [array.size for array in arrays]
+    return frame
 
 
 @functools.cache
@@ -140,22 +148,27 @@ def _address(kind: Any) -> int:
     return function_of(run_repeat, kind, fastmath=EXACT)
 
 
-def sources_of(repeat: Repeat, rollout: Rollout) -> dict[str, tuple[int, int]]:
-    """Return, by field of transitions, the address of its first row and the bytes of a row."""
-    records, stride, size = rollout.records, 4 * repeat.rows, rollout.rewards.size
-    rewards = repeat.singles if repeat.singles.size else records.rewards
-    actions, masks = records.actions, repeat.masks
-    terminated, truncated = records.flags[:size], records.flags[size:]
+class Source(NamedTuple):
+    """Where a field of transitions is in memory."""
+
+    address: int  # of the first row
+    row_bytes: int
+
+
+def sources_of(repeat: Repeat, rollout: Rollout) -> dict[str, Source]:
+    """Return where each field of the T * N transitions is, by its name."""
+    records, size = rollout.records, rollout.rewards.size
+    terminated, truncated = records.flags.reshape(2, size)
     arrays = {
-        "observation": (records.observations, stride),
-        "next_observation": (repeat.following, stride),
-        "next_action_mask": (masks, masks.shape[1]),
-        "action": (actions, actions.nbytes // size),
-        "reward": (rewards, 4),
-        "terminated": (terminated, 1),
-        "truncated": (truncated, 1),
+        "observation": records.observations,
+        "next_observation": repeat.following,
+        "next_action_mask": repeat.masks,
+        "action": records.actions,
+        "reward": repeat.singles if repeat.singles.size else records.rewards,
+        "terminated": terminated,
+        "truncated": truncated,
     }
-    return {name: (array.ctypes.data, width) for name, (array, width) in arrays.items()}
+    return {name: Source(x.ctypes.data, x.nbytes // size) for name, x in arrays.items()}
 
 
 # ---------------------------------------------------------------- in compiled code
@@ -164,7 +177,7 @@ def sources_of(repeat: Repeat, rollout: Rollout) -> dict[str, tuple[int, int]]:
 def run_repeat(repeat):
     """Make a rollout, and arrays of its transitions, unless a number was not finite.
 
-    Argument is a view of a `Repeat`, whose arrays are overwritten.
+    The argument is a view of a `Repeat`, whose arrays are overwritten.
     """
     blocks, size = (repeat.num_envs + LANES - 1) // LANES, repeat.flags.size // 2
     for block in range(blocks):
@@ -211,13 +224,12 @@ def _write_following(repeat, size):
 def _unpack_masks(repeat, size):
     """Write the action mask of each of the `size` observations in `following`."""
     num_masked = repeat.masks.shape[1]
-    # The last rows of an observation have the bits, `BITS` in each.
+    # The last floats of an observation are the bits of its mask, `BITS` in each.
     first = repeat.rows - (num_masked + BITS - 1) // BITS
     for k in range(size):
         for action in range(num_masked):
-            row = repeat.following[k * repeat.rows + first + action // BITS]
-            bit = u32(1) << u32(action % BITS)
-            repeat.masks[k, action] = (np.float32(row).view(u32) & bit) != 0
+            word = np.float32(repeat.following[k * repeat.rows + first + action // BITS]).view(u32)
+            repeat.masks[k, action] = ((word >> u32(action % BITS)) & u32(1)) != 0
 
 
 @inline_source

@@ -42,16 +42,13 @@ class Statistics:
 
     @classmethod
     def of_sums(cls, num_steps: int, sums: Sequence[float], num_cut_off: int) -> Statistics:
-        """Return the statistics of the sums that the kernels of `simulate` return.
-
-        These are in the order of `rlcpu.envs.engine.rollout.EPISODES`.
-        """
-        episodes, returns, squares, _, lengths = sums
-        if episodes == 0:
-            return cls(num_steps, 0, math.nan, math.nan, math.nan, num_cut_off)
-        mean = returns / episodes
-        std = math.sqrt(max(squares / episodes - mean * mean, 0.0))
-        return cls(num_steps, int(episodes), mean, std, lengths / episodes, num_cut_off)
+        """Return the statistics of the five sums that `Runner.simulate` returns, in their order."""
+        num_episodes, returns, squares, _, lengths = sums
+        mean = std = mean_length = math.nan
+        if num_episodes > 0:
+            mean, mean_length = returns / num_episodes, lengths / num_episodes
+            std = math.sqrt(max(squares / num_episodes - mean * mean, 0.0))
+        return cls(num_steps, int(num_episodes), mean, std, mean_length, num_cut_off)
 
     def _repr_html_(self) -> str:
         """Return a table, for notebooks."""
@@ -70,14 +67,6 @@ def show_table(caption: str, rows: Iterable[Iterable[object]]) -> str:
 #: Fields of a transition, as buffers name them.
 _TRANSITION = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
 _MASKS = ("action_mask", "next_action_mask")
-#: Cached attributes of a rollout, computed at first use.
-_DERIVED = frozenset(
-    (
-        *("last_values", "final_values", "final_indices", "final_observations"),
-        *("observations", "last_observations", "action_masks", "last_action_masks"),
-        *("episode_returns", "episode_lengths", "_ends"),
-    )
-)
 
 
 class Rollout:
@@ -141,11 +130,12 @@ class Rollout:
 
     def _bind(self) -> None:
         """Set the attributes that depend on this process and these arrays; a copy needs others."""
-        self._arrays = backends.arrays_of(self.form.device)
+        self._arrays = backends.arrays_of(self.form.device)  # functions of NumPy's or CuPy's arrays
+        #: Attributes that are views of `records` and need no computation, by name.
         self._views = self.form.shaped(self.records, self.num_steps)
         on_cpu = self.form.device == "cpu"
         self.outputs: Any = tuple(self.records) if on_cpu else self.records
-        self._source: object = None
+        self._source: object = None  # that of the last `renew`, for which `_critic` was made
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but those that `_bind` sets."""
@@ -163,7 +153,7 @@ class Rollout:
         states: Array | None = None,
         last_states: Array | None = None,
     ) -> None:
-        """Forget derived arrays, after a kernel has overwritten the rollout's memory.
+        """Forget what was computed of the arrays, after `collect` has overwritten them.
 
         Args:
             policy: the policy that acted; its value head is copied.
@@ -174,10 +164,10 @@ class Rollout:
         """
         self.states, self._last_states = states, last_states
         attributes = self.__dict__
-        for name in _DERIVED.intersection(attributes):
+        for name in _CACHED.intersection(attributes):
             del attributes[name]
-        attributes.update(self._views)
-        if self.form.device != "cpu":
+        attributes.update(self._views)  # among them observations, if they need no decoding
+        if self.form.device != "cpu":  # there a kernel computed the values
             return
         if source is not self._source:
             self._source = source
@@ -283,19 +273,22 @@ class Rollout:
         Returns are bootstrapped with them. They are 0 elsewhere, and where the episode terminated
         as well.
         """
-        values, ends = self._final_values_memory, self._ends
+        values, is_cut = self._final_values_memory, self._is_cut
         values.fill(0.0)
-        terminated, truncated = self.records.flags.reshape(2, -1)
-        cut = truncated[ends] & ~terminated[ends]
-        if self._critic is not None and cut.any():
-            inputs = self.form.view.inputs(self._final_rows[cut])
+        if self._critic is not None and is_cut.any():
             if self.states is None:
+                inputs = self.form.view.inputs(self._final_rows[is_cut])
                 final_values = self._critic.evaluate(inputs)
             else:
-                run = self._critic.evaluate_sequences
-                final_values = self._run_to_ends(self.final_indices[cut], inputs, run)
-            values.ravel()[ends[cut]] = final_values
+                final_values = self._run_to_cuts(self._critic.evaluate_sequences)
+            values.ravel()[self._ends[is_cut]] = final_values
         return values
+
+    @functools.cached_property
+    def _is_cut(self) -> Array:
+        """Return which of the episodes that ended were truncated and not terminated, (F,) bool."""
+        is_cut: Array = (self.truncated & ~self.terminated).ravel()[self._ends]
+        return is_cut
 
     def outputs_after(self, run: Callable[..., Array]) -> Array:
         """Return the outputs of a network with memory for the observation to which each step led.
@@ -309,35 +302,37 @@ class Rollout:
             terminated nothing follows, and the numbers mean nothing.
         """
         last = self.form.view.inputs(self.records.last.reshape(self.form.num_envs, -1))
-        inputs, starts = np.concatenate([self.inputs, last[None]]), self.starts
-        outputs = run(inputs, self.states, np.concatenate([starts, np.zeros_like(starts[:1])]))[1:]
-        cut = (self.truncated & ~self.terminated).ravel()[self._ends]
-        if cut.any():
-            ends, finals = self.final_indices[cut], self.form.view.inputs(self._final_rows[cut])
-            outputs[tuple(ends.T)] = self._run_to_ends(ends, finals, run)
+        # One pass over T + 1 observations: the output for each is that after the step before it.
+        inputs = np.concatenate([self.inputs, last[None]])
+        starts = np.concatenate([self.starts, np.zeros((1, self.form.num_envs), np.bool_)])
+        outputs = run(inputs, self.states, starts)[1:]
+        if self._is_cut.any():  # there the next observation begins a new episode
+            steps, envs = self.final_indices[self._is_cut].T
+            outputs[steps, envs] = self._run_to_cuts(run)
         return outputs
 
-    def _run_to_ends(self, ends: Array, finals: Array, run: Callable[..., Array]) -> Array:
-        """Return outputs (n, ...) of a network with memory for final observations.
+    def _run_to_cuts(self, run: Callable[..., Array]) -> Array:
+        """Return outputs (n, ...) of a network with memory for the end of each cut episode.
 
-        It is run for sequences: the rollout's observations of such an episode, then the final one,
-        in `finals` (n, observation_size). They are padded to one length by zeros at the end. `ends`
-        (n, 2) are rows of `final_indices`; `run` is (sequences (t, n, observation_size), states (n,
-        any)) -> outputs (t, n, ...).
+        `run` is (sequences (t, n, observation_size), states (n, any)) -> outputs (t, n, ...). A
+        sequence is the rollout's observations of such an episode, the final one, and zeros.
         """
-        steps, envs = ends.T
-        starts, begin_steps = self.starts, np.zeros_like(steps)
-        for k, (step, env) in enumerate(ends.tolist()):
-            starts_before = np.flatnonzero(starts[: step + 1, env])
-            begin_steps[k] = starts_before[-1] if starts_before.size else 0
-        lengths = steps - begin_steps + 1
-        inputs, columns = self.inputs, np.arange(len(ends))
+        finals = self.form.view.inputs(self._final_rows[self._is_cut])
+        steps, envs = self.final_indices[self._is_cut].T
+        starts, inputs, sequence = self.starts, self.inputs, np.arange(len(steps))
+        begins = np.zeros_like(steps)  # step of the rollout with which each episode begins in it
+        for k in sequence:
+            starts_before = np.flatnonzero(starts[: steps[k] + 1, envs[k]])
+            begins[k] = starts_before[-1] if starts_before.size else 0
+        lengths = steps + 1 - begins
         sequences = np.zeros((int(lengths.max()) + 1, *finals.shape), np.float32)
-        for k, (begin, end, env) in enumerate(zip(begin_steps, steps + 1, envs, strict=True)):
-            sequences[: end - begin, k] = inputs[begin:end, env]
-        sequences[lengths, columns] = finals
-        states = np.where((begin_steps == 0)[:, None], self.states[envs], np.float32(0))  # type: ignore[index]
-        outputs: Array = run(sequences, states)[lengths, columns]
+        for k in sequence:
+            sequences[: lengths[k], k] = inputs[begins[k] : steps[k] + 1, envs[k]]
+        sequences[lengths, sequence] = finals
+        states: Any = self.states
+        # Episodes that run since the rollout began go on from its states, others from zeros.
+        first_states = np.where((begins == 0)[:, None], states[envs], np.float32(0))
+        outputs: Array = run(sequences, first_states)[lengths, sequence]
         return outputs
 
     @functools.cached_property
@@ -408,6 +403,7 @@ class Rollout:
             return self.form.view.masks(rows) if name in _MASKS else convert(rows)
         if name == "observation" and is_converted:
             return convert(self.records.observations.reshape(-1, self.form.rows))
+        # Attributes have the names in the plural: `rewards`, but `terminated`, `truncated`.
         arrays: Any = getattr(self, name if name.endswith("ated") else f"{name}s")
         return each_part(lambda array: array.reshape(-1, *array.shape[2:]), arrays)
 
@@ -421,3 +417,9 @@ class Rollout:
         if self._ends.size:
             next_rows[asarray(self._ends)] = asarray(self._final_rows)
         return next_rows
+
+
+#: Attributes of a rollout that are computed at first use, and kept until it is overwritten.
+_CACHED = frozenset(
+    name for name, each in vars(Rollout).items() if isinstance(each, functools.cached_property)
+) - {"_final_values_memory"}

@@ -104,8 +104,7 @@ class RunsNetworks:
 
         `name` is that of the network; the other arguments are those of `outputs`.
         """
-        size = self.view.num_inputs
-        inputs = as_inputs(observations, self.view)
+        inputs, size = as_inputs(observations, self.view), self.view.num_inputs
         if not np.isfinite(inputs).all():
             place = np.argwhere(~np.isfinite(inputs))[0].tolist()
             number = inputs[tuple(place)]
@@ -117,12 +116,11 @@ class RunsNetworks:
                 f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
                 f"{scale.shape}: expected ({size},)"
             )
-        scaled = normalised(self, inputs)
-        after, begins = check_state(state, starts, len(inputs), self.state_sizes[name])
-        outputs = acting.outputs(scaled, after, begins)
+        states, begins = check_state(state, starts, len(inputs), self.state_sizes[name])
+        outputs = acting.outputs(normalised(self, inputs), states, begins)  # overwrites `states`
         if not np.isfinite(outputs).all():
             refuse_policy(self, "outputs that are not finite")
-        return outputs, after
+        return outputs, states
 
 
 def normalised(policy: RunsNetworks, inputs: Array) -> Array:
@@ -146,12 +144,11 @@ def run_sequences(
     """
     network, scaled = policy.networks()[name], normalised(policy, inputs)
     if network.state_size:
-        results, _ = network.outputs(scaled, states_of(policy, name, states), starts)
+        outputs, _ = network.outputs(scaled, states_of(policy, name, states), starts)
     else:
-        results = network.outputs(scaled.reshape(-1, scaled.shape[-1]))
-    outputs = (
-        np.concatenate(list(results.values()), axis=-1) if isinstance(results, dict) else results
-    )
+        outputs = network.outputs(scaled.reshape(-1, scaled.shape[-1]))
+    if isinstance(outputs, dict):  # several outputs by name
+        outputs = np.concatenate(list(outputs.values()), axis=-1)
     return outputs.reshape(*inputs.shape[:2], -1)
 
 
@@ -199,16 +196,17 @@ def as_inputs(observations: Any, view: ObservationView) -> Array:
     if isinstance(observations, Mapping):
         return _parts_as_inputs(observations, view)
     array, size = _as_single("observations", observations), view.num_inputs
-    actual, shape = array.shape, view.shape if view.kind != "group" else (size,)
-    is_batch = actual[1:] == shape and array.ndim > len(shape)
-    if view.kind in ("choice", "choices") and (is_batch or actual == shape):
+    shape = view.shape if view.kind != "group" else (size,)  # of one observation
+    is_one, are_several = array.shape == shape, array.ndim > 0 and array.shape[1:] == shape
+    if view.kind in ("choice", "choices") and (is_one or are_several):
         return _check_choices(array.reshape(-1, *shape), view)
-    if actual[1:] in (shape, (size,)) and array.ndim > 1:
-        return array.reshape(-1, size)
-    if actual in (shape, (size,)):
+    if is_one or array.shape == (size,):
         return array.reshape(1, size)
+    if are_several or array.shape[1:] == (size,):
+        return array.reshape(-1, size)
     expected = ", ".join(map(str, ("n", *shape)))
-    raise ValueError(f"observations have shape {actual}: expected ({expected}{',' * (not shape)})")
+    comma = "," if not shape else ""
+    raise ValueError(f"observations have shape {array.shape}: expected ({expected}{comma})")
 
 
 def _as_single(name: str, values: Any) -> Array:
@@ -224,9 +222,8 @@ def _check_choices(chosen: Array, view: ObservationView) -> Array:
 
     Choice k of an observation is one of `view.size[k]` ints from `view.start[k]` on.
     """
-    low = np.array(view.start)
+    low, rows = np.array(view.start), chosen.reshape(len(chosen), -1)
     high = low + np.array(view.size) - 1
-    rows = chosen.reshape(len(chosen), -1)
     is_bad = ~((rows >= low) & (rows <= high) & (rows % 1 == 0))
     if is_bad.any():
         k = int(np.argwhere(is_bad)[0, 1])

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from rlcpu.envs.arguments import convert_actions, describe_bad_actions, find_bad_actions
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.vector_env import Array, Parameters, VectorEnv
 
@@ -42,7 +43,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             dynamics,
             dtype=dtype,
             autoreset_mode=AutoresetMode.DISABLED,
-            max_episode_steps=2**32 - 2,
+            max_episode_steps=PENDING - 1,  # the largest: no limit but that of the wrapper
         )
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
@@ -52,6 +53,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self.metadata = self._renderer.metadata
         self._ended, self._warned = True, False  # there is no episode yet
         view = self._batch.view
+        # Whether a row of the engine is an observation as it is.
         self._is_plain = view.kind == "floats" and len(view.size) == 1
         self._has_infos = self.dynamics.num_masked > 0 or self._batch.engine.has_infos
         self._num_actions = self.dynamics.num_actions
@@ -90,17 +92,13 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         step = self._single
         if step is None:
             step = self._single = self._batch.engine.single_step()
-        actions, kind = step.actions, type(action)
-        if self._num_actions:
-            plain = kind is np.int64 or (kind is int and 0 <= action < self._num_actions)
-        else:
-            plain = kind is np.ndarray and action.dtype == actions.dtype
-            plain = plain and action.shape == actions.shape[1:]
-        if plain:
+        actions = step.actions  # (1,) or (1, action_size), which the step reads
+        if self._is_converted(action, actions):
             actions[0] = action  # a tenth of the time of a conversion that takes any action
         else:
             actions[:] = convert_actions(np.asarray(action)[None], self.dynamics, actions.shape)
-        if step.run(*step.arguments):  # the action is bad, and no step was taken
+        is_bad = step.run(*step.arguments)
+        if is_bad:  # no step was taken
             bad = find_bad_actions(actions, self.dynamics)
             raise ValueError(describe_bad_actions(actions, bad, self.dynamics))
         terminated, truncated = step.terminated.item(), step.truncated.item()
@@ -109,14 +107,22 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             self._renderer.remember(actions)
             if self.render_mode == "human":
                 self.render()
-        view, infos = self._batch.view, step.infos() if self._has_infos else {}
-        # A copy: the next step overwrites the memory, which floats and groups would show.
-        observation = (
-            step.rows[:, 0].copy()
-            if self._is_plain
-            else each_part(operator.itemgetter(0), view.show(step.rows.copy()))
-        )
+        infos = step.infos() if self._has_infos else {}
+        # Copies: the next step overwrites the memory, which floats and groups would show.
+        if self._is_plain:
+            observation = step.rows[:, 0].copy()
+        else:
+            observations = self._batch.view.show(step.rows.copy())
+            observation = each_part(operator.itemgetter(0), observations)
         return observation, step.reward.item(), terminated, truncated, infos
+
+    def _is_converted(self, action: Any, actions: Array) -> bool:
+        """Tell whether an action can be written into the array of actions as it is."""
+        kind = type(action)
+        if self._num_actions:
+            return kind is np.int64 or (kind is int and 0 <= action < self._num_actions)
+        is_alike = kind is np.ndarray and action.dtype == actions.dtype
+        return is_alike and action.shape == actions.shape[1:]
 
     def _resume_after_end(self) -> None:
         """Warn once, and let the next step go on from the last state of an ended episode."""

@@ -46,12 +46,14 @@ class Parameters:
     _read_only: Collection[str] = ()
 
     def _set_parameter_attributes(self) -> None:
-        """Set the attributes, at the end of `__init__`; afterwards they are read-only."""
-        numbers = self.dynamics.constants()
+        """Set the attributes, at the end of `__init__`; afterwards they are read-only.
+
+        Constants and parameters get none where the class has an attribute of that name.
+        """
         self._varying = frozenset((*self.dynamics.varied, *self.dynamics.randomized))
-        values = {**dict.fromkeys(self._varying), **numbers, **self.dynamics.params._asdict()}
-        read_only = values.keys() - set(dir(self))
-        for name in read_only - self._varying:
+        values = {**self.dynamics.constants(), **self.dynamics.params._asdict()}
+        read_only = (values.keys() | self._varying) - set(dir(self))
+        for name in read_only - self._varying:  # `__getattr__` reads the others
             setattr(self, name, values[name])
         self._read_only = read_only
 
@@ -185,6 +187,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             max_episode_steps=limit,
             num_threads=self.num_threads,
         )
+        # Whether rows of the engine are observations as they are, but for the order of axes.
         self._is_plain = (
             self.view.kind == "floats" and len(self.view.size) == 1 and not self.view.num_masked
         )
@@ -276,24 +279,23 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def _final_infos(self, step: TimeStep, ended: Any) -> dict[str, Any]:
         """Return the infos of same-step autoreset: last observations and masks of ended episodes.
 
-        `ended` is (N,) bool.
+        `ended` is (N,) bool. As in Gymnasium, an entry "_x" says where "x" holds something.
         """
         final_obs = self.engine.final_observations(step, ended)
         if final_obs is None:
             return {}
-        info = {}
+        info: dict[str, Any] = {}
         if self.view.num_masked:
             masks = self.view.masks(step.finals.T) & ended[:, None]
             info = {"action_mask": masks.view(np.int8), "_action_mask": ended.copy()}
-        return {
-            "final_obs": final_obs,
-            "_final_obs": ended,
-            "final_info": info,
-            "_final_info": ended.copy(),
-        }
+        infos = {"final_obs": final_obs, "_final_obs": ended}
+        return {**infos, "final_info": info, "_final_info": ended.copy()}
 
     def _mask_infos(self, rows: Any, ended: Any = None) -> dict[str, Any]:
-        """Return the infos of action masks, {} without any; arguments are as of `Engine.masks`."""
+        """Return the infos of the action masks in rows of observations, {} without any.
+
+        `ended`, (N,) bool, are environments in which nobody acts, so that a mask may allow nothing.
+        """
         masks = self.engine.masks(rows, ended)
         if masks is None:
             return {}
@@ -332,15 +334,15 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     @state.setter
     def state(self, state: Any) -> None:
         engine, layout = self.engine, self.dynamics.state
-        if layout.is_plain:
-            shape = self.num_envs, self.dynamics.state_size
-            values = convert_state(engine.to_host(state), shape, engine.state_dtype)
-        elif not hasattr(state, "_asdict"):
+        if not (layout.is_plain or hasattr(state, "_asdict")):
             raise TypeError(
                 f"state={state!r}: expected a {layout.value_class.__name__} of arrays, or another "
                 "env.state"
             )
-        if not engine.ready:
+        if layout.is_plain:
+            shape = self.num_envs, self.dynamics.state_size
+            values = convert_state(engine.to_host(state), shape, engine.state_dtype)
+        if not engine.ready:  # after the checks: bad states change nothing
             self.reset()
         if not layout.is_plain:
             values = with_fields(layout, self._get_state(), state._asdict())
@@ -384,22 +386,21 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def restore(self, snapshot: Mapping[str, Array]) -> None:
         """Go on from where `snapshot` was taken: its arrays are copied into those of the engine.
 
-        "carried" may be there or not: memory of a policy, see `check_carried`.
-
         Raises:
             TypeError, ValueError: arrays of other names, dtypes or shapes, as those of another kind
                 or number of environments; nothing has changed then.
         """
         arrays = {k: x for k, x in self._arrays("restore").items() if k != "carried"}
-        carried = {}
-        if isinstance(snapshot, Mapping) and "carried" in snapshot:
-            snapshot, carried = dict(snapshot), {"carried": snapshot["carried"]}
-            check_carried(snapshot.pop("carried"), self.num_envs)
-        if not isinstance(snapshot, Mapping) or snapshot.keys() != arrays.keys():
-            names = list(snapshot) if isinstance(snapshot, Mapping) else type(snapshot).__name__
+        given = dict(snapshot) if isinstance(snapshot, Mapping) else {}
+        # Recurrent states, which are there if a policy with memory acted, and of any size.
+        carried = {"carried": given.pop("carried")} if "carried" in given else {}
+        if carried:
+            check_carried(carried["carried"], self.num_envs)
+        if given.keys() != arrays.keys():
+            names = list(given) if isinstance(snapshot, Mapping) else type(snapshot).__name__
             raise TypeError(f"snapshot: expected arrays named {', '.join(arrays)}, got {names}")
         for name, array in arrays.items():
-            part = snapshot[name]
+            part = given[name]
             if not isinstance(part, np.ndarray) or part.dtype != array.dtype:
                 kind = getattr(part, "dtype", type(part).__name__)
                 raise TypeError(f"snapshot[{name!r}] is of {kind}: expected {array.dtype}")
@@ -408,7 +409,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                     f"snapshot[{name!r}] has shape {part.shape}: expected {array.shape}"
                 )
         for name, array in arrays.items():
-            array[...] = snapshot[name]
+            array[...] = given[name]
         self.engine.put_carried(carried)
         self.engine.mark_ready()
 
@@ -452,7 +453,7 @@ def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
     return cuda
 
 
-def _find_engine(dynamics: Dynamics) -> Any:
+def _find_own_engine(dynamics: Dynamics) -> Any:
     """Return the class of the engine of our own kernels for an environment, by its states."""
     if dynamics.has_arrays:
         from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
@@ -463,4 +464,4 @@ def _find_engine(dynamics: Dynamics) -> Any:
     return LaneEngine
 
 
-engines[Dynamics] = _find_engine
+engines[Dynamics] = _find_own_engine

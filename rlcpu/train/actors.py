@@ -131,11 +131,8 @@ class Actor(RunsNetworks):
         if inputs != dynamics.observation_size or self._num_params(dynamics) != self.params.size:
             raise ValueError(f"{self!r} does not fit {dynamics.id}")
         return PolicyCode(
-            act=None,
-            params_type=None,
             num_params=self.params.size,
             draws=self._draws(dynamics),
-            value="none",
             head=type(self).act,
             outputs=self._outputs(dynamics),
             masked=dynamics.num_masked > 0,
@@ -150,12 +147,11 @@ class Actor(RunsNetworks):
         return PolicyArrays(
             weights=self.network.parameters,
             sizes=self.network.sizes,
-            value_weights=np.zeros(0, np.float32),
-            value_sizes=np.zeros(1, np.int64),
             log_std=self.params,
             mean=self.observation_mean,
             scale=self.observation_scale,
-            settings=np.array([self.network.code, self.deterministic], np.int64),
+            activation=self.network.code,
+            greedy=bool(self.deterministic),
             network=self._acting("policy"),
         )
 

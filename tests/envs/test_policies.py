@@ -240,14 +240,14 @@ def test_bad_scalar_policy(arguments: Any, error: type[Exception], message: str)
 BAD_RESULTS = [
     (cartpole, lambda o, p, u: 0, TypeError, r"act has to return \(action, log_prob, value\); ret"),
     (cartpole, lambda o, p, u: (0, 0.0), TypeError, r"act has to return \(action, log_prob, value"),
-    (cartpole, lambda o, p, u: (0.0, 0.0, 0.0), TypeError, "action of CartPole-v1, an int; return"),
-    (cartpole, lambda o, p, u: ((0,), 0.0, 0.0), TypeError, "action of CartPole-v1, an int; retur"),
-    (cartpole, lambda o, p, u: (2, 0.0, 0.0), ValueError, "CartPole-v1, 0 to 1; returned 2"),
+    (cartpole, lambda o, p, u: (0.0, 0.0, 0.0), TypeError, "CartPole-v1, an int from 0 to 1; ret"),
+    (cartpole, lambda o, p, u: ((0,), 0.0, 0.0), TypeError, "CartPole-v1, an int from 0 to 1; re"),
+    (cartpole, lambda o, p, u: (2, 0.0, 0.0), ValueError, "an int from 0 to 1; returned 2"),
     (cartpole, lambda o, p, u: (0, "a", 0.0), TypeError, "log_prob and value as floats; returned"),
     (cartpole, lambda o, p, u: (o[4], 0.0, 0.0), ValueError, r"act raised IndexError.* for observ"),
     (cartpole, lambda o, p, u: (u[0], 0.0, 0.0), ValueError, r"act raised IndexError.*uniforms=\("),
     (pendulum, lambda o, p, u: (0.5, 0.0, 0.0), TypeError, "Pendulum-v1, a tuple of 1 floats; ret"),
-    (pendulum, lambda o, p, u: ((0.5,) * 2, 0.0, 0.0), ValueError, "a tuple of 1 floats; returned"),
+    (pendulum, lambda o, p, u: ((0.5,) * 2, 0.0, 0.0), TypeError, "a tuple of 1 floats; returned"),
 ]
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import collections
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,13 @@ from rlcpu.kernels.random import splitmix64, stream_seeds
 Array = npt.NDArray[Any]
 #: Seeds below this are taken by every environment, also by those that give them to C code.
 MOST_SEEDS = 2**31
+
+
+class Moment(NamedTuple):
+    """When environments returned something, for messages."""
+
+    where: str  # such as "in step 7"
+    actions: Array | None = None  # (N,) or (N, action_size) of that step
 
 
 class GymnasiumEngine(Engine):
@@ -129,21 +136,19 @@ class GymnasiumEngine(Engine):
             EnvironmentFailure: an environment raised an exception.
             FloatingPointError, ValueError: see `step`.
         """
-        first_env_seed, self.ready = None, False
+        env_seed, self.ready = None, False
         if seed is not None or not self._seeded:
-            first_seed: Any = secrets.randbits(63) if seed is None else seed
-            seeds = stream_seeds(first_seed, self.num_envs)
-            first_env_seed = None if seed is None else int(seeds[0] % np.uint64(MOST_SEEDS))
+            numbers: Any = secrets.randbits(63) if seed is None else seed
+            seeds = stream_seeds(numbers, self.num_envs)
             self.keys[:], self.clock[:] = splitmix64(seeds), 0
             self._seeded = True
-        try:
-            observations, infos = self.env.reset(seed=first_env_seed, options=options)
-        except Exception as error:
-            raise self._explain(error, "in reset") from error
+            if seed is not None:  # environments get one seed: not all take a list
+                env_seed = int(seeds[0] % np.uint64(MOST_SEEDS))
+        observations, infos = self._call(self.env.reset, "in reset", seed=env_seed, options=options)
         if not self.dynamics.is_masked and has_masks(self.dynamics, infos):
             self.dynamics = self.dynamics.masked()
             self._set_view()
-        self.observed[:] = self._rows(observations, infos, "after its reset")
+        self.observed[:] = self._rows(observations, infos, Moment("after its reset"))
         self.totals[:] = self.lengths[:] = self.waiting[:] = 0
         self.ahead = [collections.deque() for _ in self.observed]
         self.ready = True
@@ -164,50 +169,42 @@ class GymnasiumEngine(Engine):
             ValueError: a result has another shape, or is missing.
         """
         number, self.number = self.number, self.number + 1
-        where = f"in step {number}"
-        try:
-            observations, rewards, terminated, truncated, infos = self.env.step(
-                self.bounded(actions)
-            )
-        except Exception as error:
-            raise self._explain(error, where) from error
+        moment = Moment(f"in step {number}", actions)
+        results = self._call(self.env.step, moment.where, self.bounded(actions))
+        observations, rewards, terminated, truncated, infos = results
         taken = ~self.waiting
         rewards = self._convert_results("rewards", rewards, np.float64)
-        self._refuse_not_finite("reward", np.where(taken, rewards, 0.0), where, actions)
+        self._refuse_not_finite("reward", np.where(taken, rewards, 0.0), moment)
         terminated = self._convert_results("terminated", terminated, np.bool_)
         truncated = self._convert_results("truncated", truncated, np.bool_)
         ended = taken & (terminated | truncated)
-        over = terminated & (not self.same_step)  # nobody acts there, and no value counts
-        finals = rows = self._rows(observations, infos, where, actions, over)
+        # In same-step mode these are observations of the next episode, in which somebody acts.
+        over = terminated & (not self.same_step)
+        finals = rows = self._rows(observations, infos, moment, over)
         if self.same_step and ended.any():
             finals = rows.copy()
-            finals[ended] = self._finals(observations, infos, ended, terminated, where, actions)
+            finals[ended] = self._finals(observations, infos, moment, ended, terminated)
         elif self._resets_at_once and ended.any():
             rows = rows.copy()
-            try:
-                observations, infos = self.env.reset(options={"reset_mask": ended.copy()})
-            except Exception as error:
-                raise self._explain(error, f"in the reset after step {number}") from error
-            where = f"in the reset after step {number}"
-            rows[ended] = self._rows(observations, infos, where, over=~ended)[ended]
+            rows[ended] = self._reset_some(ended, f"in the reset after step {number}")
         elif self.autoreset_mode is AutoresetMode.NEXT_STEP:
             self.waiting[:] = ended
         self.observed[:] = rows
         return TimeStep(rows.T, rewards, terminated, truncated, finals.T)
 
+    def _reset_some(self, mask: Array, where: str) -> Array:
+        """Reset the environments of a mask, (N,) bool; return their observations, (count, rows)."""
+        options = {"reset_mask": mask.copy()}
+        observations, infos = self._call(self.env.reset, where, options=options)
+        return self._rows(observations, infos, Moment(where), over=~mask)[mask]
+
     def _finals(
-        self,
-        observations: Any,
-        infos: Any,
-        ended: Array,
-        terminated: Array,
-        where: str,
-        actions: Array,
+        self, observations: Any, infos: Any, moment: Moment, ended: Array, terminated: Array
     ) -> Array:
         """Return the last observations of the episodes that ended, (count, rows) float32.
 
-        In same-step mode the infos have them, and `observations` are those after the reset; the
-        other arguments are as in `_rows`.
+        In same-step mode the infos have them, and `observations` are those after the reset. `ended`
+        and `terminated` are (N,) bool.
         """
         envs = np.flatnonzero(ended)
         try:
@@ -217,11 +214,13 @@ class GymnasiumEngine(Engine):
         if any(final is None for final in finals):
             raise ValueError(
                 f'{self.dynamics.id}: infos["final_obs"] lacks environment {envs[0]}, whose '
-                f"episode ended {where}: expected what same-step autoreset of Gymnasium gives"
+                f"episode ended {moment.where}: expected what same-step autoreset of Gymnasium "
+                "gives"
             )
+        # Observations of all environments, as `_rows` takes them.
         all_finals = _with_finals(observations, finals, envs)
         final_infos = infos.get("final_info", {})
-        return self._rows(all_finals, final_infos, where, actions, terminated | ~ended)[envs]
+        return self._rows(all_finals, final_infos, moment, over=terminated | ~ended)[envs]
 
     def bounded(self, actions: Array) -> Array:
         """Return the actions in the environments' own dtype, clipped to the bounds of a `Box`."""
@@ -232,7 +231,7 @@ class GymnasiumEngine(Engine):
         return clipped
 
     def _convert_results(self, name: str, values: Any, dtype: Any) -> Array:
-        """Return one of the results of a step as (N,) of a dtype; raise ValueError if it is not."""
+        """Return results of a step as (N,) of a dtype; raise ValueError for another shape."""
         array = np.asarray(values, dtype)
         if array.shape != (self.num_envs,):
             raise ValueError(
@@ -242,64 +241,57 @@ class GymnasiumEngine(Engine):
         return array
 
     def _rows(
-        self,
-        observations: Any,
-        infos: Any,
-        where: str,
-        actions: Array | None = None,
-        over: Array | None = None,
+        self, observations: Any, infos: Any, moment: Moment, over: Array | None = None
     ) -> Array:
         """Return observations, with the bits of action masks, as (N, rows) float32.
 
         Args:
             observations: as the environments return them.
             infos: as the environments return them.
-            where: such as "in step 7", for messages.
-            actions: (N,) or (N, action_size), after which they are observed, for messages.
+            moment: when they did.
             over: (N,) bool, episodes that are over: their masks may be missing, or allow nothing.
 
         Raises:
             ValueError, FloatingPointError: an observation or a mask is bad.
         """
-        rows = self._observation_rows(observations, where, actions)
+        rows = self._observation_rows(observations, moment)
         if not self.view.num_masked:
             return rows
         over = np.zeros(self.num_envs, np.bool_) if over is None else over
         try:
             masks = masks_of_infos(infos, self.view.num_masked, over)
         except ValueError as error:
-            raise ValueError(f"{self.dynamics.id}: {error} {where}") from None
+            raise ValueError(f"{self.dynamics.id}: {error} {moment.where}") from None
         return np.concatenate((rows, pack_masks(masks)), axis=1)
 
-    def _observation_rows(self, observations: Any, where: str, actions: Array | None) -> Array:
+    def _observation_rows(self, observations: Any, moment: Moment) -> Array:
         """Return observations, without action masks, as (N, rows) float32; see `_rows`."""
         view = self.view
         if view.kind != "group":
-            return self._pack("observation", view, observations, where, actions)
+            return self._pack("observation", view, observations, moment)
         names = [part.name for part in view.parts]
         if not isinstance(observations, Mapping) or observations.keys() != set(names):
             received = observations
             if isinstance(received, Mapping):
                 received = f"the parts {', '.join(map(str, received))}"
             raise ValueError(
-                f"{self.dynamics.id}: observations {where} are {received}: expected the parts "
-                f"{', '.join(names)}"
+                f"{self.dynamics.id}: observations {moment.where} are {received}: expected the "
+                f"parts {', '.join(names)}"
             )
-        rows = np.zeros((self.num_envs, view.size[0]), np.float32)
-        for name, begin, part in view.parts:
-            label = f"observation[{name!r}]"
-            part_rows = slice(begin // 4, begin // 4 + part.rows)
-            rows[:, part_rows] = self._pack(label, part, observations[name], where, actions)
+        (num_rows,) = view.size
+        rows = np.zeros((self.num_envs, num_rows), np.float32)
+        for name, begin_byte, part in view.parts:
+            begin = begin_byte // rows.itemsize
+            packed = self._pack(f"observation[{name!r}]", part, observations[name], moment)
+            rows[:, begin : begin + part.rows] = packed
         return rows
 
-    def _pack(
-        self, name: str, view: ObservationView, observations: Any, where: str, actions: Array | None
-    ) -> Array:
+    def _pack(self, name: str, view: ObservationView, observations: Any, moment: Moment) -> Array:
         """Return observations of no group, or a part of one, as (N, rows of it) float32.
 
-        `name` and `view` are the part's; `where` and `actions` are as of `_rows`, as are
-        exceptions.
+        `name` and `view` are the part's. Raises ValueError or FloatingPointError for bad ones.
         """
+        where = moment.where
         array, shape = np.asarray(observations), (self.num_envs, *view.shape)
         if array.shape != shape:
             are = "observations" if name == "observation" else name
@@ -324,49 +316,46 @@ class GymnasiumEngine(Engine):
         else:
             with np.errstate(over="ignore"):
                 array = array.astype(np.float32)
-            self._refuse_not_finite(name, array, where, actions)
+            self._refuse_not_finite(name, array, moment)
         packed: Array = view.pack(array)
         return packed
 
     def _check_choices(self, name: str, view: ObservationView, choices: Array, where: str) -> None:
         """Raise ValueError if a choice, of (N,) or (N, count), is none of its space."""
-        low = np.array(view.start)
-        high = low + np.array(view.size) - 1
-        if view.kind == "choice":
-            low, high = low[0], high[0]
+        low = np.broadcast_to(view.start, choices.shape)
+        high = low + np.broadcast_to(view.size, choices.shape) - 1
         is_outside = (choices < low) | (choices > high)
         if is_outside.any():
-            i, *k = np.argwhere(is_outside)[0].tolist()
-            lowest, highest = (np.broadcast_to(x, choices.shape)[(i, *k)] for x in (low, high))
+            i, *k = place = tuple(np.argwhere(is_outside)[0].tolist())
             raise ValueError(
-                f"{self.dynamics.id}: environment {i} has {name}{k or ''}={choices[(i, *k)]} "
-                f"{where}: expected {lowest} to {highest}"
+                f"{self.dynamics.id}: environment {i} has {name}{k or ''}={choices[place]} "
+                f"{where}: expected {low[place]} to {high[place]}"
             )
 
-    def _refuse_not_finite(
-        self, name: str, numbers: Array, where: str, actions: Array | None
-    ) -> None:
-        """Raise FloatingPointError for the first number, of (N, ...), that is not finite.
-
-        `name`, `where` and `actions` are those of `_pack`, for the message.
-        """
+    def _refuse_not_finite(self, name: str, numbers: Array, moment: Moment) -> None:
+        """Raise FloatingPointError for the first number, of (N, ...), that is not finite."""
         if np.isfinite(numbers).all():
             return
         is_broken = ~np.isfinite(numbers.reshape(self.num_envs, -1)).all(axis=1)
         i = int(np.argmax(is_broken))
         index = np.argwhere(~np.isfinite(numbers[i])).tolist()[0] if numbers.ndim > 1 else []
-        after = "" if actions is None else f" after the action {actions[i]}"
+        after = "" if moment.actions is None else f" after the action {moment.actions[i]}"
         raise FloatingPointError(
             f"{self.dynamics.id}: environment {i} has {name}{index or ''}="
-            f"{numbers[(i, *index)]} {where}{after} ({is_broken.sum()} of {self.num_envs} "
+            f"{numbers[(i, *index)]} {moment.where}{after} ({is_broken.sum()} of {self.num_envs} "
             "environments have such numbers): expected finite numbers"
         )
 
-    def _explain(self, error: Exception, where: str) -> EnvironmentFailure:
-        """Return the exception to raise in the place of one that an environment raised."""
-        i = _find_raising_env(error)
-        subject = "an environment" if i is None else f"environment {i}"
-        return EnvironmentFailure(f"{self.dynamics.id}: {subject} raised {error!r} {where}")
+    def _call(self, method: Callable[..., Any], where: str, *args: Any, **options: Any) -> Any:
+        """Call a method of the environments; raise EnvironmentFailure for its exceptions."""
+        try:
+            return method(*args, **options)
+        except Exception as error:
+            i = _find_raising_env(error)
+            subject = "an environment" if i is None else f"environment {i}"
+            raise EnvironmentFailure(
+                f"{self.dynamics.id}: {subject} raised {error!r} {where}"
+            ) from error
 
 
 def _with_finals(observations: Any, finals: list[Any], envs: Array) -> Any:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Runner
 from rlcpu.envs.engine.form import EPISODES, LENGTHS, RETURNS, SQUARES, Records
-from rlcpu.envs.policies import GREEDY, Policy, PolicyCode, mark_of
+from rlcpu.envs.policies import Policy, PolicyCode, mark_of
 from rlcpu.envs.running import refuse_policy
 from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
 from rlcpu.kernels.functions import reads_argument
@@ -77,17 +77,13 @@ class GymnasiumRunner(Runner):
 
     def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
         """Return views of the arrays of a rollout by name, in the shapes of `take_steps`."""
-        n = self.engine.num_envs
-        records, shape = Records(*outputs), (num_steps, n)
-        terminated, truncated = records.flags.reshape(2, *shape)
-        tables = {
-            name: getattr(records, name).reshape(*shape, -1)
-            for name in ("observations", "actions", "finals")
-        }
-        for name in ("log_probs", "values", "rewards", "totals", "lengths"):
-            tables[name] = getattr(records, name).reshape(shape)
-        last = records.last.reshape(n, -1)
-        return {**tables, "terminated": terminated, "truncated": truncated, "last": last}
+        views = self.engine.form.by_env(Records(*outputs), num_steps)  # (T, N, numbers)
+        tables = dict(zip(Records._fields, views, strict=True))
+        flags, (last,) = tables.pop("flags"), tables.pop("last")
+        tables |= {"terminated": flags[:num_steps], "truncated": flags[num_steps:]}
+        for name in tables.keys() - {"observations", "actions", "finals"}:
+            tables[name] = tables[name][..., 0]
+        return {**tables, "last": last}
 
 
 def take_steps(
@@ -125,10 +121,13 @@ def take_steps(
                 "finals": step.finals.T,
                 "totals": engine.totals,
                 "lengths": engine.lengths,
-                "states": states,
+                "states": states,  # for `GymnasiumEngine.remembered`, if the step is queued
             },
-            taken, tables, filled, engine.ahead,
-        )  # fmt: skip
+            taken,
+            tables,
+            filled,
+            engine.ahead,
+        )
         ended = taken & (step.terminated | step.truncated)
         engine.totals[ended] = engine.lengths[ended] = 0
     last[:] = engine.observed
@@ -206,9 +205,11 @@ class ActionChooser:
         self._policy, self._view, self._dynamics = policy, view, dynamics
         self._engine = engine
         self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
-        self._outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
-        reads_observation = self._code.act is not None and reads_argument(self._code.act, 0)
-        num_inputs = view.num_inputs if view.kind != "choice" and reads_observation else 0
+        # Outputs that the head reads; a shared value is the one behind them.
+        self._num_outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
+        act, num_inputs = self._code.act, 0
+        if act is not None and reads_argument(act, 0) and view.kind != "choice":
+            num_inputs = view.num_inputs
         self._kernel = make_choose_kernel(
             self._code, dynamics.num_actions, dynamics.action_size, num_inputs
         )
@@ -231,21 +232,23 @@ class ActionChooser:
         Raises:
             FloatingPointError: the policy returns a number that is not finite.
         """
-        n, dynamics, greedy = len(rows), self._dynamics, self._arrays.settings[GREEDY] != 0
-        action_type = np.int64 if dynamics.is_discrete else np.float32
+        n, dynamics, greedy = len(rows), self._dynamics, self._arrays.greedy
         masks = NO_MASKS
         if self._view.num_masked > 0:  # a mask allows nothing where the next step is a reset
             masks = np.ascontiguousarray(self._view.masks(rows))
             masks[~masks.any(axis=1)] = True
+        action_type = np.int64 if dynamics.is_discrete else np.float32
         actions = np.empty((n, max(dynamics.action_size, 1)), action_type)
         log_probs, values = np.empty(n, np.float32), np.zeros(n, np.float32)
+        # What `act`, or the head of a network, chooses by, and its params.
         if self._code.act is None:
             inputs, params = self._run_networks(rows, values), self._arrays.log_std
+            checked = [inputs, log_probs, values, actions]
         else:
             inputs, params = self._function_inputs(rows), self._arrays.weights
+            checked = [log_probs, values, actions]
         self._kernel(inputs, keys, clock, params, greedy, masks, actions, log_probs, values)
-        numbers = (inputs if self._code.act is None else actions), log_probs, values, actions
-        if not all(np.isfinite(array).all() for array in numbers):
+        if not all(np.isfinite(array).all() for array in checked):
             refuse_policy(self._policy, f"numbers that are not finite in step {number}")
         return Choice(actions, log_probs, values)
 
@@ -264,13 +267,14 @@ class ActionChooser:
         inputs = (self._view.inputs(rows) - arrays.mean) * arrays.scale
         inputs = np.clip(inputs, single(-CLIP), single(CLIP))
         states, begins = engine.carry(self._mark, self.state_size), engine.lengths == 0
-        size = arrays.network.plan.state_size  # of the policy's network, then of the values'
-        outputs: Array = _run_network(arrays.network, inputs, states[:, :size], begins)
+        # States of the policy's network, then those of the value's; views, which are overwritten.
+        states, value_states = np.split(states, [arrays.network.plan.state_size], axis=1)
+        outputs: Array = _run_network(arrays.network, inputs, states, begins)
         if self._code.value == "shared":
-            values[:] = outputs[:, self._outputs]
+            values[:] = outputs[:, self._num_outputs]
         elif self._code.value == "separate":
-            network = arrays.value_network
-            values[:] = _run_network(network, inputs, states[:, size:], begins)[:, 0]
+            value_outputs = _run_network(arrays.value_network, inputs, value_states, begins)
+            values[:] = value_outputs[:, 0]
         return outputs
 
 
@@ -307,10 +311,12 @@ def make_choose_kernel(
     It is (inputs, keys, clock, params, greedy, masks, actions, log_probs, values), where `inputs`
     has a row for each environment: the outputs of a network, or the observation for a scalar
     policy, `num_inputs` numbers or, if that is 0, one whole number; the last three are overwritten.
+    A network's head writes no values.
     """
     masked, mask_of = policy.masked, tuple_of(None, num_actions)
     write_action = _make_write_action(action_size)
     draw, by_function = uniforms(policy.draws, 0, np.float32), policy.act is not None
+    # `load` makes of a row, and `unpack` of the params, the tuples that `act` takes.
     if policy.act is not None:
         act = specialise(policy.act, np.float32)
         load = tuple_of(None, num_inputs) if num_inputs else inline(lambda row: row[0])
@@ -327,12 +333,12 @@ def make_choose_kernel(
         constants = unpack(params)
         for i in range(keys.size):
             numbers, uniforms = load(inputs[i]), draw(*draw_bits(keys, clock, i))
-            if by_function:
-                if masked:
-                    choice = act(numbers, constants, uniforms, mask_of(masks[i]))
-                else:
-                    choice = act(numbers, constants, uniforms)
+            # Only the call that the policy's kind takes is compiled: both flags are constants.
+            if by_function and masked:
+                choice = act(numbers, constants, uniforms, mask_of(masks[i]))
                 action, log_probs[i], values[i] = choice
+            elif by_function:
+                action, log_probs[i], values[i] = act(numbers, constants, uniforms)
             elif masked:
                 action, log_probs[i] = act(numbers, uniforms, constants, greedy, mask_of(masks[i]))
             else:

@@ -49,12 +49,12 @@ def check_plain(name: str, function: Any) -> Any:
     return function
 
 
-def renamed(dynamics: Dynamics, suffix: str, transform: Any) -> dict[str, Any]:
+def id_and_transform(dynamics: Dynamics, suffix: str, transform: Any) -> dict[str, Any]:
     """Return the fields of `Dynamics` that every transform changes, by name.
 
     Args:
         dynamics: the inner environment.
-        suffix: to append to the name in its id.
+        suffix: to append to the name in its id: "CartPole-v1" becomes "CartPoleStack4-v1".
         transform: a call without arguments that transforms it again, for pickle.
     """
     name, _, version = dynamics.id.rpartition("-v")
@@ -73,15 +73,9 @@ def step_of(dynamics: Dynamics) -> Callable[..., Any]:
     """Return the step of an environment in the one form that transforms work with."""
     step, truncates = dynamics.step, dynamics.truncates
     takes_draws = dynamics.takes_rng("step") or dynamics.step_draws > 0
-    if dynamics.has_arrays:
 
-        def with_truncated(result: Any) -> Any:
-            return result if truncates else (result[0], result[1], False)
-
-    else:
-
-        def with_truncated(result: Any) -> Any:
-            return result if truncates else (result[0], result[1], result[2], False)
+    def with_truncated(result: Any) -> Any:
+        return result if truncates else result + (False,)  # noqa: RUF005 - kernels add tuples
 
     def random_step(state: Any, action: Any, params: Any, draws: Any) -> Any:
         return with_truncated(step(state, action, params, draws))
@@ -150,7 +144,11 @@ def extend_tuple(
 ) -> Dynamics:
     """Return an environment with one more field in its state, which becomes a NamedTuple.
 
-    The state of the inner environment is made of the other fields for each call of its functions.
+    The state of the inner environment is made of the other fields for each call of its functions:
+    if it has fields x and v, and the new one is `frames`, by source that is
+
+        def join(inner, value): return State(inner.x, inner.v, value)
+        def inner_of(state): return Inner(state.x, state.v)
 
     Args:
         dynamics: the inner environment, whose state has no arrays.
@@ -164,18 +162,16 @@ def extend_tuple(
     reset, mask, picture = dynamics.reset, dynamics.action_mask, dynamics.picture
     _check_new(dynamics, field[0])
     name = changes["id"].rpartition("/")[2].rpartition("-")[0]
-    # A plain tuple is one field, `inner`; the fields of a NamedTuple stay fields.
-    if inner_class is None:
-        inner_fields = {"inner": tuple_of(float, dynamics.state.fields[0].size)}
+    if inner_class is None:  # a plain tuple is one field, `inner`
+        inner_hints = {"inner": tuple_of(float, dynamics.state.fields[0].size)}
         values_of_inner, inner_of_state = "inner", "state.inner"
     else:
-        inner_fields = typing.get_type_hints(inner_class)
+        inner_hints = typing.get_type_hints(inner_class)
         values_of_inner = ", ".join(f"inner.{each}" for each in inner_class._fields)
-        inner_of_state = f"Inner({values_of_inner.replace('inner.', 'state.')})"
-    state_class: Any = NamedTuple(name, [*inner_fields.items(), field])  # type: ignore[misc]
-    join = define(
-        f"def join(inner, value): return State({values_of_inner}, value)", State=state_class
-    )
+        inner_of_state = f"Inner({', '.join(f'state.{each}' for each in inner_class._fields)})"
+    state_class: Any = NamedTuple(name, [*inner_hints.items(), field])  # type: ignore[misc]
+    source = f"def join(inner, value): return State({values_of_inner}, value)"
+    join = define(source, State=state_class)
     inner_of = define(f"def inner_of(state): return {inner_of_state}", Inner=inner_class)
 
     def new_reset(draws: Any, params: Any) -> Any:

@@ -20,7 +20,7 @@ from rlcpu.envs.transforms.forms import (
     extend_arrays,
     extend_tuple,
     find_transformable,
-    renamed,
+    id_and_transform,
     tuple_of,
 )
 from rlcpu.kernels.boards import Board
@@ -55,7 +55,8 @@ def stack_observations(environment: str | Dynamics, n: int, padding: str = "rese
         raise ValueError(f'padding={padding!r}: expected "reset" or "zero"')
     stack = _stack_arrays if dynamics.has_arrays else _stack_tuples
     transform = functools.partial(stack_observations, dynamics, n, padding)
-    return stack(dynamics, n, padding == "zero", renamed(dynamics, f"Stack{n}", transform))
+    changes = id_and_transform(dynamics, f"Stack{n}", transform)
+    return stack(dynamics, n, is_zero=padding == "zero", changes=changes)
 
 
 def _stack_tuples(dynamics: Dynamics, n: int, is_zero: bool, changes: dict[str, Any]) -> Dynamics:
@@ -65,17 +66,17 @@ def _stack_tuples(dynamics: Dynamics, n: int, is_zero: bool, changes: dict[str, 
     `is_zero` missing ones are zeros. `changes` are other fields of `Dynamics` that change, by name.
     """
     space: Any = dynamics.observation_space
-    zero: Any
     if isinstance(space, MultiBinary):
         observe_inner: Any = dynamics.observe
-        planes, *cells = space.shape
-        stacked: Any = MultiBinary((n * planes, *cells))
-        size, hint, zero = planes, tuple_of(Board, n * planes), Board()
+        size, *cells = space.shape  # a plane is one item of a tuple, whatever its cells are
+        stacked: Any = MultiBinary((n * size, *cells))
+        zeros, hint = (Board(),) * size, tuple_of(Board, n * size)
     else:
         observe_inner, space = _observe_numbers(dynamics)
-        size, zero = space.shape[0], 0.0
-        stacked, hint = _stacked_space(space, n, is_zero), tuple_of(float, n * size)
-    first_frames = _make_first_frames(n, (zero,) * size if is_zero else None)
+        (size,) = space.shape
+        stacked = _stacked_space(space, n, is_zero)
+        zeros, hint = (0.0,) * size, tuple_of(float, n * size)
+    first_frames = _make_first_frames(n, padding=zeros if is_zero else None)
 
     def observe(state: Any, inner: Any, params: Any) -> Any:
         return state.frames
@@ -176,12 +177,12 @@ def add_previous_action(environment: str | Dynamics) -> Dynamics:
         low, high = space.low.tolist(), space.high.tolist()
         numbers_of: Any = _previous_action
     else:
+        hint, first_value = int, -1
+        if action_size:
+            hint, first_value = tuple_of(int, action_size), (-1,) * action_size
         choices = dynamics.choices or (dynamics.num_actions,)
-        hint, first_value = (
-            (tuple_of(int, action_size), (-1,) * action_size) if action_size else (int, -1)
-        )
         low, high = [0.0] * sum(choices), [1.0] * sum(choices)
-        one_hot = _one_hot(choices, bool(action_size))
+        one_hot = _one_hot(choices, several=action_size > 0)
 
         def numbers_of(state: Any) -> Any:
             return one_hot(state.previous_action)
@@ -282,20 +283,13 @@ def add_time_left(environment: str | Dynamics) -> Dynamics:
 
 
 class _Field(NamedTuple):
-    """A field of the state whose numbers a transform appends to observations.
-
-    Attributes:
-        name, hint: name and type hint.
-        first_value: at a reset.
-        value_after: (old state, action, reward) -> the value after a step.
-        numbers_of: (state,) -> the numbers to append, a tuple.
-    """
+    """A field of the state whose numbers a transform appends to observations."""
 
     name: str
-    hint: Any
-    first_value: Any
-    value_after: Callable[..., Any]
-    numbers_of: Callable[..., Any]
+    hint: Any  # type hint
+    first_value: Any  # at a reset
+    value_after: Callable[..., Any]  # (old state, action, reward) -> the value after a step
+    numbers_of: Callable[..., Any]  # (state,) -> the numbers to append, a tuple
 
 
 def _append(
@@ -308,19 +302,19 @@ def _append(
 ) -> Dynamics:
     """Return an environment that appends the numbers of a field to its observations.
 
-    They are from `low` to `high`. `transform` is the public function, which transforms `dynamics`,
-    the inner environment, so; `suffix` is that of the id.
+    `transform` is the public function that asks for it, of which pickle makes a call; `suffix` is
+    appended to the id of `dynamics`, the inner environment; `low` and `high` are bounds of the
+    numbers.
     """
-    changes = renamed(dynamics, suffix, functools.partial(transform, dynamics))
+    changes = id_and_transform(dynamics, suffix, functools.partial(transform, dynamics))
     observe_inner, space = _observe_numbers(dynamics)
     if len(space.shape) != 1:
         raise TypeError(
             f"{dynamics.id}: observation_space={space} has several axes: numbers are appended to "
             "observations of one"
         )
-    bounds = [np.concatenate(pair) for pair in ((space.low, low), (space.high, high))]
-    lowest, highest = (np.array(bound, np.float32) for bound in bounds)
-    changes["observation_space"] = Box(lowest, highest)
+    lowest, highest = np.append(space.low, low), np.append(space.high, high)
+    changes["observation_space"] = Box(lowest.astype(np.float32), highest.astype(np.float32))
     if dynamics.has_arrays:
         return _append_to_arrays(dynamics, field, observe_inner, changes)
     first_value, value_after, numbers_of = field.first_value, field.value_after, field.numbers_of
@@ -376,8 +370,8 @@ def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
     writes into zeros. A choice is a number of 0 or 1 for each value. Raises TypeError for boards or
     several parts.
     """
-    observe, space = dynamics.observe, dynamics.observation_space
-    numbers: Any = space
+    observe: Any = dynamics.observe
+    space: Any = dynamics.observation_space
     if isinstance(space, MultiBinary):
         raise TypeError(
             f"{dynamics.id}: observation_space={space} is boards, to which no numbers are "
@@ -388,26 +382,25 @@ def _observe_numbers(dynamics: Dynamics) -> tuple[Callable[..., Any], Box]:
             f"{dynamics.id}: observation_space={space} has several parts: expected numbers, a "
             "choice or boards"
         )
-    is_choice, arrays = isinstance(space, Discrete), dynamics.has_arrays
-    lowest = int(space.start) if isinstance(space, Discrete) else 0
-    if is_choice:
-        numbers = Box(0.0, 1.0, (dynamics.observation_size,))
-    if dynamics.writes_observation or not (is_choice or arrays):
-        return observe, numbers
-    if not arrays:
-        ones = _one_hot((dynamics.observation_size,), False)
-        return (lambda state, params: ones(observe(state, params) - lowest)), numbers
     size = dynamics.observation_size
+    if isinstance(space, Discrete):
+        lowest, one_hot = int(space.start), _one_hot((size,), several=False)
 
-    def write_choice(state: Any, params: Any, out: Any) -> None:
-        out[observe(state, params) - lowest] = 1.0
+        def observe_choice(state: Any, params: Any) -> Any:
+            return one_hot(observe(state, params) - lowest)
+
+        def write_choice(state: Any, params: Any, out: Any) -> None:
+            out[observe(state, params) - lowest] = 1.0
+
+        return write_choice if dynamics.has_arrays else observe_choice, Box(0.0, 1.0, (size,))
 
     def write_numbers(state: Any, params: Any, out: Any) -> None:
         observation = observe(state, params)
         for k in range(size):
             out[k] = observation[k]
 
-    return write_choice if is_choice else write_numbers, numbers
+    returns_numbers_of_arrays = dynamics.has_arrays and not dynamics.writes_observation
+    return write_numbers if returns_numbers_of_arrays else observe, space
 
 
 def _one_hot(choices: tuple[int, ...], several: bool) -> Callable[[Any], Any]:

@@ -16,7 +16,7 @@ from rlcpu.envs.engine.layout import Layout
 from rlcpu.envs.transforms.forms import (
     check_plain,
     find_transformable,
-    renamed,
+    id_and_transform,
     step_of,
     with_signature,
 )
@@ -52,7 +52,7 @@ def repeat_action(environment: str | Dynamics, n: int) -> Dynamics:
     else:
         step = _repeat_tuples(inner_step, draws_of_each, _make_choose(dynamics.state))
     transform = functools.partial(repeat_action, dynamics, n)
-    changes = renamed(dynamics, f"Repeat{n}", transform)
+    changes = id_and_transform(dynamics, f"Repeat{n}", transform)
     limit = dynamics.max_episode_steps
     changes["max_episode_steps"] = None if limit is None else -(-limit // n)
     changes["step_draws"] = n * dynamics.step_draws
@@ -70,7 +70,9 @@ def _draws_of(dynamics: Dynamics, k: int) -> Callable[[Any], Any]:
 def _make_choose(layout: Layout) -> Callable[..., Any]:
     """Make a function (condition, x, y) -> the state x if the condition holds, else y.
 
-    Its source chooses each number by a ternary, which vectorises.
+    Its source chooses each number by a ternary, which vectorises: of a NamedTuple
+
+        State((x.position if condition else y.position), (x.speed if condition else y.speed))
     """
 
     def source_of(part: str, size: int) -> str:
@@ -155,10 +157,14 @@ def transform_reward(environment: str | Dynamics, function: Callable[[Any], Any]
     dynamics, function = find_transformable(environment), check_plain("function", function)
     transform = functools.partial(transform_reward, dynamics, function)
 
+    def no_potential(state: Any, params: Any) -> float:
+        return 0.0
+
     def new_reward(before: Any, after: Any, reward: Any, terminated: Any) -> Any:
         return function(reward)
 
-    return _with_rewards(dynamics, None, new_reward, renamed(dynamics, "Reward", transform))
+    changes = id_and_transform(dynamics, "Reward", transform)
+    return _with_rewards(dynamics, no_potential, new_reward, changes)
 
 
 def shape_reward(
@@ -192,20 +198,23 @@ def shape_reward(
     def new_reward(before: Any, after: Any, reward: Any, terminated: Any) -> Any:
         return reward + (factor * (0.0 if terminated else after) - before)
 
-    return _with_rewards(dynamics, potential, new_reward, renamed(dynamics, "Shaped", transform))
+    changes = id_and_transform(dynamics, "Shaped", transform)
+    return _with_rewards(dynamics, potential, new_reward, changes)
 
 
 def _with_rewards(
-    dynamics: Dynamics, potential: Any, new_reward: Callable[..., Any], changes: dict[str, Any]
+    dynamics: Dynamics,
+    potential_of: Callable[..., Any],
+    new_reward: Callable[..., Any],
+    changes: dict[str, Any],
 ) -> Dynamics:
     """Return an environment with other rewards.
 
-    `potential(state, params)` is a number; None stands for 0. `new_reward` is (potential before the
-    step, potential after it, reward, terminated) -> reward. `changes` are other fields of
-    `Dynamics` that change, by name.
+    `potential_of(state, params)` is a number, and `new_reward` is (potential before the step,
+    potential after it, reward, terminated) -> reward. `changes` are other fields of `Dynamics` that
+    change, by name.
     """
     step = step_of(dynamics)
-    potential_of: Any = potential or (lambda state, params: 0.0)
 
     def step_tuple(state: Any, action: Any, params: Any, draws: Any) -> Any:
         new, reward, terminated, truncated = step(state, action, params, draws)
