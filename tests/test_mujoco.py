@@ -21,7 +21,7 @@ import rlcpu
 
 mujoco = pytest.importorskip("mujoco")
 
-from rlcpu.envs.mujoco.engine import without_islands  # noqa: E402
+from rlcpu.envs.mujoco.simulations import without_islands  # noqa: E402
 from rlcpu.envs.mujoco.tasks import TASKS  # noqa: E402
 
 CHEETAH = "HalfCheetah-v5"

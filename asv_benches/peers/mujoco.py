@@ -152,7 +152,7 @@ def collect(task: str, num_envs: int) -> Job:
 
 def bare_step(task: str, num_envs: int, num_steps: int) -> Job:
     """`mjb_step` alone, from the same states, with the controls that they hold."""
-    from rlcpu.envs.mujoco.library import library
+    from rlcpu.envs.mujoco.simulations import library
 
     env, state = states_of(task, num_envs)
     batch, step = env.engine.batch, library().mjb_step

@@ -302,7 +302,7 @@ class Dynamics:
             return self
         rows = np.arange(first, first + num_envs)
         varied = {name: values[rows % len(values)] for name, values in self.varied.items()}
-        return dataclasses.replace(self, varied=varied)
+        return self.with_params(**varied)
 
     def draw_params(self, rng: Any, params: Any = None) -> Any:
         """Return the params of a new episode: those that `randomize` draws replaced.

@@ -16,11 +16,10 @@ from rlcpu.envs.mujoco.numerics import (
     add_uniform,
     between,
     clip,
+    control_cost,
     distance,
     put,
     put_clipped,
-    single,
-    sum_of_action,
 )
 
 
@@ -59,8 +58,7 @@ def draws_reacher(model: Any, params: Any) -> int:
 def reward_reacher(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
     """Return the negative distance from finger to target, less the control's cost."""
     far = distance(data.xpos[data.fingertip], data.xpos[data.target])
-    control = float(-sum_of_action(action) * single(params.reward_control_weight))
-    return -far * params.reward_dist_weight + control
+    return -far * params.reward_dist_weight - control_cost(action, params.reward_control_weight)
 
 
 def observe_reacher(data: Any, observation: Any, params: Any) -> None:
@@ -106,8 +104,7 @@ def reward_pusher(data: Any, action: Any, before: Any, after: Any, params: Any) 
     thing = data.xpos[data.object]
     near = -distance(thing, data.xpos[data.tips_arm]) * params.reward_near_weight
     far = -distance(thing, data.xpos[data.goal]) * params.reward_dist_weight
-    control = float(-sum_of_action(action) * single(params.reward_control_weight))
-    return far + control + near
+    return far - control_cost(action, params.reward_control_weight) + near
 
 
 def observe_pusher(data: Any, observation: Any, params: Any) -> None:

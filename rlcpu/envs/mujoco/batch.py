@@ -49,9 +49,8 @@ def make_batch_function(
         action_size: numbers of an action; 0 if the function works for any.
         observation_size: numbers of an observation; 0 if the function works for any.
     """
-    if policy is None:
-        run = _make_run_once(dtype)
-    else:
+    run = _make_run_once(dtype)
+    if policy is not None:
         run = _make_run_rollout(policy, dtype, action_size, observation_size)
     kinds = (types.intp, types.intp, types.int32, types.intp)
     return c_function(run, kinds, fastmath=EXACT, subject="MuJoCo")
@@ -104,25 +103,25 @@ def _make_run_once(real: type) -> Any:
         """Restart simulation i, step it, or only observe it, as `job.mode` says."""
         job = open_job(address)
         mode, observation = job.mode, job.observation[i]
-        ended = terminated = truncated = False
-        reward = real(0.0)
-        # A step of an episode that has finished is its reset, but for same-step autoreset.
-        is_reset = job.elapsed[i] == pending and job.same_step == 0
         if mode == FORWARD:
             call_at(job.task, (m, d, i, address, np.int64(TASK_FORWARD)))
             return
-        if mode == STEP and not is_reset:
+        reward, terminated, truncated = real(0.0), False, False
+        if mode == RESTART:
+            restarts = job.mask[i] != none
+        else:  # a step of an episode that has finished is its reset, but for same-step autoreset
+            restarts = job.elapsed[i] == pending and job.same_step == 0
+        if mode == STEP and not restarts:
             for k in range(job.applied_actions.shape[1]):
                 job.applied_actions[i, k] = job.actions[0, i, k]
             reward, terminated, truncated, _ = take_step(m, d, i, address, job, real)
             ended = terminated or truncated
             if ended and job.same_step != 0:
                 copy_rounded(job.finals[0, i], observation, real)
+                restarts = True
             elif ended:
                 job.elapsed[i] = pending
-        if mode == RESTART:
-            is_reset = job.mask[i] != none
-        if is_reset or (ended and job.same_step != 0):
+        if restarts:
             start_episode(m, d, i, address, job)
         copy_rounded(job.last[i], observation, real)
         if mode == STEP:

@@ -22,7 +22,7 @@ from gymnasium.spaces import Box
 from rlcpu.envs import dynamics as base
 from rlcpu.envs.checks.fields import check_arguments, check_description, check_plain, convert_params
 from rlcpu.envs.engine.layout import floats
-from rlcpu.envs.mujoco.library import INTEGRATION, make_view
+from rlcpu.envs.mujoco.library import INTEGRATION, Views, make_views
 from rlcpu.envs.mujoco.models import find_model, load_model, resolve_name
 from rlcpu.envs.mujoco.varied import (
     VariedFields,
@@ -150,8 +150,8 @@ class MuJoCoDynamics(base.Dynamics):
     view_in_kernels: Any = field(init=False)
     view_in_python: Any = field(init=False)
     measure_size: int = field(init=False)
-    _arguments: Mapping[str, Any] = field(init=False)
-    _changed: Mapping[str, Any] = field(init=False)
+    _arguments: Mapping[str, Any] = field(init=False)  # those of the constructor
+    _changed: Mapping[str, Any] = field(init=False)  # by `with_params`, but for `params`
     observation_space: Any = field(init=False)
     action_space: Any = field(init=False)
     # Arguments of `Dynamics` that tasks do not take.
@@ -164,9 +164,9 @@ class MuJoCoDynamics(base.Dynamics):
 
     def __post_init__(self) -> None:
         names = [each.name for each in dataclasses.fields(self) if each.init]
-        self._set(
-            _arguments={name: getattr(self, name) for name in names}, _changed={}, reset_draws=0
-        )
+        arguments = {name: getattr(self, name) for name in names}
+        # It may be a function, which `_derive_from_model` calls: `check_description` takes numbers.
+        self._set(_arguments=arguments, _changed={}, reset_draws=0)
         check_description(self)
         for name in self._functions():
             self._check_function(name)
@@ -228,19 +228,17 @@ class MuJoCoDynamics(base.Dynamics):
             TypeError: for an unknown name, or a value of the wrong kind.
             ValueError: for a NaN, a model that does not fit, or values with which a trial fails.
         """
-        changes: dict[str, Any] = {}
+        arguments, changed = dict(self._arguments), dict(self._changed)
         if "xml_file" in params:
-            changes["xml"] = find_model(params.pop("xml_file"))
+            arguments["xml"] = changed["xml_file"] = find_model(params.pop("xml_file"))
         if "frame_skip" in params:
-            changes["frame_skip"] = params.pop("frame_skip")
+            arguments["frame_skip"] = changed["frame_skip"] = params.pop("frame_skip")
         fields = {name: params.pop(name) for name in [*params] if self._is_field(name)}
-        if fields:
-            changes["varied"] = {**self._arguments["varied"], **fields}
+        arguments["varied"] = {**arguments["varied"], **fields}
+        changed |= {name: np.asarray(values).tolist() for name, values in fields.items()}
         self._check_params(params)
-        settings = {"xml_file" if k == "xml" else k: v for k, v in changes.items()}
-        settings |= {name: np.asarray(v).tolist() for name, v in settings.pop("varied", {}).items()}
-        changes["params"] = self.params._replace(**params)
-        return _remake({**self._arguments, **changes}, {**self._changed, **settings})
+        arguments["params"] = self.params._replace(**params)
+        return _remake(arguments, changed)
 
     def _check_params(self, params: Mapping[str, Any]) -> None:
         """Raise TypeError for an unknown parameter, or a value of another kind than its default."""
@@ -261,18 +259,6 @@ class MuJoCoDynamics(base.Dynamics):
             type(self.params).__name__, (*self.params._fields, *values)
         )
         return params_class(*self.params, *values.values())
-
-    def resized(self, num_envs: int, first: int = 0) -> MuJoCoDynamics:
-        """Return the task for another number of environments.
-
-        Values of fields that vary are repeated in turn; the first new environment has those of
-        `first`.
-        """
-        if not self.varied:
-            return self
-        rows = np.arange(first, first + num_envs)
-        varied = {name: v[rows % len(v)] for name, v in self.varied.items()}
-        return self.with_params(**varied)
 
     def _is_field(self, name: str) -> bool:
         """Tell whether a name is a field of mjModel or mjOption, and not a parameter."""
@@ -305,54 +291,61 @@ class MuJoCoDynamics(base.Dynamics):
 
         Raises TypeError or ValueError if the model lacks something, or an argument is bad.
         """
-        model = load_model(self.xml)
-        self._set(model=model)
+        self._set(model=load_model(self.xml))
         self._apply_varied()
-        for name in (*self.fields, *self.names):
-            if not isinstance(name, str) or not name.isidentifier():
-                raise ValueError(f"fields, names: {name!r} is no name")
-        constants = {k: resolve_name(model, k, v) for k, v in self.names.items()}
-        labels = (*self.fields, *constants)
-        if len({*labels, "dt", "timestep"}) < len(labels) + 2:
-            raise ValueError(f"fields, names: {labels}, dt and timestep have to be different")
+        model, size = self.model, self._count("observation_size", least=1)
         if model.nu == 0:
             raise ValueError("xml: the model has no actuators: expected at least one")
-        # `ctrl` takes the actions; the other two every task has.
-        fields = dict.fromkeys((*self.fields, "qpos", "qvel", "ctrl"))
-        seconds = {"dt": self.dt, "timestep": float(model.opt.timestep)}
-        view_in_kernels, view_in_python = make_view(model, tuple(fields), {**constants, **seconds})
-        size, draws = self._arguments["observation_size"], self._arguments["reset_draws"]
-        size = size(model, self.params) if callable(size) else size
-        draws = draws(model, self.params) if callable(draws) else draws
-        size = check_count("observation_size", size)
-        limited = model.actuator_ctrllimited.astype(bool)[:, None]
-        bounds = np.where(limited, model.actuator_ctrlrange, (-np.inf, np.inf))
+        is_limited = model.actuator_ctrllimited.astype(bool)[:, None]
+        bounds = np.where(is_limited, model.actuator_ctrlrange, (-np.inf, np.inf))
         low, high = bounds.astype(np.float32).T
         self._set(
-            view_in_kernels=view_in_kernels,
-            view_in_python=view_in_python,
+            **self._make_views()._asdict(),
             observation_size=size,
-            reset_draws=check_count("reset_draws", draws, 0),
+            reset_draws=self._count("reset_draws", least=0),
             observation_space=Box(-np.inf, np.inf, (size,), np.float64),
             action_space=Box(low, high, dtype=np.float32),
             state=floats(mujoco.mj_stateSize(model, INTEGRATION)),
         )
+
+    def _count(self, name: str, least: int) -> int:
+        """Return the argument of a name, a whole number or a function (model, params) of one."""
+        value = self._arguments[name]
+        return check_count(
+            name, value(self.model, self.params) if callable(value) else value, least
+        )
+
+    def _make_views(self) -> Views:
+        """Return the functions that make `data`; raise ValueError for bad `fields` or `names`."""
+        model, aliases = self.model, (*self.fields, *self.names, "dt", "timestep")
+        for name in aliases:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ValueError(f"fields, names: {name!r} is no name")
+        constants = {name: resolve_name(model, name, self.names[name]) for name in self.names}
+        if len(set(aliases)) < len(aliases):
+            raise ValueError(f"fields, names: {aliases} have to be different")
+        # `ctrl` takes the actions; the other two every task has.
+        fields = dict.fromkeys((*self.fields, "qpos", "qvel", "ctrl"))
+        seconds = {"dt": self.dt, "timestep": float(model.opt.timestep)}
+        return make_views(model, tuple(fields), {**constants, **seconds})
 
     def _apply_varied(self) -> None:
         """Set fields of the model that users gave for all environments; keep those that vary.
 
         Raises TypeError or ValueError if `varied` or `randomized` is bad.
         """
-        drawn, values = tuple(self.randomized), dict(self.varied)
+        drawn, of_each = tuple(self.randomized), {}
         if bool(drawn) != (self.randomize is not None):
             raise ValueError(f"randomized={drawn}: expected the fields that randomize writes")
-        for name in self.varied:
-            values[name] = check_values(self.model, name, values[name])
-            if values[name].ndim == field_numbers(self.model, name).ndim:  # the same for all
-                write_field(self.model, name, values.pop(name))
-        if len(values) < len(self.varied):
+        for name, given in self.varied.items():
+            values = check_values(self.model, name, given)
+            if values.ndim == field_numbers(self.model, name).ndim:  # the same for all
+                write_field(self.model, name, values)
+            else:
+                of_each[name] = values
+        if len(of_each) < len(self.varied):
             mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
-        self._set(varied=values, varied_fields=find_varied(self.model, values, drawn))
+        self._set(varied=of_each, varied_fields=find_varied(self.model, of_each, drawn))
 
     def _check_function(self, name: str) -> None:
         """Raise TypeError or ValueError unless a function is plain and takes its arguments."""

@@ -7,16 +7,12 @@ that is kept between two calls is in arrays of `MuJoCoEngine`. A call is describ
 
 from __future__ import annotations
 
-import copy
-import ctypes
 import functools
 import math
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-import mujoco
 import numpy as np
 import numpy.typing as npt
 
@@ -28,9 +24,9 @@ from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.mujoco import job as jobs
 from rlcpu.envs.mujoco.batch import make_batch_function
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
-from rlcpu.envs.mujoco.library import INTEGRATION, library
 from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import MuJoCoRenderer
+from rlcpu.envs.mujoco.simulations import Simulations
 from rlcpu.envs.mujoco.varied import find_bad_draw, make_rows, split_rows
 from rlcpu.envs.policies import MEMORY, Policy, mark_of
 from rlcpu.envs.running import describe_fault, refuse_policy
@@ -38,88 +34,6 @@ from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
 
 Array = npt.NDArray[Any]
-_NO_FINALS = np.empty((0, 0))
-
-
-def without_islands(model: mujoco.MjModel) -> mujoco.MjModel:
-    """Return a copy of a model, without the search for islands if there can be only one.
-
-    An island is a set of bodies that the constraint solver can treat by itself. If all moving
-    bodies are one tree, they are one island, and results are the same bits: a step of Hopper,
-    Walker2d or Ant takes 7 to 10 per cent less time, one of HalfCheetah 5. Models whose bodies may
-    sleep need islands, which fall asleep one by one.
-    """
-    copied, sleep = copy.copy(model), mujoco.mjtEnableBit.mjENBL_SLEEP
-    if copied.ntree == 1 and not copied.opt.enableflags & sleep:
-        copied.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
-    return copied
-
-
-class Simulations:
-    """MuJoCo's memory and threads for N simulations of a model: a "batch" of its library.
-
-    Args:
-        model: of the task.
-        num_envs: N.
-        num_threads: of MuJoCo's.
-        expanded: a field that varies, which gives each thread a model of its own; None for one
-            model.
-
-    Attributes:
-        address: of the batch.
-        process: id of the process that made it, in which alone its threads are.
-        state: (N, nstate) float64, MuJoCo's states; writable.
-
-    Raises:
-        RuntimeError: MuJoCo cannot make the batch.
-    """
-
-    def __init__(
-        self, model: mujoco.MjModel, num_envs: int, num_threads: int, expanded: str | None
-    ) -> None:
-        model = without_islands(model)
-        error = ctypes.create_string_buffer(1000)
-        config = np.array([num_threads, 0], np.int32)  # mjBatchConfig: nthread, persistent
-        batch = library().mjb_makeBatch(
-            model._address, num_envs, config.ctypes.data, error, len(error)
-        )
-        if not batch:
-            raise RuntimeError(f"MuJoCo made no batch of {num_envs}: {error.value.decode()}")
-        self.address, self.process = ctypes.c_void_p(batch), os.getpid()
-        if expanded is not None:
-            library().mjb_expand(batch, expanded.encode(), None, None)
-        size = mujoco.mj_stateSize(model, INTEGRATION)
-        memory = (ctypes.c_double * (num_envs * size)).from_address(library().mjb_state(batch))
-        self.state: Array = np.ctypeslib.as_array(memory).reshape(num_envs, size)
-        self._status = (ctypes.c_int * num_envs).from_address(library().mjb_status(batch))
-        self._model, self._apply = model, library().mjb_apply  # the model is kept alive
-        self._finalizer = weakref.finalize(self, _delete, batch, self.process)
-
-    def apply(self, function: int, job: Array, *, save: bool = True) -> bool:
-        """Call the compiled function at an address, with a job, for each simulation on its threads.
-
-        `save` says whether the simulations keep the states that it leaves.
-
-        Returns:
-            Whether MuJoCo raised an error in a simulation.
-        """
-        address = job.__array_interface__["data"][0]  # in half of the time of `job.ctypes.data`
-        all_simulations = None, 0  # in the place of an array of their numbers, and how many
-        return bool(self._apply(self.address, *all_simulations, function, address, save))
-
-    def errors(self) -> dict[int, str]:
-        """Return MuJoCo's error messages of the last call, by the number of the simulation."""
-        failed = np.flatnonzero(np.ctypeslib.as_array(self._status))
-        return {int(i): library().mjb_error(self.address, int(i)).decode() for i in failed}
-
-
-def _delete(address: int, process: int) -> None:
-    """Free a batch at an address, but not in a child of the process that made it.
-
-    The batch's threads are not in a child, and would be waited for.
-    """
-    if os.getpid() == process:
-        library().mjb_deleteBatch(address)
 
 
 class MuJoCoEngine(Engine):
@@ -152,7 +66,7 @@ class MuJoCoEngine(Engine):
         self.elapsed_steps = np.full(n, PENDING, np.uint32)
         self.returns, self.unstable = np.zeros(n), np.zeros(n, np.uint32)
         self.unstable_before = self.unstable.copy()
-        self.streams = np.zeros((n, 4), np.uint64)
+        self.streams = np.zeros((n, 4), np.uint64)  # see `rlcpu.envs.mujoco.physics.POLICY_KEY`
         self.uniforms = np.zeros((n, code.reset_draws))
         self.nominal_rows = make_rows(task.model, task.varied_fields, task.varied, n)
         self.model_rows = self.nominal_rows.copy()
@@ -163,7 +77,7 @@ class MuJoCoEngine(Engine):
         """Set the attributes that follow from `dynamics` and are not pickled."""
         self._batch: Simulations | None = None
         self.code = structure(self.dynamics)
-        self.param_numbers = pack(self.dynamics.params, self.scalar_type)
+        self.param_numbers = pack(self.dynamics.params)
         self._run_steps = make_batch_function(None, self.scalar_type)
         self._task = make_physics(self.code)
 
@@ -181,18 +95,11 @@ class MuJoCoEngine(Engine):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but kernels and threads: episodes and streams go on in a copy."""
-        made_anew = (
-            "code",
-            "param_numbers",
-            "_run_steps",
-            "_task",
-            "_batch",
-            "_job",
-            "last_runner",
-        )
-        attributes = {name: value for name, value in vars(self).items() if name not in made_anew}
+        attributes = {**vars(self), "last_runner": None}
+        for name in ("code", "param_numbers", "_run_steps", "_task", "_batch", "_job"):
+            attributes.pop(name, None)  # a copy makes them anew
         states = {"mujoco_states": self.batch.state.copy(), "layout": self.dynamics.state}
-        return {**attributes, "last_runner": None, **states}
+        return {**attributes, **states}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set all attributes; raise ValueError if the task's states have another layout now."""
@@ -216,17 +123,7 @@ class MuJoCoEngine(Engine):
     @functools.cached_property
     def _job(self) -> Array:
         """Return the job with what is the same in every call: sizes, and the engine's arrays."""
-        job, code = np.zeros(jobs.JOB_SIZE, np.int64), self.code
-        sizes = ("observation_size", "action_size", "measure_size", "reset_draws")
-        arrays = (
-            *("observation", "measured", "returns", "streams", "unstable", "uniforms"),
-            *("model_rows", "nominal_rows", "applied_actions", "step_rewards", "step_ended"),
-            "param_numbers",
-        )
         values = {
-            **{name: getattr(code, name) for name in sizes},
-            **{name: getattr(self, name) for name in arrays},
-            "elapsed": self.elapsed_steps,
             "num_steps": 1,
             "num_envs": self.num_envs,
             "limit": self.limit,
@@ -234,7 +131,17 @@ class MuJoCoEngine(Engine):
             "num_params": self.param_numbers.size,
             "row_size": self.model_rows.shape[1],
             "task": self._task,
+            "elapsed": self.elapsed_steps,
         }
+        for name in ("observation_size", "action_size", "measure_size", "reset_draws"):
+            values[name] = getattr(self.code, name)
+        for name in (
+            *("observation", "measured", "returns", "streams", "unstable", "uniforms"),
+            *("model_rows", "nominal_rows", "applied_actions", "step_rewards", "step_ended"),
+            "param_numbers",
+        ):
+            values[name] = getattr(self, name)
+        job = np.zeros(jobs.JOB_SIZE, np.int64)
         jobs.write(job, values)
         return job
 
@@ -285,13 +192,20 @@ class MuJoCoEngine(Engine):
             actions = self.zero_waiting(actions)
         n, shape = self.num_envs, self.observation.shape
         observations, rewards = np.empty(shape, self.dtype), np.empty(n, self.dtype)
-        flags, finals = np.empty((2, n), np.bool_), _NO_FINALS
-        arrays = {"actions": actions, "rewards": rewards, "flags": flags, "last": observations}
-        if self.same_step:
-            arrays["finals"] = finals = np.empty(shape, self.dtype)
+        flags = np.empty((2, n), np.bool_)
+        finals = np.empty(shape if self.same_step else (0, 0), self.dtype)
+        job = self.job(
+            jobs.STEP,
+            actions=actions,
+            rewards=rewards,
+            flags=flags,
+            last=observations,
+            finals=finals,
+        )
         np.copyto(self.unstable_before, self.unstable)
-        self.call(self.job(jobs.STEP, **arrays))
-        return TimeStep(observations.T, rewards, flags[0], flags[1], finals.T)
+        self.call(job)
+        terminated, truncated = flags
+        return TimeStep(observations.T, rewards, terminated, truncated, finals.T)
 
     def single_step(self) -> SingleTaskStep:
         """Return a step for an engine of one simulation, which uses the same arrays every time."""
@@ -306,8 +220,8 @@ class MuJoCoEngine(Engine):
 
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
-        last = np.empty(self.observation.shape, self.dtype)
-        numbers = pack(params, self.scalar_type)
+        # Named, so that they live until the call is over: a job has only their addresses.
+        numbers, last = pack(params), np.empty(self.observation.shape, self.dtype)
         self.call(self.job(jobs.RESTART, mask=mask, param_numbers=numbers, last=last))
 
     def observe(self) -> Array:
@@ -406,15 +320,13 @@ class SingleTaskStep:
 
     def __init__(self, engine: MuJoCoEngine) -> None:
         self.actions = np.zeros(engine.action_shape, np.float32)
-        observation, self.reward = (
-            np.zeros((1, engine.rows), engine.dtype),
-            np.zeros(1, engine.dtype),
-        )
-        flags = np.zeros((2, 1), np.bool_)
+        observation = np.zeros((1, engine.rows), engine.dtype)
+        self.reward, flags = np.zeros(1, engine.dtype), np.zeros((2, 1), np.bool_)
         self.rows, (self.terminated, self.truncated) = observation.T, flags
-        arrays = {"actions": self.actions, "rewards": self.reward, "flags": flags}
         self._engine, self.arguments = engine, ()
-        self._job = engine.job(jobs.STEP, **arrays, last=observation)
+        self._job = engine.job(
+            jobs.STEP, actions=self.actions, rewards=self.reward, flags=flags, last=observation
+        )
         self._unstable_before = 0
 
     def run(self) -> bool:
@@ -441,14 +353,15 @@ class MuJoCoRunner(Runner):
 
     def __init__(self, engine: MuJoCoEngine, policy: Policy) -> None:
         super().__init__(engine, policy)
-        code, sizes = policy.code(engine.dynamics), (engine.code.action_size, engine.rows)
+        code = policy.code(engine.dynamics)
+        action_size, observation_size = engine.code.action_size, engine.rows
         # One function serves all networks, which it finds by their addresses: facts of the policy
         # and sizes that it does not depend on are set to the same, so that the cache finds it.
         if code.act is None:
-            code, sizes = code._replace(value="none"), (sizes[0], 0)
-        if code.act is None and code.head is None:
-            code, sizes = code._replace(draws=0), (0, 0)
-        self._run = make_batch_function(code, engine.scalar_type, *sizes)
+            code, observation_size = code._replace(value="none"), 0
+            if code.head is None:
+                code, action_size = code._replace(draws=0), 0
+        self._run = make_batch_function(code, engine.scalar_type, action_size, observation_size)
         self._arrays = policy.arrays(engine.dynamics)
         self._policy, self.state_size = self._arrays.for_kernels(), self._arrays.state_size
         space: Any = engine.dynamics.action_space

@@ -116,17 +116,22 @@ def write_policy(job: Any, arrays: KernelPolicy) -> None:
 def make_open(names: Iterable[str], dtype: Any) -> Callable[..., Any]:
     """Make an inlinable function (address of a job,) -> `Job`.
 
+    Its source is `Job(job[0], job[1], ..., array_at(job[13], (job[2], job[6],), like_observation),
+    ...)`: each array over its address, in its shape.
+
     Args:
         names: of the arrays that are needed; others are None.
         dtype: of the environments.
     """
     namespace: dict[str, Any] = {"array_at": array_at, "Job": Job, "i64": np.int64(0)}
-    items, names = [f"job[{k}]" for k in range(len(_NUMBERS))], set(names)
+    items, needed = [f"job[{k}]" for k in range(len(_NUMBERS))], set(names)
     for name, (shape, array_dtype) in _ARRAYS.items():
-        namespace[f"like_{name}"] = (array_dtype or dtype)(0)
-        sizes = ", ".join(f"job[{_PLACES[n]}]" if isinstance(n, str) else str(n) for n in shape)
-        array = f"array_at(job[{_PLACES[name]}], ({sizes},), like_{name})"
-        items.append(array if name in names else "None")
+        if name not in needed:
+            items.append("None")
+            continue
+        sizes = "".join(f"job[{_PLACES[n]}], " if isinstance(n, str) else f"{n}, " for n in shape)
+        items.append(f"array_at(job[{_PLACES[name]}], ({sizes}), like_{name})")
+        namespace[f"like_{name}"] = (array_dtype or dtype)(0)  # an example of its numbers
     source = f"""def open_job(address):
         job = array_at(address, ({JOB_SIZE},), i64)
         return Job({", ".join(items)})"""

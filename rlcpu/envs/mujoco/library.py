@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import functools
 import glob
 import logging
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -54,30 +54,13 @@ INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 #: Fields of mjData that `mj_rnePostConstraint` computes, and `mj_step` alone does not.
 AFTER_CONSTRAINTS = ("cacc", "cfrc_ext", "cfrc_int")
 
-_both = types.void(types.intp, types.intp)
-mj_step, mj_step1, mj_forward, mj_reset_data, mj_set_const, mj_rne_post_constraint = (
-    types.ExternalFunction(name, _both)
-    for name in (
-        *("mj_step", "mj_step1", "mj_forward", "mj_resetData", "mj_setConst"),
-        "mj_rnePostConstraint",
-    )
-)
-
-
-@functools.cache
-def library() -> Any:
-    """Return MuJoCo's library with its functions of batches; calls release Python's lock."""
-    mujoco_library, pointer, integer = ctypes.CDLL(PATH), ctypes.c_void_p, ctypes.c_int
-    mujoco_library.mjb_makeBatch.argtypes = [pointer, integer, pointer, pointer, integer]
-    mujoco_library.mjb_apply.argtypes = [pointer, pointer, integer, pointer, pointer, integer]
-    mujoco_library.mjb_error.argtypes = [pointer, integer]
-    mujoco_library.mjb_expand.argtypes = [pointer, ctypes.c_char_p, pointer, pointer]
-    for name in ("mjb_makeBatch", "mjb_state", "mjb_status", "mjb_expand"):
-        getattr(mujoco_library, name).restype = pointer
-    mujoco_library.mjb_error.restype = ctypes.c_char_p
-    for name in ("mjb_state", "mjb_status", "mjb_deleteBatch"):
-        getattr(mujoco_library, name).argtypes = [pointer]
-    return mujoco_library
+_signature = types.void(types.intp, types.intp)  # (m, d) -> nothing
+mj_step = types.ExternalFunction("mj_step", _signature)
+mj_step1 = types.ExternalFunction("mj_step1", _signature)
+mj_forward = types.ExternalFunction("mj_forward", _signature)
+mj_reset_data = types.ExternalFunction("mj_resetData", _signature)
+mj_set_const = types.ExternalFunction("mj_setConst", _signature)
+mj_rne_post_constraint = types.ExternalFunction("mj_rnePostConstraint", _signature)
 
 
 # ---------------------------------------------------------------- fields of structs
@@ -99,11 +82,18 @@ def find_offset(struct: Any, name: str) -> int:
     return offset
 
 
-def warnings_offset(model: mujoco.MjModel) -> tuple[int, int]:
-    """Return the bytes from mjData's start to its first count of warnings, and to the next one."""
+class WarningCounts(NamedTuple):
+    """Where mjData counts its warnings, one int32 for each kind."""
+
+    first: int  # bytes from mjData's start to the first count
+    stride: int  # bytes from one count to the next
+
+
+def find_warnings(model: mujoco.MjModel) -> WarningCounts:
+    """Return where mjData counts its warnings."""
     data = mujoco.MjData(model)
-    numbers = data.warning.number
-    return numbers.ctypes.data - data._address, numbers.strides[0]
+    counts = data.warning.number
+    return WarningCounts(counts.ctypes.data - data._address, counts.strides[0])
 
 
 def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
@@ -123,31 +113,48 @@ def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
     raise ValueError(f"fields: {name!r} is no array of mjData or mjModel")
 
 
-def make_view(model: mujoco.MjModel, fields: tuple[str, ...], constants: dict[str, Any]) -> Any:
-    """Make the functions that show a simulation to a task's functions, in kernels and in Python.
+class Views(NamedTuple):
+    """Functions that show a simulation to a task's functions.
 
-    Both return a NamedTuple with an array over each field of mjData or mjModel, and the constants.
+    They return a NamedTuple: an array over each field of mjData or mjModel, and constants.
+    """
 
-    Returns:
-        An inlinable function (m, d) of addresses, and a plain one of (MjModel, MjData).
+    view_in_kernels: Callable[..., Any]  # inlinable, of the addresses (m, d)
+    view_in_python: Callable[..., Any]  # of (MjModel, MjData)
+
+
+def make_views(model: mujoco.MjModel, fields: tuple[str, ...], constants: dict[str, Any]) -> Views:
+    """Make the functions that show fields of a simulation, and constants, by their names.
+
+    The source for kernels is, for the fields ("qpos", "body_mass") and a constant `dt`,
+
+        def view_in_kernels(m, d):
+            return Data(
+                array_at(array_at(d + 112, (1,), i64)[0], (9,), f64),
+                array_at(array_at(m + 904, (1,), i64)[0], (8,), f64),
+                c_dt,
+            )
+
+    where an inner `array_at` reads the field's address in the struct.
     """
     data, other_data, items = mujoco.MjData(model), mujoco.MjData(model), []
-    names: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
     for name in fields:
         owner = owner_of(model, data, name)
         offset = find_offset(owner, name)
+        # Chance may put the same number elsewhere, too: then another mjData has another offset.
         if owner is data and offset != find_offset(other_data, name):
             raise RuntimeError(f"fields: {name!r} was not found in mjData: please report this")
         shape = tuple(map(int, getattr(owner, name).shape))
-        pointer = f"{'d' if owner is data else 'm'} + {offset}"
-        items.append(f"array_at(array_at({pointer}, (1,), i64)[0], {shape}, f64)")
-    data_class: Any = collections.namedtuple("Data", (*fields, *constants))  # type: ignore[misc]
-    names |= {"Data": data_class, **{f"c_{name}": value for name, value in constants.items()}}
+        struct = "d" if owner is data else "m"
+        items.append(f"array_at(array_at({struct} + {offset}, (1,), i64)[0], {shape}, f64)")
     items += [f"c_{name}" for name in constants]
-    source = f"def view_in_kernels(m, d): return Data({', '.join(items)})"
+    data_class: Any = collections.namedtuple("Data", (*fields, *constants))  # type: ignore[misc]
+    names: dict[str, Any] = {f"c_{name}": value for name, value in constants.items()}
+    names |= {"array_at": array_at, "f64": f64, "i64": i64, "Data": data_class}
+    view_in_kernels = define(f"def view_in_kernels(m, d): return Data({', '.join(items)})", **names)
 
     def view_in_python(model: mujoco.MjModel, data: mujoco.MjData) -> Any:
         arrays = (getattr(owner_of(model, data, name), name) for name in fields)
         return data_class(*arrays, *constants.values())
 
-    return inline(define(source, **names), exact=True), view_in_python
+    return Views(inline(view_in_kernels, exact=True), view_in_python)

@@ -69,11 +69,6 @@ def sum_of_few(x: Any) -> float:
     return total
 
 
-def sum_of_action(action: Any) -> Any:
-    """Return np.sum(np.square(action)) of at most 128 float32, in float32."""
-    return sum_of_part(action, 0, action.size, single(-math.inf), single(math.inf), single(0))
-
-
 def sum_of_part(x: Any, begin: int, size: int, low: Any, high: Any, zero: Any) -> Any:
     """Return np.sum(np.square(np.clip(part, low, high))), in NumPy's order, of a part of x.
 
@@ -112,7 +107,8 @@ def sum_of_squares(x: Any, low: float, high: float) -> float:
 
 def control_cost(action: Any, weight: float) -> float:
     """Return weight * np.sum(np.square(action)) as NumPy computes it of float32: in float32."""
-    return float(single(weight) * sum_of_action(action))
+    low, high, zero = single(-math.inf), single(math.inf), single(0)
+    return float(single(weight) * sum_of_part(action, 0, action.size, low, high, zero))
 
 
 def distance(a: Any, b: Any) -> float:

@@ -20,13 +20,14 @@ from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.job import make_open
 from rlcpu.envs.mujoco.library import (
     AFTER_CONSTRAINTS,
+    WarningCounts,
+    find_warnings,
     mj_forward,
     mj_reset_data,
     mj_rne_post_constraint,
     mj_set_const,
     mj_step,
     mj_step1,
-    warnings_offset,
 )
 from rlcpu.envs.mujoco.varied import VariedFields, make_drawn_view, make_is_bad, make_row_copiers
 from rlcpu.kernels.compile import EXACT, c_function, define, inline, specialise, tuple_of
@@ -40,7 +41,7 @@ TASK_RESET, TASK_FORWARD, TASK_STEP = range(3)
 #: Numbers of a simulation's row of `streams`: the keys of the policy's random numbers and of those
 #: of resets, and the two counters of these: steps, and numbers that resets have drawn.
 POLICY_KEY, RESET_KEY, STEPS, DRAWN = range(4)
-#: mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC: MuJoCo has reset the simulation.
+#: mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC, after which MuJoCo has reset the simulation.
 _UNSTABLE = (3, 4, 5)
 #: The job's arrays that the function reads and writes.
 _USED = (
@@ -50,42 +51,37 @@ _USED = (
 
 
 class TaskCode(NamedTuple):
-    """Facts of a `MuJoCoDynamics` on which its function depends: tasks with equal ones share it.
+    """Facts of a `MuJoCoDynamics` on which its function depends: tasks with equal ones share it."""
 
-    Attributes:
-        view_in_kernels: (m, d) -> data, see `rlcpu.envs.mujoco.library.make_view`.
-        reset, measure, reward, terminated, truncated, observe, randomize: the task's own functions.
-        params_type: class of the params NamedTuple.
-        options: for each field of params a bool, which is a constant; None for a number that is
-            read at run time; or how many such numbers a tuple has.
-        observation_size, action_size, measure_size, state_size, reset_draws: counts of numbers.
-        frame_skip, settle_steps, current: see `MuJoCoDynamics`.
-        after_constraints: whether fields are read that `mj_rnePostConstraint` computes.
-        warnings: see `warnings_offset`.
-        varied: the fields of the model that vary.
-    """
-
+    #: (m, d) -> data, see `rlcpu.envs.mujoco.library.make_views`.
     view_in_kernels: Callable[..., Any]
+    #: The task's own functions.
     reset: Callable[..., Any]
     measure: Callable[..., Any]
     reward: Callable[..., Any]
     terminated: Callable[..., Any]
     truncated: Callable[..., Any]
     observe: Callable[..., Any]
+    randomize: Callable[..., Any] | None
+    #: Class of the params NamedTuple, and what each of its fields is, see `_option_of`.
     params_type: type
     options: tuple[bool | int | None, ...]
+    #: Counts of numbers.
     observation_size: int
     action_size: int
     measure_size: int
     state_size: int
     reset_draws: int
+    #: As in `MuJoCoDynamics`.
     frame_skip: int
     settle_steps: int
     current: bool
+    #: Whether fields are read that `mj_rnePostConstraint` computes.
     after_constraints: bool
-    warnings: tuple[int, int]
+    #: Where mjData counts its warnings.
+    warnings: WarningCounts
+    #: The fields of the model that vary.
     varied: VariedFields
-    randomize: Callable[..., Any] | None
 
     @property
     def observation_rows(self) -> int:
@@ -99,21 +95,28 @@ ids: dict[TaskCode, str] = {}
 
 def structure(dynamics: MuJoCoDynamics) -> TaskCode:
     """Return the facts of a task, with frozen copies of its functions as they are now."""
-    derived: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "params_type": type(dynamics.params),
-        # Bools are constants of the machine code, tuples have a size, other numbers None.
-        "options": tuple(
-            v if isinstance(v, bool) else len(v) if isinstance(v, tuple) else None
-            for v in dynamics.params
-        ),
+        "options": tuple(map(_option_of, dynamics.params)),
         "after_constraints": any(name in AFTER_CONSTRAINTS for name in dynamics.fields),
-        "warnings": warnings_offset(dynamics.model),
+        "warnings": find_warnings(dynamics.model),
         "varied": dynamics.varied_fields,
     }
-    names = [name for name in TaskCode._fields if name not in derived]
-    frozen: TaskCode = freeze(TaskCode(**derived, **{n: getattr(dynamics, n) for n in names}))
+    # All others are attributes of the task, by the same names.
+    facts |= {n: getattr(dynamics, n) for n in TaskCode._fields if n not in facts}
+    frozen: TaskCode = freeze(TaskCode(**facts))
     ids[frozen] = dynamics.id
     return frozen
+
+
+def _option_of(param: Any) -> bool | int | None:
+    """Return a bool itself, a constant of machine code; the length of a tuple of numbers; or None.
+
+    None stands for one number. Numbers are read at run time.
+    """
+    if isinstance(param, bool):
+        return param
+    return len(param) if isinstance(param, tuple) else None
 
 
 def _make_unpack(task: TaskCode) -> Callable[..., Any]:
@@ -133,8 +136,8 @@ def _make_unpack(task: TaskCode) -> Callable[..., Any]:
     return inline(define(source, Params=task.params_type), exact=True)
 
 
-def pack(params: Any, dtype: Any) -> Any:
-    """Return the run-time numbers of params, float64 whatever `dtype`, the environments', is."""
+def pack(params: Any) -> Any:
+    """Return the run-time numbers of params, float64, in the order in which `unpack` reads them."""
     items = [v if isinstance(v, tuple) else (v,) for v in params if not isinstance(v, bool)]
     return np.array([*itertools.chain.from_iterable(items)], np.float64)
 
@@ -147,92 +150,80 @@ def _make_simulate(task: TaskCode) -> Callable[..., Any]:
     """
     frame_skip, size = task.frame_skip, task.action_size
     current, after_constraints = task.current, task.after_constraints
-    # Above all counts that a step can reach, so that any change shows.
-    zero, sentinel = np.int32(0), np.int32(1000)
-    first, distance = task.warnings
-    bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
-
-    @inline(exact=True)
-    def counters(d):
-        """Return MuJoCo's counts of warnings of bad positions, velocities and accelerations."""
-        return (
-            array_at(d + bad_qpos, (1,), zero),
-            array_at(d + bad_qvel, (1,), zero),
-            array_at(d + bad_qacc, (1,), zero),
-        )
+    zero, sentinel = np.int32(0), np.int32(1000)  # which no count reaches in a step
+    offsets = [task.warnings.first + kind * task.warnings.stride for kind in _UNSTABLE]
+    qpos_offset, qvel_offset, qacc_offset = offsets
 
     @inline(exact=True)
     def simulate(m, d, ctrl, action):
         """Step a simulation, and tell whether MuJoCo counted no warning."""
-        # A mjData serves many simulations: its counters may be those of another one. MuJoCo sets
-        # them to 0 as it resets a simulation, and warns of what it counts as the first one.
-        a, b, c = counters(d)
-        a[0] = b[0] = c[0] = sentinel
+        # MuJoCo's counts of warnings of bad positions, velocities and accelerations. They may be
+        # those of another simulation that used this mjData; MuJoCo sets them to 0 as it resets one.
+        # So any change shows beside the sentinel; 0 afterwards, as MuJoCo logs the first warnings.
+        bad_qpos = array_at(d + qpos_offset, (1,), zero)
+        bad_qvel = array_at(d + qvel_offset, (1,), zero)
+        bad_qacc = array_at(d + qacc_offset, (1,), zero)
+        bad_qpos[0] = bad_qvel[0] = bad_qacc[0] = sentinel
         for k in range(size):
             ctrl[k] = action[k]
         for _ in range(frame_skip):
             mj_step(m, d)
-        is_unchanged = a[0] == sentinel and b[0] == sentinel and c[0] == sentinel
-        a[0] = b[0] = c[0] = zero
-        if is_unchanged:
+        is_stable = bad_qpos[0] == sentinel and bad_qvel[0] == sentinel and bad_qacc[0] == sentinel
+        bad_qpos[0] = bad_qvel[0] = bad_qacc[0] = zero
+        if is_stable:
             if current:
                 mj_step1(m, d)
             if after_constraints:
                 mj_rne_post_constraint(m, d)
-        return is_unchanged
+        return is_stable
 
     return simulate
 
 
-def _make_redraw(task: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]:
+def _make_redraw(task: TaskCode, store_row: Callable[..., Any]) -> Callable[..., Any]:
     """Make `redraw(m, d, row, key, count, params)`, which lets `randomize` draw fields of a model.
 
     They are written to the model and, with the fields derived from them, to the simulation's row,
-    by `store(m, row)`. `key` and `count` make the random bits. Without `randomize` the function
+    by `store_row(m, row)`. `key` and `count` make the random bits. Without `randomize` the function
     does nothing.
     """
     if task.randomize is None:
         return inline(lambda m, d, row, key, count, params: None, exact=True)
     randomize = specialise(task.randomize, np.float64, exact=True, arrays=True)
     drawn_view, rng = make_drawn_view(task.varied), make_rng(STEP_GROUP, np.float64)
-    is_bad = make_is_bad(task.varied)
-    derives = bool(task.varied.derived)
+    is_bad, derives = make_is_bad(task.varied), bool(task.varied.derived)
 
     @inline(exact=True)
     def redraw(m, d, row, key, count, params):
         a, b = mix_key(key, count)
         randomize(rng(a, b), drawn_view(m), params)
-        store(m, row)
-        if derives and not is_bad(row):
+        store_row(m, row)
+        if derives and not is_bad(row):  # the engine refuses bad numbers
             mj_set_const(m, d)
-            store(m, row)
+            store_row(m, row)
 
     return redraw
 
 
-def _make_reset(task: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make `set_model(m, i, job)` and `reset(m, d, i, job, data, params)`.
+def _make_reset(
+    task: TaskCode, load_row: Callable[..., Any], store_row: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Make `reset(m, d, i, job, data, params)`.
 
-    `set_model` copies the row of simulation i into a thread's model. `reset` draws fields of the
-    model, starting from the nominal ones, then the simulation's state. A row with bad numbers is
-    not drawn again, so that the engine finds it when the call is over, and refuses it.
+    It draws fields of the model, starting from the nominal ones, then the simulation's state. A row
+    with bad numbers is not drawn again, so that the engine finds it when the call is over, and
+    refuses it. `load_row(m, row)` and `store_row(m, row)` copy a row into the model and back.
     """
-    load, store = make_row_copiers(task.varied)
-    redraw, draws, varies = _make_redraw(task, store), task.reset_draws, bool(task.varied.fields)
+    redraw, is_bad = _make_redraw(task, store_row), make_is_bad(task.varied)
     user_reset = specialise(task.reset, np.float64, exact=True, arrays=True)
-    is_bad = make_is_bad(task.varied)
-    randomizes, settle_steps = task.randomize is not None, task.settle_steps
-
-    @inline(exact=True)
-    def set_model(m, i, job):
-        if varies:
-            load(m, job.model_rows[i])
+    draws, settle_steps = task.reset_draws, task.settle_steps
+    randomizes = task.randomize is not None
 
     @inline(exact=True)
     def reset(m, d, i, job, data, params):
         stream, uniforms = job.streams[i], job.uniforms[i]
         if randomizes and not is_bad(job.model_rows[i]):
-            load(m, job.nominal_rows[i])
+            load_row(m, job.nominal_rows[i])
             redraw(m, d, job.model_rows[i], stream[RESET_KEY], stream[DRAWN], params)
         mj_reset_data(m, d)
         for k in range(draws):
@@ -242,13 +233,13 @@ def _make_reset(task: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]
         for _ in range(settle_steps):
             mj_step(m, d)
 
-    return set_model, reset
+    return reset
 
 
-def _make_measured(count: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make (row,) -> the tuple of `count` numbers in a row, and (row, values), which stores one."""
+def _make_store(count: int) -> Callable[..., Any]:
+    """Make an inlinable function (row, values), which writes `count` numbers, a tuple, to a row."""
     lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
-    return tuple_of(None, count), inline(define(f"def store(row, values):{lines}"), exact=True)
+    return inline(define(f"def store(row, values):{lines}"), exact=True)
 
 
 #: Names of the results of a task's functions, for errors.
@@ -285,8 +276,10 @@ def make_physics(task: TaskCode) -> int:
 
     view, unpack = task.view_in_kernels, _make_unpack(task)
     open_job = make_open(_USED, np.float64)
-    simulate, (set_model, reset) = _make_simulate(task), _make_reset(task)
-    load, store = _make_measured(task.measure_size)
+    varies, (load_row, store_row) = bool(task.varied.fields), make_row_copiers(task.varied)
+    simulate, reset = _make_simulate(task), _make_reset(task, load_row, store_row)
+    size = task.measure_size
+    load_measured, store_measured = tuple_of(None, size), _make_store(size)
     one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 
     def run(m, d, i, address, operation):
@@ -294,7 +287,8 @@ def make_physics(task: TaskCode) -> int:
         job = open_job(address)
         params, data = unpack(job.param_numbers), view(m, d)
         action, measured = job.applied_actions[i], job.measured[i]
-        set_model(m, i, job)
+        if varies:  # each thread has a model, which gets the fields of this simulation
+            load_row(m, job.model_rows[i])
         if operation == TASK_STEP:
             if not simulate(m, d, data.ctrl, action):
                 job.unstable[i] += one
@@ -305,9 +299,9 @@ def make_physics(task: TaskCode) -> int:
             if operation == TASK_RESET:
                 reset(m, d, i, job, data, params)
             mj_forward(m, d)
-        before, after = load(measured), measure(data, params)
+        before, after = load_measured(measured), measure(data, params)
         observe(data, job.observation[i], params)
-        store(measured, after)
+        store_measured(measured, after)
         if operation == TASK_STEP:
             job.step_rewards[i] = reward(data, action, before, after, params)
             job.step_ended[i, 0] = yes if terminated(data, params) else no

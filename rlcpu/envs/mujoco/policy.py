@@ -111,11 +111,11 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
         return np.empty(network.size + network.output_size + 2 + units, np.float32)
 
     @inline
-    def run(place, scratch, outputs, units, states, state_size):
+    def run(job, scratch, outputs, units, states, state_size):
         """Run a network for one simulation.
 
         Args:
-            place: address of what `job_at` reads, the network's table and sizes.
+            job: address of the network's own job, which `job_at` reads.
             scratch: see above.
             outputs: place of the network's outputs in it.
             units: place of the units in it, behind the flag of a beginning.
@@ -123,16 +123,29 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
             state_size: numbers between the states of two simulations.
         """
         inputs, unused = address(scratch), address(scratch.view(np.int32))
-        one, begins = np.int64(1), shifted(inputs, units - 1)
         tile = Tile(
-            place, inputs, np.int64(outputs), shifted(inputs, outputs), shifted(inputs, units),
-            one, one, False, unused, unused, states, state_size, begins,
-        )  # fmt: skip
+            job=job,
+            inputs=inputs,
+            row=np.int64(outputs),  # numbers of the inputs, in front of the outputs
+            outputs=shifted(inputs, outputs),
+            units=shifted(inputs, units),
+            lanes=np.int64(1),
+            samples=np.int64(1),
+            few=False,
+            starts=unused,
+            columns=unused,
+            memory=states,
+            stride=state_size,
+            begins=shifted(inputs, units - 1),
+        )
         run_network(tile)
 
     @inline
     def states_of(settings, i):
-        """Return a pointer to the recurrent states of simulation i; any pointer without memory."""
+        """Return a pointer to the recurrent states of simulation i.
+
+        Without memory nobody reads them, and any pointer to float32 will do.
+        """
         if settings[STATE_SIZE] == 0:
             return address(settings.view(np.float32))
         first = pointer_to(settings[MEMORY], single(0))
@@ -147,22 +160,22 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
     def choose(i, step, job, policy, scratch):
         """Run the networks for simulation i, draw its action, and apply and record it.
 
-        `critic` is the address of a value's own network, or 0; `outputs`, `value_place` and
-        `begin_place` are places in scratch.
+        `critic` is the address of a value's own network, or 0.
         """
         normalise(job.observation[i], policy.mean, policy.scale, scratch)
         network, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
-        outputs, state_size = network.size, policy.settings[STATE_SIZE]
-        value_place = outputs + network.output_size
-        begin_place, units = value_place + 1, value_place + 2
-        states = states_of(policy.settings, i)
-        scratch[begin_place] = single(job.elapsed[i] == u32(0))
+        state_size, states = policy.settings[STATE_SIZE], states_of(policy.settings, i)
+        # Places in scratch.
+        outputs = network.size
+        own_value = outputs + network.output_size
+        begins, units = own_value + 1, own_value + 2
+        scratch[begins] = single(job.elapsed[i] == u32(0))
         run(policy.settings[NETWORK], scratch, outputs, units, states, state_size)
         num_outputs, value = head_outputs if has_head else policy.log_std.size, single(0)
         if critic != 0:
             critic_states = shifted(states, network.state_size)
-            run(critic, scratch, value_place, units, critic_states, state_size)
-            value = scratch[value_place]
+            run(critic, scratch, own_value, units, critic_states, state_size)
+            value = scratch[own_value]
         elif network.output_size > num_outputs:  # the value shares the policy's network
             value = scratch[outputs + num_outputs]
         log_prob, fault = act(i, step, job, policy, scratch, outputs)

@@ -33,19 +33,12 @@ _NOT_NEGATIVE = ("body_mass", "body_inertia", "dof_armature")
 
 
 class ModelField(NamedTuple):
-    """Place of a field's numbers in the memory of mjModel.
+    """Place of a field's numbers in the memory of mjModel."""
 
-    Attributes:
-        name: as in mjModel or mjOption.
-        offset: bytes from the start of mjModel to the numbers, or to a pointer to them.
-        is_pointer: whether it is the offset of a pointer.
-        shape: of the field; a lone number has shape (1,).
-    """
-
-    name: str
-    offset: int
-    is_pointer: bool
-    shape: tuple[int, ...]
+    name: str  # as in mjModel or mjOption
+    offset: int  # bytes from the start of mjModel to the numbers, or to a pointer to them
+    is_pointer: bool  # whether it is the offset of a pointer
+    shape: tuple[int, ...]  # of the field; a lone number has shape (1,)
 
     @property
     def size(self) -> int:
@@ -54,22 +47,25 @@ class ModelField(NamedTuple):
 
 
 class VariedFields(NamedTuple):
-    """The fields whose numbers are in a simulation's row, in this order.
+    """The fields whose numbers are in a simulation's row, in this order."""
 
-    Attributes:
-        fields: those that users set or `randomize` draws.
-        derived: those that `mj_setConst` computes from these.
-        drawn: names of the fields that `randomize` draws.
-    """
-
-    fields: tuple[ModelField, ...] = ()
-    derived: tuple[ModelField, ...] = ()
-    drawn: tuple[str, ...] = ()
+    fields: tuple[ModelField, ...] = ()  # that users set or `randomize` draws
+    derived: tuple[ModelField, ...] = ()  # that `mj_setConst` computes from these
+    drawn: tuple[str, ...] = ()  # names of the fields that `randomize` draws
 
     @property
     def size(self) -> int:
         """Return how many numbers a row has."""
         return sum(field.size for field in (*self.fields, *self.derived))
+
+    def places(self) -> dict[str, slice]:
+        """Return where the numbers of each field are in a row, by its name."""
+        fields = (*self.fields, *self.derived)
+        ends = np.cumsum([field.size for field in fields]).tolist()
+        return {
+            field.name: slice(end - field.size, end)
+            for field, end in zip(fields, ends, strict=True)
+        }
 
     @property
     def expanded(self) -> str | None:
@@ -115,10 +111,11 @@ def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[n
     """
     shape = field_numbers(model, name).shape
     array = np.asarray(as_numbers(name, values), np.float64)
-    is_lone = shape == (1,) and getattr(model, name, None) is None  # a float of mjOption
-    if is_lone and array.ndim < 2:
-        array = array.reshape(-1, 1) if array.ndim == 1 else array.reshape(1)
-    if array.shape != shape and (array.ndim != len(shape) + 1 or array.shape[1:] != shape):
+    is_lone = isinstance(getattr(model.opt, name, None), float)
+    if is_lone and array.ndim < 2:  # () or (num_envs,)
+        array = array[..., None]
+    is_of_each = array.ndim == len(shape) + 1 and array.shape[1:] == shape
+    if array.shape != shape and not is_of_each:
         raise ValueError(
             f"{name} has shape {array.shape}: expected {shape}, or (num_envs, "
             f"{', '.join(map(str, shape))}) for one of each environment"
@@ -171,8 +168,8 @@ def find_varied(
     others are found by a trial: each field is changed, and fields that `mj_setConst` then changes
     are derived. Raises ValueError if a field is unknown, or other things than numbers depend on it.
     """
-    names, derived = tuple(dict.fromkeys((*values, *drawn))), dict[str, None]()
-    fields = tuple(_locate(model, name) for name in names)
+    names = tuple(dict.fromkeys((*values, *drawn)))
+    derived: dict[str, None] = {}  # a set that keeps the order
     rng = np.random.default_rng(0)
     for name in names:
         trial = copy.copy(model)
@@ -189,8 +186,11 @@ def find_varied(
                     "simulations of one model"
                 )
             derived[other_name] = None
-    derived_fields = tuple(_locate(model, name) for name in derived if name not in names)
-    return VariedFields(fields, derived_fields, tuple(drawn))
+    return VariedFields(
+        fields=tuple(_locate(model, name) for name in names),
+        derived=tuple(_locate(model, name) for name in derived if name not in names),
+        drawn=tuple(drawn),
+    )
 
 
 def make_rows(
@@ -201,19 +201,19 @@ def make_rows(
     `values` are those of fields that users set for each simulation, (num_envs, *shape) by name; the
     model has the others.
     """
-    rows, data = np.empty((num_envs, varied.size)), None
+    rows = np.empty((num_envs, varied.size))
     if not varied.fields:
         return rows
+    places, data = varied.places(), mujoco.MjData(model)
     for i in range(num_envs if values else 1):
         copied = copy.copy(model)
         for name, of_each in values.items():
             write_field(copied, name, of_each[i])
         if varied.derived:
-            data = data or mujoco.MjData(copied)
             mujoco.mj_setConst(copied, data)
-        fields = (*varied.fields, *varied.derived)
-        rows[i] = np.concatenate([field_numbers(copied, field.name).ravel() for field in fields])
-    if not values:
+        for name, place in places.items():
+            rows[i, place] = field_numbers(copied, name).ravel()
+    if not values:  # all rows are alike
         rows[1:] = rows[0]
     return rows
 
@@ -225,11 +225,10 @@ def split_rows(
 
     The view of a lone number of mjOption is (num_envs,).
     """
-    by_name, begin = {}, 0
+    by_name, places = {}, varied.places()
     for field in varied.fields:
         shape = field.shape if field.is_pointer or field.shape != (1,) else ()
-        by_name[field.name] = rows[:, begin : begin + field.size].reshape(-1, *shape)
-        begin += field.size
+        by_name[field.name] = rows[:, places[field.name]].reshape(-1, *shape)
     return by_name
 
 
@@ -272,39 +271,37 @@ def _source_of_array(field: ModelField, shape: tuple[int, ...]) -> str:
 def make_row_copiers(varied: VariedFields) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Make inlinable functions (m, row): one sets the model by the row, one the row by the model.
 
-    Their source has a loop over the numbers of each field.
+    Their source has for each field an array over its numbers in the model, and a loop over these.
     """
     names: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
-    copiers = []
+    places, copiers = varied.places(), []
     for assignment in ("array[k] = row[{begin} + k]", "row[{begin} + k] = array[k]"):
-        lines, begin = ["def copy(m, row):", "    pass"], 0
+        lines = ["def copy(m, row):", "    pass"]
         for field in (*varied.fields, *varied.derived):
             lines += [
                 f"    array = {_source_of_array(field, (field.size,))}",
                 f"    for k in range({field.size}):",
-                "        " + assignment.format(begin=begin),
+                "        " + assignment.format(begin=places[field.name].start),
             ]
-            begin += field.size
         copiers.append(inline(define("\n".join(lines), **names), exact=True))
-    return copiers[0], copiers[1]
+    load_row, store_row = copiers
+    return load_row, store_row
 
 
 def make_is_bad(varied: VariedFields) -> Callable[..., Any]:
     """Make an inlinable function (row,) -> whether `randomize` drew bad numbers into the row."""
-    lines, begin = ["def is_bad(row):", "    bad = False"], 0
-    for field in varied.fields:
-        or_negative = " or row[k] < 0.0" if field.name in _NOT_NEGATIVE else ""
-        if field.name in varied.drawn:
-            lines += [f"    for k in range({begin}, {begin + field.size}):"]
-            lines += [f"        bad = bad or not isfinite(row[k]){or_negative}"]
-        begin += field.size
+    lines, places = ["def is_bad(row):", "    bad = False"], varied.places()
+    for name in varied.drawn:
+        or_negative = " or row[k] < 0.0" if name in _NOT_NEGATIVE else ""
+        lines += [f"    for k in range({places[name].start}, {places[name].stop}):"]
+        lines += [f"        bad = bad or not isfinite(row[k]){or_negative}"]
     return inline(define("\n".join([*lines, "    return bad"]), isfinite=math.isfinite), exact=True)
 
 
 def make_drawn_view(varied: VariedFields) -> Callable[..., Any]:
     """Make an inlinable function (m,) -> arrays of the fields that `randomize` draws, by name."""
-    fields = [field for field in varied.fields if field.name in varied.drawn]
-    fields.sort(key=lambda field: varied.drawn.index(field.name))
+    fields = {field.name: field for field in varied.fields}
+    sources = [_source_of_array(fields[name], fields[name].shape) for name in varied.drawn]
     names = {"array_at": array_at, "f64": f64, "i64": i64, "Model": _model_class(varied)}
-    arrays = "".join(f"{_source_of_array(field, field.shape)}, " for field in fields)
+    arrays = "".join(f"{source}, " for source in sources)
     return inline(define(f"def drawn_view(m): return Model({arrays})", **names), exact=True)

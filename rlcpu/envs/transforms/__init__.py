@@ -13,6 +13,10 @@ become part of the machine code:
 | `repeat_action` | frame skip, as in Gymnasium's `MaxAndSkipObservation` |
 | `add_previous_action`, `add_first_step` | POPGym's `PreviousAction`, `Antialias` |
 
+Each takes an id or a `Dynamics`, whose observations are numbers if it appends to them, and returns
+another `Dynamics`. It raises TypeError or ValueError for a bad argument, or for an environment that
+cannot be transformed.
+
 What a transform has to remember is a field of the state, behind those of the environment itself:
 snapshots, copies and checkpoints hold it. Random numbers are those of the environment without the
 transform. A `Discrete` observation becomes a number of 0 or 1 for each of its values where numbers

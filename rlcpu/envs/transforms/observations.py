@@ -43,9 +43,6 @@ def stack_observations(environment: str | Dynamics, n: int, padding: str = "rese
     Returns:
         The environment, with a field `frames` in its state.
 
-    Raises:
-        TypeError, ValueError: a bad argument, or an environment that cannot be transformed.
-
     Example:
         >>> stack_observations("CartPole-v1", 4).observation_space.shape
         (16,)
@@ -153,15 +150,8 @@ def add_previous_action(environment: str | Dynamics) -> Dynamics:
     `MultiDiscrete`; a `Box`'s numbers are shown as they are. Before the first step of an episode
     all are 0, where POPGym's `PreviousAction` shows action 0.
 
-    Args:
-        environment: id, or a `Dynamics`, whose observations are numbers.
-
-    Returns:
-        The environment, with a field `previous_action` in its state, which is -1 before the first
-        step for a `Discrete` and a `MultiDiscrete`.
-
-    Raises:
-        TypeError, ValueError: an environment that cannot be transformed.
+    It is the field `previous_action` of the state, which is -1 before the first step for a
+    `Discrete` and a `MultiDiscrete`.
 
     Example:
         >>> add_previous_action("CartPole-v1").observation_space.shape
@@ -202,14 +192,7 @@ def _previous_action(state: Any) -> Any:
 def add_previous_reward(environment: str | Dynamics) -> Dynamics:
     """Append the reward of the step before to each observation; 0 before the first step.
 
-    Args:
-        environment: id, or a `Dynamics`, whose observations are numbers.
-
-    Returns:
-        The environment, with a field `previous_reward` in its state.
-
-    Raises:
-        TypeError, ValueError: an environment that cannot be transformed.
+    It is the field `previous_reward` of the state.
     """
     dynamics = find_transformable(environment)
 
@@ -220,20 +203,15 @@ def add_previous_reward(environment: str | Dynamics) -> Dynamics:
         return (state.previous_reward,)
 
     field = _Field("previous_reward", float, 0.0, value_after, numbers_of)
-    return _append(add_previous_reward, dynamics, "PreviousReward", field, [-np.inf], [np.inf])
+    return _append(
+        add_previous_reward, dynamics, "PreviousReward", field, low=[-np.inf], high=[np.inf]
+    )
 
 
 def add_first_step(environment: str | Dynamics) -> Dynamics:
     """Append 1 to the first observation of an episode and 0 to all others.
 
-    Args:
-        environment: id, or a `Dynamics`, whose observations are numbers.
-
-    Returns:
-        The environment, with a field `has_begun` in its state.
-
-    Raises:
-        TypeError, ValueError: an environment that cannot be transformed.
+    The field `has_begun` of the state tells of that.
     """
     dynamics = find_transformable(environment)
 
@@ -244,7 +222,7 @@ def add_first_step(environment: str | Dynamics) -> Dynamics:
         return (0.0 if state.has_begun else 1.0,)
 
     field = _Field("has_begun", bool, False, value_after, numbers_of)
-    return _append(add_first_step, dynamics, "FirstStep", field, [0.0], [1.0])
+    return _append(add_first_step, dynamics, "FirstStep", field, low=[0.0], high=[1.0])
 
 
 def add_time_left(environment: str | Dynamics) -> Dynamics:
@@ -255,14 +233,8 @@ def add_time_left(environment: str | Dynamics) -> Dynamics:
     `TimeAwareObservation(normalize_time=True)` shows. The limit is the environment's own; one that
     `make_vec` is given does not change it.
 
-    Args:
-        environment: id, or a `Dynamics`, whose observations are numbers.
-
-    Returns:
-        The environment, with a field `steps_taken` in its state.
-
-    Raises:
-        TypeError, ValueError: an environment that cannot be transformed, as one without a limit.
+    The field `steps_taken` of the state counts. Raises ValueError for an environment without a
+    limit.
     """
     dynamics = find_transformable(environment)
     if dynamics.max_episode_steps is None:
@@ -279,7 +251,7 @@ def add_time_left(environment: str | Dynamics) -> Dynamics:
         return (max(1.0 - float(state.steps_taken) / limit, 0.0),)
 
     field = _Field("steps_taken", int, 0, value_after, numbers_of)
-    return _append(add_time_left, dynamics, "TimeLeft", field, [0.0], [1.0])
+    return _append(add_time_left, dynamics, "TimeLeft", field, low=[0.0], high=[1.0])
 
 
 class _Field(NamedTuple):

@@ -38,9 +38,6 @@ def repeat_action(environment: str | Dynamics, n: int) -> Dynamics:
     Returns:
         The environment; its state stays as it is.
 
-    Raises:
-        TypeError, ValueError: a bad argument, or an environment that cannot be transformed.
-
     Example:
         >>> repeat_action("CartPole-v1", 4).max_episode_steps
         125
@@ -150,9 +147,6 @@ def transform_reward(environment: str | Dynamics, function: Callable[[Any], Any]
 
     Returns:
         The environment, without a `reward_threshold`; its state stays as it is.
-
-    Raises:
-        TypeError, ValueError: a bad argument, or an environment that cannot be transformed.
     """
     dynamics, function = find_transformable(environment), check_plain("function", function)
     transform = functools.partial(transform_reward, dynamics, function)
@@ -183,9 +177,6 @@ def shape_reward(
 
     Returns:
         The environment, without a `reward_threshold`; its state stays as it is.
-
-    Raises:
-        TypeError, ValueError: a bad argument, or an environment that cannot be transformed.
     """
     dynamics, potential = find_transformable(environment), check_plain("potential", potential)
     if isinstance(discount, bool) or not isinstance(discount, int | float):
