@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import inputs_by_part, num_inputs
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
-from rlcpu.envs.running import ARRAYS, RunsNetworks, run_sequences
+from rlcpu.envs.running import ARRAYS, RunsNetworks
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import ActCategoricals, Head
@@ -513,41 +512,3 @@ def _check_hidden(hidden: Sequence[int]) -> list[int]:
     if not sized or np.ndim(np.array(hidden, object)) != 1:
         raise TypeError(f"hidden={hidden!r}: expected a sequence of ints")
     return [check_count(f"hidden[{i}]", n) for i, n in enumerate(hidden)]
-
-
-class Critic:
-    """A copy of a policy's value head as it was when the policy acted, before it learns.
-
-    Args:
-        policy: one with a value head. Later only the numbers in its arrays may change: other
-            changes need a new `Critic`.
-    """
-
-    def __init__(self, policy: NetworkPolicy) -> None:
-        parameters = "parameters" if policy.value == "shared" else "value_parameters"
-        self._names = (parameters, "observation_mean", "observation_scale")
-        # A copy with networks and arrays of its own: those of the policy go on to learn.
-        self._policy = copy.copy(policy)
-        self._policy._actings = Actings()
-        self._policy._networks = {k: copy.copy(each) for k, each in policy.networks().items()}
-        for name in self._names:
-            setattr(self._policy, name, np.array(getattr(policy, name), np.float32))
-
-    def take(self, policy: NetworkPolicy) -> None:
-        """Copy the present numbers of the policy."""
-        for name in self._names:
-            getattr(self._policy, name)[:] = getattr(policy, name)
-
-    def evaluate(self, observations: Array) -> Array:
-        """Return values (n,) float32 of observations (n, observation_size)."""
-        return self._policy.evaluate(observations)
-
-    def evaluate_sequences(self, observations: Array, states: Array) -> Array:
-        """Return values (T, n) float32 of sequences of observations, with memory.
-
-        Args:
-            observations: (T, n, observation_size).
-            states: (n, any), what the policy remembers before them; see `Rollout.states`.
-        """
-        name = "value" if self._policy.value == "separate" else "policy"
-        return run_sequences(self._policy, name, observations, states)[..., -1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -13,8 +14,10 @@ import numpy as np
 from rlcpu import backends
 from rlcpu.envs.engine.form import Form
 from rlcpu.envs.engine.observations import each_part
-from rlcpu.envs.networks import Critic, NetworkPolicy
+from rlcpu.envs.networks import NetworkPolicy
 from rlcpu.envs.policies import Array, Policy
+from rlcpu.envs.running import run_sequences
+from rlcpu.nn.acting import Actings
 from rlcpu.nn.layers.embedding import Ones
 
 
@@ -67,6 +70,44 @@ def show_table(caption: str, rows: Iterable[Iterable[object]]) -> str:
 #: Fields of a transition, as buffers name them.
 _TRANSITION = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
 _MASKS = ("action_mask", "next_action_mask")
+
+
+class Critic:
+    """A copy of a policy's value head as it was when the policy acted, before it learns.
+
+    Args:
+        policy: one with a value head. Later only the numbers in its arrays may change: other
+            changes need a new `Critic`.
+    """
+
+    def __init__(self, policy: NetworkPolicy) -> None:
+        parameters = "parameters" if policy.value == "shared" else "value_parameters"
+        self._names = (parameters, "observation_mean", "observation_scale")
+        # A copy with networks and arrays of its own: those of the policy go on to learn.
+        self._policy = copy.copy(policy)
+        self._policy._actings = Actings()
+        self._policy._networks = {k: copy.copy(each) for k, each in policy.networks().items()}
+        for name in self._names:
+            setattr(self._policy, name, np.array(getattr(policy, name), np.float32))
+
+    def take(self, policy: NetworkPolicy) -> None:
+        """Copy the present numbers of the policy."""
+        for name in self._names:
+            getattr(self._policy, name)[:] = getattr(policy, name)
+
+    def evaluate(self, observations: Array) -> Array:
+        """Return values (n,) float32 of observations (n, observation_size)."""
+        return self._policy.evaluate(observations)
+
+    def evaluate_sequences(self, observations: Array, states: Array) -> Array:
+        """Return values (T, n) float32 of sequences of observations, with memory.
+
+        Args:
+            observations: (T, n, observation_size).
+            states: (n, any), what the policy remembers before them; see `Rollout.states`.
+        """
+        name = "value" if self._policy.value == "separate" else "policy"
+        return run_sequences(self._policy, name, observations, states)[..., -1]
 
 
 class Rollout:

@@ -38,6 +38,16 @@ NO_MASKS = np.zeros((1, 0), np.bool_)
 CHUNK = 64
 
 
+class Choice(NamedTuple):
+    """Actions that a policy chose for N observations, with their log-probabilities and values."""
+
+    #: (N, 1) int64 of a `Discrete`, (N, action_size) int64 of a `MultiDiscrete` or float32 of a
+    #: `Box`, unbounded.
+    actions: Array
+    log_probs: Array  # (N,) float32
+    values: Array  # (N,) float32
+
+
 class GymnasiumRunner(Runner):
     """Lets a policy act in a `GymnasiumEngine`; see `Runner`.
 
@@ -51,12 +61,21 @@ class GymnasiumRunner(Runner):
 
     def __init__(self, engine: GymnasiumEngine, policy: Policy) -> None:
         super().__init__(engine, policy)
-        self._chooser = ActionChooser(engine, policy)
-        self.state_size = self._chooser.state_size
+        dynamics = engine.dynamics
+        self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
+        # Outputs that the head reads; a shared value is the one behind them.
+        self._num_outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
+        act, num_inputs = self._code.act, 0
+        if act is not None and reads_argument(act, 0) and engine.view.kind != "choice":
+            num_inputs = engine.view.num_inputs
+        self._kernel = make_choose_kernel(
+            self._code, dynamics.num_actions, dynamics.action_size, num_inputs
+        )
+        self._mark, self.state_size = mark_of(policy), self._arrays.state_size
 
     def collect(self, num_steps: int, records: Any) -> bool:
         """Take K steps and overwrite `records`; see `Runner.collect`."""
-        take_steps(self.engine, self._chooser, self._tables(records, num_steps), 0)
+        self._take_steps(self._tables(records, num_steps), first_number=0)
         return False
 
     def simulate(self, num_steps: int) -> Sequence[float]:
@@ -65,7 +84,7 @@ class GymnasiumRunner(Runner):
         for begin in range(0, num_steps, CHUNK):
             count = min(CHUNK, num_steps - begin)
             tables = self._tables(self.engine.form.allocate(count), count)
-            take_steps(self.engine, self._chooser, tables, begin)
+            self._take_steps(tables, first_number=begin)
             ended = tables["terminated"] | tables["truncated"]
             totals = tables["totals"][ended]
             sums[EPISODES] += ended.sum()
@@ -76,7 +95,7 @@ class GymnasiumRunner(Runner):
         return result
 
     def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
-        """Return views of the arrays of a rollout by name, in the shapes of `take_steps`."""
+        """Return views of the arrays of a rollout by name, in the shapes of `_take_steps`."""
         views = self.engine.form.by_env(Records(*outputs), num_steps)  # (T, N, numbers)
         tables = dict(zip(Records._fields, views, strict=True))
         flags, (last,) = tables.pop("flags"), tables.pop("last")
@@ -85,34 +104,26 @@ class GymnasiumRunner(Runner):
             tables[name] = tables[name][..., 0]
         return {**tables, "last": last}
 
+    def _take_steps(self, tables: dict[str, Array], first_number: int) -> None:
+        """Step the environments until all columns of a rollout's tables are full.
 
-def take_steps(
-    engine: GymnasiumEngine, choose: ActionChooser, tables: dict[str, Array], begin: int
-) -> None:
-    """Step the environments until all columns of a rollout's tables are full.
-
-    Args:
-        engine: the environments.
-        choose: chooses the actions.
-        tables: (T, N, ...) by name, overwritten; and "last", (N, rows), for the observations after
-            the last step.
-        begin: number of the first step, for messages.
-    """
-    last = tables.pop("last")
-    engine.start_episodes()
-    filled = _store_steps_ahead(engine.ahead, tables)
-    engine.ready = False  # until all is well
-    engine.number = begin
-    while filled.min() < len(tables["rewards"]):
-        states = choose.remembered()
-        choice = choose(engine.observed, engine.keys, engine.clock, engine.number)
-        engine.clock += np.uint64(1)
-        actions, before, taken = choice.actions, engine.observed.copy(), ~engine.waiting
-        step = engine.step(actions if engine.dynamics.action_size else actions[:, 0])
-        engine.totals[taken] += step.rewards[taken]
-        engine.lengths[taken] += u32(1)
-        _store_step(
-            {
+        `tables` are (T, N, ...) by name, and "last", (N, rows), for the observations after the last
+        step; all are overwritten. `first_number` is that of the first step, for messages.
+        """
+        engine, last = self.engine, tables.pop("last")
+        engine.start_episodes()
+        filled = _store_steps_ahead(engine.ahead, tables)
+        engine.ready = False  # until all is well
+        engine.number = first_number
+        while filled.min() < len(tables["rewards"]):
+            states = self._remembered()
+            choice = self._choose()
+            engine.clock += np.uint64(1)
+            actions, before, taken = choice.actions, engine.observed.copy(), ~engine.waiting
+            step = engine.step(actions if engine.dynamics.action_size else actions[:, 0])
+            engine.totals[taken] += step.rewards[taken]
+            engine.lengths[taken] += u32(1)
+            row = {
                 "observations": before,
                 **choice._asdict(),
                 "rewards": step.rewards,
@@ -122,19 +133,83 @@ def take_steps(
                 "totals": engine.totals,
                 "lengths": engine.lengths,
                 "states": states,  # for `GymnasiumEngine.remembered`, if the step is queued
-            },
-            taken,
-            tables,
-            filled,
-            engine.ahead,
-        )
-        ended = taken & (step.terminated | step.truncated)
-        engine.totals[ended] = engine.lengths[ended] = 0
-    last[:] = engine.observed
-    for i, steps_ahead in enumerate(engine.ahead):
-        if steps_ahead:
-            last[i] = steps_ahead[0]["observations"]
-    engine.ready = True
+            }
+            _store_step(row, taken, tables, filled, engine.ahead)
+            ended = taken & (step.terminated | step.truncated)
+            engine.totals[ended] = engine.lengths[ended] = 0
+        last[:] = engine.observed
+        for i, steps_ahead in enumerate(engine.ahead):
+            if steps_ahead:
+                last[i] = steps_ahead[0]["observations"]
+        engine.ready = True
+
+    def _remembered(self) -> Array:
+        """Return a copy of the policy's recurrent states before the next step, (N, state_size)."""
+        carried = self.engine.carry(self._mark, self.state_size)
+        return np.where(self.engine.lengths[:, None] == 0, single(0), carried)
+
+    def _choose(self) -> Choice:
+        """Return the actions of the next step, by the present observations.
+
+        Raises FloatingPointError if the policy returns a number that is not finite.
+        """
+        engine, dynamics, rows = self.engine, self.engine.dynamics, self.engine.observed
+        n, masks = len(rows), NO_MASKS
+        if engine.view.num_masked > 0:  # a mask allows nothing where the next step is a reset
+            masks = np.ascontiguousarray(engine.view.masks(rows))
+            masks[~masks.any(axis=1)] = True
+        action_type = np.int64 if dynamics.is_discrete else np.float32
+        actions = np.empty((n, max(dynamics.action_size, 1)), action_type)
+        log_probs, values = np.empty(n, np.float32), np.zeros(n, np.float32)
+        # What `act`, or the head of a network, chooses by, and its params.
+        if self._code.act is None:
+            inputs, params = self._run_networks(rows, values), self._arrays.log_std
+            checked = [inputs, log_probs, values, actions]
+        else:
+            inputs, params = self._function_inputs(rows), self._arrays.weights
+            checked = [log_probs, values, actions]
+        self._kernel(
+            inputs, engine.keys, engine.clock, params, self._arrays.greedy, masks,
+            actions, log_probs, values,
+        )  # fmt: skip
+        if not all(np.isfinite(array).all() for array in checked):
+            refuse_policy(self.policy, f"numbers that are not finite in step {engine.number}")
+        return Choice(actions, log_probs, values)
+
+    def _function_inputs(self, rows: Array) -> Array:
+        """Return the observations (N, count) that a scalar policy gets: an int, or all numbers."""
+        view = self.engine.view
+        if view.kind == "choice":
+            return rows.view(np.int32)
+        inputs: Array = rows if view.kind == "floats" else view.inputs(rows)
+        return inputs
+
+    def _run_networks(self, rows: Array, values: Array) -> Array:
+        """Return the outputs of the policy's network, (N, outputs); overwrite `values`, (N,)."""
+        arrays, engine = self._arrays, self.engine
+        inputs = (engine.view.inputs(rows) - arrays.mean) * arrays.scale
+        inputs = np.clip(inputs, single(-CLIP), single(CLIP))
+        carried, begins = engine.carry(self._mark, self.state_size), engine.lengths == 0
+        # Views of states of the policy's network, then of the value's, which are overwritten.
+        states, value_states = np.split(carried, [arrays.network.plan.state_size], axis=1)
+        outputs: Array = _run_network(arrays.network, inputs, states, begins)
+        if self._code.value == "shared":
+            values[:] = outputs[:, self._num_outputs]
+        elif self._code.value == "separate":
+            value_outputs = _run_network(arrays.value_network, inputs, value_states, begins)
+            values[:] = value_outputs[:, 0]
+        return outputs
+
+
+def _run_network(network: Any, inputs: Array, states: Array, begins: Array) -> Array:
+    """Return a network's outputs for inputs (N, inputs); overwrite its states (N, size), float32.
+
+    Where an episode begins, by `begins` (N,) bool, a state counts as 0.
+    """
+    contiguous = np.ascontiguousarray(states)
+    outputs: Array = network.outputs(inputs, contiguous, begins)
+    states[...] = contiguous
+    return outputs
 
 
 def _store_step(
@@ -173,120 +248,7 @@ def _store_steps_ahead(ahead: Any, tables: dict[str, Array]) -> Array:
     return filled
 
 
-# ---------------------------------------------------------------- the policy
-
-
-class Choice(NamedTuple):
-    """Actions that a policy chose for N observations, with their log-probabilities and values.
-
-    Attributes:
-        actions: (N, 1) int64 of a `Discrete`, (N, action_size) int64 of a `MultiDiscrete` or
-            float32 of a `Box`, unbounded.
-        log_probs, values: (N,) float32.
-    """
-
-    actions: Array
-    log_probs: Array
-    values: Array
-
-
-class ActionChooser:
-    """Chooses the actions of all environments by a policy.
-
-    Attributes:
-        state_size: numbers of the policy's recurrent state of an environment.
-
-    Raises:
-        TypeError, ValueError: the policy does not fit the environments.
-    """
-
-    def __init__(self, engine: GymnasiumEngine, policy: Policy) -> None:
-        dynamics, view = engine.dynamics, engine.view
-        self._policy, self._view, self._dynamics = policy, view, dynamics
-        self._engine = engine
-        self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
-        # Outputs that the head reads; a shared value is the one behind them.
-        self._num_outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
-        act, num_inputs = self._code.act, 0
-        if act is not None and reads_argument(act, 0) and view.kind != "choice":
-            num_inputs = view.num_inputs
-        self._kernel = make_choose_kernel(
-            self._code, dynamics.num_actions, dynamics.action_size, num_inputs
-        )
-        self._mark, self.state_size = mark_of(policy), self._arrays.state_size
-
-    def remembered(self) -> Array:
-        """Return a copy of the policy's recurrent states before the next step, (N, state_size)."""
-        carried = self._engine.carry(self._mark, self.state_size)
-        return np.where(self._engine.lengths[:, None] == 0, single(0), carried)
-
-    def __call__(self, rows: Array, keys: Array, clock: Array, number: int) -> Choice:
-        """Return the actions of one step.
-
-        Args:
-            rows: (N, rows) float32, observations and their action masks.
-            keys: (N,) uint64, of the random streams.
-            clock: (1,) uint64, of the step.
-            number: of the step, for messages.
-
-        Raises:
-            FloatingPointError: the policy returns a number that is not finite.
-        """
-        n, dynamics, greedy = len(rows), self._dynamics, self._arrays.greedy
-        masks = NO_MASKS
-        if self._view.num_masked > 0:  # a mask allows nothing where the next step is a reset
-            masks = np.ascontiguousarray(self._view.masks(rows))
-            masks[~masks.any(axis=1)] = True
-        action_type = np.int64 if dynamics.is_discrete else np.float32
-        actions = np.empty((n, max(dynamics.action_size, 1)), action_type)
-        log_probs, values = np.empty(n, np.float32), np.zeros(n, np.float32)
-        # What `act`, or the head of a network, chooses by, and its params.
-        if self._code.act is None:
-            inputs, params = self._run_networks(rows, values), self._arrays.log_std
-            checked = [inputs, log_probs, values, actions]
-        else:
-            inputs, params = self._function_inputs(rows), self._arrays.weights
-            checked = [log_probs, values, actions]
-        self._kernel(inputs, keys, clock, params, greedy, masks, actions, log_probs, values)
-        if not all(np.isfinite(array).all() for array in checked):
-            refuse_policy(self._policy, f"numbers that are not finite in step {number}")
-        return Choice(actions, log_probs, values)
-
-    def _function_inputs(self, rows: Array) -> Array:
-        """Return the observations (N, count) that a scalar policy gets: an int, or all numbers."""
-        if self._view.kind == "choice":
-            return rows.view(np.int32)
-        if self._view.kind == "floats":
-            return rows
-        inputs: Array = self._view.inputs(rows)
-        return inputs
-
-    def _run_networks(self, rows: Array, values: Array) -> Array:
-        """Return the outputs of the policy's network, (N, outputs); overwrite `values`, (N,)."""
-        arrays, engine = self._arrays, self._engine
-        inputs = (self._view.inputs(rows) - arrays.mean) * arrays.scale
-        inputs = np.clip(inputs, single(-CLIP), single(CLIP))
-        states, begins = engine.carry(self._mark, self.state_size), engine.lengths == 0
-        # States of the policy's network, then those of the value's; views, which are overwritten.
-        states, value_states = np.split(states, [arrays.network.plan.state_size], axis=1)
-        outputs: Array = _run_network(arrays.network, inputs, states, begins)
-        if self._code.value == "shared":
-            values[:] = outputs[:, self._num_outputs]
-        elif self._code.value == "separate":
-            value_outputs = _run_network(arrays.value_network, inputs, value_states, begins)
-            values[:] = value_outputs[:, 0]
-        return outputs
-
-
-def _run_network(network: Any, inputs: Array, states: Array, begins: Array) -> Array:
-    """Return a network's outputs for inputs (N, inputs); overwrite its states (N, size), float32.
-
-    Where an episode begins, by `begins` (N,) bool, a state counts as 0.
-    """
-    contiguous = np.ascontiguousarray(states)
-    outputs: Array = network.outputs(inputs, contiguous, begins)
-    states[...] = contiguous
-    return outputs
+# ---------------------------------------------------------------- the kernel
 
 
 @inline

@@ -95,66 +95,72 @@ def _make_apply_action(action_size: int) -> Any:
     return inline(define(source, apply_number=apply_number))
 
 
-def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
-    """Make `allocate` and `choose`, see `make_choose`, of a policy that is a network.
+# Scratch of a network's policy has, one after the other, the inputs, the outputs, the value of a
+# network of its own, 1 or 0 for whether an episode begins, and the units of hidden layers.
 
-    Scratch has, one after the other, the inputs, the outputs, the value of a network of its own,
-    1 or 0 for whether an episode begins, and the units of hidden layers.
+
+@inline
+def allocate_scratch(policy):
+    """Return the scratch for the networks of a policy."""
+    network, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
+    units = network.units if critic == 0 else max(network.units, job_at(critic).units)
+    return np.empty(network.size + network.output_size + 2 + units, np.float32)
+
+
+@inline
+def run_one(job, scratch, outputs, units, states, state_size):
+    """Run a network for one simulation.
+
+    Args:
+        job: address of the network's own job, which `job_at` reads.
+        scratch: see above.
+        outputs: place of the network's outputs in it.
+        units: place of the units in it, behind the flag of a beginning.
+        states: pointer to the network's recurrent state of the simulation.
+        state_size: numbers between the states of two simulations.
     """
+    inputs, unused = address(scratch), address(scratch.view(np.int32))
+    tile = Tile(
+        job=job,
+        inputs=inputs,
+        row=np.int64(outputs),  # not 0: inputs have a row for each simulation, here for one
+        outputs=shifted(inputs, outputs),
+        units=shifted(inputs, units),
+        lanes=np.int64(1),
+        samples=np.int64(1),
+        few=False,
+        starts=unused,
+        columns=unused,
+        memory=states,
+        stride=state_size,
+        begins=shifted(inputs, units - 1),
+    )
+    run_network(tile)
+
+
+@inline
+def states_of(settings, i):
+    """Return a pointer to the recurrent states of simulation i.
+
+    Without memory nobody reads them, and any pointer to float32 will do.
+    """
+    if settings[STATE_SIZE] == 0:
+        return address(settings.view(np.float32))
+    first = pointer_to(settings[MEMORY], single(0))
+    return shifted(first, np.int64(i) * settings[STATE_SIZE])
+
+
+@inline
+def normalise(observation, mean, scale, inputs):
+    """Write an observation, shifted, scaled and clipped, to the first places of `inputs`."""
+    for k in range(mean.size):
+        inputs[k] = normalised(observation[k], mean[k], scale[k])
+
+
+def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
+    """Make `allocate` and `choose`, see `make_choose`, of a policy that is a network."""
     act = _act_gaussian() if code.head is None else _act_by_head(code, action_size)
     has_head, head_outputs = bool(code.head), code.outputs
-
-    @inline
-    def allocate(policy):
-        network, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
-        units = network.units if critic == 0 else max(network.units, job_at(critic).units)
-        return np.empty(network.size + network.output_size + 2 + units, np.float32)
-
-    @inline
-    def run(job, scratch, outputs, units, states, state_size):
-        """Run a network for one simulation.
-
-        Args:
-            job: address of the network's own job, which `job_at` reads.
-            scratch: see above.
-            outputs: place of the network's outputs in it.
-            units: place of the units in it, behind the flag of a beginning.
-            states: pointer to the network's recurrent state of the simulation.
-            state_size: numbers between the states of two simulations.
-        """
-        inputs, unused = address(scratch), address(scratch.view(np.int32))
-        tile = Tile(
-            job=job,
-            inputs=inputs,
-            row=np.int64(outputs),  # numbers of the inputs, in front of the outputs
-            outputs=shifted(inputs, outputs),
-            units=shifted(inputs, units),
-            lanes=np.int64(1),
-            samples=np.int64(1),
-            few=False,
-            starts=unused,
-            columns=unused,
-            memory=states,
-            stride=state_size,
-            begins=shifted(inputs, units - 1),
-        )
-        run_network(tile)
-
-    @inline
-    def states_of(settings, i):
-        """Return a pointer to the recurrent states of simulation i.
-
-        Without memory nobody reads them, and any pointer to float32 will do.
-        """
-        if settings[STATE_SIZE] == 0:
-            return address(settings.view(np.float32))
-        first = pointer_to(settings[MEMORY], single(0))
-        return shifted(first, np.int64(i) * settings[STATE_SIZE])
-
-    @inline
-    def normalise(observation, mean, scale, inputs):
-        for k in range(mean.size):
-            inputs[k] = normalised(observation[k], mean[k], scale[k])
 
     @inline(exact=True)
     def choose(i, step, job, policy, scratch):
@@ -170,18 +176,18 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
         own_value = outputs + network.output_size
         begins, units = own_value + 1, own_value + 2
         scratch[begins] = single(job.elapsed[i] == u32(0))
-        run(policy.settings[NETWORK], scratch, outputs, units, states, state_size)
+        run_one(policy.settings[NETWORK], scratch, outputs, units, states, state_size)
         num_outputs, value = head_outputs if has_head else policy.log_std.size, single(0)
         if critic != 0:
             critic_states = shifted(states, network.state_size)
-            run(critic, scratch, own_value, units, critic_states, state_size)
+            run_one(critic, scratch, own_value, units, critic_states, state_size)
             value = scratch[own_value]
         elif network.output_size > num_outputs:  # the value shares the policy's network
             value = scratch[outputs + num_outputs]
         log_prob, fault = act(i, step, job, policy, scratch, outputs)
         return fault + record_choice(i, step, job, log_prob, value)
 
-    return allocate, choose
+    return allocate_scratch, choose
 
 
 def _act_gaussian() -> Any:
@@ -190,7 +196,7 @@ def _act_gaussian() -> Any:
     It is (i, step, job, policy, scratch, outputs) -> (log_prob, fault), where `outputs` is the
     place of the means in scratch; see `rlcpu.nn.heads.act_gaussian`.
     """
-    act_one: Any = specialise(act_gaussian(1), np.float32)
+    act_one: Any = specialise(act_gaussian(1), np.float32)  # of one number of an action
     draw = uniforms(2, 0, np.float32)
 
     # `exact` keeps the order of the sum: whether LLVM makes a loop of vectors of it depends
@@ -211,7 +217,7 @@ def _act_gaussian() -> Any:
 
 
 def _act_by_head(code: PolicyCode, action_size: int) -> Any:
-    """Make `act`, as of `_act_gaussian`, which draws an action by the policy's own head."""
+    """Make `act`, with the arguments of `_act_gaussian`'s, which draws by the policy's own head."""
     assert code.head is not None
     head: Any = specialise(code.head(code.outputs), np.float32)
     draws, apply_action = uniforms(code.draws, 0, np.float32), _make_apply_action(action_size)
