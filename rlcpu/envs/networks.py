@@ -329,6 +329,11 @@ class MLP(NetworkPolicy):
             f"{count:,} parameters)"
         )
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for sizes in (self.sizes, self.value_sizes):  # copied arrays can be written
+            sizes.flags.writeable = False
+
     @classmethod
     def from_torch(
         cls, module: Any, observation_space: Space[Any], action_space: Space[Any]

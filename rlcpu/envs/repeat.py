@@ -80,11 +80,9 @@ def fits(env: VectorEnv, rollout: Rollout) -> bool:
         return False
     if env.view.kind == "group":  # of which a buffer has a field for each part
         return False
-    work, least_for_threads = (
-        rollout.num_steps * runner.shared_envs,
-        runner.collecting.drivers.grain,
-    )
-    return env.engine.num_threads == 1 or work < least_for_threads
+    work = rollout.num_steps * runner.shared_envs
+    is_shared_by_threads = work >= runner.collecting.drivers.grain
+    return env.engine.num_threads == 1 or not is_shared_by_threads
 
 
 def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, max_rollouts: int) -> Repeat:
