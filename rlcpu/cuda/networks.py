@@ -24,7 +24,7 @@ import numpy.typing as npt
 from rlcpu.backends import cpu_only
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
-from rlcpu.envs.engine.lane import Structure
+from rlcpu.envs.engine.structure import Structure
 from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.compile import define, source_of_tuple, specialise
 from rlcpu.kernels.random import uniforms

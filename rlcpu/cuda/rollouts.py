@@ -20,7 +20,8 @@ from rlcpu.cuda.envs import DeviceStates, make_step_lane, read, write
 from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
 from rlcpu.envs.engine.decide import make_to_env_action
 from rlcpu.envs.engine.form import Records
-from rlcpu.envs.engine.lane import Structure, compile_lane
+from rlcpu.envs.engine.lane import compile_lane
+from rlcpu.envs.engine.structure import Structure
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.random import mix
 

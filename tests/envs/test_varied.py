@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode
 import rlcpu
 from rlcpu.envs import Dynamics, Rng
 from rlcpu.envs.checks.player import Player
-from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.observations import ObservationView
+from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.policies import MLP, Scalar
 from rlcpu.train import PPO

@@ -15,9 +15,9 @@ import rlcpu
 from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng
 from rlcpu.envs.checks.vectorised import Driver, find_driver, lanes_of
-from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.rollout import simulate_kernels
 from rlcpu.envs.engine.steps import step_kernels
+from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.tasks.t_maze import t_maze
 from tests.envs import connect_four
 

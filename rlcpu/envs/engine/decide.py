@@ -6,10 +6,8 @@ there. It is a scalar function, which is called for one lane after the other, or
 runs for a whole block at once: `prepare` writes the inputs of all lanes, runs it, and leaves its
 outputs in scratch memory, from which `choose` draws the action of each lane.
 
-Inputs and outputs of networks are rows of `lanes` numbers, `count` rounded up to a multiple of 16
-(or 1): input k of lane i is at `k * lanes + i`. They are float32 and normalised, see `normalised`.
-Where `observe` writes an array, and of groups, each lane has a row of inputs instead.
-Where they are zeros and ones, mostly zeros, networks take lists of the ones in their place.
+Inputs (`rlcpu.envs.engine.inputs`) and outputs of networks are rows of `lanes` numbers, `count`
+rounded up to a multiple of 16 (or 1).
 
 The functions that are made here are inlined into kernels. They depend on an environment by its
 `Interface` alone: environments that have it in common share the machine code. `observations` is the
@@ -22,93 +20,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.lane import ELAPSED, LANES, Structure
+from rlcpu.envs.engine.inputs import ROWS_OF_STARTS, make_write_inputs
+from rlcpu.envs.engine.interface import Interface, make_number_at
+from rlcpu.envs.engine.lane import ELAPSED, LANES
 from rlcpu.envs.engine.layout import make_decode
 from rlcpu.envs.engine.masks import make_unpack, make_unpack_to_memory, mask_rows
-from rlcpu.envs.engine.observations import GroupPart
 from rlcpu.envs.engine.record import make_record_access
-from rlcpu.envs.engine.steps import is_whole
 from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
-from rlcpu.kernels.boards import append_cells
-from rlcpu.kernels.compile import define, inline, inline_source, outline, specialise, tuple_of
-from rlcpu.kernels.matmul import MANY_ONES
+from rlcpu.kernels.compile import define, inline, inline_source, specialise, tuple_of
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
 from rlcpu.kernels.random import uniforms_of_keys
 from rlcpu.kernels.rows import ANY, load_rows, row_access
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
 from rlcpu.nn.layers.kind import UNIT
-from rlcpu.nn.network import CLIP
-
-_LOW, _HIGH = np.float32(-CLIP), np.float32(CLIP)
-#: Rows of scratch memory for the int32 that say where each lane's ones begin, one more than lanes.
-ROWS_OF_STARTS = 2
-
-
-class Interface(NamedTuple):
-    """Facts of an environment on which a policy's functions depend.
-
-    Where nothing reads a fact it has the value that says so: environments that differ there share
-    code.
-    """
-
-    #: Whether the numbers of observations lie in rows of LANES, not one lane after the other.
-    in_rows: bool
-    #: See `Structure`.
-    action_size: int
-    num_actions: int
-    #: Whether actions are whole numbers.
-    is_whole: bool
-    #: Row of an observation where its action mask begins; 0 without masks.
-    mask_row: int
-    #: What networks read: "floats", "choice", "planes" or "group".
-    kind: str
-    #: The smallest value of the choice; 0 of other kinds.
-    lowest: int
-    #: 0 of other kinds than planes.
-    num_planes: int
-    #: Of a group; () of other kinds.
-    parts: tuple[GroupPart, ...]
-    #: Of an observation without its mask, for a scalar policy or a group; 0 of others.
-    num_rows: int
-    #: `Structure.observation` and its attributes of these names, for a scalar policy; None, () and
-    #: False for networks.
-    layout: Any
-    written_shape: tuple[int, ...]
-    is_int_array: bool
-
-
-def interface_of(env: Structure, policy: PolicyCode) -> Interface:
-    """Return the facts of an environment on which the functions of a policy depend."""
-    is_network, rows = policy.act is None, env.observation_rows
-    planes = 0 if env.observation.is_record else env.observation.fields[0].size
-    if env.group_parts:
-        kind = "group"
-    elif env.writes_observation or env.observation.is_plain:
-        kind = "floats"
-    else:
-        kind = "planes" if planes else "choice"
-    return Interface(
-        in_rows=not env.state.is_record,
-        action_size=env.action_size,
-        num_actions=env.num_actions,
-        is_whole=is_whole(env),
-        mask_row=rows if policy.masked else 0,
-        kind=kind,
-        lowest=sum(env.choice_starts) if kind == "choice" else 0,
-        num_planes=planes if kind == "planes" else 0,
-        parts=env.group_parts,
-        num_rows=0 if is_network and kind != "group" else rows,
-        layout=None if is_network else env.observation,
-        written_shape=() if is_network else env.written_shape,
-        is_int_array=not is_network and env.is_int_array,
-    )
 
 
 class Decide(NamedTuple):
@@ -233,17 +163,6 @@ def _make_load_observation(interface: Interface) -> Callable[..., Any]:
     return inline(lambda observations, i: load(observations, 1, i * (observations.size // LANES)))
 
 
-@functools.cache
-def make_number_at(in_rows: bool) -> Callable[..., Any]:
-    """Make an inlinable (observations, k, i) -> position of number k of lane i's observation.
-
-    `in_rows` says whether observations are rows of LANES numbers, or one after the other.
-    """
-    if in_rows:
-        return inline(lambda observations, k, i: k * LANES + i)
-    return inline(lambda observations, k, i: i * (observations.size // LANES) + k)
-
-
 def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     """Make the functions of a policy whose networks run for a block of lanes at once.
 
@@ -313,13 +232,10 @@ def _make_prepare(
 ) -> Callable[..., Any]:
     """Make `prepare` of `Decide`, which runs the networks of a block.
 
-    Args:
-        interface: of the environment.
-        is_separate: whether values come from a network of their own.
-        outputs: how many the policy's network has, without a value.
-        mask_size: numbers at the end of scratch which belong to `choose`.
+    `is_separate` tells whether values come from a network of their own; the policy's has `outputs`
+    without a value; the last `mask_size` numbers of scratch belong to `choose`.
     """
-    write_inputs = _make_write_inputs(interface, is_separate, mask_size)
+    write_inputs = make_write_inputs(interface, is_separate, mask_size)
     scratch_rows, get_word = _make_scratch_rows(is_separate), row_access("words")[0]
 
     @inline_source
@@ -370,109 +286,6 @@ def _make_prepare(
     return prepare
 
 
-class Inputs(NamedTuple):
-    """How `write_inputs` wrote the inputs of networks, see `_make_write_inputs`."""
-
-    #: True if they are listed: inputs that are one as int32, in the place of the inputs, lane after
-    #: lane.
-    are_few: Any
-    #: If they are, from here on in scratch are int32 that say where each lane begins in the list.
-    starts: Any
-    #: That of `rlcpu.nn.acting.Tile`.
-    row: Any
-
-
-def _make_write_inputs(
-    interface: Interface, is_separate: bool, mask_size: int
-) -> Callable[..., Any]:
-    """Make the function that writes a block's observations into the inputs of networks.
-
-    It is (observations, policy, lanes, count, scratch) -> `Inputs`. Inputs are the first rows of
-    scratch, and normalised. If inputs are zeros and ones, few of them ones, it may list the ones
-    instead.
-    """
-    if interface.kind == "group":
-        return _make_write_group(interface, mask_size)
-    if interface.kind != "floats":
-        return _make_write_ones(interface, is_separate, mask_size)
-    get, set_ = row_access(ANY)[0], row_access("target")[1]
-
-    @inline_source
-    def write_floats(observations, policy, lanes, count, scratch):
-        mean, scale = policy.mean, policy.scale
-        for k in range(mean.size):
-            for i in range(lanes):
-                x = get(observations, k * LANES + i)
-                set_(scratch, k * lanes + i, normalised(x, mean[k], scale[k]))
-        return Inputs(False, 0, mean.size if lanes == 1 else 0)
-
-    @inline_source
-    def write_arrays(observations, policy, lanes, count, scratch):
-        mean, scale = policy.mean, policy.scale
-        for i in range(count):
-            begin = i * (observations.size // LANES)
-            for k in range(mean.size):
-                x = get(observations, begin + k)
-                set_(scratch, i * mean.size + k, normalised(x, mean[k], scale[k]))
-        return Inputs(False, 0, mean.size)
-
-    return write_floats if interface.in_rows else write_arrays
-
-
-def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any]:
-    """Make `write_inputs` of an observation of several parts.
-
-    Parts have numbers of several dtypes, side by side: each lane's observation is gathered near the
-    end of scratch, in front of `mask_size` numbers, and goes from there to the inputs.
-    """
-    normalise, place = _make_normalise_group(interface), make_number_at(interface.in_rows)
-    size = interface.num_rows
-
-    @inline_source
-    def write_group(observations, policy, lanes, count, scratch):
-        begin = scratch.size - mask_size - size
-        rows = scratch[begin : begin + size]
-        for i in range(count):
-            for k in range(size):
-                rows[k] = observations[place(observations, k, i)]
-            normalise(rows, policy.mean, policy.scale, scratch, i)
-        return Inputs(False, 0, policy.mean.size)
-
-    return write_group
-
-
-def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) -> Callable[..., Any]:
-    """Make `write_inputs` of a choice or of planes, whose inputs are zeros and ones.
-
-    If the networks take lists of ones, the observations are not normalised, and at most the
-    fraction `MANY_ONES` of the inputs is one, it lists the ones and writes no inputs. The starts of
-    the lanes in the list are at the end of scratch, in front of `mask_size` numbers.
-    """
-    list_ones: Any = _make_list_ones(interface)
-    normalise: Any = _make_normalise_ones(interface)
-
-    @inline_source
-    def write_ones(observations, policy, lanes, count, scratch):
-        """Write the places of ones, or all inputs where there are too many."""
-        job, are_few = job_at(policy.settings[NETWORK]), False
-        inputs, starts_end = job.size, scratch.size - mask_size
-        starts_begin = starts_end - ROWS_OF_STARTS * LANES
-        starts = scratch[starts_begin:starts_end].view(np.int32)
-        columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
-        takes_ones = job.takes_ones
-        if is_separate:
-            takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
-        if takes_ones != 0 and is_plain_scale(policy.mean, policy.scale):
-            most = np.int64(MANY_ONES * inputs * lanes)
-            num_ones = list_ones(observations, lanes, count, inputs, starts, columns, most)
-            are_few = num_ones <= most
-        if not are_few:
-            normalise(observations, lanes, scratch, policy.mean, policy.scale)
-        return Inputs(are_few, starts_begin, inputs if lanes == 1 else 0)
-
-    return write_ones
-
-
 class ScratchRows(NamedTuple):
     """First rows, of LANES numbers, of parts of scratch memory; the inputs are from row 0 on."""
 
@@ -512,171 +325,6 @@ def _make_scratch_rows(is_separate: bool) -> Callable[..., Any]:
 def _rounded_up(count):
     """Return the next multiple of `UNIT`."""
     return (count + UNIT - 1) // UNIT * UNIT
-
-
-@inline
-def is_plain_scale(mean, scale):
-    """Tell whether `normalised` changes nothing: all means are 0 and all scales are 1."""
-    same = True
-    for k in range(mean.size):
-        same &= (mean[k] == np.float32(0)) & (scale[k] == np.float32(1))
-    return same
-
-
-def _make_list_ones(interface: Interface) -> Callable[..., Any]:
-    """Make the function that lists which inputs are one, of a choice or of planes.
-
-    It is (observations, lanes, count, inputs, starts, columns, most) -> number of ones, of `lanes`
-    lanes, of which the first `count` count; an observation has `inputs` inputs. It writes the
-    inputs that are one to `columns`, lane after lane, and to `starts`, (lanes + 1,), where each
-    lane begins there. It stops at more than `most` ones.
-    """
-    num_planes, lowest, place = (
-        interface.num_planes,
-        interface.lowest,
-        make_number_at(interface.in_rows),
-    )
-
-    @inline
-    def list_choices(observations, lanes, count, inputs, starts, columns, most):
-        """Write the input of each lane that stands for its choice."""
-        choices, num_ones = observations.view(np.int32), 0
-        for i in range(lanes):
-            starts[i] = num_ones
-            choice = choices[place(observations, 0, i)] - lowest
-            if i < count and 0 <= choice < inputs:
-                columns[num_ones] = choice
-                num_ones += 1
-        starts[lanes] = num_ones
-        return num_ones
-
-    @inline
-    def list_cells(observations, lanes, count, inputs, starts, columns, most):
-        """Write the cells of each lane's planes that are set."""
-        words, num_ones = observations.view(np.uint32), 0
-        for i in range(lanes):
-            starts[i] = num_ones
-            if i < count and num_ones <= most:
-                first, second = place(observations, 0, i), place(observations, 1, i)
-                num_ones = append_cells(
-                    words, first, second - first, num_planes, inputs // num_planes, columns,
-                    num_ones,
-                )  # fmt: skip
-        starts[lanes] = num_ones
-        return num_ones
-
-    return list_cells if num_planes else list_choices
-
-
-@inline
-def normalised(x, mean, scale):
-    """Return a number of an observation as networks get it: shifted, scaled, clipped; float32."""
-    return min(max((np.float32(x) - mean) * scale, _LOW), _HIGH)
-
-
-def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
-    """Make the inlinable function that writes the inputs of a choice or of planes.
-
-    It is (observations, lanes, inputs, mean, scale): it writes the normalised zeros and ones of all
-    lanes to `inputs`, one row of `lanes` numbers for each choice or cell. `mean` and `scale` have a
-    number for each input.
-    """
-    zero, one, place = np.float32(0), np.float32(1), make_number_at(interface.in_rows)
-    num_planes, lowest = interface.num_planes, interface.lowest
-
-    @inline
-    def normalise_choice(observations, lanes, inputs, mean, scale):
-        """Write, for each value of the choice, a row with one in the lanes that have it."""
-        choices = observations.view(np.int32)
-        for k in range(mean.size):
-            off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
-            row = inputs[k * lanes : (k + 1) * lanes]
-            for i in range(row.size):
-                row[i] = on if choices[place(observations, 0, i)] - lowest == k else off
-
-    @inline
-    def normalise_planes(observations, lanes, inputs, mean, scale):
-        """Write, for each cell, a row with one in the lanes where the cell is set."""
-        words, cells = observations.view(np.uint32), mean.size // num_planes
-        for k in range(mean.size):
-            off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
-            cell = k % cells
-            # A plane is a `Board`: 4 words of 32 bits.
-            number, row = k // cells * 4 + cell // 32, inputs[k * lanes : (k + 1) * lanes]
-            bit = np.uint32(1 << (cell % 32))
-            for i in range(row.size):
-                row[i] = on if words[place(observations, number, i)] & bit != 0 else off
-
-    return normalise_planes if num_planes else normalise_choice
-
-
-def _make_normalise_group(interface: Interface) -> Callable[..., Any]:
-    """Make the function (rows, mean, scale, inputs, i) that writes the inputs of lane i.
-
-    `rows` are the numbers of its observation, side by side: for each part it calls a function.
-    """
-    lines, functions, first_input = ["def normalise(rows, mean, scale, inputs, i):"], {}, 0
-    for k, part in enumerate(interface.parts):
-        functions[f"normalise{k}"] = _make_normalise_part(part, first_input)
-        lines.append(f"    normalise{k}(rows, mean, scale, inputs, i)")
-        first_input += part.view.num_inputs
-    return inline(define("\n".join(lines), **functions))
-
-
-def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any]:
-    """Make a function (rows, mean, scale, inputs, i): one part's inputs of lane i.
-
-    Args:
-        part: of a group, whose memory `rows` is.
-        first_input: the input that is the part's first one.
-    """
-    view, begin, count, single = part.view, part.begin, part.view.num_inputs, np.float32
-
-    @inline
-    def put_input(x, mean, scale, inputs, i, k):
-        """Write x as input k of the part."""
-        column = first_input + k
-        inputs[i * mean.size + column] = normalised(x, mean[column], scale[column])
-
-    if view.kind in ("floats", "numbers"):
-        number_type: Any = np.float32 if view.kind == "floats" else np.dtype(view.form).type
-        like = number_type(0)
-
-        @outline
-        def normalise_numbers(rows, mean, scale, inputs, i):
-            numbers = array_at(place_of(rows, 0) + begin, (count,), like)
-            for k in range(count):
-                put_input(single(numbers[k]), mean, scale, inputs, i, k)
-
-        return normalise_numbers
-    if view.kind == "planes":
-        num_words, cells = 4 * view.size[0], math.prod(view.size[1:])
-        like_word = np.uint32(0)
-
-        @outline
-        def normalise_planes(rows, mean, scale, inputs, i):
-            words = array_at(place_of(rows, 0) + begin, (num_words,), like_word)
-            for k in range(count):
-                cell = k % cells
-                word = words[k // cells * 4 + cell // 32]  # 4 words of 32 bits are a plane
-                bits = word >> np.uint32(cell % 32)
-                put_input(single(bits & np.uint32(1)), mean, scale, inputs, i, k)
-
-        return normalise_planes
-    sizes, starts, like_choice = np.array(view.size), np.array(view.start), np.int32(0)
-    num_choices, zero, one = len(view.size), np.float32(0), np.float32(1)
-
-    @outline
-    def normalise_choices(rows, mean, scale, inputs, i):
-        choices = array_at(place_of(rows, 0) + begin, (num_choices,), like_choice)
-        first = 0
-        for n in range(num_choices):
-            for k in range(sizes[n]):
-                x = one if choices[n] - starts[n] == k else zero
-                put_input(x, mean, scale, inputs, i, first + k)
-            first += sizes[n]
-
-    return normalise_choices
 
 
 # ---------------------------------------------------------------- actions

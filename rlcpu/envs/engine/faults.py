@@ -26,12 +26,6 @@ def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) ->
 
     Environments that had a fault wait for a reset then.
 
-    Args:
-        engine: whose environments took the steps.
-        policy: the policy that acted.
-        records: the arrays of the rollout.
-        num_steps: of the rollout.
-
     Raises:
         FloatingPointError: a number is not finite.
         ValueError: an action mask allows nothing.
@@ -108,11 +102,8 @@ def check_simulation(engine: Any, policy: Any, sums: Array) -> None:
 
     Environments that have a fault wait for a reset then.
 
-    Args:
-        engine: whose environments took the steps.
-        policy: the policy that acted.
-        sums: (blocks + 1, 5) float64, which `simulate`'s kernel wrote for each block of
-            environments; column `FAULTS` is NaN for a block with a fault.
+    `sums`, (blocks + 1, NUM_SUMS) float64, are those that the kernel wrote for each block of
+    environments; column `FAULTS` is NaN for a block with a fault.
 
     Raises:
         FloatingPointError: a number of an environment or of the policy is not finite.
@@ -120,7 +111,8 @@ def check_simulation(engine: Any, policy: Any, sums: Array) -> None:
     """
     rows, returns = engine.get_state(), engine.get_returns()
     spans = engine.code.state.float_spans(engine.scalar_type)
-    floats = np.concatenate([rows[:, :0], *(rows[:, k : k + n] for k, n in spans)], axis=1)
+    columns = [k for first, count in spans for k in range(first, first + count)]
+    floats = rows[:, columns]  # other rows hold bits
     is_broken = ~(np.isfinite(floats).all(axis=1) & np.isfinite(returns))
     engine.finish(is_broken)
     if engine.view.num_masked:

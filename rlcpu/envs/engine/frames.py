@@ -138,12 +138,7 @@ def make_open_policy(first: int = FIRST_POLICY) -> Callable[..., Any]:
 
 
 def make_open_records(is_whole: bool, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (frame, block) -> the `Records` of all environments.
-
-    Args:
-        is_whole: whether actions are whole numbers.
-        dtype: of rewards.
-    """
+    """Make an inlinable function (frame, block) -> the `Records` of all environments."""
     dtypes: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
     dtypes |= {"actions": np.int64 if is_whole else np.float32, "rewards": dtype, "totals": dtype}
     dtypes |= {"lengths": np.uint32, "flags": np.uint8}

@@ -19,20 +19,12 @@ from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.faults import check_rollout, check_simulation
 from rlcpu.envs.engine.form import NUM_SUMS, Records
 from rlcpu.envs.engine.frames import EnvArrays, EnvSizes
-from rlcpu.envs.engine.lane import (
-    ELAPSED,
-    KEY_HIGH,
-    KEY_LOW,
-    LANES,
-    NUM_WORDS,
-    PENDING,
-    Structure,
-    pack,
-    structure,
-)
+from rlcpu.envs.engine.lane import ELAPSED, KEY_HIGH, KEY_LOW, LANES, NUM_WORDS, PENDING, pack
 from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.engine.rollout import FAULT, Rollouts, collect_kernels, simulate_kernels
-from rlcpu.envs.engine.steps import OBSERVE, RESTART, Steps, step_kernels
+from rlcpu.envs.engine.step_call import OBSERVE, RESTART
+from rlcpu.envs.engine.steps import Steps, step_kernels
+from rlcpu.envs.engine.structure import Structure, structure
 from rlcpu.envs.policies import MEMORY, Policy, mark_of, version_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import GOLDEN, keys
@@ -162,7 +154,7 @@ class LaneEngine(Engine):
         return observations
 
     def _run_others(self, mode: int, numbers: Array, mask: Array, observations: Array) -> None:
-        """Reset environments, or observe them; see `rlcpu.envs.engine.steps.make_driver`."""
+        """Reset environments, or observe them; see `rlcpu.envs.engine.drivers.make_driver`."""
         launch(
             self.steps.others, self.num_envs, self.num_threads, *self.steps.facts,
             mode, self.real, self.words, numbers, self.clock,
@@ -388,10 +380,7 @@ class LaneRunner(Runner):
     def _run(self, kernels: Rollouts, num_steps: int, outputs: Any) -> bool:
         """Take K steps, after missing resets, and return whether a number was not finite.
 
-        Args:
-            kernels: `collecting` or `simulating`.
-            num_steps: K.
-            outputs: which they overwrite.
+        `outputs` are overwritten, the records of `collecting` or the sums of `simulating`.
         """
         engine = self.engine
         if self.state_size:

@@ -229,9 +229,7 @@ class ObservationView(NamedTuple):
     ) -> dict[str, Any]:
         """Return `convert(view of a part, its rows)` for each part of a group, by name.
 
-        Args:
-            rows: (..., rows) float32, of the whole group.
-            convert: a method of `ObservationView`.
+        `rows`, (..., rows) float32, are those of the whole group.
         """
         rows_as_bytes = np.ascontiguousarray(rows).view(np.uint8)
         return {
@@ -421,14 +419,9 @@ def _words_of(rows: Array) -> tuple[Array, int, int]:
 def _find_ones(words, stride, word_stride, planes, cells, starts, columns):
     """Write which cells of planes are set, in the form of `Ones`, and return how many they are.
 
-    Args:
-        words: of n observations, see `_words_of`.
-        stride: distance of two observations in it.
-        word_stride: distance of two words of an observation.
-        planes: of an observation.
-        cells: of a plane.
-        starts: (n + 1,) int64, overwritten by where each observation begins in `columns`.
-        columns: int32, overwritten by the inputs that are one, of one observation after the other.
+    The first three arguments are those that `_words_of` returns for n observations, of `planes`
+    planes with `cells` cells each. `starts`, (n + 1,) int64, is overwritten by where each
+    observation begins in `columns`, int32, and that by the inputs that are one.
     """
     count = 0
     for i in range(starts.size - 1):

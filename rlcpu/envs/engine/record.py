@@ -27,16 +27,15 @@ from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
-    Structure,
     make_draws,
     make_floats,
     make_params_of_lane,
     make_redraw_params,
     make_store_params,
-    user_functions,
 )
 from rlcpu.envs.engine.layout import make_encode
 from rlcpu.envs.engine.masks import make_pack
+from rlcpu.envs.engine.structure import Structure, user_functions
 from rlcpu.kernels.compile import define, inline, inline_source, outline
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_at, shifted
 from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP
@@ -188,9 +187,7 @@ def _make_observe(env: Structure, dtype: type, record_of_lane: Any) -> Callable[
 def make_record_access(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
     """Make two intrinsics: (rows, i) -> record i of memory `rows`, and (record,), which zeroes it.
 
-    Args:
-        layout: of the records.
-        dtype: of their floats.
+    `dtype` is that of a record's floats.
     """
     record_type = _record_type(layout.record(dtype))
     size = layout.record(dtype).itemsize

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.decide import Interface, make_number_at
 from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES
 from rlcpu.envs.engine.frames import (
     MASK_ROW,
@@ -21,6 +20,7 @@ from rlcpu.envs.engine.frames import (
     make_open_records,
     open_sums,
 )
+from rlcpu.envs.engine.interface import Interface, make_number_at
 from rlcpu.envs.engine.lane import ELAPSED, LANES
 from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.memory import address, shifted, to_line
@@ -222,11 +222,8 @@ def make_flush(dtype: type) -> Callable[..., None]:
 def make_finish_sums(in_rows: bool, dtype: type) -> Callable[..., Any]:
     """Make (sums, env, count) -> 1 if the block had a fault, else 0, after the last step.
 
-    States and returns of running episodes are looked at only now: they stay not finite.
-
-    Args:
-        in_rows: whether states are rows of LANES numbers, not one record after the other.
-        dtype: of states.
+    States and returns of running episodes are looked at only now: they stay not finite. `in_rows`
+    tells whether states are rows of LANES numbers, not one record after the other.
     """
     zero = dtype(0)
 

@@ -22,27 +22,20 @@ import numpy.typing as npt
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.base import TimeStep
+from rlcpu.envs.engine.drivers import EnvFacts
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
     NUM_WORDS,
     PENDING,
-    Structure,
-    env_kernel,
     make_draw_bits,
     make_unpack_params,
 )
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.record import compile_functions
-from rlcpu.envs.engine.steps import (
-    RESTART,
-    STEP,
-    EnvFacts,
-    Steps,
-    call_type,
-    is_whole,
-    make_steps,
-)
+from rlcpu.envs.engine.step_call import RESTART, STEP, call_type
+from rlcpu.envs.engine.steps import Steps, is_whole, make_steps
+from rlcpu.envs.engine.structure import Structure, env_kernel
 from rlcpu.kernels.calls import View, contents
 from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.hooks import address_of

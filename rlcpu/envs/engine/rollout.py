@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange, types
 
-from rlcpu.envs.engine.decide import Interface, interface_of, make_decide, make_to_env_action
+from rlcpu.envs.engine.decide import make_decide, make_to_env_action
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.frames import (
     CLOCK,
@@ -38,7 +38,8 @@ from rlcpu.envs.engine.frames import (
     make_open_policy,
     make_write,
 )
-from rlcpu.envs.engine.lane import ELAPSED, LANES, PENDING, Structure, env_kernel, make_draw_bits
+from rlcpu.envs.engine.interface import Interface, interface_of
+from rlcpu.envs.engine.lane import ELAPSED, LANES, PENDING, make_draw_bits
 from rlcpu.envs.engine.recorders import (
     FLUSH,
     BlockRecorder,
@@ -48,7 +49,8 @@ from rlcpu.envs.engine.recorders import (
     make_sums,
 )
 from rlcpu.envs.engine.simulations import make_simulate
-from rlcpu.envs.engine.steps import OBSERVE, RESTART, STEP, StepCall, call_type
+from rlcpu.envs.engine.step_call import OBSERVE, RESTART, STEP, StepCall, call_type
+from rlcpu.envs.engine.structure import Structure, env_kernel
 from rlcpu.envs.policies import GREEDY, KernelPolicy, PolicyCode
 from rlcpu.kernels.calls import make_call
 from rlcpu.kernels.compile import EXACT, FAST, inline, inline_source, kernel, prefer_wide_vectors
@@ -109,13 +111,10 @@ def _compile_acting(
 def _compile_rollouts(
     decorator: Any, run: Callable[..., None], drivers: Kernels, grain: int
 ) -> Rollouts:
-    """Return the kernels of "simulate" or "collect", given all steps of one block.
+    """Compile `run`, which is (frame, num_steps, num_envs, block), by a decorator for C.
 
-    Args:
-        decorator: which compiles a function for C.
-        run: (frame, num_steps, num_envs, block) runs all steps of block number `block`.
-        drivers: `SIMULATE` or `COLLECT`.
-        grain: steps of all environments from which on several cores share them.
+    `drivers` are `SIMULATE` or `COLLECT`; from `grain` steps of all environments on several cores
+    share them.
     """
     run.__name__ = run.__qualname__ = "simulate" if drivers is SIMULATE else "collect"
     function = decorator(run)

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.engine.decide import interface_of, make_act, make_to_env_action
+from rlcpu.envs.engine.decide import make_act, make_to_env_action
 from rlcpu.envs.engine.form import EPISODES, FAULTS, RETURNS, SQUARES
 from rlcpu.envs.engine.frames import FIRST_FAULT, make_open_env, make_open_policy, open_sums
+from rlcpu.envs.engine.interface import interface_of
 from rlcpu.envs.engine.lane import (
     LANES,
     LONG,
-    Structure,
     compile_lane,
     make_draw_bits,
     make_step_lane,
@@ -25,6 +25,7 @@ from rlcpu.envs.engine.lane import (
 )
 from rlcpu.envs.engine.record import compile_functions
 from rlcpu.envs.engine.recorders import FLUSH, make_finish_sums, make_flush, make_start_sums
+from rlcpu.envs.engine.structure import Structure
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import define, inline, prefer_wide_vectors, tuple_of
 from rlcpu.kernels.functions import reads_argument

@@ -2,9 +2,8 @@
 
 `rlcpu.envs.engine.lane` describes blocks of environments and their memory. One function is compiled
 for an environment, for C: it steps, resets or observes some environments, as a `StepCall` says.
-Drivers, loops over all environments, serial or parallel, call it by its address. They know nothing
-of the environment but a few sizes: they are compiled once for all environments of a dtype, and so
-are rollouts (`rlcpu.envs.engine.rollout`), which call the same function.
+Drivers (`rlcpu.envs.engine.drivers`) and rollouts (`rlcpu.envs.engine.rollout`) call it by its
+address, and are compiled once for many environments.
 """
 
 from __future__ import annotations
@@ -15,25 +14,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import from_dtype, prange, types
 
 from rlcpu.envs.dynamics import identity
+from rlcpu.envs.engine.drivers import EnvFacts, make_driver, make_step_driver
 from rlcpu.envs.engine.lane import (
     ELAPSED,
-    KEY_LOW,
     LANES,
     NUM_WORDS,
-    Structure,
     compile_lane,
-    env_kernel,
     make_draw_bits,
     make_step_lane,
 )
-from rlcpu.kernels.calls import View, kind_of, make_call
-from rlcpu.kernels.compile import EXACT, inline, inline_source, kernel, outline
+from rlcpu.envs.engine.step_call import RESTART, STEP, call_type
+from rlcpu.envs.engine.structure import Structure, env_kernel
+from rlcpu.kernels.calls import View
+from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.memory import LINE, address, pointer_to, shifted
-from rlcpu.kernels.random import GOLDEN
+from rlcpu.kernels.memory import shifted
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.kernels.threads import Kernels
 
@@ -43,23 +40,6 @@ CHUNK_ROWS = 64
 #: state is, the longer its step takes: CartPole's has 4 numbers, LunarLander's 28.
 GRAIN = 2**16
 u8, u32 = np.uint8, np.uint32
-#: Modes of a `StepCall`: to observe all, to start some episodes, and to step. The last two write
-#: observations, too: of all, or where states have arrays of the episodes that start.
-OBSERVE, RESTART, STEP = range(3)
-
-
-class EnvFacts(NamedTuple):
-    """Numbers of an environment, which drivers take first."""
-
-    #: Address of the environment's function, of a view of a `StepCall`.
-    function: int
-    #: How many environments one core takes at a time.
-    share: int
-    #: 1 if a step writes outputs of all lanes of a block, in use or not, else 0.
-    fills_blocks: int
-    #: From a number of an observation to the same one of the next environment: 1 if observations
-    #: are rows of N numbers, else the size of an observation.
-    env_step: int
 
 
 class Steps(NamedTuple):
@@ -75,69 +55,6 @@ class Steps(NamedTuple):
     #: (max(action_size, 1) * LANES,) int64, how many choices each number of a block's actions has,
     #: or (0,) where actions are floats.
     limits: npt.NDArray[np.int64]
-
-
-class StepCall(NamedTuple):
-    """Argument of the function that steps, resets or observes some environments.
-
-    It holds numbers, and pointers to the arrays of all environments.
-    """
-
-    #: `OBSERVE`, `RESTART` or `STEP`. A step ends an episode without a new one, which the next step
-    #: begins, or a restart.
-    mode: Any
-    #: The environments: `count` from `begin` on, which begins a block where environments are lanes.
-    begin: Any
-    count: Any
-    #: Numbers from one row of observations to the next, where they are in rows.
-    stride: Any
-    #: Arrays of `rlcpu.envs.engine.lanes.LaneEngine`; `state` is `real`.
-    state: Any
-    words: Any
-    numbers: Any
-    clock: Any
-    #: uint8 of each environment, whether `RESTART` takes it.
-    mask: Any
-    #: A block after the other, with a row of LANES for each number of an action: int32, or floats
-    #: of the environment's dtype.
-    actions: Any
-    #: Outputs. Observations are rows of `stride` numbers, or the environments' one after the other
-    #: where states have arrays.
-    observations: Any
-    rewards: Any
-    terminated: Any
-    truncated: Any
-
-
-@functools.cache
-def call_type(dtype: type, is_whole: bool) -> Any:
-    """Return numba's type of a `StepCall` of an environment.
-
-    Args:
-        dtype: of the environment's floats.
-        is_whole: whether actions are whole numbers.
-    """
-    # Flags are bytes, since numba reads no bools behind pointers.
-    reals, singles, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "u1"))
-    words, number = types.CPointer(types.uint32), types.int64
-    return kind_of(
-        StepCall(
-            mode=number,
-            begin=number,
-            count=number,
-            stride=number,
-            state=reals,
-            words=words,
-            numbers=reals,
-            clock=words,
-            mask=flags,
-            actions=types.CPointer(types.int32) if is_whole else reals,
-            observations=singles,
-            rewards=reals,
-            terminated=flags,
-            truncated=flags,
-        )
-    )
 
 
 def is_whole(env: Structure) -> bool:
@@ -300,295 +217,3 @@ def _make_observe_block(env: Structure, dtype: type) -> Callable[..., None]:
             put(observations, stride, place + i, observation)
 
     return observe_block
-
-
-# ---------------------------------------------------------------- drivers
-
-
-class Memory(NamedTuple):
-    """Pointers to the arrays of a `LaneEngine`."""
-
-    state: Any
-    words: Any
-    numbers: Any
-    clock: Any
-
-
-class Outputs(NamedTuple):
-    """Pointers to what a step writes, of all environments."""
-
-    observations: Any
-    rewards: Any
-    terminated: Any
-    truncated: Any
-    #: Like observations, of the states to which steps led; not written unless `same_step`.
-    finals: Any
-
-
-class Part(NamedTuple):
-    """Some of the environments, and where their observations are.
-
-    Number k of environment i's observation is at `k * row_step + i * env_step`, and number k of its
-    final observation at `k * final_row_step + i * env_step`.
-    """
-
-    begin: Any
-    count: Any
-    #: Whether a step that ends an episode starts the next one.
-    same_step: Any
-    #: Numbers of an observation.
-    size: Any
-    row_step: Any
-    env_step: Any
-    final_row_step: Any
-
-
-@functools.cache
-def make_driver(dtype: type, is_whole: bool) -> Kernels:
-    """Make the driver of the modes `OBSERVE` and `RESTART`, over all environments.
-
-    Its arguments are the `EnvFacts`, the mode, the arrays of the engine, a mask uint8 of the
-    environments to reset, and flat observations, which it writes. There are as many environments as
-    the mask has numbers. No reset of some changes the streams of others: it advances the counter,
-    and their keys step back by one.
-    """
-    call = make_call(call_type(dtype, is_whole))
-    real, action = dtype(0), np.int32(0) if is_whole else dtype(0)
-
-    def run(
-        function, share, fills_blocks, env_step,
-        mode, state, words, numbers, clock, mask, observations,
-    ):  # fmt: skip
-        n = mask.shape[0]
-        for chunk in prange((n + share - 1) // share):
-            begin = chunk * share
-            call(
-                function,
-                StepCall(
-                    mode=mode,
-                    begin=begin,
-                    count=min(share, n - begin),
-                    stride=n,
-                    state=address(state),
-                    words=address(words),
-                    numbers=address(numbers),
-                    clock=address(clock),
-                    mask=address(mask),
-                    actions=pointer_to(0, action),
-                    observations=address(observations),
-                    rewards=pointer_to(0, real),
-                    terminated=pointer_to(0, u8(0)),
-                    truncated=pointer_to(0, u8(0)),
-                ),
-            )
-        if mode == RESTART:
-            for k in range(n):
-                if mask[k] == 0:
-                    words[k // LANES, KEY_LOW * LANES + k % LANES] -= GOLDEN
-            clock[0] += u32(1)
-
-    return Kernels(kernel(run, fastmath=EXACT), kernel(run, fastmath=EXACT, parallel=True), 0)
-
-
-@functools.cache
-def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
-    """Make the driver that checks all actions, then steps all environments.
-
-    It returns the number of bad actions; nothing is written unless that is 0. Its arguments are
-    the `EnvFacts`, `Steps.limits` and
-
-    - arrays of a `LaneEngine`: state (blocks, rows * LANES), words (blocks, NUM_WORDS * LANES),
-      actions (n,) or (n, action_size), int64 or float32, numbers (num_numbers,), clock (2,);
-    - outputs: observations (rows, n) or (n, rows), rewards, terminated, truncated (n,), and finals
-      like observations, which are empty unless a step that ends an episode starts the next one.
-    """
-    count_bad: Any = _out_of_range if is_whole else _not_a_number
-    step_chunk = _make_step_chunk(dtype, is_whole)
-
-    def step(
-        function, share, fills_blocks, env_step, limits,
-        state, words, actions, numbers, clock,
-        observations, rewards, terminated, truncated, finals,
-    ):  # fmt: skip
-        n, bad = rewards.shape[0], 0
-        width = actions.size // n
-        for chunk in prange((n + share - 1) // share):
-            end = min((chunk + 1) * share, n)
-            for begin in range(chunk * share, end, LANES):
-                part = shifted(address(actions), begin * width)
-                bad += count_bad(part, address(limits), min(LANES, end - begin) * width)
-        if bad > 0:
-            return bad
-        row_step = n if env_step == 1 else 1
-        memory = Memory(address(state), address(words), address(numbers), address(clock))
-        outputs = Outputs(
-            observations=address(observations),
-            rewards=address(rewards),
-            terminated=address(terminated.view(u8)),
-            truncated=address(truncated.view(u8)),
-            finals=address(finals),
-        )
-        for chunk in prange((n + share - 1) // share):
-            begin = chunk * share
-            part = Part(
-                begin=begin,
-                count=min(share, n - begin),
-                same_step=finals.size > 0,
-                size=observations.size // n,
-                row_step=row_step,
-                env_step=env_step,
-                final_row_step=row_step,
-            )
-            step_chunk(function, part, fills_blocks != 0, memory, address(actions), width, outputs)
-        clock[0] += u32(1)
-        return bad
-
-    return Kernels(kernel(step, fastmath=EXACT), kernel(step, fastmath=EXACT, parallel=True), 0)
-
-
-def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
-    """Make (function, part, fills_blocks, memory, actions, width, outputs), which steps a chunk.
-
-    It writes the actions, `width` numbers each, to rows of blocks. Where blocks are filled, `part`
-    begins one, and its last block may be one that is not full. Outputs of such a block go to memory
-    with room for LANES lanes, from which those of the lanes in use are copied.
-    """
-    step_part = _make_step_part(dtype, is_whole)
-    write_actions = _make_write_actions(dtype, is_whole)
-    zero_action: Any = np.int32(0) if is_whole else dtype(0)
-    zero, single = dtype(0), np.float32(0)
-    action_bytes, real_bytes = zero_action.itemsize, zero.itemsize
-
-    @outline(exact=True)
-    def step_chunk(function, part, fills_blocks, memory, actions, width, outputs):
-        begin, count, size = part.begin, part.count, part.size
-        lane, rest = begin % LANES, count % LANES if fills_blocks else 0
-        rows_bytes = (lane + count + LANES - 1) // LANES * LANES * width * action_bytes
-        # A lane of the last block has a reward, the float32 numbers of an observation, two flags.
-        last_bytes = (real_bytes + 4 * size + 2) * LANES if rest > 0 else 0
-        scratch = np.empty(rows_bytes + last_bytes + LINE, u8)
-        place = (scratch.ctypes.data + LINE - 1) // LINE * LINE
-        rows = pointer_to(place, zero_action)
-        chosen = shifted(actions, begin * width)
-        write_actions(chosen, count, fills_blocks, width, shifted(rows, lane))
-        # The function counts environments, and so actions, from the first one of all on.
-        action_rows = shifted(rows, -(begin - lane) * width)
-        if count > rest:
-            full = Part(
-                begin, count - rest, part.same_step,
-                size, part.row_step, part.env_step, part.final_row_step,
-            )  # fmt: skip
-            step_part(function, full, memory, action_rows, outputs)
-        if rest > 0:
-            first, place = begin + count - rest, place + rows_bytes
-            rewards = pointer_to(place, zero)
-            observations = pointer_to(place + real_bytes * LANES, single)
-            terminated = pointer_to(place + (real_bytes + 4 * size) * LANES, u8(0))
-            truncated = shifted(terminated, LANES)
-            last_outputs = Outputs(
-                observations=shifted(observations, -first),
-                rewards=shifted(rewards, -first),
-                terminated=shifted(terminated, -first),
-                truncated=shifted(truncated, -first),
-                finals=outputs.finals,
-            )
-            last = Part(first, rest, part.same_step, size, LANES, 1, part.row_step)
-            step_part(function, last, memory, action_rows, last_outputs)
-            for i in range(rest):
-                outputs.rewards[first + i] = rewards[i]
-                outputs.terminated[first + i] = terminated[i]
-                outputs.truncated[first + i] = truncated[i]
-            for row in range(size):
-                for i in range(rest):
-                    place_of_all = row * part.row_step + first + i
-                    outputs.observations[place_of_all] = observations[row * LANES + i]
-        scratch[0] = 0  # an access, which keeps the array alive until here
-
-    return step_chunk
-
-
-def _make_write_actions(dtype: type, is_whole: bool) -> Callable[..., None]:
-    """Make (actions, count, fills_blocks, width, rows), which writes actions to rows of blocks.
-
-    A block is a row of LANES for each of the `width` numbers of an action. Where blocks are filled,
-    lanes of the last one that nobody sees take an action, too: 0.
-    """
-    peek, poke = row_access("source")[0], row_access("target")[1]
-    action_type: Any = np.int32 if is_whole else dtype
-    no_action = action_type(0)
-
-    @inline(exact=True)
-    def write_actions(actions, count, fills_blocks, width, rows):
-        for first in range(0, count, LANES):
-            lanes, block = min(LANES, count - first), shifted(rows, first * width)
-            chosen = shifted(actions, first * width)
-            for i in range(width * LANES if fills_blocks and lanes < LANES else 0):
-                block[i] = no_action
-            if width == 1:  # a loop of its own, which becomes vectors
-                for i in range(lanes):
-                    poke(block, i, action_type(peek(chosen, i)))
-            else:
-                for i in range(lanes):
-                    for k in range(width):
-                        block[k * LANES + i] = action_type(chosen[i * width + k])
-
-    return write_actions
-
-
-def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
-    """Make (function, part, memory, actions, outputs), which steps some environments.
-
-    With `same_step` it keeps the final observations of episodes that ended, and starts the next
-    ones.
-    """
-    call = make_call(call_type(dtype, is_whole))
-
-    @inline_source
-    def call_env(function, mode, part, memory, mask, actions, outputs):
-        call(
-            function,
-            StepCall(
-                mode, part.begin, part.count, part.row_step,
-                memory.state, memory.words, memory.numbers, memory.clock, mask, actions,
-                outputs.observations, outputs.rewards, outputs.terminated, outputs.truncated,
-            ),
-        )  # fmt: skip
-
-    @outline(exact=True)
-    def step_part(function, part, memory, actions, outputs):
-        call_env(function, STEP, part, memory, pointer_to(0, u8(0)), actions, outputs)
-        if not part.same_step:
-            return
-        begin, end = part.begin, part.begin + part.count
-        mask, num_ended = np.zeros(part.count + LANES, u8), 0
-        for i in range(begin, end):
-            if outputs.terminated[i] | outputs.truncated[i] != 0:
-                mask[i - begin] = 1
-                num_ended += 1
-                for k in range(part.size):
-                    number = outputs.observations[k * part.row_step + i * part.env_step]
-                    outputs.finals[k * part.final_row_step + i * part.env_step] = number
-        if num_ended > 0:
-            mask_of_all = shifted(address(mask), -begin)
-            call_env(function, RESTART, part, memory, mask_of_all, actions, outputs)
-        mask[0] = 0  # an access, which keeps the array alive until here
-
-    return step_part
-
-
-@inline
-def _out_of_range(actions, limits, count):
-    """Count, of the first `count` actions, those below 0 or not below their limits."""
-    bad: Any = 0
-    for i in range(count):
-        bad += np.uint64(actions[i]) >= np.uint64(limits[i])
-    return bad
-
-
-@inline
-def _not_a_number(actions, limits, count):
-    """Count the NaN among the first `count` numbers of actions; `limits` are not read."""
-    bad: Any = 0
-    for i in range(count):
-        bad += actions[i] != actions[i]
-    return bad

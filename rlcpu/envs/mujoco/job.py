@@ -69,7 +69,7 @@ _ARRAYS: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "mask": ((_N,), np.uint8),
     # Lowest and highest numbers of an action.
     "bounds": ((2, _A), np.float32),
-    # Sums of a rollout, see `rlcpu.envs.engine.rollout.EPISODES`.
+    # Sums of a rollout, see `rlcpu.envs.engine.form.EPISODES`.
     "sums": ((_N, 5), np.float64),
     # `STEP` reads them, `ROLLOUT` writes them.
     "actions": ((*_K_N, _A), np.float32),

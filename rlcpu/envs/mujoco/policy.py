@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.engine.decide import normalised
+from rlcpu.envs.engine.inputs import normalised
 from rlcpu.envs.mujoco.physics import POLICY_KEY, STEPS
 from rlcpu.envs.policies import GREEDY, MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.compile import define, inline, source_of_tuple, specialise, tuple_of

@@ -19,7 +19,7 @@ from rlcpu.cuda.rollouts import (
     rollout_kernel,
 )
 from rlcpu.envs import Dynamics, register
-from rlcpu.envs.engine.lane import structure
+from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.registration import find
 from rlcpu.envs.tasks.classic_control.cartpole import Params
 from rlcpu.policies import MLP, Uniform

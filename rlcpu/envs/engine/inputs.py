@@ -1,0 +1,296 @@
+"""Observations of a block of environments as the inputs of networks, inside a rollout's kernel.
+
+Inputs are float32 and normalised, see `normalised`: rows of `lanes` numbers, input k of lane i at
+`k * lanes + i`; where `observe` writes an array, and of groups, each lane has a row of inputs
+instead. Networks take lists of the ones where inputs are zeros and ones, mostly zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcpu.envs.engine.interface import Interface, make_number_at
+from rlcpu.envs.engine.lane import LANES
+from rlcpu.envs.engine.observations import GroupPart
+from rlcpu.envs.policies import NETWORK, VALUE_NETWORK
+from rlcpu.kernels.boards import append_cells
+from rlcpu.kernels.compile import define, inline, inline_source, outline
+from rlcpu.kernels.matmul import MANY_ONES
+from rlcpu.kernels.memory import array_at, place_of
+from rlcpu.kernels.rows import ANY, row_access
+from rlcpu.nn.acting import job_at
+from rlcpu.nn.network import CLIP
+
+_LOW, _HIGH = np.float32(-CLIP), np.float32(CLIP)
+#: Rows of scratch memory for the int32 that say where each lane's ones begin, one more than lanes.
+ROWS_OF_STARTS = 2
+
+
+class Inputs(NamedTuple):
+    """How `write_inputs` wrote the inputs of networks, see `make_write_inputs`."""
+
+    #: True if they are listed: inputs that are one as int32, in the place of the inputs, lane after
+    #: lane.
+    are_few: Any
+    #: If they are, from here on in scratch are int32 that say where each lane begins in the list.
+    starts: Any
+    #: That of `rlcpu.nn.acting.Tile`.
+    row: Any
+
+
+def make_write_inputs(
+    interface: Interface, is_separate: bool, mask_size: int
+) -> Callable[..., Any]:
+    """Make the function that writes a block's observations into the inputs of networks.
+
+    It is (observations, policy, lanes, count, scratch) -> `Inputs`. Inputs are the first rows of
+    scratch, and normalised. If inputs are zeros and ones, few of them ones, it may list the ones
+    instead.
+    """
+    if interface.kind == "group":
+        return _make_write_group(interface, mask_size)
+    if interface.kind != "floats":
+        return _make_write_ones(interface, is_separate, mask_size)
+    get, set_ = row_access(ANY)[0], row_access("target")[1]
+
+    @inline_source
+    def write_floats(observations, policy, lanes, count, scratch):
+        mean, scale = policy.mean, policy.scale
+        for k in range(mean.size):
+            for i in range(lanes):
+                x = get(observations, k * LANES + i)
+                set_(scratch, k * lanes + i, normalised(x, mean[k], scale[k]))
+        return Inputs(False, 0, mean.size if lanes == 1 else 0)
+
+    @inline_source
+    def write_arrays(observations, policy, lanes, count, scratch):
+        mean, scale = policy.mean, policy.scale
+        for i in range(count):
+            begin = i * (observations.size // LANES)
+            for k in range(mean.size):
+                x = get(observations, begin + k)
+                set_(scratch, i * mean.size + k, normalised(x, mean[k], scale[k]))
+        return Inputs(False, 0, mean.size)
+
+    return write_floats if interface.in_rows else write_arrays
+
+
+def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any]:
+    """Make `write_inputs` of an observation of several parts.
+
+    Parts have numbers of several dtypes, side by side: each lane's observation is gathered near the
+    end of scratch, in front of `mask_size` numbers, and goes from there to the inputs.
+    """
+    normalise, place = _make_normalise_group(interface), make_number_at(interface.in_rows)
+    size = interface.num_rows
+
+    @inline_source
+    def write_group(observations, policy, lanes, count, scratch):
+        begin = scratch.size - mask_size - size
+        rows = scratch[begin : begin + size]
+        for i in range(count):
+            for k in range(size):
+                rows[k] = observations[place(observations, k, i)]
+            normalise(rows, policy.mean, policy.scale, scratch, i)
+        return Inputs(False, 0, policy.mean.size)
+
+    return write_group
+
+
+def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) -> Callable[..., Any]:
+    """Make `write_inputs` of a choice or of planes, whose inputs are zeros and ones.
+
+    If the networks take lists of ones, the observations are not normalised, and at most the
+    fraction `MANY_ONES` of the inputs is one, it lists the ones and writes no inputs. The starts of
+    the lanes in the list are at the end of scratch, in front of `mask_size` numbers.
+    """
+    list_ones: Any = _make_list_ones(interface)
+    normalise: Any = _make_normalise_ones(interface)
+
+    @inline_source
+    def write_ones(observations, policy, lanes, count, scratch):
+        """Write the places of ones, or all inputs where there are too many."""
+        job, are_few = job_at(policy.settings[NETWORK]), False
+        inputs, starts_end = job.size, scratch.size - mask_size
+        starts_begin = starts_end - ROWS_OF_STARTS * LANES
+        starts = scratch[starts_begin:starts_end].view(np.int32)
+        columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
+        takes_ones = job.takes_ones
+        if is_separate:
+            takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
+        if takes_ones != 0 and is_plain_scale(policy.mean, policy.scale):
+            most = np.int64(MANY_ONES * inputs * lanes)
+            num_ones = list_ones(observations, lanes, count, inputs, starts, columns, most)
+            are_few = num_ones <= most
+        if not are_few:
+            normalise(observations, lanes, scratch, policy.mean, policy.scale)
+        return Inputs(are_few, starts_begin, inputs if lanes == 1 else 0)
+
+    return write_ones
+
+
+@inline
+def is_plain_scale(mean, scale):
+    """Tell whether `normalised` changes nothing: all means are 0 and all scales are 1."""
+    same = True
+    for k in range(mean.size):
+        same &= (mean[k] == np.float32(0)) & (scale[k] == np.float32(1))
+    return same
+
+
+def _make_list_ones(interface: Interface) -> Callable[..., Any]:
+    """Make the function that lists which inputs are one, of a choice or of planes.
+
+    It is (observations, lanes, count, inputs, starts, columns, most) -> number of ones, of `lanes`
+    lanes, of which the first `count` count; an observation has `inputs` inputs. It writes the
+    inputs that are one to `columns`, lane after lane, and to `starts`, (lanes + 1,), where each
+    lane begins there. It stops at more than `most` ones.
+    """
+    num_planes, lowest, place = (
+        interface.num_planes,
+        interface.lowest,
+        make_number_at(interface.in_rows),
+    )
+
+    @inline
+    def list_choices(observations, lanes, count, inputs, starts, columns, most):
+        """Write the input of each lane that stands for its choice."""
+        choices, num_ones = observations.view(np.int32), 0
+        for i in range(lanes):
+            starts[i] = num_ones
+            choice = choices[place(observations, 0, i)] - lowest
+            if i < count and 0 <= choice < inputs:
+                columns[num_ones] = choice
+                num_ones += 1
+        starts[lanes] = num_ones
+        return num_ones
+
+    @inline
+    def list_cells(observations, lanes, count, inputs, starts, columns, most):
+        """Write the cells of each lane's planes that are set."""
+        words, num_ones = observations.view(np.uint32), 0
+        for i in range(lanes):
+            starts[i] = num_ones
+            if i < count and num_ones <= most:
+                first, second = place(observations, 0, i), place(observations, 1, i)
+                num_ones = append_cells(
+                    words, first, second - first, num_planes, inputs // num_planes, columns,
+                    num_ones,
+                )  # fmt: skip
+        starts[lanes] = num_ones
+        return num_ones
+
+    return list_cells if num_planes else list_choices
+
+
+@inline
+def normalised(x, mean, scale):
+    """Return a number of an observation as networks get it: shifted, scaled, clipped; float32."""
+    return min(max((np.float32(x) - mean) * scale, _LOW), _HIGH)
+
+
+def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
+    """Make the inlinable function that writes the inputs of a choice or of planes.
+
+    It is (observations, lanes, inputs, mean, scale): it writes the normalised zeros and ones of all
+    lanes to `inputs`, one row of `lanes` numbers for each choice or cell. `mean` and `scale` have a
+    number for each input.
+    """
+    zero, one, place = np.float32(0), np.float32(1), make_number_at(interface.in_rows)
+    num_planes, lowest = interface.num_planes, interface.lowest
+
+    @inline
+    def normalise_choice(observations, lanes, inputs, mean, scale):
+        """Write, for each value of the choice, a row with one in the lanes that have it."""
+        choices = observations.view(np.int32)
+        for k in range(mean.size):
+            off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
+            row = inputs[k * lanes : (k + 1) * lanes]
+            for i in range(row.size):
+                row[i] = on if choices[place(observations, 0, i)] - lowest == k else off
+
+    @inline
+    def normalise_planes(observations, lanes, inputs, mean, scale):
+        """Write, for each cell, a row with one in the lanes where the cell is set."""
+        words, cells = observations.view(np.uint32), mean.size // num_planes
+        for k in range(mean.size):
+            off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
+            cell = k % cells
+            # A plane is a `Board`: 4 words of 32 bits.
+            number, row = k // cells * 4 + cell // 32, inputs[k * lanes : (k + 1) * lanes]
+            bit = np.uint32(1 << (cell % 32))
+            for i in range(row.size):
+                row[i] = on if words[place(observations, number, i)] & bit != 0 else off
+
+    return normalise_planes if num_planes else normalise_choice
+
+
+def _make_normalise_group(interface: Interface) -> Callable[..., Any]:
+    """Make the function (rows, mean, scale, inputs, i) that writes the inputs of lane i.
+
+    `rows` are the numbers of its observation, side by side: for each part it calls a function.
+    """
+    lines, functions, first_input = ["def normalise(rows, mean, scale, inputs, i):"], {}, 0
+    for k, part in enumerate(interface.parts):
+        functions[f"normalise{k}"] = _make_normalise_part(part, first_input)
+        lines.append(f"    normalise{k}(rows, mean, scale, inputs, i)")
+        first_input += part.view.num_inputs
+    return inline(define("\n".join(lines), **functions))
+
+
+def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any]:
+    """Make (rows, mean, scale, inputs, i), which writes one part's inputs, from `first_input` on.
+
+    `rows` is the memory of lane i's group, `inputs` has a row for each lane.
+    """
+    view, begin, count, single = part.view, part.begin, part.view.num_inputs, np.float32
+
+    @inline
+    def put_input(x, mean, scale, inputs, i, k):
+        """Write x as input k of the part."""
+        column = first_input + k
+        inputs[i * mean.size + column] = normalised(x, mean[column], scale[column])
+
+    if view.kind in ("floats", "numbers"):
+        number_type: Any = np.float32 if view.kind == "floats" else np.dtype(view.form).type
+        like = number_type(0)
+
+        @outline
+        def normalise_numbers(rows, mean, scale, inputs, i):
+            numbers = array_at(place_of(rows, 0) + begin, (count,), like)
+            for k in range(count):
+                put_input(single(numbers[k]), mean, scale, inputs, i, k)
+
+        return normalise_numbers
+    if view.kind == "planes":
+        num_words, cells = 4 * view.size[0], math.prod(view.size[1:])
+        like_word = np.uint32(0)
+
+        @outline
+        def normalise_planes(rows, mean, scale, inputs, i):
+            words = array_at(place_of(rows, 0) + begin, (num_words,), like_word)
+            for k in range(count):
+                cell = k % cells
+                word = words[k // cells * 4 + cell // 32]  # 4 words of 32 bits are a plane
+                bits = word >> np.uint32(cell % 32)
+                put_input(single(bits & np.uint32(1)), mean, scale, inputs, i, k)
+
+        return normalise_planes
+    sizes, starts, like_choice = np.array(view.size), np.array(view.start), np.int32(0)
+    num_choices, zero, one = len(view.size), np.float32(0), np.float32(1)
+
+    @outline
+    def normalise_choices(rows, mean, scale, inputs, i):
+        choices = array_at(place_of(rows, 0) + begin, (num_choices,), like_choice)
+        first = 0
+        for n in range(num_choices):
+            for k in range(sizes[n]):
+                x = one if choices[n] - starts[n] == k else zero
+                put_input(x, mean, scale, inputs, i, first + k)
+            first += sizes[n]
+
+    return normalise_choices
