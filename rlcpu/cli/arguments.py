@@ -189,7 +189,7 @@ def output_file(text: str) -> Path:
 
 def policy_file(text: str) -> Path:
     """Return the path of a file that a policy can be exported to."""
-    from rlcpu.train.agent import FORMATS
+    from rlcpu.train.saved import FORMATS
 
     path = output_file(text)
     if path.suffix not in FORMATS:
