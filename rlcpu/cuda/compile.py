@@ -114,7 +114,7 @@ def _device(function: types.FunctionType, rules: Any) -> Any:
 def _with_rules(compile: Callable[..., Any], rules: Any) -> Callable[..., Any]:
     """Return `compile`, the compiler of a device function, by its own rules of types.
 
-    `rules` are `linking.TypeRules`, or None for numba-cuda's. numba-cuda has one typing context, and
+    `rules` are `linking.TypeRules`, or None for numba-cuda's. That has one typing context, and
     compiles a function while it compiles another one that calls it: the context is given the rules
     for as long as this function takes.
     """
