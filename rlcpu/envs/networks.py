@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -168,6 +169,13 @@ class NetworkPolicy(RunsNetworks):
         for name, network in self._networks.items():
             network.parameters = arrays[name]  # users may have set another array
         return self._networks
+
+    def with_own_networks(self) -> NetworkPolicy:
+        """Return a copy with networks of its own, which still has the arrays of this policy."""
+        other = copy.copy(self)
+        other._actings = Actings()
+        other._networks = {name: copy.copy(each) for name, each in self.networks().items()}
+        return other
 
     @property
     def num_inputs(self) -> int:

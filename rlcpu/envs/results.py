@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import math
@@ -17,7 +16,6 @@ from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.networks import NetworkPolicy
 from rlcpu.envs.policies import Array, Policy
 from rlcpu.envs.running import run_sequences
-from rlcpu.nn.acting import Actings
 from rlcpu.nn.layers.embedding import Ones
 
 
@@ -83,10 +81,8 @@ class Critic:
     def __init__(self, policy: NetworkPolicy) -> None:
         parameters = "parameters" if policy.value == "shared" else "value_parameters"
         self._names = (parameters, "observation_mean", "observation_scale")
-        # A copy with networks and arrays of its own: those of the policy go on to learn.
-        self._policy = copy.copy(policy)
-        self._policy._actings = Actings()
-        self._policy._networks = {k: copy.copy(each) for k, each in policy.networks().items()}
+        # With networks and arrays of its own: those of the policy go on to learn.
+        self._policy = policy.with_own_networks()
         for name in self._names:
             setattr(self._policy, name, np.array(getattr(policy, name), np.float32))
 
