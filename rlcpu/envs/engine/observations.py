@@ -208,21 +208,21 @@ class ObservationView(NamedTuple):
             return rows[..., 0].view(np.int32).astype(np.int64)
         if self.kind == "choices":
             return np.ascontiguousarray(rows).view(np.int32).astype(np.int64)
-        before = rows.shape[:-1]
+        leading = rows.shape[:-1]
         if self.kind == "group":
             return self._each_part_of(rows, ObservationView.decode)
         if self.kind == "numbers":
             is_contiguous = rows.strides[-1] == rows.itemsize
             data = (rows if is_contiguous else np.ascontiguousarray(rows)).view(np.uint8)
             count = math.prod(self.size) * np.dtype(self.form).itemsize
-            return data[..., :count].view(self.form).reshape(*before, *self.size)
+            return data[..., :count].view(self.form).reshape(*leading, *self.size)
         if self.is_packed:
-            return rows.copy(order="C").view(np.uint32).reshape(*before, *self.shape)
+            return rows.copy(order="C").view(np.uint32).reshape(*leading, *self.shape)
         cells = math.prod(self.size[1:])
-        expanded = np.empty((math.prod(before), self.size[0], cells), self.form)
+        expanded = np.empty((math.prod(leading), self.size[0], cells), self.form)
         kernels, words = _expand_kernels(cells), _words_of(rows)
         launch(kernels, expanded.size, self.num_threads, *words, expanded)
-        return expanded.reshape(*before, *self.size)
+        return expanded.reshape(*leading, *self.size)
 
     def _each_part_of(
         self, rows: Any, convert: Callable[[ObservationView, Any], Any]

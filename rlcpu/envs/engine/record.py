@@ -142,42 +142,59 @@ def _make_ints_64(env: Structure) -> Callable[..., Any]:
 
 
 def _make_observe(env: Structure, dtype: type, record_of_lane: Any) -> Callable[..., None]:
-    """Make `observe` of `Functions`, which calls the author's observe and action mask.
-
-    The author's function writes into `out`, an array of floats or the record of a group over the
-    memory of the observation, or returns a value, whose rows are stored there.
-    """
-    users, size = user_functions(env, dtype), env.observation_rows
-    is_written = env.writes_observation
-    user_observe: Any = users["observe"]
-    user_mask: Any = users.get("action_mask")
-    encode: Any = None if is_written else make_encode(env.observation, np.float32)
-    to_floats = make_floats(env.observation, dtype, env.has_whole)
-    # "ANY" promises nothing of the array's memory. Where `observe` writes, `put` is not called.
-    put, pack_mask = store_rows(1 if is_written else size, ANY), make_pack(env.num_actions)
-    put_mask, is_masked = store_rows(env.shown_rows - size, ANY), user_mask is not None
-    shape, zero, is_group = env.written_shape, np.float32(0), env.observation.is_record
-    no_group: Any = (None, None)
-    record_at, clear = make_record_access(env.observation, np.float32) if is_group else no_group
-    to_out = inline((lambda group: group.image) if env.is_int_array else (lambda group: group))
+    """Make `observe` of `Functions`, which calls the author's observe and action mask."""
+    user_mask: Any = user_functions(env, dtype).get("action_mask")
+    write, pack_mask = _make_write_observation(env, dtype), make_pack(env.num_actions)
+    size, is_masked = env.observation_rows, user_mask is not None
+    put_mask = store_rows(env.shown_rows - size, ANY)
 
     @outline
     def observe(rows, i, lane_params, target, place):
         state = record_of_lane(rows, i)
-        if is_group:
-            group = record_at(shifted(address(target), place), 0)
-            clear(group)
-            user_observe(state, lane_params, to_out(group))
-        elif is_written:
-            out = array_at(place_of(target, place), shape, zero)
-            out[:] = zero
-            user_observe(state, lane_params, out)
-        else:
-            put(target, 1, place, encode(to_floats(user_observe(state, lane_params))))
+        write(state, lane_params, target, place)
         if is_masked:
             put_mask(target, 1, place + size, pack_mask(user_mask(state, lane_params)))
 
     return observe
+
+
+def _make_write_observation(env: Structure, dtype: type) -> Callable[..., None]:
+    """Make (state, lane_params, target, place), which writes an observation to an array of float32.
+
+    The author's function writes it into `out`, an array of floats or the record of a group over
+    that memory, zeros before; or it returns a value, whose rows are stored there.
+    """
+    user_observe: Any = user_functions(env, dtype)["observe"]
+    shape, zero = env.written_shape, np.float32(0)
+    if env.observation.is_record:
+        record_at, clear = make_record_access(env.observation, np.float32)
+        # An array of whole numbers is in memory as a record of one field, "image".
+        to_out = inline((lambda group: group.image) if env.is_int_array else (lambda group: group))
+
+        @inline_source
+        def write_group(state, lane_params, target, place):
+            group = record_at(shifted(address(target), place), 0)
+            clear(group)
+            user_observe(state, lane_params, to_out(group))
+
+        return write_group
+    if env.writes_observation:
+
+        @inline_source
+        def write_array(state, lane_params, target, place):
+            out = array_at(place_of(target, place), shape, zero)
+            out[:] = zero
+            user_observe(state, lane_params, out)
+
+        return write_array
+    to_floats = make_floats(env.observation, dtype, env.has_whole)
+    encode, put = make_encode(env.observation, np.float32), store_rows(env.observation_rows, ANY)
+
+    @inline_source
+    def write_value(state, lane_params, target, place):
+        put(target, 1, place, encode(to_floats(user_observe(state, lane_params))))
+
+    return write_value
 
 
 # ---------------------------------------------------------------- memory

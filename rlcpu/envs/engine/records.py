@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,13 +33,13 @@ from rlcpu.envs.engine.lane import (
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.record import compile_functions
 from rlcpu.envs.engine.step_call import RESTART, STEP, call_type
-from rlcpu.envs.engine.steps import Steps, is_whole, make_steps
+from rlcpu.envs.engine.steps import Steps, is_whole, make_get_action, make_steps
 from rlcpu.envs.engine.structure import Structure, env_kernel
 from rlcpu.kernels.calls import View, contents
-from rlcpu.kernels.compile import inline, inline_source
+from rlcpu.kernels.compile import inline_source
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import shifted
-from rlcpu.kernels.rows import ANY, load_rows, row_access
+from rlcpu.kernels.rows import ANY, row_access
 
 Array = npt.NDArray[Any]
 #: Environments that one core takes at a time; few, since some steps take longer than others.
@@ -62,7 +61,7 @@ def _compile_records(env: Structure, dtype: type) -> Any:
     """Compile for C the function of a view of a `StepCall`, for states with arrays."""
     _, params_of_lane, step, restart, observe = compile_functions(env, dtype)
     unpack, draw_bits, size = make_unpack_params(env), make_draw_bits(), env.shown_rows
-    width, get_action = max(env.action_size, 1), _make_get_action(env)
+    width, get_action = max(env.action_size, 1), make_get_action(env, ANY)
     get_word, set_word = row_access("words")
     _, set_reward = row_access("rewards")
     _, set_terminated = row_access("terminated")
@@ -103,14 +102,6 @@ def _compile_records(env: Structure, dtype: type) -> Any:
 
     run.compile((View(call_type(dtype, is_whole(env))),))
     return run
-
-
-def _make_get_action(env: Structure) -> Callable[..., Any]:
-    """Make an inlinable function (actions, i) -> the action of lane i in a block's rows."""
-    if env.action_size == 0:
-        return inline(lambda actions, i: actions[i])
-    load = load_rows(env.action_size, ANY)
-    return inline(lambda actions, i: load(actions, LANES, i))
 
 
 # ---------------------------------------------------------------- the engine

@@ -135,15 +135,9 @@ def _make_step_block(env: Structure, dtype: type) -> Callable[..., None]:
     """
     observes, put = _observes_states(env), store_rows(env.shown_rows, "observations")
     step_lane, draw_bits = make_step_lane(env, dtype, False), make_draw_bits()
-    load_action: Any = load_rows(env.action_size, "actions")
-    peek_action, is_tuple = row_access("actions")[0], env.action_size > 0
     names = ("rewards", "terminated", "truncated")
     set_reward, set_terminated, set_truncated = (row_access(name)[1] for name in names)
-    get_action = inline(
-        (lambda actions, i: load_action(actions, LANES, i))
-        if is_tuple
-        else (lambda actions, i: peek_action(actions, i))
-    )
+    get_action = make_get_action(env, "actions")
 
     @inline_source
     def step(job, state, words, place, lanes, params, actions):
@@ -160,6 +154,15 @@ def _make_step_block(env: Structure, dtype: type) -> Callable[..., None]:
             set_truncated(truncated, place + i, result.truncated)
 
     return step
+
+
+def make_get_action(env: Structure, name: str) -> Callable[..., Any]:
+    """Make (actions, i) -> the action of lane i in a block's rows, by `row_access` of a name."""
+    if env.action_size == 0:
+        peek, _ = row_access(name)
+        return peek
+    load = load_rows(env.action_size, name)
+    return inline(lambda actions, i: load(actions, LANES, i))
 
 
 def _observes_states(env: Structure) -> bool:
