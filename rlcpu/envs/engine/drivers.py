@@ -39,7 +39,7 @@ class EnvFacts(NamedTuple):
     env_step: int
 
 
-class Memory(NamedTuple):
+class EngineMemory(NamedTuple):
     """Pointers to the arrays of a `LaneEngine`."""
 
     state: Any
@@ -48,7 +48,7 @@ class Memory(NamedTuple):
     clock: Any
 
 
-class Outputs(NamedTuple):
+class OutputPointers(NamedTuple):
     """Pointers to what a step writes, of all environments."""
 
     observations: Any
@@ -59,7 +59,7 @@ class Outputs(NamedTuple):
     finals: Any
 
 
-class Part(NamedTuple):
+class EnvRange(NamedTuple):
     """Some of the environments, and where their observations are.
 
     Number k of environment i's observation is at `k * row_step + i * env_step`, and number k of its
@@ -154,8 +154,8 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
         if bad > 0:
             return bad
         row_step = n if env_step == 1 else 1
-        memory = Memory(address(state), address(words), address(numbers), address(clock))
-        outputs = Outputs(
+        memory = EngineMemory(address(state), address(words), address(numbers), address(clock))
+        outputs = OutputPointers(
             observations=address(observations),
             rewards=address(rewards),
             terminated=address(terminated.view(u8)),
@@ -164,7 +164,7 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
         )
         for chunk in prange((n + share - 1) // share):
             begin = chunk * share
-            part = Part(
+            part = EnvRange(
                 begin=begin,
                 count=min(share, n - begin),
                 same_step=finals.size > 0,
@@ -208,7 +208,7 @@ def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
         # The function counts environments, and so actions, from the first one of all on.
         action_rows = shifted(rows, -(begin - lane) * width)
         if count > rest:
-            full = Part(
+            full = EnvRange(
                 begin, count - rest, part.same_step,
                 size, part.row_step, part.env_step, part.final_row_step,
             )  # fmt: skip
@@ -219,14 +219,14 @@ def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
             observations = pointer_to(place + real_bytes * LANES, single)
             terminated = pointer_to(place + (real_bytes + 4 * size) * LANES, u8(0))
             truncated = shifted(terminated, LANES)
-            last_outputs = Outputs(
+            last_outputs = OutputPointers(
                 observations=shifted(observations, -first),
                 rewards=shifted(rewards, -first),
                 terminated=shifted(terminated, -first),
                 truncated=shifted(truncated, -first),
                 finals=outputs.finals,
             )
-            last = Part(first, rest, part.same_step, size, LANES, 1, part.row_step)
+            last = EnvRange(first, rest, part.same_step, size, LANES, 1, part.row_step)
             step_part(function, last, memory, action_rows, last_outputs)
             for i in range(rest):
                 outputs.rewards[first + i] = rewards[i]

@@ -30,7 +30,7 @@ _LOW, _HIGH = np.float32(-CLIP), np.float32(CLIP)
 ROWS_OF_STARTS = 2
 
 
-class Inputs(NamedTuple):
+class WrittenInputs(NamedTuple):
     """How `write_inputs` wrote the inputs of networks, see `make_write_inputs`."""
 
     #: True if they are listed: inputs that are one as int32, in the place of the inputs, lane after
@@ -47,9 +47,9 @@ def make_write_inputs(
 ) -> Callable[..., Any]:
     """Make the function that writes a block's observations into the inputs of networks.
 
-    It is (observations, policy, lanes, count, scratch) -> `Inputs`. Inputs are the first rows of
-    scratch, and normalised. If inputs are zeros and ones, few of them ones, it may list the ones
-    instead.
+    It is (observations, policy, lanes, count, scratch) -> `WrittenInputs`. Inputs are the first
+    rows of scratch, and normalised. If inputs are zeros and ones, few of them ones, it may list the
+    ones instead.
     """
     if interface.kind == "group":
         return _make_write_group(interface, mask_size)
@@ -64,7 +64,7 @@ def make_write_inputs(
             for i in range(lanes):
                 x = get(observations, k * LANES + i)
                 set_(scratch, k * lanes + i, normalised(x, mean[k], scale[k]))
-        return Inputs(False, 0, mean.size if lanes == 1 else 0)
+        return WrittenInputs(False, 0, mean.size if lanes == 1 else 0)
 
     @inline_source
     def write_arrays(observations, policy, lanes, count, scratch):
@@ -74,7 +74,7 @@ def make_write_inputs(
             for k in range(mean.size):
                 x = get(observations, begin + k)
                 set_(scratch, i * mean.size + k, normalised(x, mean[k], scale[k]))
-        return Inputs(False, 0, mean.size)
+        return WrittenInputs(False, 0, mean.size)
 
     return write_floats if interface.in_rows else write_arrays
 
@@ -96,7 +96,7 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
             for k in range(size):
                 rows[k] = observations[place(observations, k, i)]
             normalise(rows, policy.mean, policy.scale, scratch, i)
-        return Inputs(False, 0, policy.mean.size)
+        return WrittenInputs(False, 0, policy.mean.size)
 
     return write_group
 
@@ -128,7 +128,7 @@ def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) ->
             are_few = num_ones <= most
         if not are_few:
             normalise(observations, lanes, scratch, policy.mean, policy.scale)
-        return Inputs(are_few, starts_begin, inputs if lanes == 1 else 0)
+        return WrittenInputs(are_few, starts_begin, inputs if lanes == 1 else 0)
 
     return write_ones
 
