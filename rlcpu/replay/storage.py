@@ -278,19 +278,20 @@ class Storage:
         `arrays` are one per field, (num_steps, num_envs, *field.shape), of at most `length` steps.
         """
         to_end = self.length - slot
-        goes_round = to_end < len(arrays[0])
+        if to_end < len(arrays[0]):
+            Storage.write(self, [array[to_end:] for array in arrays], 0)  # no subclass's
+            arrays = [array[:to_end] for array in arrays]
         for number in self.stored:
-            whole, field, row_bytes = arrays[number], self.fields[number], self.row_bytes[number]
-            parts = [(slot, whole[:to_end]), (0, whole[to_end:])] if goes_round else [(slot, whole)]
-            for begin, array in parts:
-                if self.num_envs > 1 and array.nbytes >= _WORTHWHILE and array.flags.c_contiguous:
-                    data, shape = array.reshape(-1).view(np.uint8), array.shape[:2]
-                    place = self.begins[number] + begin * row_bytes
-                    scatter(data, self.block, place, row_bytes, shape, self.length)
-                elif len(array) == 1:
-                    field[:, begin] = array[0]
-                else:
-                    field[:, begin : begin + len(array)] = array.swapaxes(0, 1)
+            array = arrays[number]
+            if self.num_envs > 1 and array.nbytes >= _WORTHWHILE and array.flags.c_contiguous:
+                row_bytes = self.row_bytes[number]
+                begin = self.begins[number] + slot * row_bytes
+                data, shape = array.reshape(-1).view(np.uint8), array.shape[:2]
+                scatter(data, self.block, begin, row_bytes, shape, self.length)
+            elif len(array) == 1:
+                self.fields[number][:, slot] = array[0]
+            else:
+                self.fields[number][:, slot : slot + len(array)] = array.swapaxes(0, 1)
 
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Return room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
