@@ -52,7 +52,9 @@ PAUSE = 0.1
 class _State:
     """State of a collector as far as it is known here."""
 
-    carried: int = 0  # transitions, see `Ledger`
+    #: Steps that the collector made and no block has delivered yet, as they wait for the end of
+    #: their n steps; see `Ledger`.
+    carried: int = 0
     life: int | None = None  # see `Made.life`; None before its first answer
     steps_per_second: float = math.nan  # of its last answer
 
@@ -336,7 +338,7 @@ class Session:
         return answer
 
     def _count_death(self, state: _State, being_made: int) -> None:
-        """Count a collector's death, the steps that it was making, and those it carried."""
+        """Count a collector's death; what it was making and what it carried is lost."""
         lost = being_made + state.carried
         self.ledger.being_made -= being_made
         self.ledger.carried -= state.carried

@@ -53,7 +53,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self.metadata = self._renderer.metadata
         self._ended, self._warned = True, False  # there is no episode yet
         view = self._batch.view
-        # Whether a row of the engine is an observation as it is.
+        # Whether the engine's numbers of the environment are an observation as they are.
         self._is_plain = view.kind == "floats" and len(view.size) == 1
         self._has_infos = self.dynamics.num_masked > 0 or self._batch.engine.has_infos
         self._num_actions = self.dynamics.num_actions

@@ -355,8 +355,9 @@ def _convert(value: Any, function: types.FunctionType, target: _Target) -> Any:
     if type(value) in (float, np.float32, np.float64):
         return dtype(value)
     if isinstance(value, np.ndarray):
-        if value.size == 0:
-            raise TypeError(f"{function.__qualname__} reads an empty array, of {value.shape}")
+        if value.size == 0:  # an index is kept inside of the array: here is none that could be
+            shape = f"of {value.shape}, expected items"
+            raise TypeError(f"{function.__qualname__} reads an empty array, {shape}")
         return value.astype(dtype) if value.dtype.kind == "f" else value
     if isinstance(value, tuple):
         return convert_items(value, lambda item: _convert(item, function, target))

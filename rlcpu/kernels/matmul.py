@@ -70,21 +70,22 @@ class Matrix(NamedTuple):
 class Windows(NamedTuple):
     """A left factor whose rows are windows of images, gathered from where they lie.
 
-    A window has `segments` pieces, such as its lines, each of as many numbers as the depth of a
+    A window has `num_pieces` pieces, such as its lines, each of as many numbers as the depth of a
     product's shape. Number k of piece g of row r is
 
-        values[begin + (r // per_line) * line + (r % per_line) * step + g * segment + k * stride]
+        values[begin + (r // per_line) * line_step + (r % per_line) * window_step
+               + g * piece_step + k * number_step]
     """
 
     values: Any  # pointer from `address`
     begin: int  # position of the first number of row 0
     first: int  # row of this factor that a product takes as its row 0
     per_line: int  # windows side by side
-    line: int  # distance between lines of windows, in numbers; so the next ones
-    step: int  # distance between windows side by side
-    segments: int  # pieces of a window
-    segment: int  # distance between pieces
-    stride: int  # distance between numbers of a piece
+    line_step: int  # from a line of windows to the next one, in numbers; so the other steps
+    window_step: int  # from a window to the next one of its line
+    num_pieces: int  # of a window
+    piece_step: int  # from a piece to the next one of its window
+    number_step: int  # from a number to the next one of its piece
 
 
 # ---------------------------------------------------------------- LLVM pieces
@@ -130,13 +131,13 @@ def _window_pointers(builder: Any, windows: Windows, rows: int, last_row: Any) -
     One division finds the line and column of the first row's window, and each row follows from the
     one before: a division for each of eight rows takes as long as a contraction of 40 numbers.
     """
-    per_line, step = windows.per_line, windows.step
+    per_line, step = windows.per_line, windows.window_step
     line_number = builder.sdiv(windows.first, per_line)
     column = builder.sub(windows.first, builder.mul(line_number, per_line))
-    offset = builder.add(builder.mul(line_number, windows.line), builder.mul(column, step))
+    offset = builder.add(builder.mul(line_number, windows.line_step), builder.mul(column, step))
     position = builder.add(windows.begin, offset)
     back_to_start = builder.mul(builder.sub(per_line, I64(1)), step)
-    to_next_line = builder.sub(windows.line, back_to_start)  # from the last window of a line
+    to_next_line = builder.sub(windows.line_step, back_to_start)  # from the last window of a line
     pointers = [builder.gep(windows.values, [position])]
     for row in map(I64, range(1, rows)):
         column = builder.add(column, I64(1))
@@ -157,11 +158,11 @@ def _contraction(builder: Any, left: Any, depth: Any) -> Iterator[tuple[Any, Any
     `right`. `depth` is the number of iterations, of `Windows` those of each piece.
     """
     if isinstance(left, Windows):
-        with cgutils.for_range(builder, left.segments) as outer:
-            begin = builder.mul(outer.index, left.segment)
+        with cgutils.for_range(builder, left.num_pieces) as outer:
+            begin = builder.mul(outer.index, left.piece_step)
             first_row = builder.mul(outer.index, depth)
             with cgutils.for_range(builder, depth) as loop:
-                position = builder.add(begin, builder.mul(loop.index, left.stride))
+                position = builder.add(begin, builder.mul(loop.index, left.number_step))
                 yield position, builder.add(first_row, loop.index)
                 body = builder.block
     else:

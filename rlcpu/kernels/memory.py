@@ -411,8 +411,8 @@ def _shuffle_rows(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any],
 # ---------------------------------------------------------------- tiles
 #
 # A tile is a few numbers of each of many rows, moved from row-major memory to vectors across rows:
-# its row j, a vector, holds number j of every row. There are as many rows as one register has
-# numbers, moved a square of registers at a time, transposed in registers. A tile begins at a cache
+# its row j, a vector, holds number j of every row. There are one or more times as many rows as a
+# register has numbers, moved a square at a time, transposed in registers. A tile begins at a cache
 # line.
 
 
@@ -436,9 +436,10 @@ def _squares(
 def load_tile(typing, source, starts, position, tile, registers, span=None, other=None):
     """Read some numbers of every row, from `position` on, into a tile; see above.
 
-    Row i begins at `starts[i]` of `source`; the tile is memory for as many vectors as a register
-    has numbers. With a span (first, stops), row i has `other` in place of numbers before `first`
-    and from `stops[i]` on, which are not read.
+    Row i begins at `starts[i]` of `source`. With L numbers in a register there are L * registers
+    rows, of which L numbers each are read: number j of all rows is vector j of the tile. With a
+    span (first, stops), row i has `other` in place of numbers before `first` and from `stops[i]`
+    on, which are not read.
     """
     vector, one = vector_type(source.dtype, registers), Vector(source.dtype, lanes_of(source.dtype))
     optional = _optional(span, span), _optional(source.dtype, other)

@@ -274,8 +274,11 @@ class Learner:
                     f"per_sample={name!r}: the algorithm returns no such statistic of each sample, "
                     f"as {{{name!r}: value - target}}"
                 )
-        self.tape, self._program = tape, program_of(tape, self.dtype)
-        self._columns = Columns(self.columns, tape.limits, columns_of_ones(tape, self._plans))
+        columns = Columns(
+            self.columns, limits=tape.limits, takes_ones=columns_of_ones(tape, self._plans)
+        )
+        program = program_of(tape, self.dtype)  # the last that may raise
+        self.tape, self._program, self._columns = tape, program, columns
         self._is_linked = False  # `_link` has to write addresses to the new program
 
     @property

@@ -269,7 +269,12 @@ class OffPolicy(Agent):
         return "discrete" if self.env.dynamics.is_discrete else "continuous"
 
     def _make_progress(self, history: History, call: Call) -> None:
-        """Run rounds for `REPORT_STEPS`, and find out whether the target is reached."""
+        """Run rounds for `REPORT_STEPS`, and find out whether the target is reached.
+
+        `_repeat` makes many rounds in the kernel, `_advance` one in Python. A session, which has
+        collectors in other processes, makes rounds of its own. `call.rounds.run` lets
+        signals wait until the round has ended.
+        """
         last = min(call.total_steps, history.steps + REPORT_STEPS)
         advance = getattr(call.session, "advance", self._advance)
         # What a callback may have changed is checked by a round in Python first.

@@ -86,8 +86,11 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
 
 
 def _make_add_step(env: Structure, dtype: type) -> Callable[..., None]:
-    """Make (lane_sums, i, observation, decision, result), which adds a step of lane i."""
-    get, set_ = row_access("rewards")
+    """Make (lane_sums, i, observation, decision, result), which adds a step of lane i.
+
+    `lane_sums` are (LANE_SUMS * LANES,), see `LANE_SUMS`.
+    """
+    get, set_ = row_access("rewards")  # a name that promises: no array of other names overlaps
     one, zero, fault_of_step = dtype(1), dtype(0), _make_fault_of_step(env, dtype)
 
     @inline

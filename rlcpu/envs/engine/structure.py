@@ -118,13 +118,15 @@ def structure(dynamics: Dynamics) -> Structure:
     """
     params = dynamics.params
     varied = {*dynamics.varied, *dynamics.randomized}
+    # Planes as bytes, floats as float32: kernels write these, whatever users are shown.
     view = ObservationView.of(dynamics, "uint8", np.dtype(np.float32))
     derived: dict[str, Any] = {  # all other fields are attributes of `Dynamics` by the same name
         "params_type": type(params),
         "options": tuple(value if isinstance(value, bool) else None for value in params),
         "int_params": int_names(params),
         "written_shape": dynamics.written_shape,
-        "group_parts": view.parts if view.kind != "numbers" else (GroupPart("", 0, view),),
+        # "numbers" is an array of ints: one part without a name, from byte 0 on.
+        "group_parts": (GroupPart("", 0, view),) if view.kind == "numbers" else view.parts,
         "choice_starts": view.start,
         "varied": tuple(name for name in params._fields if name in varied),
         "reset_draws": None if dynamics.takes_rng("reset") else dynamics.reset_draws,

@@ -159,7 +159,8 @@ def _make_simulate(task: TaskCode) -> Callable[..., Any]:
         """Step a simulation, and tell whether MuJoCo counted no warning."""
         # MuJoCo's counts of warnings of bad positions, velocities and accelerations. They may be
         # those of another simulation that used this mjData; MuJoCo sets them to 0 as it resets one.
-        # So any change shows beside the sentinel; 0 afterwards, as MuJoCo logs the first warnings.
+        # So any change shows beside the sentinel. They are 0 afterwards: of a count of 0 MuJoCo
+        # still logs its first warning.
         bad_qpos = array_at(d + qpos_offset, (1,), zero)
         bad_qvel = array_at(d + qvel_offset, (1,), zero)
         bad_qacc = array_at(d + qacc_offset, (1,), zero)

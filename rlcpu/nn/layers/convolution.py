@@ -182,18 +182,22 @@ def copied_image(work, memory, i):
 
 @inline
 def windows_of(step, size, image):
-    """Return the windows of an image, rows of a product's left factor."""
-    line = size.width * size.channels
+    """Return the windows of an image, rows of a product's left factor.
+
+    A window has `step.window` pieces, a row of it each, of pixels with all their channels. `step`
+    is the layer's, and `step.stride` the pixels from a window to the next one.
+    """
+    image_row = size.width * size.channels  # numbers of a row of the image
     return Windows(
         address(image),
         begin=0,
         first=0,
         per_line=size.out_width,
-        line=step.stride * line,
-        step=step.stride * size.channels,
-        segments=step.window,
-        segment=line,
-        stride=1,
+        line_step=step.stride * image_row,
+        window_step=step.stride * size.channels,
+        num_pieces=step.window,
+        piece_step=image_row,
+        number_step=1,
     )
 
 
@@ -204,17 +208,17 @@ def transposed_windows_of(step, size, image):
     Here a "piece" of a row is a line of windows, and neighbours in a line of the image's numbers
     are neighbouring rows.
     """
-    line = size.width * size.channels
+    image_row = size.width * size.channels
     return Windows(
         address(image),
         begin=0,
         first=0,
         per_line=step.window * size.channels,
-        line=line,
-        step=1,
-        segments=size.out_height,
-        segment=step.stride * line,
-        stride=step.stride * size.channels,
+        line_step=image_row,
+        window_step=1,
+        num_pieces=size.out_height,
+        piece_step=step.stride * image_row,
+        number_step=step.stride * size.channels,
     )
 
 

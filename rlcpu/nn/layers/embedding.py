@@ -218,7 +218,8 @@ def sum_ones(units, network, samples, i, bounds, columns):
         bounds: its ones are columns[bounds[0]:bounds[1]].
         columns: int32, places of ones.
     """
-    step, number = network.table[0], units.dtype.type
+    step, real = network.table[0], units.dtype.type
+    # Rows of weights, one for each input, as wide as an output with its padding; then the biases.
     weights = network.parameters[step.parameters : step.end]
     outputs = units[samples * step.outputs :]
     sum_of_rows(
@@ -229,7 +230,7 @@ def sum_ones(units, network, samples, i, bounds, columns):
         start=repeated(weights[step.rows * step.columns :]),  # biases
         out=repeated(row_at(outputs, i, step.width_out)),
         size=step.width_out,
-        floor=number(0) if step.fuses_relu != 0 else number(-np.inf),
+        floor=real(0) if step.fuses_relu != 0 else real(-np.inf),
     )
 
 
