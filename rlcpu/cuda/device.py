@@ -291,7 +291,13 @@ def launch(kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | N
         block = min(block, -(-size // _WARP) * _WARP)
         grid = -(-size // block)
     stream = 0 if SIMULATED else xp.cuda.get_current_stream().ptr
-    _configured(kernel.dispatcher, grid, block, stream)(*map(_argument, args))
+    configured = _configured(kernel.dispatcher, grid, block, stream)
+    values, kinds = zip(*map(_argument, args), strict=True)
+    if SIMULATED:
+        configured(*values)
+    else:
+        compiled = _compiled(kernel.dispatcher, kinds, values)
+        compiled.launch(values, configured.griddim, configured.blockdim, configured.stream)
 
 
 def _configure(dispatcher: Any, grid: int, block: int, stream: int) -> Any:
@@ -306,29 +312,51 @@ def _configure(dispatcher: Any, grid: int, block: int, stream: int) -> Any:
 _configured = _configure if SIMULATED else functools.lru_cache(maxsize=1024)(_configure)
 
 
-def _argument(value: Any) -> Any:
-    """Return an argument as Numba's kernels take it."""
+#: Compiled kernels, by the dispatcher and the kinds of its arguments.
+_kernels: dict[tuple[Any, tuple[Any, ...]], Any] = {}
+
+
+def _compiled(dispatcher: Any, kinds: tuple[Any, ...], values: tuple[Any, ...]) -> Any:
+    """Return the kernel that is compiled for arguments of such kinds.
+
+    Numba would look at the types of all arguments at each launch, which takes a tenth of a
+    millisecond where some are tuples.
+    """
+    key = dispatcher, kinds
+    if key not in _kernels:
+        _kernels[key] = dispatcher.compile(tuple(map(dispatcher.typeof_pyval, values)))
+    return _kernels[key]
+
+
+def _argument(value: Any) -> tuple[Any, Any]:
+    """Return an argument as Numba's kernels take it, and its kind: equal ones have equal types."""
     if isinstance(value, tuple):
-        items = tuple(map(_argument, value))
-        return type(value)(*items) if hasattr(value, "_fields") else items
+        items, kinds = zip(*map(_argument, value), strict=True) if value else ((), ())
+        is_named = hasattr(value, "_fields")
+        return type(value)(*items) if is_named else items, (type(value), *kinds)
     if SIMULATED:
         from numba.cuda.simulator.cudadrv import devicearray as simulated
 
         if not isinstance(value, np.ndarray):
-            return value
+            return value, None
         # Of a NumPy array it would make a new one, and copy it back: arguments could not overlap.
-        return simulated.FakeWithinKernelCUDAArray(simulated.FakeCUDAArray(value))
+        return simulated.FakeWithinKernelCUDAArray(simulated.FakeCUDAArray(value)), None
     if isinstance(value, xp.ndarray):
         return _view(value.data.ptr, value.shape, value.strides, value.dtype.str)
-    return value
+    return value, type(value)
 
 
 @functools.lru_cache(maxsize=4096)
-def _view(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-    """Return Numba's array over memory of CuPy's: a description, which does not keep it alive.
+def _view(
+    pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
+) -> tuple[Any, Any]:
+    """Return Numba's array over memory of CuPy's and its type.
+
+    The array is a description, which does not keep the memory alive.
 
     To make one takes tens of microseconds, and a step of environments has twelve; from call to call
     they are mostly the same.
     """
     interface = {"data": (pointer, False), "shape": shape, "strides": strides, "typestr": dtype}
-    return cuda.from_cuda_array_interface({**interface, "version": 3}, sync=False)
+    array = cuda.from_cuda_array_interface({**interface, "version": 3}, sync=False)
+    return array, array._numba_type_
