@@ -250,7 +250,7 @@ def _of_interface(x: Any) -> Any:
     """
     if SIMULATED:  # Numba's own arrays, around a NumPy array
         return x._ary.view(SimulatedArray)
-    if hasattr(x, "__dlpack__") and int(x.__dlpack_device__()[0]) == 2:
+    if hasattr(x, "__dlpack__") and int(x.__dlpack_device__()[0]) == 2:  # DLPack's code of CUDA
         return xp.from_dlpack(x)
     return xp.asarray(x)  # managed memory too, which CuPy does not take by DLPack
 

@@ -73,12 +73,13 @@ class CudaEngine(Engine):
         n, self._state_size = self.num_envs, code.state.rows(self.scalar_type)
         self.states, self.next_states = (
             DeviceStates(zeros((self._state_size + 1) * n, self.dtype), zeros(n, np.uint32))
-            for _ in range(2)
+            for _ in range(2)  # a row more than those of a state: returns so far
         )
         self.words, self.counter = zeros(2 * n, np.uint32), 0
         self._fault = zeros(1, np.int32)  # 0 but after a step that was none
         self._may_wait = False  # whether an environment may have finished and not begun anew
         space: Any = self.dynamics.action_space
+        # Actions that are whole numbers have one number there, which nothing reads.
         bounds = np.concatenate((space.low, space.high)) if self.dynamics.action_size else [0.0]
         self.bounds = asarray(bounds, np.float32)
         self.numbers = asarray(pack(self.dynamics.params, self.scalar_type))
@@ -125,6 +126,7 @@ class CudaEngine(Engine):
         )  # fmt: skip
         if to_host(self._fault)[0]:
             self._fault.fill(0)
+            # Raises for a bad action; else it was of an environment that waits, whose becomes 0.
             return self.step(self.zero_waiting(to_host(actions)))
         self.states, self.next_states = self.next_states, self.states
         self.advance(1)
@@ -241,7 +243,7 @@ class CudaRunner(Runner):
             counts = to_host(sums.counts.reshape(2, n).sum(axis=1, dtype=np.int64)).tolist()
             total, squares = total + returns[0], squares + returns[1]
             episodes, steps = episodes + counts[0], steps + counts[1]
-        return [episodes, total, squares, 0, steps]
+        return [episodes, total, squares, 0, steps]  # 0 faults, see `engine.form.EPISODES`
 
     def _launch(
         self, code: PolicyCode, arrays: PolicyArrays, num_steps: int, out: DeviceRecords | Sums

@@ -84,6 +84,7 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
         next_state = reached
         if begins_anew:
             next_state = reset(params, bits[0], bits[1])
+        # Parameters, of this step and of the next one, do not vary on the device.
         return LaneStep(
             reached, next_state, reward, terminated, truncated, total, elapsed, params, params
         )  # fmt: skip

@@ -173,8 +173,9 @@ def _decide_by_network(
 def _make_normalise(count: int, first_scale: int) -> Callable[..., Any]:
     """Return a function (observation, weights, offset) -> the networks' inputs.
 
-    They are (observation - mean) * scale, within +-`CLIP`. In the weights `count` means come first,
-    and scales begin at number `first_scale`.
+    They are (observation - mean) * scale, within +-`CLIP`, in float32 (`single`), whatever the
+    observation's dtype. In the weights `count` means come first, and scales begin at number
+    `first_scale`. In the source x, w and z stand for the three arguments.
     """
     items = source_of_tuple(
         f"min(max((single(x[{k}]) - w[z + mean{k}]) * w[z + scale{k}], low), high)"

@@ -77,6 +77,7 @@ class StepsAxis(NamedTuple):
             whole = xp.ascontiguousarray(whole)
         outer, along, inner = (stride // whole.itemsize for stride in whole.strides)
         strides = outer, along, inner
+        # Numbers from the first to the last one, whatever lies between.
         size = 1 + sum((n - 1) * stride for n, stride in zip(whole.shape, strides, strict=True))
         as_strided = xp.lib.stride_tricks.as_strided
         return DeviceStrided(as_strided(whole, (size,), (whole.itemsize,)), strides)
@@ -236,8 +237,9 @@ class LaneOutputs(NamedTuple):
 def lane_kernel(rule: Rule, dtype: Any) -> Any:
     """Return the driver (inputs, sizes, direction, chosen, outputs).
 
-    `inputs` are `LaneInputs`, `sizes` those of `StepsAxis`, `outputs` `LaneOutputs`. Lanes whose
-    number in `chosen`, int32, is 0 are left out; a single number is for all.
+    `inputs` are `LaneInputs`, `sizes` those of `StepsAxis`, `outputs` `LaneOutputs`; `direction` is
+    1 to go from the last step to the first, -1 the other way. Lanes whose number in `chosen`,
+    int32, is 0 are left out; a single number is for all.
     """
     advance, zero = make_advance(rule, dtype), dtype(0.0)
 
@@ -365,7 +367,8 @@ class RowRule(NamedTuple):
 def row_kernel(rule: RowRule, dtype: Any) -> Any:
     """Make the driver (x, y, initial, sizes, direction, is_broken, out): a block scans a row.
 
-    `is_broken` int32 (rows,) is set to 1 where a state, of two numbers of `dtype`, is not finite.
+    x and y have the two numbers of each step, `direction` is as in `lane_kernel`. `is_broken` int32
+    (rows,) is set to 1 where a state, of two numbers of `dtype`, is not finite.
     """
     load, start, merge, value, (empty_m, empty_s) = rule
 

@@ -109,7 +109,7 @@ class DeviceStorage(storage.Storage):
         """Return new arrays for a batch: (batch_size, ...), or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
         leaves = [empty((*lead, *field.shape), field.dtype) for field in self.structure.fields]
-        return Rows(None, None, leaves)
+        return Rows(block=None, table=None, leaves=leaves)
 
     def gather(
         self,

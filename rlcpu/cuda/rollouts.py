@@ -161,7 +161,7 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
 
     def record_observation(out, at, observation):
         """Record the observation in front of a step."""
-        put_observation(out.observations, at * width, 1, observation)
+        put_observation(out.observations, at * width, 1, observation)  # numbers side by side: 1
 
     def record_step(out, sums, at, chosen, end, weights, offset):
         """Record a step, with its end if the episode ends; returns the sums as they are."""

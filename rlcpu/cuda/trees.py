@@ -225,14 +225,15 @@ class DeviceTree(tree_cpu.Tree):
             raise self.nothing_to_draw()
         key, counter = stream
         avoids_zero = True
-        launch(draw, out.size, self._memory(None), key, counter, stratified, avoids_zero, out)
+        tree = self._memory(filled=None)
+        launch(draw, out.size, tree, key, counter, stratified, avoids_zero, out)
         stream[1] += np.uint64(out.size)
         return total
 
     def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
         """Return probabilities, float64, and importance weights, float32, of drawn items."""
         leaves = self.numbers[indices]
-        ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)
+        ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)  # which goes to 3.4e38
         return leaves / total, xp.exp(xp.log(ratios) * np.float32(-beta))
 
     def draw_distinct(
@@ -276,7 +277,8 @@ class DeviceTree(tree_cpu.Tree):
                 if not fresh.size:
                     return 0
                 out[done : done + fresh.size] = fresh
-                done, draws, batch = done + fresh.size, draws + count, max(64, 2 * fresh.size)
+                done, draws = done + fresh.size, draws + count
+                batch = max(tree_cpu.GROUP, 2 * fresh.size)  # as on the CPU
                 if done < wanted:
                     removed_values[removed:done] = self.numbers[fresh]
                     self._put(fresh, -shift, filled)

@@ -282,12 +282,13 @@ def solve(systems: Systems, lengths: Any, mode: Mode) -> TridiagonalInfo:
 
     `lengths` are (batch...) int64 on the host, or None; of `mode` it counts whether to pivot.
     """
-    return TridiagonalInfo(_run(systems.arrays, systems.axis, lengths, mode), None)
+    status = _run(systems.arrays, systems.axis, lengths, mode)
+    return TridiagonalInfo(status, backward_error=None)
 
 
 def solve_transposed(arrays: Any, axis: int) -> Any:
     """Solve transposed systems (batch..., n); returns their statuses."""
-    return _run(arrays, axis, None, Mode(transposed=True))
+    return _run(arrays, axis, lengths=None, mode=Mode(transposed=True))
 
 
 def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:

@@ -146,7 +146,7 @@ class Buffer(Locked, Shown):
     def _check(self, batch: Any) -> list[Array]:
         """Return the arrays of a batch as (num_steps, num_envs, *field.shape), after checks."""
         has_no_env_axis = self.num_envs is None
-        arrays, lead = self._storage.check(batch, 1 if has_no_env_axis else 2)
+        arrays, lead = self._storage.check(batch, max_axes=1 if has_no_env_axis else 2)
         if has_no_env_axis:
             return [array[:, None] if lead else array[None, None] for array in arrays]
         if not lead or lead[-1] != self.num_envs:
@@ -241,7 +241,7 @@ class Buffer(Locked, Shown):
         rows = state.pop("_rows")
         vars(self).update(state)
         self._make_lock()
-        self._storage = self._make_storage(None)
+        self._storage = self._make_storage(memmap=None)
         self._storage.take_rows(rows)
 
     # ------------------------------------------------------------ saving

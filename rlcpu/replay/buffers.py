@@ -84,7 +84,7 @@ class ReplayBuffer(Buffer):
         self.truncated = check_flag("truncated", self.truncated)
         self._n_step = NStep(self.structure, self.n_step, self.gamma, self.truncated)
         self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
-        return Items(num_envs, self.capacity // num_envs)
+        return Items(num_envs, per_env=self.capacity // num_envs)
 
     @contextlib.contextmanager
     def looping(
@@ -139,7 +139,8 @@ class ItemBuffer(ReplayBuffer):
 
     def _check(self, batch: Any) -> list[Array]:
         """Return the arrays of one item, structured and shaped like the example."""
-        return [array[None, None] for array in self._storage.check(batch, 0)[0]]
+        arrays, _ = self._storage.check(batch, max_axes=0)
+        return [array[None, None] for array in arrays]  # one step of one environment
 
 
 @dataclass(eq=False, repr=False)
@@ -240,7 +241,7 @@ class ReturnWeightedBuffer(Buffer):
 
     def _make_items(self) -> Items:
         self.capacity = check_count("capacity", self.capacity)
-        return Items(1, self.capacity)
+        return Items(num_envs=1, per_env=self.capacity)
 
     def _make_sampler(self) -> ByValue:
         return ByValue(self._items, self.backend)
@@ -256,7 +257,7 @@ class ReturnWeightedBuffer(Buffer):
         """Draw different transitions as `sample` does, and return (size,) indices alone."""
         out = self.backend.empty(check_count("size", size), np.int64)
         with self.locked():
-            self._sampler.draw(self._stream, self._ring, out, None)
+            self._sampler.draw(self._stream, self._ring, out, batch=None)
         return out
 
     def update_values(self, indices: npt.ArrayLike, values: npt.ArrayLike) -> None:
@@ -288,7 +289,7 @@ class Sequences(Buffer):
             raise ValueError(f"length={self.length}: expected a multiple of period={self.period}")
         self.num_envs = check_count("num_envs", self.num_envs)
         per_env = self.length // self.period
-        return Items(self.num_envs, per_env, self.sequence_length, self.period)
+        return Items(self.num_envs, per_env, steps=self.sequence_length, period=self.period)
 
 
 @dataclass(eq=False, repr=False)

@@ -104,7 +104,8 @@ class _SectionPlan(NamedTuple):
     table: Table  # ranges that are written to the new segment
 
 
-_NOTHING = _Manifest("", {}, {}, {})
+#: That of a folder without a checkpoint.
+_NOTHING = _Manifest(token="", header={}, files={}, sections={})
 
 
 # ---------------------------------------------------------------- saving
@@ -203,7 +204,7 @@ def _plan(sections: Sequence[Section], old: _Manifest) -> list[_SectionPlan]:
     changes: list[_SectionPlan] = []
     for plan in whole:
         section = plan.section
-        size, parts = old.sections.get(section.name, (math.inf, []))
+        size, parts = old.sections.get(section.name, (math.inf, []))  # inf: a new one
         if section.changed is None or size > len(section.data) or len(parts) >= MOST_PARTS:
             changes.append(plan)
         else:

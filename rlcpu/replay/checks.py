@@ -22,10 +22,10 @@ _NO_INDICES = np.empty(0, np.int64)
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
     """Return a real number in [low, high], where NaN is not."""
-    kind = getattr(getattr(value, "dtype", None), "kind", "f")
-    one = not isinstance(value, bool | np.ma.MaskedArray) and not getattr(value, "ndim", 0)
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # "f" without a dtype
+    is_single = not isinstance(value, bool | np.ma.MaskedArray) and not getattr(value, "ndim", 0)
     try:
-        if not (one and kind in "fiu" and hasattr(value, "__float__")):
+        if not (is_single and kind in "fiu" and hasattr(value, "__float__")):
             raise TypeError("no real number")
         number = float(value)
     except OverflowError:
@@ -67,7 +67,7 @@ def take_indices(backend: Any, indices: Any) -> Array:
     if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
         return backend.asarray(indices.copy())  # the usual case, in half the time
     array = backend.to_array(indices, "indices")
-    empty_list = array.size == 0 and array.dtype == _FLOAT64
+    empty_list = array.size == 0 and array.dtype == _FLOAT64  # NumPy's dtype of []
     if array.dtype.kind not in "iu" and not empty_list:
         raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
     if array.ndim > 1:

@@ -260,7 +260,9 @@ class DerivingStorage(Storage):
         number_rows(slot, self.length, num_envs, rows)
         unequal = np.zeros(rows.size, np.bool_)
         unequal[-num_envs:] = True  # the newest steps, which nothing follows yet
-        unequal[:num_envs] = num_steps == self.length  # overwritten by the last of these steps
+        # Where these steps fill the ring, the rows of the newest so far come again at the end of
+        # `rows`, overwritten: nothing is compared with them, and their slots are freed there.
+        unequal[:num_envs] = num_steps == self.length
         for place, pair in zip(self._places, pairs, strict=True):
             mark_unequal(*pair, place, numbers, self.slots, rows, num_envs, unequal)
         missing = assign_slots(unequal, rows, num_envs, numbers, self.free_slots)

@@ -77,6 +77,7 @@ class Items(NamedTuple):
     def refuse_unwritten(self, ring: Ring, indices: Array) -> None:
         """Raise IndexError for the index of an item that was never written."""
         end = self.numbers(ring)[1]
+        # From item number `per_env` on, the ring has gone round: every index has been written.
         if end < self.per_env and indices.size:
             slots = indices % self.per_env
             worst = int(slots.argmax())
@@ -264,8 +265,8 @@ class NStep:
         settings = ReturnSettings(ring.length, newest, self.n, self.gamma)
         returns, batch.discounts, last_rows = storage.look_ahead(self.columns, indices, settings)
         batch.rows.leaves[self.columns[0]][:] = returns
-        storage.gather(indices, batch.rows, 1, num_threads, self.first_fields)
-        storage.gather(last_rows, batch.rows, 1, num_threads, self.last_fields)
+        storage.gather(indices, batch.rows, 1, num_threads, fields=self.first_fields)  # of 1 step
+        storage.gather(last_rows, batch.rows, 1, num_threads, fields=self.last_fields)
 
 
 def _describe_truncated(n: int, truncated: bool) -> str:
@@ -280,7 +281,10 @@ def _describe_truncated(n: int, truncated: bool) -> str:
 
 
 def _find(structure: TransitionStructure, name: str, expected: str, *dtypes: Any) -> int:
-    """Return the position of a field that is one number of one of the dtypes per transition."""
+    """Return the position of a field that is one number of one of the dtypes per transition.
+
+    `expected` names the dtypes in messages.
+    """
     positions = structure.select(name)
     field = structure.fields[positions[0]]
     if len(positions) != 1 or field.shape or field.dtype not in dtypes:

@@ -13,7 +13,8 @@ from typing import Any
 _count = itertools.count()
 _locks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _held: list[Any] = []
-_ATTEMPTS = range(1000)  # keys may be held down: 30 times a second
+#: Calls after which `complete` gives up: Ctrl-C that is held down interrupts 30 times a second.
+_ATTEMPTS = range(1000)
 
 
 class Locked:
@@ -72,7 +73,7 @@ def complete(work: Callable[..., None], *args: Any) -> None:
 
 
 def _hold_all() -> None:
-    """Wait until no thread is in a call: a forked child would have the half of it for ever."""
+    """Wait until no thread is in a call, by all locks: a forked child would find it half done."""
     global _held
     held = []
     for each in sorted(_locks.valuerefs(), key=lambda each: each.key):  # as calls take them

@@ -156,7 +156,10 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
     """Make `add_rows(loop)`; `is_weighted` says whether there are priorities."""
 
     def add_rows(loop):
-        """Store `num_steps` steps of all environments, which lie at the sources."""
+        """Store `num_steps` steps of all environments, which lie at the sources, step by step.
+
+        Step s of an environment goes to slot s % length of its rows in the storage.
+        """
         added, length, num_envs = loop.added[0], loop.length, loop.num_envs
         for f in range(loop.sources.shape[0]):
             begin, row_bytes = loop.sources[f, BEGIN], loop.sources[f, ROW_BYTES]
@@ -168,7 +171,9 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
                     copy_row(loop.block, to, rows, (step * num_envs + env) * stride, row_bytes)
         added_next = added + loop.num_steps
         if is_weighted:
-            capacity, filled = num_envs * length, None  # leaves are priorities
+            # `filled` counts items among leaves that are values; None: leaves are priorities. New
+            # items get the largest leaf so far.
+            capacity, filled = num_envs * length, None
             write_new(loop.tree, capacity, filled, num_envs, added, added_next, loop.largest)
         loop.added[0] = added_next
 
@@ -178,6 +183,8 @@ def _make_add(is_weighted: bool) -> Callable[..., None]:
 def _make_draw(is_weighted: bool) -> Callable[..., None]:
     """Make `draw_rows(loop)`; `is_weighted` says whether there are priorities."""
     write_weights: Any = importance_weights().inlined if is_weighted else None
+    # No strata; uniform draws are of items from row 0 on, since all filled rows are items; all of a
+    # batch is copied, from its first item on, one step each.
     is_stratified, first_item, first_drawn, steps = False, 0, 0, 1
 
     def draw_rows(loop):
@@ -220,6 +227,6 @@ def update_priorities(loop):
             loop.fault[0] = 1
             return
         leaves[k] = leaf_of(priority, loop.epsilon, loop.alpha)
-    capacity, filled = loop.num_envs * loop.length, None  # leaves are priorities
+    capacity, filled = loop.num_envs * loop.length, None  # None: leaves are priorities, not values
     largest = write_leaves(loop.tree, capacity, filled, loop.indices, leaves)
     loop.largest[0] = max(loop.largest[0], largest)

@@ -98,12 +98,13 @@ class Mixer:
         size = check_count("batch_size", batch_size)
         shares = np.array(self.proportions) / sum(self.proportions) * size
         sizes = np.floor(shares).astype(int)
-        order = np.argsort(sizes - shares, kind="stable")
+        order = np.argsort(sizes - shares, kind="stable")  # the largest remainder first
         sizes[order[: size - sizes.sum()]] += 1
         return [int(n) for n in sizes]
 
     def add(self, batch: Any, to: int, **options: Any) -> None:
         """Add to one of the buffers, or IndexError; its `add` also gets the other arguments."""
+        # Numbers below 0 pass this check, to be an IndexError like those that are too large.
         if not 0 <= check_count("to", to, -(2**48)) < len(self.buffers):
             raise IndexError(f"to={to}: expected 0 to {len(self.buffers) - 1}")
         self.buffers[to].add(batch, **options)
@@ -127,10 +128,10 @@ class Mixer:
         parts = [buffer.sample(size) for buffer, size in pairs if size]
         structure, backend = self.buffers[0].structure, self.buffers[0].backend
         columns = list(zip(*(structure.collect(part.data) for part in parts), strict=True))
-        axis = columns[0][0].ndim - len(structure.fields[0].shape) - 1
+        axis = columns[0][0].ndim - len(structure.fields[0].shape) - 1  # of items: 0; 1 after steps
         leaves = [backend.concatenate(column, axis) for column in columns]
         indices = backend.concatenate([part.indices for part in parts], 0)
-        batch = MixedBatch(structure.unflatten(leaves), None, indices, self)
+        batch = MixedBatch(structure.unflatten(leaves), rows=None, indices=indices, owner=self)
         batch.sources = backend.asarray(np.repeat(np.arange(len(sizes)), sizes))
         batch.weights = _join_or_ones(backend, parts, [part.weights for part in parts])
         batch.discounts = _join_or_ones(backend, parts, [part.discounts for part in parts])

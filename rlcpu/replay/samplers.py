@@ -4,8 +4,10 @@ A sampler knows the items by their numbers (see `Items`), and none of their fiel
 the lock in every call. `ring` is the present state of the buffer's ring of steps, and `backend` has
 the functions of the device.
 
-Item number i of an environment begins at its step i * `period`. `tree.write_runs(num_envs, begin,
-end, leaves)` writes the leaves of items number `begin` to `end`, exclusive, of each environment.
+Item number i of an environment begins at its step i * `items.period`, and has the index
+env * `items.per_env` + i % `items.per_env`; `items.steps` are those of a sequence, None where items
+are transitions. `tree.write_runs(num_envs, begin, end, leaves)` writes the leaves of items number
+`begin` to `end`, exclusive, of each environment.
 """
 
 from __future__ import annotations
@@ -54,10 +56,13 @@ class UniformSampler:
             stream: (2,) uint64, key and counter of random numbers; the counter goes on.
             ring: see above.
             indices: (n,) int64, overwritten with the items' indices.
-            batch: gets probabilities and importance weights, where items have different ones.
+            batch: gets probabilities and importance weights, where items have different ones: not
+                of this class.
         """
         items = self.items
         begin, end = items.to_draw(ring)
+        # Item k of those that can be drawn has the index (first + k) % per_env. Transitions are in
+        # all filled slots, from slot 0 on; sequences are there from number `begin` on.
         first = begin % items.per_env if items.steps else 0
         draw = self.backend.draw_items
         draw(stream, items.num_envs, first, end - begin, items.per_env, indices)
@@ -147,7 +152,7 @@ class ByPriority(_Weighted):
         begin = max(begin, end_before, first_after_cut)
         self.tree.write_runs(items.num_envs, min(begin, end), end, largest)
         num_begun_before, num_begun = (-(-ring.added // items.period) for ring in (before, after))
-        begin = max(num_begun_before, end)
+        begin = max(num_begun_before, end)  # those that have begun since, and are not complete
         self.tree.write_runs(items.num_envs, begin, num_begun, np.zeros(1))
 
     def draw(
@@ -193,6 +198,7 @@ class ByPriority(_Weighted):
         items = np.flatnonzero(leaves)  # zeros are not written: their pages take no memory
         limits = self.limits._replace(high=self.tree.most)  # leaves, not priorities
         self.tree.update(*check_pairs(self.backend, self.name, items, leaves[items], limits))
+        # (priority + epsilon) ** alpha with both up to `MOST`, alpha up to 2, and some room.
         self.largest = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
         self.cut = check_count("cut", state.get("cut", 0), 0, ring.added + 1)
 
@@ -212,7 +218,8 @@ class ByValue(_Weighted):
     def __init__(self, items: Items, backend: Any) -> None:
         super().__init__(items, backend)
         self.tree = backend.tree(items.per_env, extremes=True)
-        # Sums of values that are raised by the smallest have to be finite.
+        # Sums of values that are raised by the smallest, to 2 * most each, have to be finite; there
+        # are `per_env` leaves and some more to whole nodes.
         most = float(np.finfo(np.float64).max) / (4 * items.per_env + 64)
         self.limits = PairLimits(items.per_env, low=-most, high=most)
 

@@ -279,7 +279,8 @@ class Storage:
         """
         to_end = self.length - slot
         if to_end < len(arrays[0]):
-            Storage.write(self, [array[to_end:] for array in arrays], 0)  # no subclass's
+            # Not `self.write`: that of a subclass has done its part already, and calls this one.
+            Storage.write(self, [array[to_end:] for array in arrays], 0)
             arrays = [array[:to_end] for array in arrays]
         for number in self.stored:
             array = arrays[number]

@@ -54,7 +54,7 @@ def layout(capacity):
 
     (num_levels + 1,) int64; there are two levels at least, each of whole nodes.
     """
-    offsets, levels = np.zeros(32, np.int64), 1
+    offsets, levels = np.zeros(32, np.int64), 1  # 32: more levels than fit any memory
     entries = (capacity + WIDTH - 1) // WIDTH * WIDTH
     offsets[1] = entries
     while entries > WIDTH or levels < 2:
@@ -112,7 +112,8 @@ def search(weights, target):
     between two shares, or beyond the last: then it is a child without weight.
     """
     a, b, c, d, e, f, g, _ = weights
-    # Of distance 1, 2 and 4, as vectors do; the last sum is not looked at.
+    # Running sums, in the order of vectors: of two neighbours, of four, of eight. The eighth is not
+    # needed: a target beyond the seventh is in the last share.
     ab, bc, cd, de, ef, fg = b + a, c + b, d + c, e + d, f + e, g + f
     abc, abcd, bcde, cdef, defg = bc + a, cd + ab, de + bc, ef + cd, fg + de
     sums = a, ab, abc, abcd, bcde + a, cdef + ab, defg + abc
@@ -235,6 +236,7 @@ def refresh(levels, level, node):
     children = load(levels.sums, offsets[level - 1] + node * WIDTH)
     levels.sums[offsets[level] + node] = total(children)
     if levels.lows.size:
+        # Lows and highs begin with level 1; `first` is the first leaf, where the level is 1.
         entry, first = offsets[level] - offsets[1] + node, np.float64(node) * WIDTH
         if level == 1:
             levels.lows[entry] = lowest(replace_free(children, first, levels.filled, np.inf))

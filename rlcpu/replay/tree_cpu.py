@@ -221,7 +221,7 @@ def _draw_successively(levels, key, counter, stratified, out):
         num_before, weight = num_drawn, _weight_of_all(levels)
         count = min(size - num_drawn, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
-        next_counter = u64(counter + u64(num_draws))
+        next_counter = u64(counter + u64(num_draws))  # of draw 0 of this round
         _fill(levels, key, next_counter, weight, width, 0, out[num_before : num_before + count])
         num_draws += count
         for k in range(num_before, num_before + count):
@@ -252,7 +252,7 @@ def _with_weights(levels):
     """Return levels in which not all weights are zero; where they were, all are equal now."""
     highest = vectors.highest(load_vector(levels.highs, levels.highs.size - WIDTH))
     shift = levels.shift
-    if highest + shift <= 0.0:
+    if highest + shift <= 0.0:  # all values are equal; beside a large shift 1 would be rounded away
         shift += max(shift, 1.0)
     return Levels(levels.sums, levels.lows, levels.highs, levels.offsets, shift, levels.filled)
 
@@ -385,7 +385,7 @@ class Tree:
         if self.numbers.size == self._size:
             numbers = make_tree(self.capacity, extremes=True)
             numbers[: self._size] = self.numbers
-            rebuild(numbers, self.capacity, None)
+            rebuild(numbers, self.capacity, None)  # None: priorities
             self.numbers = numbers
         lows, highs = np.split(self.numbers[self._size :], 2)
         return float(lows[-WIDTH:].min()), float(highs[-WIDTH:].max())

@@ -91,7 +91,7 @@ def check_alike(arguments: Mapping[str, npt.ArrayLike], backend: Any = None) -> 
     first = next((name for name, a in arrays.items() if a.ndim and _is_float(a)), "")
     dtype = np.dtype(np.float64)
     if first:
-        dtype = check_real(first, arrays[first], None, "", backend).dtype.newbyteorder("=")
+        dtype = check_real(first, arrays[first], backend=backend).dtype.newbyteorder("=")
     return [check_real(name, array, dtype, first, backend) for name, array in arrays.items()]
 
 
@@ -188,7 +188,7 @@ def check_factor(
     name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, backend: Any = None
 ) -> Array:
     """Return a number in [0, 1], or an array of one number for every step, which may be any."""
-    factor = check_real(name, value, dtype, "", backend)
+    factor = check_real(name, value, dtype, backend=backend)
     if factor.ndim == 0 and not 0.0 <= factor <= 1.0:
         raise ValueError(f"{name}={factor}: expected a number in [0, 1]")
     return check_broadcast(name, factor, shape)

@@ -74,8 +74,8 @@ class AxesOrder(NamedTuple):
         """Return the array as (outer, num_steps, inner), copied if its runs have gaps.
 
         Along an axis where numbers are repeated the copy has them once, with a stride of 0. Along a
-        run of a repeated number it has that `repeats` times, if the run is as long: of no run does
-        a kernel read more numbers at once.
+        run of a repeated number it has that `repeats` times, or as often as the run is long: as
+        many numbers as kernels read at once.
         """
         whole, run = self.flat(array), self._run_axis
         if self._has_runs(whole):

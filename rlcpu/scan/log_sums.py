@@ -73,7 +73,7 @@ def logcumsumexp(
         array([1., 3., 8.])
     """
     backend = backend_of("recurrences", x)
-    array = check_real("x", x, None, "", backend)
+    array = check_real("x", x, backend=backend)
     axis, num_threads = check_axis(axis, array.shape, "x"), check_num_threads(num_threads)
     layout = layout_of(array, axis, backend)
     if out is None:
@@ -121,9 +121,9 @@ def logcumsumexp_vjp(
         array([1.25, 0.75])
     """
     backend = backend_of("recurrences", x, grad)
-    x = check_real("x", x, None, "", backend)
-    y = check_shape("y", check_real("y", y, x.dtype, "", backend), x.shape)
-    grad = check_shape("grad", check_real("grad", grad, x.dtype, "", backend), x.shape)
+    x = check_real("x", x, backend=backend)
+    y = check_shape("y", check_real("y", y, x.dtype, backend=backend), x.shape)
+    grad = check_shape("grad", check_real("grad", grad, x.dtype, backend=backend), x.shape)
     axis, num_threads = check_axis(axis, x.shape, "x"), check_num_threads(num_threads)
     xp = np if backend is None else backend.xp
     decay = xp.zeros_like(x)
@@ -194,7 +194,8 @@ def _scan_lane(numbers, count, m, s, is_total):
     Results overwrite the numbers, unless `is_total`: only the state is wanted.
     """
     highest = max(_highest(numbers, count), m)
-    # The maximum that the first result has: later ones are not less accurate.
+    # The maximum of the numbers in the first result, the smallest sum: if it is not far below the
+    # lane's, all results are accurate. A total alone always is.
     first_highest = highest if is_total else max(m, numbers[0])
     is_finite = -np.inf < highest < np.inf  # False where a number or m is NaN, too
     if not (is_finite and first_highest >= highest - SPREAD):

@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 _EXECUTE = 3  # stage of a call in which results are wanted
 _METADATA = 1  # type of the extension by which XLA asks for our version
 _INVALID_ARGUMENT = 3  # code of an error: JAX raises ValueError
-_NUMBERS = {11: ctypes.c_float, 12: ctypes.c_double}
+_NUMBERS = {11: ctypes.c_float, 12: ctypes.c_double}  # by XLA's codes of dtypes
 _VERSION = (0, 1)
 
 _Pointer = ctypes.c_void_p

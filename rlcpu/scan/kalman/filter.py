@@ -231,6 +231,7 @@ def forward(task, first, w):
     read_models(w.cov, task.inputs.initial_cov, task.positions[INITIAL_COV], first, 0)
     has_converged = False
     for begin in range(0, steps, length):
+        # With `chunks` 1 nothing goes back: all chunks have the same place for their first state.
         count, number = min(length, steps - begin), min(begin // length, chunks - 1)
         is_complete = read_observations(task, first, w, begin, count)
         is_steady = has_converged and is_complete

@@ -226,9 +226,9 @@ def invert(x, missing, log_det):
     set_zero(log_det)
     for k in range(x.rows):
         for lane in range(lanes):
-            at = k * (x.row_stride + x.column_stride) * lanes + lane
+            at = k * (x.row_stride + x.column_stride) * lanes + lane  # of element (k, k)
             if is_missing[k * lanes + lane] != 0.0:
-                numbers[at] = 1.0
+                numbers[at] = 1.0  # any number that can be divided by
             elif 0.0 < numbers[at] < math.inf:
                 logs[lane] += math.log(2.0 * math.pi * numbers[at])
             else:

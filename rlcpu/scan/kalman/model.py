@@ -108,7 +108,7 @@ def _find_sizes(
     (steps, p), m = y[-2:], transition[-1]
     mm, pm, pp = (m, m), (p, m), (p, p)
     step_shapes = ModelArrays((p,), mm, mm, pm, pp, (m,), mm)
-    has_steps = ModelArrays(True, *is_timed[1:])
+    has_steps = ModelArrays(True, *is_timed[1:])  # observations always have
     pairs = list(zip(has_steps, step_shapes, strict=True))
     shapes = ModelArrays(*((steps, *shape) if has else shape for has, shape in pairs))
     rows = ModelArrays(*((steps if has else 1, math.prod(shape)) for has, shape in pairs))
@@ -143,6 +143,7 @@ def check_observations(problem: KalmanProblem) -> None:
 
 #: What can be wrong with a matrix, by code.
 DEFECTS = ("", "not finite", "not symmetric", "not positive semi-definite")
+NOT_FINITE, NOT_SYMMETRIC, NOT_SEMIDEFINITE = 1, 2, 3
 #: Rounding errors that are forgiven, in units of the size times the dtype's epsilon.
 _SLACK = {char: 64.0 * float(np.finfo(char).eps) for char in "fd"}
 _GRAIN = 2**15  # numbers of all matrices from which a second core is worth waking
@@ -158,21 +159,21 @@ def defect(matrix: Any, work: Any, tolerance: float) -> int:
     for i in range(n):
         for j in range(n):
             if not math.isfinite(matrix[i, j]):
-                return 1
+                return NOT_FINITE
         if matrix[i, i] < 0.0:
-            return 3
+            return NOT_SEMIDEFINITE
     for i in range(n):
         for j in range(n):
             scale = math.sqrt(matrix[i, i]) * math.sqrt(matrix[j, j])
             if abs(matrix[i, j] - matrix[j, i]) > tolerance * scale:
-                return 2
+                return NOT_SYMMETRIC
             if scale == 0.0 and matrix[i, j] != 0.0:
-                return 3
+                return NOT_SEMIDEFINITE
             work[i, j] = matrix[i, j] / scale if scale > 0.0 else 0.0
     for k in range(n):
         pivot = work[k, k] + tolerance
         if pivot <= 0.0:
-            return 3
+            return NOT_SEMIDEFINITE
         for i in range(k + 1, n):
             factor = work[i, k] / pivot
             for j in range(k + 1, i + 1):
@@ -197,7 +198,9 @@ def check_covariances(name: str, matrices: Array) -> None:
     size = matrices.shape[-1]
     flat = np.ascontiguousarray(matrices, np.float64).reshape(-1, size, size)
     codes = np.empty(len(flat), np.int8)
-    launch(_defect_kernels(), flat.size, None, flat, size * _SLACK[matrices.dtype.char], codes)
+    num_threads = None  # all
+    slack = size * _SLACK[matrices.dtype.char]
+    launch(_defect_kernels(), flat.size, num_threads, flat, slack, codes)
     if codes.any():
         first = int(np.flatnonzero(codes)[0])
         index = tuple(int(i) for i in np.unravel_index(first, matrices.shape[:-2]))

@@ -61,7 +61,7 @@ def run(problem: KalmanProblem, outputs: str) -> tuple[Array, list[Array]]:
     backward_address = address_of(backward, task, lanes) if outputs in TWO_WAY else 0
     # A line for the count of cells in use, see `run_block`, and the cells.
     size = LINE + count_cells(m, p, task.length, task.chunks) * lanes * dtype.itemsize
-    work = models * steps * m * m if blocks > 1 else 0
+    work = models * steps * m * m if blocks > 1 else 0  # 0 for one core
     arguments = forward_address, backward_address, task, size, blocks
     launch(drivers(), work, problem.num_threads, *arguments)
     return task.loglik[:models].astype(dtype).reshape(sizes.batch), results

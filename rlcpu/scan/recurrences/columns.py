@@ -26,7 +26,8 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
     """Make `columns(plan, clips, outer, lane, width)`: all steps of a block.
 
     It writes the outputs of `width` lanes from (outer, lane) on. `plan` is a view of a
-    `RecurrencePlan`, `clips` are those of `Rule`.
+    `RecurrencePlan`, whose `direction` is 1 to compute the last step first, -1 the first one, and
+    whose first `num_streamed` outputs are written past the caches; `clips` are those of `Rule`.
     """
     vector_lanes, zero = lanes_of(dtype), dtype(0.0)
     readers = make_step_readers(rule, dtype)
@@ -46,7 +47,7 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
             step = num_steps - 1 - i if direction > 0 else i
             here = pointers_at(plan, outer, step, lane)
             after = pointers_after(plan, outer, step, lane)
-            ahead = pointers_at(plan, outer, step - direction, lane)
+            ahead = pointers_at(plan, outer, step - direction, lane)  # only prefetched
             first = pointer_into(plan.first_output, outer, step, lane, zero)
             second = pointer_into(plan.second_output, outer, step, lane, zero)
             pointers, outputs = (here, after, ahead), (first, second, num_streamed)
@@ -74,10 +75,11 @@ def _make_compute_step(rule: Rule, dtype: Any) -> Any:
         """Compute and write the `count` lanes of one vector, from `lane` of the block on."""
         here, next_here, _ = pointers
         step, previous_y = read_step(here, lane, count), load(y, lane, 1)
+        # Beyond the last step there are values, `last_values`, and no other fields: these are 0.
         after = read_after(next_here, lane, count, count if has_after else 0, zero)
         a, b = coefficients(step, after, clips)
         new_y = continue_y(a, b, previous_y)
-        # All lanes: a load of what has just been written to some of them waits for the store.
+        # The whole vector, however few lanes count: a load of it would wait for a masked store.
         store(new_y, y, lane)
         computed = results(new_y, previous_y, step, after, clips)
         first, second, num_streamed = outputs

@@ -153,10 +153,12 @@ def run(
     num_threads, dtype = check_num_threads(num_threads), outs[0].dtype
     if outs[0].size == 0:
         return
+    # Outputs that kernels cannot write where they are go to other arrays, and are copied at last.
     targets = [layout.target(out) for out in outs]
     written = [out if t else layout.empty(dtype) for out, t in zip(outs, targets, strict=True)]
     inputs = [_ZERO if array is None else layout.place(array) for array in problem.steps]
     inputs += [layout.place_ends(np.asarray(a, dtype)) for a in (problem.last, problem.initial)]
+    # The first and the last: a rule's only output is there twice.
     outputs = [targets[i] or layout.place(written[i]) for i in (0, -1)]
     outer, num_steps, inner = layout.outer, layout.num_steps, layout.inner
     blocks = _cut(layout, problem, outputs, dtype)
@@ -165,8 +167,8 @@ def run(
     plan = [outer, num_steps, inner, blocks.block_lanes, blocks.shorter_by, blocks.num_streamed]
     plan += [problem.direction, ends, problem.window, blocks.block_windows]
     for place in (*inputs, *outputs):
-        plan += place[1:]
-    clips = np.array([*problem.clips, 0.0, 0.0, 0.0][:3])
+        plan += place[1:]  # address and strides
+    clips = np.array([*problem.clips, 0.0, 0.0, 0.0][:3])  # three, unused ones 0
     kind: Any = dtype.type
     compute_block = address_of_block(rule, kind, inner == 1, problem.window > 0)
     work = outer * num_steps * inner * max(problem.window, 1)
@@ -184,6 +186,7 @@ def _cut(
     outer, num_steps, inner = layout.outer, layout.num_steps, layout.inner
     if problem.window:
         lanes = 1 if inner == 1 else WIDE * lanes_of(dtype)
+        # A block also reads the steps of a window beyond its own: not more than half as many.
         windows = max(ROW_WINDOWS if inner == 1 else COLUMN_WINDOWS, 2 * problem.window)
         count = outer * -(-num_steps // windows) * -(-inner // lanes)
         return Blocks(count, lanes, block_windows=windows)
@@ -194,6 +197,7 @@ def _cut(
         head, num_streamed = _streams(layout, outputs, dtype.itemsize)
         return Blocks(count, shorter_by=-head % PIECE, num_streamed=num_streamed)
     lanes = _block_lanes(layout, dtype)
+    # The first block has the `head` lanes alone, if there are any: then others are aligned.
     head, num_streamed = _streams(layout, outputs, dtype.itemsize)
     shorter_by = -head % lanes
     return Blocks(outer * -(-(inner + shorter_by) // lanes), lanes, shorter_by, num_streamed)
@@ -201,9 +205,10 @@ def _cut(
 
 def _block_lanes(layout: AxesOrder, dtype: np.dtype[Any]) -> int:
     """Return how many lanes make a block: as many as fit, but something to do for every core."""
-    size, vector_lanes = layout.inner * dtype.itemsize, lanes_of(dtype)
+    size, vector_lanes = layout.inner * dtype.itemsize, lanes_of(dtype)  # bytes of a step
     wanted = -(-numba.config.NUMBA_NUM_THREADS // layout.outer)
-    across = max(-(-size // REPEATED), min(wanted, size // 512), 1)  # bytes of a block's step
+    # Blocks side by side: a step of one is at most `REPEATED` bytes, for cores at least 512.
+    across = max(-(-size // REPEATED), min(wanted, size // 512), 1)
     return -(-layout.inner // (across * vector_lanes)) * vector_lanes
 
 
@@ -222,4 +227,5 @@ def _streams(layout: AxesOrder, outputs: list[Place], itemsize: int) -> tuple[in
     heads = [-out.address % VECTOR_BYTES for out in outputs]  # in bytes
     if any(stride * itemsize % VECTOR_BYTES for stride in strides) or heads[0] % itemsize:
         return 0, 0
+    # The second one, too, if it is aligned at the same lanes; an only output is there twice.
     return heads[0] // itemsize, 1 + (heads[0] == heads[1])

@@ -139,9 +139,9 @@ def linear_scan_vjp(
         array([1.5, 1. ])
     """
     backend = backend_of("recurrences", y, grad)
-    y = check_real("y", y, None, "", backend)
-    grad = check_real("grad", grad, y.dtype, "", backend)
-    a = check_real("a", a, y.dtype, "", backend)
+    y = check_real("y", y, backend=backend)
+    grad = check_real("grad", grad, y.dtype, backend=backend)
+    a = check_real("a", a, y.dtype, backend=backend)
     axis = check_axis(axis, y.shape, "y")
     check_broadcast("grad", grad, y.shape)
     check_broadcast("a", a, y.shape)
@@ -161,7 +161,7 @@ def linear_scan_vjp(
     h[last] = grad[last]
     if y.shape[axis] > 1:
         layout = layout_of(grad[head], axis, backend)
-        inputs = factor[tail], grad[head], grad[last]
+        inputs = factor[tail], grad[head], grad[last]  # h begins with h[last], which is grad's
         _scan(backend, layout, inputs, not reverse, h[head], num_threads)
     xp.multiply(h[tail], y[head], out=products[tail])
     products[first] = h[first] * asarray(start)
@@ -243,5 +243,6 @@ def _scan_long(
 def _check_initial(
     initial: npt.ArrayLike | None, shape: tuple[int, ...], axis: int, dtype: Any, backend: Any
 ) -> Array:
-    numbers = check_real("initial", 0.0 if initial is None else initial, dtype, "", backend)
+    """Return initial values, 0 for None, that broadcast to `shape` without `axis`."""
+    numbers = check_real("initial", 0.0 if initial is None else initial, dtype, backend=backend)
     return check_broadcast("initial", numbers, shape[:axis] + shape[axis + 1 :])

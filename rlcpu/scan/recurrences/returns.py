@@ -369,11 +369,11 @@ def _estimate(
         window: number of steps that count; 0 for all.
     """
     backend = backend_of("recurrences", arguments["rewards"])
-    rewards = check_real("rewards", arguments["rewards"], None, "", backend)
+    rewards = check_real("rewards", arguments["rewards"], backend=backend)
     axis = check_axis(arguments["axis"], rewards.shape, "rewards")
     shape, dtype = rewards.shape, rewards.dtype
     flags = {name: check_flags(name, arguments[name], shape, backend) for name in FLAGS}
-    last = check_real("last_values", arguments["last_values"], dtype, "", backend)
+    last = check_real("last_values", arguments["last_values"], dtype, backend=backend)
     if last.ndim:
         check_shape("last_values", last, shape[:axis] + shape[axis + 1 :])
     given = [name for name in LIKE_REWARDS if name in arguments]
@@ -384,17 +384,18 @@ def _estimate(
             raise ValueError(f"final_values: {text}")
     fields = {name: flag.view(np.uint8) for name, flag in flags.items()}
     for name in given:
-        array = check_real(name, arguments[name], dtype, "", backend)
+        array = check_real(name, arguments[name], dtype, backend=backend)
         fields[name.removesuffix("s")] = check_shape(name, array, shape)
     for name in FACTORS:
         if name in arguments:
             fields[name] = check_factor(name, arguments[name], shape, dtype, backend)
     layout, out = layout_of(rewards, axis, backend), arguments["out"]
     targets = [f"out.{field}" for field in result._fields] if result else ["out"]
+    # What the caller gave to be overwritten, one for each output: an array, or None.
     buffers = out if result and out is not None else [out] * len(targets)
     outs = _outputs(buffers, targets, [*fields.values(), last], rewards, backend)
     outs = [layout.empty(dtype) if array is None else array for array in outs]
-    window = window if window < layout.num_steps else 0
+    window = window if window < layout.num_steps else 0  # such a window never ends early
     initial = last if starts_with_values else np.zeros(())
     problem = RecurrenceProblem(UNUSED._replace(**fields), last, initial, clips, window=window)
     compute = run if backend is None else backend.run
@@ -416,7 +417,7 @@ def _outputs(
     outs: list[Any] = []
     for name, array in zip(names, out, strict=True):
         if array is not None:
-            array = check_out(name, array, like, inputs, None, backend)
+            array = check_out(name, array, like, inputs, backend=backend)
             inputs = [*inputs, array]
         outs.append(array)
     return outs

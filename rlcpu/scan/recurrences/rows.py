@@ -4,6 +4,11 @@ A block of rows is computed a piece of `PIECE` steps at a time. Vectors are made
 row, but for y, which goes from step to step. So a piece takes three passes over scratch memory: the
 coefficients a and b, along the rows; y, across the rows, whose squares are transposed in registers;
 and the results, along the rows again. The y of each row goes from a piece to the next.
+
+Of a `RecurrencePlan`, `plan`, are used here: `direction`, 1 to compute from the last step to the
+first, -1 from the first to the last; `shorter_by`, the steps that the first piece lacks, so that
+the others are aligned; `num_streamed`, how many outputs are written past the caches. "Before" is
+before in the order of computation, "after" (of the rules) the next step in time.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ class PieceScratch(NamedTuple):
 
     a: Any  # plane of the coefficients a
     b: Any  # plane of the coefficients b, then y; behind the last step of a row, y before the piece
-    tiles: Any  # two tiles of steps and rows, of a and of b
+    tiles: Any  # two tiles, of a and of b: a vector of all rows for each of `lanes_of` steps
     starts: Any  # where each row begins in a plane, int64
 
 
@@ -100,6 +105,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
                 # The next piece; it lies before this one where the last step is computed first.
                 prefetch_step(pointers, k - plan.direction * PIECE)
                 step = read_step(pointers, k, min(vector_lanes, count - k))
+                # `num_after - k` of the steps after are in the arrays; behind is `last_value`.
                 after = read_after(pointers, k + 1, num_after - k, num_after - k, last_value)
                 a, b = coefficients(step, after, clips)
                 store(a, scratch.a, begin + k)
@@ -119,6 +125,7 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
             begin = row * row_stride
             for k in range(0, count, vector_lanes):
                 some = min(vector_lanes, count - k)
+                # y of the step after: the rules that read it compute the last step first.
                 y, previous_y = load(scratch.b, begin + k, 1), load(scratch.b, begin + k + 1, 1)
                 after = read_after(pointers, k + 1, num_after - k, num_after - k, last_value)
                 step = read_step(pointers, k, some)
@@ -137,15 +144,17 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
 def _make_compute_y(cuts_at_zero: bool, dtype: Any) -> Any:
     """Make `compute_y(scratch, count, direction, last_y, products)`: y of a piece, in place of b.
 
-    `last_y` points to y of each row before the piece, and is overwritten with that after it.
-    Unless the recurrence is cut where a is 0, `products` are multiplied by all a of their rows.
+    The `count` steps go from the last to the first if `direction` is 1, the other way if -1.
+    `last_y` points to y of each row before the piece, and is overwritten with that after it. For
+    recurrences that are not cut where a is 0, `products` of each row are multiplied by all its a:
+    y after the row is linear in y before it, by this factor, which joins the parts of a long row.
     """
     vector_lanes, rows, zero = lanes_of(dtype), block_rows(dtype), dtype(0.0)
     continue_y, tile_size = next_y_or_cut if cuts_at_zero else next_y, vector_lanes * rows
 
     @outline(exact=True)
     def compute_y(scratch, count, direction, last_y, products):
-        """Overwrite b of a piece with y, step by step across the rows."""
+        """Overwrite b of a piece with y, step by step across the rows; vectors are of all rows."""
         y, product = load(last_y, 0, REGISTERS), load(products, 0, REGISTERS)
         num_tiles = (count + vector_lanes - 1) // vector_lanes
         a, b = scratch.tiles, shifted(scratch.tiles, tile_size)
@@ -164,7 +173,7 @@ def _make_compute_y(cuts_at_zero: bool, dtype: Any) -> Any:
             store_tile(b, scratch.b, scratch.starts, begin, REGISTERS)
         store(y, last_y, 0)
         if not cuts_at_zero:
-            # Products of many factors end among the subnormal numbers, at 150 cycles each.
+            # To 0: subnormal numbers, in which many factors end, take 150 cycles an operation.
             vanished = abs(product) < smallest_normal(product)
             store(where(vanished, zero, product), products, 0)
 
@@ -209,12 +218,12 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         num_pieces = (num_steps + plan.shorter_by + PIECE - 1) // PIECE
         for i in range(num_pieces):
             begin = (num_pieces - 1 - i if direction > 0 else i) * PIECE - plan.shorter_by
-            step = max(begin, 0)
+            step = max(begin, 0)  # the first piece lacks `shorter_by` steps
             piece = Piece(outer, width, step, min(begin + PIECE, num_steps) - step)
             compute_coefficients(plan, piece, scratch, clips)
             store(load(y, 0, REGISTERS), y_before, 0)
             compute_y(scratch, piece.num_steps, direction, y, products)
-            for row in range(width):
+            for row in range(width):  # y before is `previous_y` of the piece's last step
                 scratch.b[row * row_stride + piece.num_steps] = y_before[row]
             if plan.ends_address == 0:
                 write_results(plan, piece, scratch, clips)

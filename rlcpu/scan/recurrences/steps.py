@@ -113,13 +113,13 @@ def write_numbers(vector, pointer, position, count, is_streamed):
 
 
 @inline(exact=True)
-def read_initial(plan, outer, lane, stride, width, y):
-    """Overwrite y of `width` lanes with what they begin with: the plan's `initial`.
+def read_initial(plan, outer, lane, stride, num_lanes, y):
+    """Overwrite y of `num_lanes` lanes with what they begin with: the plan's `initial`.
 
     The first one is (outer, lane), and `stride` leads to the next in `plan.initial`.
     """
     initial = pointer_into(plan.initial, outer, 0, lane, y[0])
-    for i in range(width):
+    for i in range(num_lanes):
         y[i] = initial[i * stride]
 
 
@@ -172,7 +172,7 @@ def make_step_readers(rule: Rule, dtype: Any) -> StepReaders:
 
     @inline(exact=True)
     def pointers_after(plan, outer, step, lane):
-        """Return pointers to the next step; beyond the last one, to `last_values`."""
+        """Return pointers to the next step's fields that rules read, see `StepReaders`."""
         after = pointers_at(plan, outer, step + 1, lane)
         last_value = pointer_into(plan.last_values, outer, 0, lane, zero)
         value = after.value if step + 1 < plan.num_steps else last_value
@@ -195,7 +195,7 @@ def make_step_readers(rule: Rule, dtype: Any) -> StepReaders:
 
     @inline(exact=True)
     def read_after(pointers, position, num_values, num_others, other_value):
-        """Return the vectors of the next step that rules read."""
+        """Return the vectors of the next step that rules read, see `StepReaders`; others are 0."""
         value = load_numbers(pointers.value, position, num_values, other_value)
         lambda_ = load_numbers(pointers.lambda_, position, num_others, zero)
         ratio = load_numbers(pointers.ratio, position, num_others, zero)

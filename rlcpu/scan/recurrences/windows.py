@@ -94,7 +94,9 @@ def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
         step = begin
         while step < min(end, last + 1):
             here, after_here = pointers_at(plan, outer, step, lane), last_values
-            side_by_side = width  # numbers: the lanes of a step or, in rows, some steps
+            # Numbers: the lanes of a step or, in rows, some steps; of rows (`width` 1) the last
+            # step is alone, since the value after it lies elsewhere.
+            side_by_side = width
             if step < last:
                 after_here = pointer_into(plan.arrays.value, outer, step + 1, lane, zero)
                 side_by_side = min(PIECE, min(end, last) - step) if is_rows else width
@@ -108,7 +110,7 @@ def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
                 store(addend, scratch.b, at)
                 store(next_value, scratch.next_values, at)
             step += side_by_side if is_rows else 1
-        # Steps beyond the last one of the arrays change nothing, see above.
+        # Steps beyond the last one change nothing, see above; lanes beyond the last repeat it.
         for at in range((step - begin) * row_stride, (end - begin) * row_stride):
             scratch.a[at], scratch.b[at] = one, zero
             value = last_values[min(at % row_stride, width - 1) * plan.last_values.lane]
@@ -130,6 +132,7 @@ def _make_slide(dtype: Any, is_rows: bool) -> Any:
         for step in range(begin, stop, side_by_side if is_rows else 1):
             target = pointer_into(plan.first_output, outer, step, lane, zero)
             for k in range(0, side_by_side, vector_lanes):
+                # The last step of the windows, from where they go back to their first.
                 at = (step - begin + num_steps - 1) * row_stride + k
                 y = load(scratch.next_values, at, 1)
                 for _ in range(num_steps):

@@ -125,6 +125,7 @@ def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -
         ends = np.zeros((outer * inner, cut.chunks, 4))
         launch(SOLVE_ENDS, out.size, mode.num_threads, equations, counts, ends)
         is_finite = run(lanes.EXPAND, inputs, out, arguments._replace(extra_inputs=ends))
+        # One over the smallest pivot of each chunk; NaN of those that fail is passed over.
         is_doubtful = bool(np.fmax.reduce(equations[..., -1], None) > DOUBTFUL)
     if lengths is not None:
         out[np.arange(n) >= lengths[:, None]] = 0
@@ -219,7 +220,7 @@ def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> 
     is_inaccurate = errors > limit
     if not is_inaccurate.any():
         return
-    # Those that are refined become rows.
+    # Those that are refined become rows, (count, n, 1).
     rows = [np.moveaxis(array, 1, 2)[is_inaccurate][..., None] for array in arrays]
     systems = Arrays(*rows)
     # Systems of different lengths are rows already: `inner` is 1.

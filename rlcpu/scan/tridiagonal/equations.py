@@ -117,7 +117,8 @@ def eliminate_coefficients(pending: Any, equation: Any, pivoting: float) -> Elim
     swap = is_better_pivot(pending, equation, pivoting)
     inverse = 1.0 / where(swap, equation.lower, pending.diagonal)
     factor = -where(swap, pending.diagonal, equation.lower)
-    # The next division waits for this one and the product with it: what it is multiplied by is not.
+    # The next step divides by `diagonal`. It waits for this step's division, `inverse`, and for one
+    # operation after it: `product` is ready before.
     coefficient = where(swap, equation.diagonal, pending.upper)
     product = factor * coefficient
     diagonal = fma(product, inverse, where(swap, pending.upper, equation.diagonal))
@@ -157,6 +158,7 @@ def solve_middle(falling: Pending, rising: Pending, pivoting: float) -> tuple[An
     x[k+1] and x[k].
     """
     nothing = nan_or_zero(falling.diagonal)
+    # `rising` as the next equation, of x[k] and x[k+1]; `eliminate` reads no scale.
     last = Equation(rising.upper, rising.diagonal, nothing, rising.rhs, nothing)
     pivot, pending = eliminate(falling, last, pivoting)
     below = pending.rhs / pending.diagonal
@@ -215,7 +217,7 @@ def factor_step(pending: Pending, equation: Equation) -> tuple[Multiplier, Facto
     step = eliminate_coefficients(pending, equation, 1.0)
     power = equation.rhs
     multiplier = Multiplier(where(step.swap, -power, power), step.factor * step.inverse)
-    new_pending = Pending(step.diagonal_left, step.upper_left, pending.rhs)
+    new_pending = Pending(step.diagonal_left, step.upper_left, pending.rhs)  # rhs is not used
     return multiplier, Factors(step.inverse, step.upper, step.second), new_pending
 
 
@@ -320,8 +322,8 @@ def eliminate_pair(
     small = where(second, one.diagonal, two.diagonal)
     inverse = 1.0 / where(new, lower, big)
     choice = PairPivot(second, new, inverse, where(new, big, lower), small)
-    # Coefficients of x[k+1]. The next division waits for these two alone: the factor that waits for
-    # this one comes last.
+    # Coefficients of x[k+1], by one of which the next step divides. They wait for this step's
+    # division, `inverse`, and for one operation after it: it is the last factor.
     upper, other, another = order_column(choice, one.upper, two.upper, equation.diagonal)
     first_diagonal = fma(-choice.larger * upper, inverse, other)
     second_diagonal = fma(-choice.smaller * upper, inverse, another)
@@ -403,7 +405,7 @@ def eliminate_ring_column(work, row, column):
     for j in range(RING_COLUMNS):
         work[row, j], work[best, j] = work[best, j], work[row, j]
     inverse = 1.0 / work[row, column]
-    for j in range(_SCALE):
+    for j in range(_SCALE):  # all columns but the scale, the last one
         work[row, j] *= inverse
     for i in range(row + 1, 4):
         factor = work[i, column]
@@ -427,7 +429,7 @@ def write_ring_row(work, row, equation, columns):
 @outline(exact=True, plain=True)
 def _solve_ring(work):
     """Return the ring's last and first unknown from the two equations in rows 2 and 3 of `work`."""
-    for i in (2, 3):
+    for i in (2, 3):  # last and after of the last chunk are the ring's last and first
         work[i, _RING_LAST] += work[i, _LAST]
         work[i, _RING_FIRST] += work[i, _AFTER]
     eliminate_ring_column(work, 2, _RING_LAST)

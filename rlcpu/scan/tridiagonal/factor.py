@@ -104,6 +104,8 @@ class TridiagonalFactors:
             return np.empty_like(rhs) if out is None else out
         result = np.empty_like(rhs) if out is None else out
         right, target = axis_last(rhs, axis), axis_last(result, axis)
+        # Few long systems, that would fill less than half of a register, are solved in chunks, of
+        # which there are no factors.
         few = 2 * (rhs.size // rhs.shape[axis]) < VECTOR_BYTES // self.dtype.itemsize
         if self._factors is None or (few and rhs.shape[axis] >= SHORT):
             whole = [repeated(array, right.shape) for array in self._matrices]
@@ -184,7 +186,7 @@ def factor_tridiagonal(
         systems = (*whole, np.zeros_like(whole[1]), np.empty_like(whole[1]))
         is_finite, _ = solve_arrays(Arrays(*systems), None, Mode(num_threads=num_threads))
         if not is_finite:
-            status = status_of(systems, None, periodic=False)
+            status = status_of(systems, lengths=None, periodic=False)
             raise SingularMatrixError(status, "matrices not factored")
     return TridiagonalFactors(whole, factors, shape, int(axis))
 

@@ -8,6 +8,10 @@ chunk. A periodic system is one chunk or more, of which the last is followed by 
 
 `prefetch_row(block, num_inputs, call, later_row)` asks for a part of the inputs, of which whole
 systems have four, lower to rhs, and systems of one matrix rhs alone.
+
+`block.rows` are computed, an even number, of which all lanes have the first `block.common_rows`:
+from there on it is asked row by row, by `lane_rows`, which lanes go on. `falling` is an elimination
+from the top down, `rising` one from the bottom up, of `mirrored` equations.
 """
 
 from __future__ import annotations
@@ -200,6 +204,7 @@ def factor_matrix(planes):
     """
     half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[LOWER, 0], ONE)
     one = zero + 1.0
+    # 1 * x[-1] = 0 is pending at first, so that step 0 is like others; its pivot is dropped.
     falling = rising = Pending(one, zero, zero)
     for i in range(half):
         multiplier, above, falling = factor_step(falling, matrix_row(planes, i, one))
@@ -210,6 +215,7 @@ def factor_matrix(planes):
         if i > 0:
             store_factors(above, planes, i - 1)
             store_factors(below, planes, k + 1)
+    # Where they meet, `falling` is the next equation of `rising`; see `INVERSE`.
     middle = scaled(falling.upper, falling.diagonal, zero, one)
     multiplier, below, left = factor_step(rising, middle)
     above = Factors(1.0 / left.diagonal, multiplier.scale, multiplier.factor)
@@ -244,7 +250,8 @@ def substitute_rhs(next_x, second_x, block, k):
 def solve_factored(block, pivoting):
     """Write the unknowns of systems of one matrix that is factored; see `LaneFunction`.
 
-    The only input is rhs. `pivoting` is 0, and not used but as a zero of the right type.
+    The only input, and plane, 0 is rhs, overwritten with the right-hand sides of pivots. `pivoting`
+    is 0, and not used but as a zero of the right type.
     """
     half, last, zero = block.rows // 2, block.rows - 1, fill(pivoting, ONE)
     falling = rising = zero
@@ -309,49 +316,53 @@ def select_chunk_pending(condition, x, y):
 
 @inline(exact=True)
 def reduce_chunks(block, pivoting):
-    """Eliminate all unknowns of chunks but the outer ones.
+    """Eliminate all unknowns of chunks but the outer ones, with two equations pending.
 
     Returns:
         The two equations that are left of each chunk, `ChunkPending`, and one over its smallest
         pivot: where that is large, the caller doubts the solution.
     """
-    one, two = start_chunks(block)
-    largest_inverse = nan_or_zero(one.before)
+    pending_one, pending_two = start_chunks(block)
+    largest_inverse = nan_or_zero(pending_one.before)
     prefetch_row(block, 4, 0, ROWS_AHEAD)
     prefetch_row(block, 4, 1, ROWS_AHEAD + 1)
     for k in range(2, block.rows):
         prefetch_row(block, 4, k, k + ROWS_AHEAD)
         inverse, new_one, new_two = eliminate_pair_with_outer(
-            one, two, read_scaled_equation(block, k), pivoting
+            pending_one, pending_two, read_scaled_equation(block, k), pivoting
         )
         if k >= block.common_rows:  # some lanes have stopped
             goes_on = lane_rows(block) > k
             inverse = where(goes_on, inverse, nan_or_zero(largest_inverse))
-            new_one = select_chunk_pending(goes_on, new_one, one)
-            new_two = select_chunk_pending(goes_on, new_two, two)
-        one, two = new_one, new_two
+            new_one = select_chunk_pending(goes_on, new_one, pending_one)
+            new_two = select_chunk_pending(goes_on, new_two, pending_two)
+        pending_one, pending_two = new_one, new_two
         largest_inverse = maximum(abs(inverse), largest_inverse)
-    return one, two, largest_inverse
+    return pending_one, pending_two, largest_inverse
 
 
 @inline(exact=True)
 def eliminate_chunks(block, before, first, pivoting):
-    """Overwrite the equations of chunks with pivots; x[-1] and x[0] are `before` and `first`."""
-    top, following = start_chunks(block)
-    one, two = insert_outer(top, before, first), insert_outer(following, before, first)
+    """Overwrite the equations of chunks with pivots; x[-1] and x[0] are `before` and `first`.
+
+    The two equations that are pending in the end, of x[m-1] and x[m], are dropped: these two
+    unknowns are known already, see `substitute_chunks`.
+    """
+    one, two = start_chunks(block)
+    pending_one, pending_two = insert_outer(one, before, first), insert_outer(two, before, first)
     for k in range(2, block.rows):
         prefetch_row(block, 4, k, k + ROWS_AHEAD)
         _, pivot, new_one, new_two = eliminate_pair(
-            one, two, read_scaled_equation(block, k), pivoting
+            pending_one, pending_two, read_scaled_equation(block, k), pivoting
         )
         store_pivot(pivot, block, k - 1)
-        if k >= block.common_rows:
+        if k >= block.common_rows:  # some lanes have stopped
             goes_on = lane_rows(block) > k
             new_one, new_two = (
-                select_pending(goes_on, new_one, one),
-                select_pending(goes_on, new_two, two),
+                select_pending(goes_on, new_one, pending_one),
+                select_pending(goes_on, new_two, pending_two),
             )
-        one, two = new_one, new_two
+        pending_one, pending_two = new_one, new_two
 
 
 @inline(exact=True)
@@ -363,6 +374,7 @@ def substitute_chunks(block, first, last, after):
     zero, final = nan_or_zero(first), block.rows - 1
     write_output(where(lane_rows(block) > 0, first, zero), block, 0)
     write_output(where(lane_rows(block) > final, last, zero), block, final)
+    # x[k+1] and x[k+2], from which x[k] follows.
     x, second, failures = last, after, zero + nan_or_zero(last)
     for i in range(1, final):
         k = final - i

@@ -12,7 +12,9 @@ Arrays are (outer, n, inner), in one of two layouts, into which `scan/layout.py`
 A panel is what a core computes in one go: one block of rows, or several blocks of columns.
 
 `plan` is a view of a `SolvePlan`, `places` a pointer to the arrays' `StridedPointer`s, and `here`
-the `LaneLists` of a panel. Where `plan.streams` is 1 results are written past the caches.
+the `LaneLists` of a panel. Where `plan.streams` is 1 results are written past the caches. `lanes`
+are the numbers of a vector; an aligned vector of memory is called a line. `plan.output_plane` is
+-1 if nothing is written.
 """
 
 from __future__ import annotations
@@ -82,12 +84,13 @@ def gather_rows(place, starts, lists, plane, rows):
     plane[0] = place.fill_value
     fill_value, lanes = plane[0], width(plane, ONE)  # of the plane's dtype
     source, ends = pointer_to(place.address, fill_value), lists.stop
+    # Numbers before `first` and from `ends` on are never read, see `LaneInput.neighbour`.
     first = 0
     if place.neighbour < 0:
         first = smallest_and_largest(lists.first, lanes)[1]
     if place.neighbour > 0:
         ends = lists.last
-    least = smallest_and_largest(ends, lanes)[0]
+    least = smallest_and_largest(ends, lanes)[0]  # rows that all lanes have
     for k in range(0, rows, lanes):
         tile = shifted(plane, k * lanes)
         if k >= first and k + lanes <= least:
@@ -107,7 +110,7 @@ def scatter_rows(plane, target, starts, ends):
     `starts` and `ends` point to where each lane begins in `target`, and to its number of rows.
     """
     lanes = width(plane, ONE)
-    least = smallest_and_largest(ends, lanes)[0]
+    least = smallest_and_largest(ends, lanes)[0]  # rows that all lanes have; the rest comes last
     whole = least // lanes * lanes
     for k in range(0, whole, lanes):
         store_tile(shifted(plane, k * lanes), target, starts, k, ONE)
@@ -123,14 +126,15 @@ def stream_rows(plane, target, start, ends, linear, begins):
 
     They are transposed to scratch, `linear`, whose lines are lines of the target, and written in
     one run: of 100,000 systems of 100 unknowns that takes 0.85 of the time. `ends` points to the
-    number of rows of each lane, and `begins` to scratch for where its rows begin in `linear`.
+    number of rows of each lane, and `begins` to scratch for where its rows begin in `linear`. Of
+    all `count` numbers, `head` come before the target's first whole line, which is one vector.
     """
     lanes, head, count = width(plane, ONE), to_line(target, start), ends[0] * width(plane, ONE)
     for lane in range(lanes):
         begins[lane] = lane * ends[0]
-    linear = shifted(linear, lanes - head)
+    linear = shifted(linear, lanes - head)  # number `head` begins a line there, too
     scatter_rows(plane, linear, begins, ends)
-    head = min(head, count)
+    head = min(head, count)  # few numbers may end before that line
     for i in range(head):
         target[start + i] = linear[i]
     end = head + (count - head) // lanes * lanes
@@ -148,7 +152,8 @@ def gather_columns(place, start, lists, block, plane):
     """Fill the rows of a plane with an input whose systems lie side by side.
 
     `place` is the input's `StridedPointer`, in which the first lane of the `BlockOfPanel` begins at
-    `start`. Rows that are read where they lie are left out.
+    `start`; `lists` are the `LaneLists` of its panel, the same for all lanes. Rows from
+    `block.begin` to `block.end`, which are read where they lie, are left out.
     """
     plane[0] = place.fill_value
     fill_value, lanes = plane[0], width(plane, ONE)  # of the plane's dtype
@@ -180,10 +185,11 @@ def lists_behind(pointer, arrays, lanes):
 def describe_lane(plan, places, outer, chunk, column, lists, lanes, lane):
     """Overwrite what `lists`, of `lanes` lanes each, say of number `lane`.
 
-    That is chunk number `chunk` of the system at (outer, column) of the arrays' other axes.
+    That is chunk number `chunk` of the system at (outer, column) of the arrays' other axes. Shorter
+    systems have fewer chunks than `plan.num_chunks`: the last ones are of no equation.
     """
     length = plan.length
-    if plan.lengths != 0:
+    if plan.lengths != 0:  # the address of a length for each system
         length = pointer_to(plan.lengths, np.int64(0))[outer]
     begin, stop, chunks = 0, length, 1
     if plan.num_chunks > 1:
@@ -219,6 +225,7 @@ def describe_panel(plan, places, panel, lists, lanes):
             describe_lane(plan, places, outer, chunk, 0, lists, lanes, lane)
         return count, first
     number, group = panel % plan.panels_across, panel // plan.panels_across
+    # A group is a chunk of all systems of one outer index.
     outer, chunk = group // chunks, group % chunks
     column, count = number * plan.panel_lanes, plan.panel_lanes
     if plan.head_lanes > 0:  # the first panel is shorter
@@ -318,6 +325,7 @@ def lane_block(plan, places, memory, scratch, here, next_starts, part):
         target = shifted(pointer_to(output.address, memory[0]), at)
     if plan.output_plane < 0:
         output_rows = 0
+    # Lines of the next panel are prefetched or, where `lines_across` is 0, later rows of this one.
     starts = next_starts if plan.lines_across > 0 else here.starts
     sources, steps = scratch.sources, scratch.source_steps
     return LaneBlock(
@@ -338,7 +346,7 @@ def lane_block(plan, places, memory, scratch, here, next_starts, part):
         plan=plan,
         places=places,
         starts=starts,
-        first_line=part.lane // lanes * part.rows,
+        first_line=part.lane // lanes * part.rows,  # blocks before ask for a line with each row
         first_lane=part.lane,
     )
 
@@ -358,7 +366,7 @@ def gather_inputs(plan, places, memory, scratch, here, block):
             gather_rows(place, starts, here, plane, block.rows)
         else:
             start = here.starts[i * lanes] + block.lane * place.lane
-            scratch.sources[i] += start * (VECTOR_BYTES // lanes)
+            scratch.sources[i] += start * (VECTOR_BYTES // lanes)  # bytes of a number
             scratch.source_steps[i] = place.step
             gather_columns(place, start, here, block, plane)
 
@@ -386,7 +394,10 @@ def scatter_output(plan, places, plane, scratch, here, block):
 
 @inline(exact=True)
 def load_extras(plan, scratch, stops, block):
-    """Set the numbers of rows of a `BlockOfPanel`'s lanes, `stops`, and their extra inputs."""
+    """Set the numbers of rows of a `BlockOfPanel`'s lanes, `stops`, and their extra inputs.
+
+    In `LaneBlock.extras` row 0 has the former, row 1 + i extra input i.
+    """
     extras, inputs = scratch.extras, pointer_to(plan.extra_inputs, np.float64(0.0))
     lanes = width(extras, ONE)
     for lane in range(lanes):
@@ -417,6 +428,7 @@ def run_panels(plan, places, memory, lists, start, stop, failed):
     that is overwritten with whether a lane failed.
     """
     lanes, scratch = width(memory, ONE), scratch_at(plan, memory, lists)
+    # The next panel, `there`, is described early, since lanes prefetch it.
     here, there, has_output = scratch.here, scratch.there, plan.output_plane >= 0
     plane = shifted(memory, max(plan.output_plane, 0) * plan.plane_size)
     num_lanes, first_unit = describe_panel(plan, places, start, here, lanes)

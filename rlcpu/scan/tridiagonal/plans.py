@@ -48,6 +48,9 @@ SHORT = 2**11
 #: Equations of a chunk at least and at most, and chunks that there should be, for full registers on
 #: several cores.
 LEAST, MOST, CHUNKS = 32, 250, 64
+#: Groups of columns below which each is cut into so many panels at least: something for every core,
+#: and no core waits long for another.
+FEW_GROUPS, PANELS_ACROSS = 4, 16
 
 
 # ---------------------------------------------------------------- what is computed
@@ -67,7 +70,8 @@ class Cut(NamedTuple):
 
 def cut_systems(count: int, n: int, dtype: Any) -> Cut | None:
     """Return how to cut so many systems of n unknowns; None for whole ones."""
-    if n < LONG and (count >= VECTOR_BYTES // dtype.itemsize or n < SHORT):
+    fills_register = count >= VECTOR_BYTES // dtype.itemsize
+    if n < LONG and (fills_register or n < SHORT):
         return None
     rows = min(max(count * n // CHUNKS, LEAST), MOST)
     return Cut(count_chunks(n, rows), rows)
@@ -161,14 +165,15 @@ class PlanFacts(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """Cut of lanes into panels, see the fields of `SolvePlan` with these names."""
+    """Cut of lanes into panels; its fields become those of `SolvePlan` with these names."""
 
     num_panels: int
-    panels_across: int
-    panel_lanes: int
-    head_lanes: int
-    lines_across: int
-    streams: bool
+    panels_across: int  # panels of columns side by side
+    panel_lanes: int  # lanes of a panel
+    head_lanes: int  # lanes before the output's first whole line, a panel of their own; 0 for none
+    lines_across: int  # lines of a lane, or of a row of columns, that are prefetched one by one; or
+    # 0: the next panel does not fit the cache, and later rows of the same one are prefetched
+    streams: bool  # whether the output is written past the caches
 
 
 @functools.lru_cache(maxsize=256)
@@ -199,6 +204,7 @@ def _make_plan(
     plane_size = (-(-rows // vector_lanes) * vector_lanes + 1) * vector_lanes
     is_large = total_bytes >= STREAMED
     if inner == 1:
+        # Whether the output's rows are whole and follow each other, as `stream_rows` wants them.
         is_dense = chunks == 1 and facts.has_one_length and pointers[-1].outer == n
         panels = _cut_rows(outer * chunks, rows, vector_lanes, is_large and is_dense)
     else:
@@ -206,7 +212,8 @@ def _make_plan(
         panels = _cut_columns(groups, inner, input_bytes, itemsize, facts.head_bytes, is_large)
     planes_size = lanes.planes * plane_size
     extras = max(lanes.num_extra_inputs, lanes.num_extra_outputs)
-    # Planes, `linear` of a plane and its ends, failures and extras; then lists, see `scratch_at`.
+    # Planes; rows of failures, of lanes' lengths and of each extra; `linear`, a plane and 4 rows to
+    # spare. Then int64: lists of two panels, `begins`, sources and their steps; see `scratch_at`.
     lists_offset = itemsize * (planes_size + plane_size + (6 + extras) * vector_lanes)
     num_whole = 2 * (num_inputs + 1 + LISTS) * vector_lanes + vector_lanes + 2 * INPUTS
     plan = SolvePlan(
@@ -238,7 +245,7 @@ def _make_plan(
 
 
 def _cut_rows(lanes: int, rows: int, vector_lanes: int, streams: bool) -> Panels:
-    """Return the panels of so many lanes of `rows` rows: a block each."""
+    """Return the panels of so many lanes of `rows` rows: a block each; see `Panels`."""
     return Panels(
         num_panels=-(-lanes // vector_lanes),
         panels_across=1,
@@ -254,14 +261,16 @@ def _cut_columns(
 ) -> Panels:
     """Return the panels of `groups` of `inner` columns: as many blocks side by side as fit a cache.
 
+    A group is a chunk of all systems of one outer index; a block is a vector, or line, wide.
     `input_bytes` are those of the inputs of one block, `head_bytes` those from the output's first
     number to a whole line; `is_large` outputs may be written past the caches.
     """
     vector_lanes = VECTOR_BYTES // itemsize
-    blocks = -(-inner // vector_lanes)
-    if groups < 4:  # something for every core, and no core waits long for another
-        blocks = inner // vector_lanes // 16
-    panel_lanes = vector_lanes * max(min(PANEL // input_bytes, blocks), 1)
+    most_blocks = -(-inner // vector_lanes)  # of a panel: all of a group
+    if groups < FEW_GROUPS:
+        most_blocks = inner // vector_lanes // PANELS_ACROSS
+    panel_lanes = vector_lanes * max(min(PANEL // input_bytes, most_blocks), 1)
+    # Lines of a panel's row; 0 if not even one block fits the cache, see `Panels`.
     lines_across = panel_lanes // vector_lanes if input_bytes <= PANEL else 0
     # Lines have to begin at the same lanes in all rows.
     streams = is_large and inner % vector_lanes == 0 and head_bytes % itemsize == 0

@@ -192,7 +192,10 @@ def _ordinary_plan(shape: tuple[int, ...], dtype: Any, pivoting: bool) -> Array 
 
 
 def _may_write(out: Any, arrays: tuple[Any, ...]) -> bool:
-    """Tell whether a result may be written to an array without further checks."""
+    """Tell whether a result may be written to an array without further checks.
+
+    `arrays` are lower, diagonal, upper and rhs.
+    """
     if type(out) is not np.ndarray or out.shape != arrays[3].shape:
         return False
     if out.dtype is not arrays[3].dtype or not out.flags.carray:

@@ -58,6 +58,7 @@ class SingularSystemError(np.linalg.LinAlgError):
     _advice = "; return_info=True returns a status for each instead"
 
     def __init__(self, status: Array, what: str = "systems not solved") -> None:
+        # `what` follows the count of those that failed in the message.
         self.status = status
         failed = np.argwhere(np.atleast_1d(status))
         names = [self._name(status, place) for place in failed[:_SHOWN]]

@@ -117,7 +117,7 @@ def _overwrite(
     if backend is None:
         is_finite, _ = solve_arrays(systems, None, Mode(transposed=True, num_threads=num_threads))
         if not is_finite:
-            raise SingularSystemError(status_of(systems, None, periodic=False))
+            raise SingularSystemError(status_of(systems, lengths=None, periodic=False))
         arrays = multipliers, np.ascontiguousarray(x), full.lower, full.diagonal, full.upper
         flat = [array.reshape(-1) for array in arrays]
         launch(PRODUCTS, x.size, num_threads, *flat, math.prod(x.shape[axis + 1 :]))
@@ -182,5 +182,5 @@ def _results(out: Any, arrays: list[Array], backend: Any) -> TridiagonalGradient
         raise TypeError(f"out: expected TridiagonalGradients, got {type(out).__name__}")
     taken = list(arrays)
     for name, result, like in zip(out._fields, out, arrays, strict=False):
-        taken.append(check_out(f"out.{name}", result, like, taken, None, backend))
+        taken.append(check_out(f"out.{name}", result, like, taken, backend=backend))
     return TridiagonalGradients(*taken[len(arrays) :])
