@@ -126,7 +126,7 @@ class CudaEngine(Engine):
         )  # fmt: skip
         if to_host(self._fault)[0]:
             self._fault.fill(0)
-            # Raises for a bad action; else it was of an environment that waits, whose becomes 0.
+            # `zero_waiting` raises, for a bad action or for an environment that has finished.
             return self.step(self.zero_waiting(to_host(actions)))
         self.states, self.next_states = self.next_states, self.states
         self.advance(1)
@@ -194,7 +194,7 @@ class CudaEngine(Engine):
         """Start the random streams of the masked environments anew, from one seed each."""
         if not mask.any():
             return
-        fresh = keys(seeds)
+        fresh = keys(seeds)  # (2, N), low words first
         # `mix` adds counter * GOLDEN to the low word: a new stream begins as from a counter of 0.
         fresh[0] -= u32(self.counter * int(GOLDEN) % 2**32)
         if not mask.all():

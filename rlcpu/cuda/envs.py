@@ -4,7 +4,9 @@ One thread runs one environment: row r of environment i stands at `r * num_envs 
 32 threads of a warp read 32 neighbours.
 
 A lane is one environment, its steps a `LaneStep` each. The steps of its episode so far, `elapsed`,
-are `PENDING` where the episode has ended and the environment waits for its reset.
+are `PENDING` where the episode has ended and the environment waits for its reset. Of a `Structure`,
+`action_size` are the numbers of an action, 0 where that is a choice of `num_actions`, and
+`observation_rows` those of an observation; `rows` of a compiled lane are the numbers of a state.
 """
 
 from __future__ import annotations

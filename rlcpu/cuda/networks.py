@@ -71,6 +71,7 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> NetworkFacts | None:
     if policy.act is not None:
         return None
     activation = arrays.activation
+    # Codes from `NORMALIZED` on are of normalised layers; networks that are no MLP have one size.
     if policy.head is not None or activation >= NORMALIZED or arrays.sizes.size < 2:
         raise cpu_only(
             "networks with a head of their own, or with other layers than dense ones,", ValueError

@@ -152,7 +152,11 @@ def rollout_kernel(
 
 
 def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
-    """Make the functions for `collect`, which record every step."""
+    """Make the functions for `collect`, which record every step.
+
+    `flags` has `terminated` of all steps, then `truncated` of all; `finals`, `totals` and `lengths`
+    are written only where an episode ended: its last observation, return and steps.
+    """
     zero, width, action_size = np.float32(0), env.observation_rows, env.action_size
     observe, has_value = compile_lane(env, dtype).observe, decide.evaluate is not None
     evaluate: Any = decide.evaluate or _no_value
