@@ -142,7 +142,7 @@ def _shown_line(subject: str) -> Iterator[None]:
     begin = seconds()
     _is_shown = True
     try:
-        with terminal.noted(lambda: _describe(subject, begin), max(0.0, QUIET - begin)):
+        with terminal.noted(lambda: _describe(subject, begin), quiet=max(0.0, QUIET - begin)):
             yield
     finally:
         _is_shown = False

@@ -243,7 +243,7 @@ def _teach(operation: Any, code: Callable[..., Any], other: type | None = None) 
     def choose_for_two(board, other):
         return code if isinstance(board, BoardType) and isinstance(other, kind) else None
 
-    kind: Any = other
+    kind: Any = other  # in the function above, `other` is an argument
     overload(operation, jit_options=INLINE)(choose_for_two if other else choose_for_one)
 
 

@@ -224,7 +224,7 @@ class CompileTurn:
                     return
                 except BlockingIOError:
                     time.sleep(0.02)
-        self._close()
+        self._close()  # without the lock
 
     def end(self) -> None:
         """Give the turn to another process, if there is one that waits."""

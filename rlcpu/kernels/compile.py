@@ -220,8 +220,8 @@ maths.OVERLOADED.add(plain_tuple)
 _lock = threading.RLock()
 #: Functions that are being specialised: one of them that is asked for again calls itself.
 _in_progress: set[Callable[..., Any]] = set()
-#: Beginning of the names of modules whose functions index nothing that a user sets.
-_LAYERS = "rlcpu.nn."
+#: Beginning of the names of modules of networks: their functions index nothing that a user sets.
+_NETWORKS = "rlcpu.nn."
 
 
 def specialise(
@@ -301,24 +301,32 @@ def _specialise(function: types.FunctionType, target: _Target) -> Any:
 
 
 def _compile_lazily(function: types.FunctionType, twin: Any, target: _Target) -> Any:
-    """Return what kernels call for the twin of a function."""
+    """Return the compiled function that kernels call for `function`; its code is that of `twin`.
+
+    Of three kinds of functions, those of `maths` compute in the types that they are given; others
+    of this library have the type rules of `user_compiler`; where indices may be outside, in users'
+    functions and in tasks with arrays, reads and writes of items are guarded too.
+    """
     in_maths, arrays = function.__module__ == maths.__name__, target.arrays
     flags: Any = maths.FASTMATH if in_maths else FAST
-    # With arrays a step is long, and the lanes of a register need not share its code: LLVM decides.
+    # With arrays a step of an environment is long, and is run for one lane after the other, not for
+    # all lanes of a register at once: LLVM decides whether to inline it.
     options = {**INLINE, "fastmath": EXACT if target.exact else flags, "forceinline": not arrays}
     real = from_dtype(np.dtype(target.dtype))
-    # Users set states to what they like, of our tasks, too; networks index nothing of theirs.
-    indexes_arrays = arrays and not function.__module__.startswith(_LAYERS)
+    # Users set states to what they like, of our tasks too, and indices may come from a state.
+    indexes_arrays = arrays and not function.__module__.startswith(_NETWORKS)
     if package_of(function) != "rlcpu" or indexes_arrays:
         options["pipeline_class"] = user_compiler.user_compiler(arrays, real)
     elif not in_maths:
         options["pipeline_class"] = user_compiler.compiler_of(real)
     specialised = njit(**options)(twin)
-    # Of mathematics its callers decide; compilers for other devices read it.
+    # Read by the compiler for GPUs, in the place of `pipeline_class`. Functions of `maths` have no
+    # rules: those of their callers have converted the arguments.
     specialised.rules = None if in_maths else user_compiler.type_rules(real)
     if in_maths:
-        # A form for numbers with slopes calls the code for numbers. It needs a function of its own
-        # for that: `specialised` is what is being compiled then.
+        # Arguments may be dual numbers, values with their derivatives, which `_other_form` computes
+        # by calling the code for plain numbers. It needs a compiled function of its own for that:
+        # `specialised` is what is being compiled then.
         of_numbers = njit(**options)(twin)
         form = functools.partial(_other_form, function.__name__, of_numbers)
         hooks.choose_function(specialised, form)

@@ -132,7 +132,10 @@ def make_categorical(count: int | None) -> Callable[..., Any]:
 
 
 def _categorical_of_array(word: int, weights: Any) -> Any:
-    """Return the index in whose share of the weights' sum a random level falls."""
+    """Return the index in whose share of the weights' sum a random level falls.
+
+    It is the number of shares that end at or below the level; the last share needs no look.
+    """
     total = 0.0
     for weight in weights:
         total += float(weight)

@@ -133,7 +133,10 @@ def _make_read(clamp_one: Callable[..., Any], widens: bool) -> Any:
 
 
 #: Of the state's arrays, and of tables of constants in functions whose lanes are a register's.
-read_item, read_table = _make_read(clamp_by_branch, True), _make_read(clamp, False)
+read_item, read_table = (
+    _make_read(clamp_by_branch, widens=True),
+    _make_read(clamp, widens=False),
+)
 
 
 def _read_of_tuple(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:

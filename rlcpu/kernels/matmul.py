@@ -380,7 +380,7 @@ def sum_of_rows(columns, bounds, left, right, start, out, size, floor):
         floor: lower bound of the results.
     """
     first, last = bounds
-    one, many = width(out.values, 1), width(out.values, SUM_REGISTERS)
+    one, many = width(out.values, 1), width(out.values, SUM_REGISTERS)  # numbers in the registers
     end_of_many = size - size % many
     for position in range(0, end_of_many, many):
         total = load(start.values, start.begin + position, SUM_REGISTERS)
@@ -410,7 +410,7 @@ def add_to_rows(columns, bounds, left, row, out, size):
     `size` numbers, whole vectors.
     """
     first, last = bounds
-    one, many = width(out.values, 1), width(out.values, SUM_REGISTERS)
+    one, many = width(out.values, 1), width(out.values, SUM_REGISTERS)  # numbers in the registers
     end_of_many = size - size % many
     for position in range(0, end_of_many, many):
         added = load(row.values, row.begin + position, SUM_REGISTERS)

@@ -37,7 +37,7 @@ def share_of_cpus(index: int, count: int, nodes: list[list[int]]) -> list[int]:
     CPUs evenly; if there are fewer CPUs than processes, all share all.
     """
     node, rank = nodes[index % len(nodes)], index // len(nodes)  # its rank among those of the node
-    sharing = len(range(index % len(nodes), count, len(nodes)))
+    sharing = len(range(index % len(nodes), count, len(nodes)))  # processes of the node
     if sharing > len(node):
         return node
     return node[rank * len(node) // sharing : (rank + 1) * len(node) // sharing]

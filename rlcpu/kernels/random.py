@@ -261,7 +261,7 @@ class Draws:
     def uniform(self, k: int | None = None) -> float:
         """Return a number in [0, 1)."""
         word = self.word(k)
-        if self.dtype is np.float32:
+        if self.dtype is np.float32:  # as in `make_to_number`
             return (word >> 8) * 2.0**-24
         return (word ^ word >> 24) * 2.0**-32
 

@@ -118,6 +118,7 @@ def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
         word = "_draw_word(rng, k)" if has_k else "_next_word(rng)"
         places = slice(1, None) if has_k else slice(0, -1)
         field_types = dict(zip(Rng._fields, rng, strict=True))
+        # The field holds a class, np.float32 or np.float64, and its type says which.
         dtype = np.float32 if field_types["dtype"].dtype == types.float32 else np.float64
         draw = make(dtype, *kinds[places])
         source = f"def method({signature}): return draw(rng.b, {', '.join((word, *names[places]))})"

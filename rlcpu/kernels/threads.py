@@ -214,7 +214,7 @@ def threading_layer() -> str:
     """Return numba's threading layer, "tbb", "omp" or "workqueue", which is started if need be."""
     _load_tbb()
     _callers.add(threading.get_ident())
-    numba.get_num_threads()
+    numba.get_num_threads()  # starts the layer
     return str(numba.threading_layer())
 
 

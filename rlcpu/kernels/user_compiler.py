@@ -30,10 +30,10 @@ from rlcpu.kernels.linking import TypeRules, linked_compiler
 def _prepared(statement: Any, scope: Any, state: Any, has_arrays: bool) -> Iterator[Any]:
     """Yield the statement, or those that do the same with functions of `guard`.
 
-    It is one of numba's statements of a function, before types are known. They read and write
-    items. If states of environments have arrays (`has_arrays`), they convert what `+=` adds, see
-    `fit`, and read NumPy's constants by a name; else they multiply in the place of `x ** 2`, up to
-    `x ** 8`.
+    It is one of numba's statements of a function, before types are known. Reads and writes of items
+    become calls that keep the index inside. If states of environments have arrays (`has_arrays`),
+    what `+=` adds is converted, see `fit`, and NumPy's constants are read by a name; else powers
+    `x ** 2` to `x ** 8` become products.
     """
     if variables := statements.item_access(statement):
         is_read = len(variables) == 2
