@@ -169,7 +169,7 @@ class ActorCritic(nn.Module):
             Actions (...,) or (..., action_size), within their bounds.
         """
         head, outputs = self.head, self(observations)[0][..., : self.head.size]
-        if head.choices:
+        if head.choices:  # sizes of groups of outputs, each of which chooses one number
             outputs = outputs if allowed is None else outputs.masked_fill(~allowed, -math.inf)
             groups = outputs.split(head.choices, dim=-1)
             chosen = torch.stack([group.argmax(dim=-1) for group in groups], dim=-1)
@@ -334,7 +334,10 @@ def _layer_norm(statement: Statement, gains: Tensor, shifts: Tensor) -> nn.Modul
 
 
 def _of_images(statement: Statement, kind: Any, *channels: int, **more: Any) -> OfImages:
-    """Return a layer of torch of a kind, on images of the sizes of a statement."""
+    """Return a layer of torch of a kind, on images of the sizes in `options` of a statement.
+
+    `channels` are a convolution's, of its inputs and outputs; none for other kinds.
+    """
     sizes = statement.options
     layer = kind(*channels, sizes["window"], sizes["stride"], sizes["padding"], **more)
     return OfImages((sizes["height"], sizes["width"], sizes["channels"]), layer)
@@ -367,7 +370,12 @@ _MODULES: dict[str, Callable[..., nn.Module]] = {
 
 
 def _module(name: str, network: Network) -> nn.Module:
-    """Return a network as a module over its own parameters."""
+    """Return a network as a module over its own parameters.
+
+    A statement is one layer: `operation` is its name, `arrays` are the names of its parameters,
+    and `sources` the numbers of the values that it reads: 0 is the input, k the result of
+    statement k - 1. `plan.flat` counts all parameters.
+    """
     plan, flat = network.plan, network.parameters
     if flat.shape != (plan.flat,):
         raise ValueError(f"parameters of the {name} have shape {flat.shape}: expected {plan.flat}")

@@ -296,7 +296,8 @@ def _full(ray: Any) -> Iterator[None]:
 
 
 #: Bytes of the head of a frame of HTTP/2, which gRPC is made of, and how a client begins: RFC 9113,
-#: sections 3.4 and 4.1. A server answers at once with its settings, or it does not work.
+#: sections 3.4 and 4.1: a fixed text, and the head of an empty frame of settings. A server answers
+#: at once with its own settings, or it does not work.
 _FRAME, _SETTINGS = 9, b"\x04"
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 

@@ -5,7 +5,8 @@ has said that it stored them, for it may die before that. New priorities go with
 for items.
 
 Each answer brings the shard's `ShardStatus`: `life` names the run of its process, which changes
-with a restart; `added` and `blocks` count what it has stored, after a restart what it had saved.
+with a restart; `added` transitions and `blocks` count what it has stored, after a restart what it
+had saved; `held` are the transitions that are still there, `total` the sum of their weights.
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ def pin_all(collectors: Sequence[Remote]) -> None:
     with contextlib.suppress(LostError):  # all are pinned again when one comes back from its death
         machines = [each.result(each.call("machine")) for each in collectors]
         for i, (each, machine) in enumerate(zip(collectors, machines, strict=True)):
+            # Its number among those of the machine, and how many these are.
             each.call("pin", machines[:i].count(machine), machines.count(machine))
 
 

@@ -141,7 +141,7 @@ class Session:
             self.replay = ShardedReplay(
                 self._start_shards(kind, num_shards, example, folder, save_period),
                 structure,
-                beta=getattr(self._own_buffer, "beta", 0.4),
+                beta=getattr(self._own_buffer, "beta", 0.4),  # unused without priorities
                 prioritized=kind is PrioritizedReplayBuffer,
                 seed=int(streams[-1]),
                 ledger=self.ledger,

@@ -218,7 +218,7 @@ class ShardedReplay:
         return out
 
     def _new_batch(self, size: int) -> Batch:
-        """Return arrays for a batch."""
+        """Return arrays for a batch; each `sample` puts others in the place of its indices."""
         fields, items = self.structure.fields, (*self._time_shape, size)
         leaves = [np.empty((*items, *field.shape), field.dtype) for field in fields]
         batch = Batch(self.structure.unflatten(leaves), leaves, np.empty(size, np.int64), self)
@@ -239,6 +239,7 @@ class ShardedReplay:
         filled, axis = slice(begin, begin + len(rows)), len(self._time_shape)
         for target, source in zip(leaves, stock.leaves, strict=True):
             place = target[:, filled] if self._time_shape else target[filled]
+            # No row is outside; where NumPy is to raise, it writes to a copy of `out` first.
             np.take(source, rows, axis, out=place, mode="clip")
         indices[filled], probabilities[filled] = stock.indices[rows], stock.probabilities[rows]
         return len(rows)

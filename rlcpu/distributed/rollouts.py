@@ -127,7 +127,7 @@ class RolloutSession:
                 partial(
                     self.cluster.start,
                     RolloutCollector,
-                    env.dynamics.resized(part.stop - part.start, part.start),
+                    env.dynamics.resized(part.stop - part.start, first=part.start),
                     agent.policy,
                     part.stop - part.start,
                     options,
@@ -153,7 +153,7 @@ class RolloutSession:
                 target[:, envs] = source.reshape(len(target), envs.stop - envs.start, -1)
             engine.put(envs, part.state)
         if any(part.faulty for part in parts):
-            runner.check(rollout.records, num_steps)
+            runner.check(rollout.records, num_steps)  # raises
         rollout.renew(policy, runner, first_states, runner.states())
         self.agent.history.actors = {
             f"collector_{i}_steps_per_second": self._size(i, num_steps) / part.seconds

@@ -110,7 +110,11 @@ class ReplayShard:
 
     @property
     def _items(self) -> Items:
-        """Return the items that are drawn, transitions or sequences; each has slot and ticket."""
+        """Return the items that are drawn, transitions or sequences; each has slot and ticket.
+
+        `per_env` of each of `num_envs` environments have a place; `steps` are those of a sequence,
+        None of transitions; `period` steps lie between the begins of two items.
+        """
         return self.buffer._items
 
     def status(self) -> ShardStatus:
@@ -222,7 +226,7 @@ class ReplayShard:
             changed, written = self._slots_since(added), self._slots_since(0)
             size = self._tickets.itemsize  # sections count bytes
             data = self._tickets.view(np.uint8)
-            tickets = Section("tickets", data, size * changed, size * written)
+            tickets = Section("tickets", data, changed=size * changed, written=size * written)
             header = {
                 "buffer": "ReplayShard",
                 "blocks": self._blocks,

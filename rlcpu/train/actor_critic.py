@@ -9,6 +9,9 @@ where primes are targets; alpha is 0 for TD3 and DDPG. All networks see actions 
 [-1, 1]; a number of an action that cannot change is 0. With memory (`settings.remembers`) samples
 are sequences, see `rlcpu.train.replayed`: there are no next observations, next values are those of
 later time steps, and weights are 0 for time steps that are not learnt from, also in actors' losses.
+
+In losses `nn.each` applies a scalar function to each sample, `nn.mean` is over the samples,
+`nn.hold` lets no derivative through, and `nn.ahead` takes values of so many time steps later.
 """
 
 from __future__ import annotations

@@ -118,7 +118,11 @@ class Actor(RunsNetworks):
         raise NotImplementedError
 
     def _draws(self, dynamics: Dynamics) -> int:
-        """Return how many uniform random numbers an action takes."""
+        """Return how many uniform random numbers an action takes; see `rlcpu.train.exploring`.
+
+        Of a choice one says whether to explore, and one which action; else two make a normal number
+        for each number of the action, and one says whether to explore.
+        """
         return 2 if dynamics.is_discrete else 2 * dynamics.action_size + 1
 
     def _outputs(self, dynamics: Dynamics) -> int:
@@ -126,7 +130,10 @@ class Actor(RunsNetworks):
         return self._num_read
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """Return what kernels are compiled for; ValueError if sizes do not fit the environment."""
+        """Return what kernels are compiled for; ValueError if sizes do not fit the environment.
+
+        `dynamics.num_masked` are the actions of its masks; 0 without masks.
+        """
         inputs = sum(self.network.input_sizes.values())
         if inputs != dynamics.observation_size or self._num_params(dynamics) != self.params.size:
             raise ValueError(f"{self!r} does not fit {dynamics.id}")
@@ -147,7 +154,7 @@ class Actor(RunsNetworks):
         return PolicyArrays(
             weights=self.network.parameters,
             sizes=self.network.sizes,
-            log_std=self.params,
+            log_std=self.params,  # by this name kernels get the params of any head
             mean=self.observation_mean,
             scale=self.observation_scale,
             activation=self.network.code,

@@ -122,6 +122,7 @@ class Agent(SavedAgent):
             env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
         self.env, self.steps = env, 0
         stream = np.random.SeedSequence(self.seed)
+        # Seeds of the agent's parts, then one for each environment.
         numbers = stream.generate_state(num_seeds + env.num_envs, np.uint64).tolist()
         seeds = Seeds(*numbers[:num_seeds])
         env.reset(seed=numbers[num_seeds:])
@@ -389,6 +390,7 @@ class Agent(SavedAgent):
     def _no_losses(self) -> Any:
         """Return the losses of an agent that has learnt nothing yet."""
         kind = losses_type((*self.reported, "gradient_norm", "num_gradients"))
+        # The last is a count.
         return kind._make([math.nan] * (len(kind._fields) - 1) + [0])
 
     def _losses_of(self, report: Mapping[str, float]) -> Any:

@@ -97,6 +97,7 @@ def _add_weighted(
     """Store transitions with `mean` as their values, and give those of ended episodes the return.
 
     Transitions of an episode that goes on, or began in an earlier rollout, are valued when it ends.
+    `final_indices` (num_episodes, 2) are the step and environment of each end in this rollout.
     Transition number `num_added + step * N + i` is that of environment i at a step of this rollout;
     negative steps are those of earlier ones.
     """
@@ -117,7 +118,7 @@ def files_of(buffer: Buffer) -> dict[str, Array]:
     with _temporary_folder() as folder:
         place = folder / "buffer"
         buffer.save(place)
-        buffer.forget_folder()
+        buffer.forget_folder()  # a later save to the user's folder is not one of changes since this
         files = sorted(place.iterdir())
         return {f"buffer {file.name}": np.fromfile(file, np.uint8) for file in files}
 

@@ -225,6 +225,7 @@ def check_sizes(
     least, size = num_parameters((inputs, *config.hidden)), arrays["policy_parameters"].size
     if size < least and (has_usual_networks or least > _MOST_PARAMETERS):
         raise ValueError(f"policy_parameters has {size} numbers, expected {least} at least")
+    # An engine has whole blocks of `LANES` environments, and `NUM_WORDS` words for each.
     words = -(-config.num_envs // LANES) * NUM_WORDS * LANES
     if dynamics.runs_in_kernels and arrays["env_words"].size != words:
         raise ValueError(f"env_words has {arrays['env_words'].size} numbers, expected {words}")

@@ -263,7 +263,8 @@ def choose_config(
         if name not in config.names():
             arguments = [*list(signature_of(agent).parameters)[1:], *config.names()]
             reason = describe_unknown(name, list(dict.fromkeys(arguments)), agent.algorithm)
-            if name in vars(agent.Config).get("__annotations__", ()):  # a class, but no dataclass
+            # A user's subclass of a config that lacks the decorator annotates what is no field.
+            if name in vars(agent.Config).get("__annotations__", ()):
                 reason = f"{agent.Config.__name__}.{name}: expected a frozen dataclass around it"
             raise TypeError(reason)
     changes = {name: value for name, value in settings.items() if value is not None}
@@ -289,6 +290,7 @@ def check_config(config: Any, new: Any) -> None:
     """
     if type(new) is not type(config):
         raise TypeError(f"config={new!r}: expected a {type(config).__name__}")
+    # A buffer of n-step returns adds up rewards with the discount that it was made with.
     fixed = _MADE_WITH | ({"gamma"} if getattr(config, "n_step", 1) > 1 else set())
     fixed |= _MADE_WITH_REPLAY if hasattr(config, "replay") else set()
     for name in config.names():

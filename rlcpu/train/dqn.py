@@ -13,6 +13,9 @@ architectures" (equation 9; the two streams are the last layer's outputs); Schau
 "Prioritized experience replay"; for networks with memory Kapturowski et al. 2019, "Recurrent
 experience replay in distributed reinforcement learning" (see `rlcpu.train.replayed`; values are
 not rescaled). Details that these leave open are stable-baselines3's.
+
+In losses `nn.each` applies a scalar function to each sample, `nn.take` returns the number at an
+index, and `nn.ahead` values of so many time steps later; `nn.mean` is over the samples.
 """
 
 from __future__ import annotations

@@ -69,4 +69,5 @@ def _finish_episodes(
 ) -> npt.NDArray[np.float64]:
     """Return the returns of as many first episodes of each environment as there have to be."""
     env.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(env.num_envs)])
-    return play_episodes(env, policy, num_episodes)[0]
+    returns, *_ = play_episodes(env, policy, num_episodes)
+    return returns

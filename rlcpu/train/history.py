@@ -120,7 +120,7 @@ class History(Progress):
             table = csv.DictWriter(text, list(names), restval="nan")
             table.writeheader()
             table.writerows(rows)
-            text.detach()
+            text.detach()  # or it would close the file
 
     def __repr__(self) -> str:
         return (
@@ -163,8 +163,11 @@ def read_table(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def _draw_curve(curve: list[tuple[int, float]], width: int = 360, height: int = 90) -> str:
-    """Return the curve as SVG, from its lowest to its highest return."""
-    points = [(x, y) for x, y in curve if y == y]
+    """Return the curve as SVG, from its lowest to its highest return.
+
+    `width` and `height` are pixels, of which two stay free above and below the line.
+    """
+    points = [(x, y) for x, y in curve if y == y]  # without NaN, before the first episode ends
     if len(points) < 2:
         return ""
     last, low = points[-1][0], min(y for _, y in points)
@@ -244,7 +247,7 @@ class LearningBar(terminal.Bar):
         """Show what has been reached in so many seconds."""
         recent = progress.episode_return
         text = "no episode has ended yet"
-        if recent == recent:
+        if recent == recent:  # NaN is not
             self._best = max(self._best, recent)
             text = f"recent return {rounded(recent)}, best {rounded(self._best)}{self._target}"
         processes = []

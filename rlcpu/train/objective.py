@@ -5,6 +5,9 @@
 with the squared error of the value, without a factor 1/2: the conventions of stable-baselines3, so
 that its published hyper-parameters mean the same here. Source: Schulman et al. 2017, "Proximal
 policy optimization algorithms", equations 7 and 9.
+
+In losses `nn.each` applies a scalar function to each sample; `nn.mean` is over the samples of a
+minibatch, and `nn.standardise` brings a column to mean 0 and deviation 1 there.
 """
 
 from __future__ import annotations

@@ -276,6 +276,7 @@ class OffPolicy(Agent):
         signals wait until the round has ended.
         """
         last = min(call.total_steps, history.steps + REPORT_STEPS)
+        # Only processes that hold the replay, too, bring a round of their own.
         advance = getattr(call.session, "advance", self._advance)
         # What a callback may have changed is checked by a round in Python first.
         may_repeat = call.session is None and not call.is_watched
@@ -434,7 +435,7 @@ class OffPolicy(Agent):
             **samples.options,
             normalise=self._normalisation,
             settings=self._changed_settings(),
-            write=self.learner.names[:1],
+            write=self.learner.names[:1],  # the policy acts by the first
             **options,
         )
         if buffers.has_priorities(self.buffer):

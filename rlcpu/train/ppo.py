@@ -141,7 +141,7 @@ class PPO(Agent):
         if policy is not None:
             if not isinstance(policy, NetworkPolicy) or policy.value is None:
                 raise TypeError(f"policy={policy!r}: expected an MLP or NetworkPolicy with a value")
-            policy.code(self.env.dynamics)
+            policy.code(self.env.dynamics)  # raises where it does not fit
             return policy
         spaces = self.env.single_observation_space, self.env.single_action_space
         config, layers = self.config, layers_of(self.config)
@@ -198,7 +198,7 @@ class PPO(Agent):
             config: whose `network` is "mlp".
             kind: of actions, see `Updater.kind`.
         """
-        box = Box(-1.0, 1.0, (1,), np.float32)
+        box = Box(-1.0, 1.0, (1,), np.float32)  # sizes change no kernel: they are the least
         choices: tuple[int, ...] = ()
         actions: Any = Discrete(2)
         if kind == "continuous":

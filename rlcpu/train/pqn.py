@@ -222,7 +222,7 @@ class PQN(OffPolicy):
                 **options,
                 max_gradient_norm=config.max_gradient_norm,
                 epsilon=config.adam_epsilon,
-                rectified=True,
+                rectified=True,  # RAdam
                 normalise={"observation": (policy.observation_mean, policy.observation_scale)},
             )
         except BaseException:

@@ -120,7 +120,7 @@ class Memories:
         Carried states are overwritten with those after the rollout.
         """
         states = []
-        self._learner.write_networks(self.carried)
+        self._learner.write_networks(self.carried)  # critics as learnt; the policy's is up to date
         for name, network in self._networks.items():
             state = self.carried.get(name, first)
             if name not in self.carried and len(begins) == 1:
@@ -156,7 +156,7 @@ def steps_of(
     """
     shape = rollout.rewards.shape
     assert rollout.states is not None
-    begins = rollout.starts
+    begins = rollout.starts  # a new array, (T, N) bools
     # In the first row it tells where nothing is remembered: also after a reset by the user, and
     # after steps of another policy.
     begins[0] = ~rollout.states.any(axis=1)

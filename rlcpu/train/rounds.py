@@ -66,15 +66,16 @@ def can_repeat(agent: Any, rollout: Any, batch: Any, steps_left: int) -> bool:
 
     `rollout` and `batch` are its last ones, `steps_left` environment steps in the rest of `learn`.
     """
+    is_loaded = bool(run_rounds.overloads)
     calls_left = steps_left // rollout.rewards.size * calls_of(agent.config)
     return (
-        (calls_left >= LEAST_CALLS or bool(run_rounds.overloads))
-        and _clock().function != 0
+        (calls_left >= LEAST_CALLS or is_loaded)
+        and _clock().function != 0  # there is one
         and _has_usual_rounds(agent)
         and _has_usual_learner(agent)
         and type(agent.buffer) in (ReplayBuffer, PrioritizedReplayBuffer)
         and agent.buffer.device == "cpu"
-        and not agent.buffer.derive_next
+        and not agent.buffer.derive_next  # it stores next observations
         and rollouts.fits(agent.env, rollout)
         and (not agent.config.normalize_rewards or rollout.rewards.size <= SUMMED)
         and _find_inputs(agent, rollout) is not None
@@ -120,7 +121,9 @@ def _find_conversions(agent: Any, batch: Any) -> Array | None:
     """Return how the learner's columns are made of a drawn batch, (any,) of `CONVERSION_RECORD`.
 
     The columns are those of the agent's last update, which was given `batch`. None if Python made
-    one in a way that the kernel does not know.
+    one in a way that the kernel does not know. Of choices and boards a column has the form of
+    `rlcpu.nn.layers.embedding.Ones`: `column.array` are the places of ones, a single one of a
+    choice, and `column.pair[0]` says where those of each sample start.
     """
     conversions = []
     attributes = {"weight": batch.weights, "discount": batch.discounts}
@@ -132,7 +135,7 @@ def _find_conversions(agent: Any, batch: Any) -> Array | None:
         kind = _kind_of(name, drawn, column, agent.config)
         if kind is None:
             return None
-        least = agent.env.view.start[0] if kind == FROM_CHOICES else 0
+        least = agent.env.view.start[0] if kind == FROM_CHOICES else 0  # the smallest choice
         starts = column.pair[0].ctypes.data if kind == FROM_BOARDS else 0
         addresses = drawn.ctypes.data, column.array.ctypes.data
         conversions.append((kind, *addresses, column.array.size, least, starts))
@@ -140,13 +143,17 @@ def _find_conversions(agent: Any, batch: Any) -> Array | None:
 
 
 def _kind_of(name: str, drawn: Array, column: Any, config: Any) -> int | None:
-    """Return the kind of conversion of a drawn field to a column; None if there is none."""
+    """Return the kind of conversion of a drawn field to a column; None if there is none.
+
+    `column` is one of the learner's, see `_find_conversions`, `name` its name.
+    """
     kind = _KINDS.get((drawn.dtype.type, column.array.dtype.type))
     if kind in (FROM_CHOICES, FROM_BOARDS) and config.normalize_observations:
-        return None  # ones that are normalised are ones no longer
+        return None  # normalised, a 1 becomes another number, and a list of ones will not do
+    # A board is drawn as words of bits, and how many ones they hold differs from batch to batch.
     if kind != FROM_BOARDS and drawn.size != column.array.size:
         return None
-    if kind == SCALED:  # of other columns of this dtype nobody knows what changed them
+    if kind == SCALED:  # a changed copy: how it was changed is known of rewards alone
         reward_kind = NORMALISED if config.normalize_rewards else SCALED
         return reward_kind if name == "reward" else None
     return kind
@@ -234,10 +241,12 @@ def make_rounds(
 def _find_job(agent: Any) -> Array:
     """Return the policy network as rollouts run it, over the learner's own parameters.
 
-    So nothing is copied after an update.
+    So nothing is copied after an update. The network is the learner's number 0. Its parameters lie
+    in the learner's vector twice: as users have them, from `layout.begins[0]` on, and behind these
+    packed for kernels.
     """
     learnt, layout = agent.learner.learnt, agent.learner.layout
-    packed_at = layout.begins[0] + layout.free[0]  # behind the free parameters of network 0
+    packed_at = layout.begins[0] + layout.free[0]  # `free`: how many the first are
     acting = agent.policy.arrays(agent.env.dynamics).network
     job: Array = acting.job_at(
         learnt.parameters[packed_at:], learnt.copies[layout.copies_begins[0] :]
@@ -305,11 +314,15 @@ def _schedule_rounds(
 
 
 def _make_room(agent: Any, batch: Any) -> Boards:
-    """Give columns of boards room for the ones of any batch, and return the sizes of boards."""
+    """Give columns of boards room for the ones of any batch, and return the sizes of boards.
+
+    Boards have `view.size`: (planes, rows, columns).
+    """
     view, last_update = agent.env.view, agent.learner.last_call
     if view.kind != "planes":
         return Boards(samples=0, planes=0, cells=0, too_many=0)
     planes, cells, samples = view.size[0], math.prod(view.size[1:]), len(batch)
     too_many = most_ones(samples, planes * cells) + 1
+    # The kernel stops behind the board that makes them too many: so room for one more board.
     make_room(last_update.columns, last_update.frame.batch.columns, too_many + planes * cells)
     return Boards(samples, planes, cells, too_many)

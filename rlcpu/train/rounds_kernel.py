@@ -9,7 +9,12 @@ call, in the same memory: they are called by address or inlined. Of several thre
     share   `rlcpu.nn.frame.Share`, the arguments of the learner's update
     plan    `RoundsPlan`, everything else
 
-`update` is the address of the learner's update.
+`update` is the address of the learner's update, a function. So are `repeat.run`, which makes a
+rollout, `loop.add`, which stores it, `loop.draw`, which draws a batch, and `loop.update`, which
+sets its priorities, or is 0 without these. `repeat.broken` and `loop.fault`, (1,), are not 0 after
+numbers that are not finite. In `share.frame`, a `rlcpu.nn.frame.Frame`, `settings` are those of the
+update, such as its learning rates, and `space.report` has a row for each loss: its sums, and
+behind these at `STEPS` the number of gradient steps, at `FAULT` whether a number was not finite.
 """
 
 from __future__ import annotations
@@ -128,7 +133,11 @@ def _nanoseconds(clock, time):
 
 @inline_source
 def _help_leader(update, share, gate):
-    """Take part in the leader's calls of the update, until there are no more."""
+    """Take part in the leader's calls of the update, until there are no more.
+
+    Calls have odd numbers, and `next_call` waits for the one after a number; a negative one ends
+    it, also after so many checks as `patience` says, for the leader may have lost its core.
+    """
     patience, none_yet = share.frame.settings.patience, 0
     number = next_call(gate, none_yet, patience)
     while number >= 0:
@@ -140,7 +149,7 @@ def _help_leader(update, share, gate):
 
 @inline_source
 def _clear(space):
-    """Set the workers' memory and the report of an update to 0; `space` is the learner's."""
+    """Set the workers' memory, `claims` and `done`, and the report of an update to 0."""
     for k in range(space.claims.size):
         space.claims[k] = 0
     for k in range(space.done.size):
@@ -167,7 +176,7 @@ def _learn(update, share, plan):
         results[NUM_IMPATIENT] += space.done[IMPATIENT]
         if results[NUM_IMPATIENT] > 0:
             dismiss(plan.gate)
-    num_sums, faults = space.sums.shape[1], 0  # behind the sums, the report says what happened
+    num_sums, faults = space.sums.shape[1], 0  # the report's other columns are behind its sums
     counters[MINIBATCHES] += np.int64(space.report[0, num_sums + STEPS])
     counters[EPOCHS] += 1
     for number in range(space.report.shape[0]):
@@ -240,7 +249,10 @@ def _write_returns(plan, flags, rewards):
 
 @inline_source
 def _add_rewards(plan, repeat):
-    """Add the rewards of a round, float32 or float64, to the statistics that normalise rewards."""
+    """Add the rewards of a round, float32 or float64, to the statistics that normalise rewards.
+
+    `repeat.rewards` is their address, and a number says of which dtype `array_at` finds them.
+    """
     size = plan.rewards.rows.shape[0]
     if size == 0:
         return
@@ -303,7 +315,7 @@ def _make_columns(plan):
     for k in range(plan.conversions.size):
         made = plan.conversions[k]
         kind, size = made.kind, made.size
-        column = array_at(made.column, (size,), f32(0))
+        column = array_at(made.column, (size,), f32(0))  # of choices and boards it is int32
         if kind == FROM_INTEGERS:
             integers = array_at(made.source, (size,), np.int64(0))
             for i in range(size):

@@ -49,6 +49,7 @@ def draw(mean: float, log_std: float, noise: float) -> tuple[float, float]:
 def sample(outputs: Any, settings: Any) -> tuple[Any, Any]:
     """Draw actions by outputs of the actor, reparametrised; return them and log-probabilities.
 
+    Outputs are means, then logarithms of deviations; `nn.normal(mean)` is noise for each mean.
     `settings.movable` is 0 for a number of an action whose bounds are equal, else 1.
     """
     size = settings.action_size

@@ -42,6 +42,7 @@ class SavedAgent:
 
     def _parts(self) -> dict[str, Any]:
         """Return by name the parts whose `state()` is saved."""
+        # Of a policy with memory the environments carry what it remembers: make room for that.
         self.env.engine.carry(self.policy.mark, sum(self.policy.state_sizes.values()))
         parts = {"policy": self.policy, "learner": self.learner, "env": self.env.engine}
         return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
@@ -154,7 +155,6 @@ class SavedAgent:
             FileNotFoundError: there is no such file.
             ValueError: the file is damaged or something else, or env does not fit.
         """
-        name = os.fspath(path)
         name = os.fspath(path)
         description, arrays = checkpoint.read(path, checkpoint.format_of_class(cls))
         try:

@@ -41,7 +41,7 @@ def sequences_in(samples: int, length: int) -> int:
 
 
 def sequences_of(rollout: Rollout, policy: RunsNetworks, length: int | None) -> SampleSequences:
-    """Return how the samples of a rollout are sequences of `length` steps, None for whole ones.
+    """Return how the samples of a rollout are sequences of `length` steps, None for all its steps.
 
     The states of the policy that collected it are computed again before each sequence.
     """
