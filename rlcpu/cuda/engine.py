@@ -39,6 +39,9 @@ u32 = np.uint32
 class CudaEngine(Engine):
     """Environments on the device, a thread for each; see `Engine`.
 
+    Of that, `rows` are the numbers of an observation, `limit` the steps of an episode, `same_step`
+    and `disabled` modes of autoreset.
+
     Attributes:
         states: `DeviceStates`, the present ones.
         next_states: others, which a step writes before the two are exchanged.

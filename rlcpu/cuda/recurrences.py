@@ -313,7 +313,8 @@ def run(
 ) -> None:
     """Compute a recurrence: `run` of `rlcpu.scan.recurrences.driver`, of arrays on the device.
 
-    Returns before the outputs have been overwritten. `num_threads` is not used.
+    Returns before the outputs have been overwritten. `num_threads` is not used. `problem.window` is
+    0 where all steps count, and steps have None for what the rule does not read.
     """
     dtype, sizes, direction = outs[0].dtype.type, layout.sizes, problem.direction
     if outs[0].size == 0:

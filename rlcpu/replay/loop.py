@@ -89,6 +89,9 @@ def make_loop(
     """Return the memory of a buffer, and the addresses of functions that work on it.
 
     They add `steps` steps of all environments at a time; see `ReplayBuffer.looping` for the others.
+    Fields are named by their positions: `n_step.columns` are reward, terminated and truncated, and
+    `first_fields` and `last_fields` those that come from the first and the last row of a return;
+    all three are empty where returns are of one step.
     """
     storage, sampler, n_step = parts.storage, parts.sampler, parts.n_step
     fields, size = parts.structure.fields, len(batch)

@@ -70,7 +70,11 @@ def run(problem: KalmanProblem, outputs: str) -> tuple[Array, list[Array]]:
 def _make_task(
     problem: KalmanProblem, outputs: str, results: list[Array], lanes: int
 ) -> KalmanTask:
-    """Return a call for kernels: `results` are those of `run`, `lanes` those of all blocks."""
+    """Return a call for kernels: `results` are those of `run`, `lanes` those of all blocks.
+
+    Of each input `sizes.shapes` has the shape of one model, `sizes.rows` its time steps, 1 where it
+    is constant, and the numbers of a step.
+    """
     sizes, dtype = problem.sizes, problem.inputs.observations.dtype
     models, (m,) = math.prod(sizes.batch), sizes.shapes.initial_mean
     steps, p = sizes.shapes.observations

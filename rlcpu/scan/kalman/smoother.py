@@ -16,7 +16,10 @@ The gradients (section 7.3.3), with the old r and N:
 
 The chunks are taken in reverse: each forward again from the state at its beginning, with everything
 recorded, then backward. In steady chunks, where P has converged, record 0 has the covariances of
-all steps, and N converges too; elsewhere step k has record j = k. Parameters are those of `filter`.
+all steps, and N converges too; elsewhere step k has record j = k.
+
+As in `filter`, `task` is the `KalmanTask`, `first` the number of the block's first lane, `w` the
+`Workspace` of its matrices, which is overwritten, and k the number in its chunk of step t.
 """
 
 from __future__ import annotations

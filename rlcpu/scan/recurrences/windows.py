@@ -54,7 +54,8 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
     """Make `windows(plan, clips, outer, lane, width, begin)`: the windows of one block.
 
     It writes the output of `width` lanes from (outer, lane) on, for `plan.block_windows` steps from
-    `begin` on. The rule reads nothing of the step after but its value.
+    `begin` on; a window has `plan.window_steps`, and beyond the last step the value is one of
+    `plan.last_values`. The rule reads nothing of the step after but its value.
     """
     vector_lanes = lanes_of(dtype)
     compute_coefficients = _make_compute_coefficients(rule, dtype, is_rows)

@@ -3,6 +3,9 @@
 Systems that are long, or few, are cut into chunks, which are lanes like systems. There are two
 passes over them: the first reduces chunks to two equations each, which are solved system by system,
 and the second solves chunks whose outer unknowns are known. The equations are read twice.
+
+Systems (outer, n, inner) of a layout are rows where `inner` is 1, else columns, side by side in
+memory. A `Cut` says into how many chunks they are cut, and of how many rows at most.
 """
 
 from __future__ import annotations
