@@ -202,6 +202,7 @@ def first_line(documented: Any) -> str:
 def meaning_of(function: Any, argument: str) -> str:
     """Return what a docstring says of an argument; without that, its first paragraph."""
     text = inspect.getdoc(function) or ""
+    # "argument: text", to the next "name:" as far in, a line that is not indented, or the end.
     entry = re.search(rf"^( +){argument}: (.*?)(?=^\1\w+:|^\S|\Z)", text, re.DOTALL | re.MULTILINE)
     return " ".join((entry[2] if entry else text.partition("\n\n")[0]).split())
 
@@ -220,7 +221,7 @@ def comments_of(kind: Any) -> dict[str, str]:
         return {}
     texts: dict[str, str] = {}
     name = ""
-    for line in lines:
+    for line in lines:  # a field and its comment, or a line of comment that goes on with it
         field = re.match(r"\s+(\w+): [^#]*(?:# (.*))?$", line)
         if field:
             name = field[1]

@@ -24,7 +24,7 @@ TICK = 1.0
 
 _bars: list[Bar] = []
 _lock = threading.Lock()
-_written = 0
+_written = 0  # characters of the line that `rewrite` wrote last
 
 
 def reader() -> str:
@@ -71,7 +71,7 @@ def short(number: float) -> str:
     if not math.isfinite(number):
         return "?"
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= 0.9995 * size:
+        if abs(number) >= 0.9995 * size:  # it rounds to 1.00 of this size
             return f"{number / size:.{3 if number < 999.5 * size else 4}g}{letter}"
     return f"{number:.3g}"
 
@@ -115,7 +115,7 @@ class Bar:
         #: What is prepared meanwhile; "" for nothing.
         self.note = ""
         self._reader = reader()
-        self._tenths = 0
+        self._tenths = 0  # of the whole, in the line that was written last
         self._live: Any = None
 
     def show(self, done: int, seconds: float = 0.0, text: str = "", extra: str = "") -> None:

@@ -38,6 +38,7 @@ def whole(least: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         value = finite(text)
+        # Floats hold all whole numbers below 2**53.
         if value < least or value != int(value) or value >= 2**53:
             raise ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
         return int(value)
@@ -47,7 +48,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 def seed(text: str) -> int:
     """Return a seed, a whole number below 2**128, or ArgumentTypeError."""
-    value = int(text) if text.isdecimal() else whole(0)(text)
+    value = int(text) if text.isdecimal() else whole(0)(text)  # 5e5 and the like
     if value >= 2**128:
         raise ArgumentTypeError(f"expected less than 2**128, got {text!r}")
     return value

@@ -317,7 +317,8 @@ def warm_train(env_id: str, dtype: str) -> None:
         except (TypeError, ValueError):  # before anything is compiled
             continue
         enough = getattr(agent.config, "learning_starts", 0)
-        # Many steps, of which few are made: only long runs load the kernel of whole rounds.
+        # Many steps, of which few are made: only long runs load the kernel of whole rounds. The
+        # callback ends the run by returning False.
         agent.learn(1e9, callback=lambda progress, enough=enough: progress.steps <= enough)
         with contextlib.suppress(EndlessEpisodeError):  # it has hardly learnt
             agent.evaluate(num_episodes=1, seed=0)

@@ -183,7 +183,7 @@ def write_gif(frames: Iterator[NDArray[np.uint8]], rate: int, file: Any) -> None
         format="GIF",
         save_all=True,
         append_images=pictures,
-        duration=max(20, round(100 / rate) * 10),
+        duration=max(20, round(100 / rate) * 10),  # ms; viewers show less than 20 as 100
         loop=0,
     )
 

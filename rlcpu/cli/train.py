@@ -68,6 +68,7 @@ def train(args: argparse.Namespace) -> int:
         try:
             returns = learn_and_evaluate(results, options)
         except KeyboardInterrupt as error:
+            # 128 and the signal's number, as shells have it.
             return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
         except (
             *(FloatingPointError, EndlessEpisodeError, MemoryError),
@@ -377,7 +378,7 @@ class Results:
         env = [args.env.text] if args.env and ":" in args.env.text else []
         options = {"load": args.save, "steps": max(1, args.steps - history.steps)}
         if any(getattr(agent.config, name) != "constant" for name in schedules_of(agent.config)):
-            first = history.steps_before
+            first = history.steps_before  # the steps of earlier runs
             options["schedule"] = "{}:{}".format(*(args.schedule or (first, first + args.steps)))
         repeated = ("target", "threads", "collectors", "shards", "ray", *FILES)
         values = {name: getattr(args, name) for name in repeated}

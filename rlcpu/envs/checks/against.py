@@ -87,7 +87,7 @@ def compare(
         raise TypeError(f"environment={dynamics.id}: it is stepped by another engine already")
     if set_state is not None and not callable(set_state):
         raise TypeError(f"set_state={set_state!r}: expected a function (env, state)")
-    steps, episodes = check_count("steps", steps), check_count("episodes", episodes, 2)
+    steps, episodes = check_count("steps", steps), check_count("episodes", episodes, least=2)
     seed, other = check_seed(seed), make_other(against)
     name = other.spec.id if other.spec else type(other.unwrapped).__name__
     comparison = Comparison(dynamics, other, Findings())
@@ -251,7 +251,8 @@ class Comparison:
             action = self._action(state, params, rng)
             state, ours = self._our_step(state, action, params, draws)
             theirs = self._their_step(action)
-            if step + 1 == dynamics.max_episode_steps:  # a class may leave that to its users
+            # At its limit ours is truncated by `VectorEnv`, theirs if an id made it, with a spec.
+            if step + 1 == dynamics.max_episode_steps:
                 ours = ours._replace(truncated=theirs.truncated or self.other.spec is not None)
             self.steps_taken += 1
             same_bits = np.array_equal(ours.observation, theirs.observation)
@@ -358,7 +359,7 @@ class Comparison:
         totals, lengths = np.zeros(episodes), np.zeros(episodes)
         running = np.ones(episodes, np.bool_)
         for _ in range(MOST_STEPS):
-            masks: Any = env.action_masks()
+            masks: Any = env.action_masks()  # Gymnasium's `sample` takes a tuple of int8 arrays
             actions = env.action_space.sample(None if masks is None else tuple(masks.astype("i1")))
             _, rewards, terminated, truncated, _ = env.step(actions)
             totals += rewards * running

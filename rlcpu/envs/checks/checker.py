@@ -101,7 +101,7 @@ def vectorisation_findings(
             kernels: Any = step_kernels(code, np.float32)
         else:
             kernels = simulate_kernels(code, np.float32, policy)
-        (compiled,) = kernels.function.overloads.values()
+        (compiled,) = kernels.function.overloads.values()  # for the one signature that it has
         known = () if name == "step" else reasons_of_policies(code)
         drivers[name] = find_driver(compiled, dynamics.step, known)
     yield from describe_drivers(drivers)

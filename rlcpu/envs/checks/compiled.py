@@ -54,7 +54,7 @@ def compare_kernels(player: Player, cases: list[Case], dtype: Any, seed: int) ->
     Returns:
         Whether kernels could be compiled and run.
     """
-    layout, most = player.dynamics.state, np.finfo(dtype).max
+    layout, most = player.dynamics.state, np.finfo(dtype).max  # beyond `most` a state is infinite
     cases = [case for case in cases if max(map(abs, layout.as_numbers(case.state))) < most]
     if not cases:
         return False
@@ -94,7 +94,8 @@ def _run_kernels(dynamics: Dynamics, cases: list[Case], dtype: Any, seed: int) -
     engine: Any = env.engine
     _start(engine, seed)
     reset_states = layout.rows_as_numbers(engine.get_state())
-    reset_params = engine.params_of_each() or [dynamics.params] * n
+    reset_params = engine.params_of_each() or [dynamics.params] * n  # [] if all have the same
+    # `code.varied` names the params of which each environment has its own number.
     varied = {key: [getattr(case.params, key) for case in cases] for key in engine.code.varied}
     engine.set_params(varied)
     engine.set_state(layout.to_rows([case.state for case in cases], dtype))
@@ -120,6 +121,7 @@ def _calls_of(run: KernelRun, cases: list[Case], dtype: Any, seed: int) -> list[
     resets = zip(_kernel_draws(dynamics, "reset", seed, n, dtype), run.reset_params, strict=True)
     states = [_rounded(layout, case.state, dtype) for case in cases]
     actions = run.actions.tolist()
+    # `action_size` is 0 of a `Discrete`, whose action is a lone number.
     actions = list(map(tuple, actions)) if dynamics.action_size else actions
     draws = _kernel_draws(dynamics, "step", seed, n, dtype)
     steps = zip(states, actions, run.step_params, draws, strict=True)
@@ -175,7 +177,8 @@ def _plain_numbers(dynamics: Dynamics, name: str, inputs: Any) -> Array:
         return np.array(dynamics.state.as_numbers(result))
     (new_state, reward, *flags), params, layout = result, inputs[2], dynamics.observation
     observation = call_function(dynamics, "observe", dynamics.observe, new_state, params)
-    # Kernels store parts of a `Dict`, arrays (records) and tuples of floats in float32.
+    # Kernels store in float32 parts of a `Dict`, arrays (`is_record`) and tuples of floats
+    # (`is_plain`).
     if isinstance(dynamics.observation_space, Dict) or layout.is_record:
         observation = _rounded(layout, observation, np.float32)
     numbers: Any = layout.as_numbers(observation)
@@ -268,6 +271,7 @@ def compare_batches(player: Player, seed: int) -> None:
         np.int64 if player.dynamics.is_discrete else np.float32,
     )
     seeds = stream_seeds(seed, n).tolist()
+    # `resized(k, begin)` is for k environments, with the parameters of those from `begin` on.
     whole, again, first, second = (
         _run_batch(
             player.dynamics.resized(end - begin, begin), seeds[begin:end], actions[:, begin:end]
@@ -304,7 +308,7 @@ def _start(engine: Any, seed: Any) -> Array:
     """
     engine.seed(seed, np.ones(engine.num_envs, np.bool_))
     rows: Array = engine.step(np.zeros(engine.action_shape, engine.action_dtype)).observations
-    engine.mark_ready()
+    engine.mark_ready()  # the first step counts as the reset that it was
     return rows
 
 

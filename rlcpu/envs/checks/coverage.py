@@ -55,7 +55,7 @@ class Coverage:
     def watch(self) -> Iterator[None]:
         """Record what runs in a `with` block; nothing under a debugger, which has the tracer."""
         if sys.gettrace() is not None:
-            self._left.clear()
+            self._left.clear()  # so that `describe` yields nothing
         if not self._left:
             yield
             return
@@ -66,7 +66,7 @@ class Coverage:
             sys.settrace(None)
 
     def _trace(self, frame: types.FrameType, event: str, argument: Any) -> Any:
-        """Record a line or an instruction: the function for `sys.settrace`, see there."""
+        """Record a line or an instruction, at offset `f_lasti`: a function for `sys.settrace`."""
         code = frame.f_code
         left = self._left.get(code)
         if left is None:

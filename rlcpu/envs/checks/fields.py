@@ -189,7 +189,8 @@ def check_sources(dynamics: Dynamics) -> None:
     faults: dict[str, None] = {}
     for name in dynamics.functions:
         writes = ("items", "fields") if dynamics.has_arrays and name != "randomize" else ()
-        faults |= dict.fromkeys(refused_lines(getattr(dynamics, name), set(), writes))
+        lines = refused_lines(getattr(dynamics, name), visited=set(), writes=writes)
+        faults |= dict.fromkeys(lines)  # each once, where functions share a helper
     if faults:
         raise TypeError(f"{dynamics.id}: {'; '.join(faults)}")
 

@@ -101,7 +101,7 @@ class TrialRng(Draws):
         return f"Rng(uniform={self._number})"
 
     def word(self, k: int | None) -> int:
-        """Return 32 bits, those of the number; see `Rng`."""
+        """Return 32 bits, those of the number, for number k as for any; see `Rng`."""
         return int(self._number * 2.0**32)
 
     def words(self, k: int | None) -> Callable[[int], int]:
@@ -136,7 +136,7 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool, bool]
     """
     trial = _Trial(dynamics)
     is_large = dynamics.has_arrays and dynamics.state_size > _LARGE
-    uniforms = _TRIAL_UNIFORMS[1:2] if is_large else _TRIAL_UNIFORMS
+    uniforms = (0.5,) if is_large else _TRIAL_UNIFORMS
     for uniform, env_params in itertools.product(uniforms, _trial_params(dynamics)):
         params = dynamics.draw_params(TrialRng(uniform), env_params)
         start = trial.reset(uniform, params)
@@ -172,6 +172,7 @@ class _Trial:
             action = _trial_action(dynamics, state, params, num_steps, takes_last)
             draws = trial_draws(dynamics, "step", uniform)
             result = _call(dynamics, "step", state, action, params, draws)
+            # `_check_step` refuses what is no tuple, whatever the number.
             self.num_results = self.num_results or (len(result) if isinstance(result, tuple) else 3)
             _check_step(dynamics, result, self.layout, self.num_results)
             state, is_over, num_steps = result[0], any(result[2:]), num_steps + 1
@@ -195,7 +196,10 @@ class _Trial:
 
 
 def _trial_params(dynamics: Dynamics) -> list[Any]:
-    """Return the params of the envs where a parameter has its lowest or highest value."""
+    """Return the params of the envs where a parameter has its lowest or highest value.
+
+    `dynamics.varied` has the parameters that differ between envs: arrays (num_envs,) by name.
+    """
     envs = {
         int(environment)
         for v in dynamics.varied.values()
@@ -214,7 +218,7 @@ def outside(dynamics: Dynamics, observation: Any, slack: float | None = None) ->
     for name, part in spaces.items():
         if slack is None and isinstance(part, Box) and part.dtype == np.float32:
             continue
-        # Whole numbers that `observe` wrote are the one field of a record.
+        # Whole numbers that `observe` wrote are the one field, `INT_ARRAY`, of a record.
         value = getattr(observation, name or INT_ARRAY, observation)
         if fault := fault_of_value(part, value, slack or 0.0):
             return f"{name or 'observation'}{fault}"
@@ -249,7 +253,8 @@ def _trial_action(
     if isinstance(space, MultiDiscrete):
         return tuple(count - 1 if takes_last else 0 for count in dynamics.choices)
     if isinstance(space, Box):
-        return tuple(map(float, np.clip(space.high if takes_last else space.low, -1e3, 1e3)))
+        bounds = space.high if takes_last else space.low  # which may be infinite
+        return tuple(map(float, np.clip(bounds, -1e3, 1e3)))
     has_mask = dynamics.action_mask is not None
     mask = mask_of(dynamics, state, params) if has_mask else (True,) * dynamics.num_actions
     allowed = np.flatnonzero(mask)
@@ -339,6 +344,7 @@ def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
         ) from None
     except Exception as error:
         names = arguments_of(dynamics, name)
+        # `call_function` adds the state that a `reset` of arrays writes to.
         names = names[1:] if name == "reset" and dynamics.has_arrays else names
         shown = ", ".join(f"{k}={v!r}" for k, v in zip(names, inputs, strict=False))
         raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {shown}") from error
@@ -347,7 +353,8 @@ def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
 def check_result(dynamics: Dynamics | Any, name: str, result: Any) -> None:
     """Raise TypeError or ValueError unless a function's result is of the right type and finite."""
     if name == "step":
-        _check_step(dynamics, result, dynamics.state, 3 + dynamics.truncates)
+        # New state, reward, terminated, and perhaps truncated.
+        _check_step(dynamics, result, dynamics.state, num_results=3 + dynamics.truncates)
     elif name == "reset":
         _check_value(dynamics, name, "state", result, dynamics.state)
     elif name == "observe":
@@ -378,6 +385,7 @@ def _value_of(kind: Any) -> Any:
         return kind.instance_class(*items) if is_named else tuple(items)
     simple = {nbtypes.Optional: None, nbtypes.NoneType: None, nbtypes.Boolean: False}
     simple |= {nbtypes.Integer: 0, nbtypes.Float: 0.0}
+    # All other types are those of boards.
     return next((value for base, value in simple.items() if isinstance(kind, base)), Board(0))
 
 
@@ -418,7 +426,8 @@ def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: A
     """Raise TypeError or ValueError unless a state or an observation is of a layout, and finite.
 
     For errors `name` is the function's that returned it, and `what` "state", "new_state" or
-    "observation". An array is one that `observe` wrote.
+    "observation". An array is one that `observe` wrote. `layout.fault_of` says what is wrong with a
+    value, "" for nothing; `layout.is_plain` tells whether values are tuples of floats.
     """
     if isinstance(value, np.ndarray):
         if not np.isfinite(value).all():
@@ -429,13 +438,14 @@ def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: A
             )
         return
     fault = layout.fault_of(value)
-    if fault and isinstance(value, State) and name == "observe":
+    if fault and isinstance(value, State) and name == "observe":  # written: of the right type
         field = layout.names_not_finite(value)[0]
         raise ValueError(
             f"{dynamics.id}: observe has to write finite numbers; out.{field} is "
             f"{getattr(value, field)}"
         )
     if fault:
+        # Numbers are as good as floats: too many or few of them, or NaN, are of the right type.
         is_wrong_value = layout.is_plain and isinstance(value, tuple) and all(map(is_real, value))
         error = ValueError if is_wrong_value else TypeError
         raise error(f"{dynamics.id}: {name} has to return {what} as {fault}")

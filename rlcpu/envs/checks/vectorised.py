@@ -59,8 +59,8 @@ def find_driver(compiled: Any, step: Any, known: tuple[str, ...] = ()) -> Driver
     """Return how a kernel runs a step; None if it steps nothing.
 
     Args:
-        compiled: what compiles the float32 kernel of a step, or of a rollout, returned: one of its
-            `overloads`.
+        compiled: the float32 kernel of a step, or of a rollout, as numba compiled it: one of the
+            `overloads` of its function.
         step: the function that its author wrote.
         known: reasons for one lane at a time that are not its author's.
     """
@@ -197,6 +197,7 @@ def _loops(function: Any, tree: Any, path: str) -> Iterator[str]:
         elif isinstance(node, ast.For) and getattr(node.iter, "func", None) is None:
             advice = "a loop over a tuple: loop over a constant range(), and read its items"
         elif isinstance(node, ast.For):
+            # LLVM writes out the turns of a loop of at most `MOST_UNROLLED`.
             num_turns, most = _turns_of(node, function), linking.MOST_UNROLLED
             if num_turns is None:
                 advice = (

@@ -32,8 +32,8 @@ def watch(dynamics: Dynamics, report: Report) -> dict[str, Callable[..., Any]]:
     """Return twins of the scalar functions by name, whose tables report negative indices.
 
     Arrays and tuples that the functions, and the functions that they call, read as globals, of
-    modules or of closures, and as defaults, are replaced. An index that is too large raises
-    IndexError, as it always does.
+    modules or of closures, and as defaults, are replaced: `rebuild` copies a function with other
+    such values. An index that is too large raises IndexError, as it always does.
     """
     twins: dict[types.FunctionType, Any] = {}
     replace = functools.partial(_watched_value, report, twins)
@@ -139,7 +139,7 @@ class WatchedRng(Rng):
     @classmethod
     def of(cls, rng: Rng, report: Callable[[str, str], None]) -> WatchedRng:
         """Return the numbers of an `Rng`, of which none has been asked for."""
-        twin = cls(*rng[:-1])
+        twin = cls(*rng[:-1])  # without the count of numbers that were asked for in turn
         twin.report, twin.asked = report, {}
         return twin
 

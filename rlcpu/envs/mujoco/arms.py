@@ -44,6 +44,7 @@ def reset_reacher(data: Any, uniforms: Any, params: Any) -> None:
     after_noise = add_uniform(data.qvel, uniforms, first, 0.005)
     radius = 0.2 * math.sqrt(uniforms[after_noise])
     angle = 2.0 * math.pi * uniforms[after_noise + 1]
+    # The last two coordinates are the target's, which rests.
     data.qpos[data.qpos.size - 2] = radius * math.cos(angle)
     data.qpos[data.qpos.size - 1] = radius * math.sin(angle)
     data.qvel[data.qvel.size - 2] = 0.0
@@ -82,6 +83,7 @@ def reset_pusher(data: Any, uniforms: Any, params: Any) -> None:
     """
     first = add_uniform(data.qvel, uniforms, 0, 0.005)
     is_free = False
+    # The last four coordinates are x and y of object and goal, from the goal's place; both rest.
     for k in range(_TRIES):
         x = between(uniforms[first + 2 * k], -0.3, 0.0)
         y = between(uniforms[first + 2 * k + 1], -0.2, 0.2)

@@ -5,6 +5,12 @@ MuJoCo calls it with addresses: `m` of a mjModel, `d` of a mjData, `address` of 
 calls the task's own function, see `rlcpu.envs.mujoco.physics`, by the address `job.task`: so one
 function without a policy serves all tasks, and one of a network all tasks with as many numbers in
 an action.
+
+**Terms.** Arrays of the job have a row for each simulation. `elapsed` are the steps of running
+episodes, `pending` of one that waits for its reset, and `returns` their rewards so far;
+`streams[i, STEPS]` counts the steps of simulation i: each has random numbers of its own. `finals`
+are observations with which episodes ended, `last` those after the call. `mask`, `same_step` and
+`records` are 1 or 0, `sums` the five sums of a rollout: `EPISODES` to `LENGTHS` are its columns.
 """
 
 from __future__ import annotations
@@ -49,13 +55,14 @@ def make_batch_function(
         action_size: numbers of an action; 0 if the function works for any.
         observation_size: numbers of an observation; 0 if the function works for any.
     """
-    run = _make_run_once(dtype)
+    run = _make_run_once(dtype)  # costs nothing: only what `c_function` gets is compiled
     if policy is not None:
         run = _make_run_rollout(policy, dtype, action_size, observation_size)
     kinds = (types.intp, types.intp, types.int32, types.intp)
     return c_function(run, kinds, fastmath=EXACT, subject="MuJoCo")
 
 
+#: Numbers of the dtypes of the job's arrays, which sums and comparisons keep.
 pending, one, nothing, none = np.uint32(PENDING), np.uint32(1), np.uint32(0), np.uint8(0)
 
 

@@ -343,7 +343,7 @@ class MuJoCoDynamics(base.Dynamics):
                 write_field(self.model, name, values)
             else:
                 of_each[name] = values
-        if len(of_each) < len(self.varied):
+        if len(of_each) < len(self.varied):  # some were written into the model
             mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
         self._set(varied=of_each, varied_fields=find_varied(self.model, of_each, drawn))
 
@@ -368,10 +368,10 @@ class MuJoCoDynamics(base.Dynamics):
         space = self.action_space
         for trial, uniform in enumerate((0.0, 0.5, 1.0 - 2.0**-53)):
             data = mujoco.MjData(self._trial_model(trial))
-            for bound in (space.low, space.high):
+            for bound in (space.low, space.high):  # which may be infinite
                 self._reset(data, uniform)
                 before = self._measure(data)
-                vars(self).setdefault("measure_size", len(before))
+                vars(self).setdefault("measure_size", len(before))  # the first trial decides
                 for _ in range(3):
                     self._observe(data)
                     before = self._try_step(data, np.clip(bound, -1e3, 1e3), before)
@@ -407,6 +407,7 @@ class MuJoCoDynamics(base.Dynamics):
         """
         model = copy.copy(self.model)
         for name, values in self.varied.items():
+            # Trial 0 takes the first environment's, the others those of the last ones.
             write_field(model, name, values[-trial % len(values)])
         if self.randomize is not None:
             fields = drawn_fields(model, self.varied_fields)
@@ -425,7 +426,7 @@ class MuJoCoDynamics(base.Dynamics):
         mujoco.mj_step(data.model, data, self.frame_skip)
         if self.current:
             mujoco.mj_step1(data.model, data)
-        mujoco.mj_rnePostConstraint(data.model, data)
+        mujoco.mj_rnePostConstraint(data.model, data)  # forces that `mj_step` leaves out
 
     def _reset(self, data: mujoco.MjData, uniform: float) -> None:
         """Reset a simulation in Python, as kernels do; all random numbers are `uniform`."""

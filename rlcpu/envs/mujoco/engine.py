@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.faults import check_rollout
-from rlcpu.envs.engine.form import FAULTS, Records
+from rlcpu.envs.engine.form import FAULTS, NUM_SUMS, Records
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.mujoco import job as jobs
@@ -186,10 +186,10 @@ class MuJoCoEngine(Engine):
     def step(self, actions: Any) -> TimeStep:
         """Take one step; see `Engine.step`, and `call` for exceptions."""
         actions = self.convert(actions)
-        if self.disabled:
+        if self.disabled:  # autoreset is: a finished episode raises ResetNeeded
             self.check_running()
         if not np.isfinite(actions).all():  # MuJoCo clips actions, but rewards see them unclipped
-            actions = self.zero_waiting(actions)
+            actions = self.zero_waiting(actions)  # ValueError but for those that wait for a reset
         n, shape = self.num_envs, self.observation.shape
         observations, rewards = np.empty(shape, self.dtype), np.empty(n, self.dtype)
         flags = np.empty((2, n), np.bool_)
@@ -331,6 +331,7 @@ class SingleTaskStep:
 
     def run(self) -> bool:
         """Take the step; return True, and take none, if the action is not finite."""
+        # The sum is quick, but may overflow where all are finite.
         if not math.isfinite(self.actions.sum()) and not np.isfinite(self.actions).all():
             return True
         self._unstable_before = self._engine.unstable.item()
@@ -357,6 +358,7 @@ class MuJoCoRunner(Runner):
         action_size, observation_size = engine.code.action_size, engine.rows
         # One function serves all networks, which it finds by their addresses: facts of the policy
         # and sizes that it does not depend on are set to the same, so that the cache finds it.
+        # `act` is None of a network, `head` of one whose outputs are the means of a Gaussian.
         if code.act is None:
             code, observation_size = code._replace(value="none"), 0
             if code.head is None:
@@ -366,7 +368,7 @@ class MuJoCoRunner(Runner):
         self._policy, self.state_size = self._arrays.for_kernels(), self._arrays.state_size
         space: Any = engine.dynamics.action_space
         self._bounds = np.stack((space.low, space.high)).astype(np.float32)
-        self._sums = np.zeros((engine.num_envs, 5))
+        self._sums = np.zeros((engine.num_envs, NUM_SUMS))
 
     def collect(self, num_steps: int, records: Any) -> bool:
         """Take K steps and overwrite `records`; see `Runner.collect`."""
@@ -388,6 +390,7 @@ class MuJoCoRunner(Runner):
         engine = self.engine
         engine.start_episodes()
         self._sums.fill(0.0)
+        # The policy's recurrent states, (N, state_size): as its last call left them, or zeros.
         carried = engine.carry(mark_of(self.policy), self.state_size)
         self._policy.settings[MEMORY] = carried.ctypes.data
         values = {"num_steps": num_steps, "records": bool(records), **records}

@@ -35,6 +35,7 @@ if tuple(map(int, mujoco.__version__.split(".")[:2])) < OLDEST:
         "pip install --upgrade mujoco"
     )
 
+#: The library is a .so, .dylib or .dll.
 _PATTERN = os.path.join(os.path.dirname(mujoco.__file__), "*mujoco*.[sd][oyl]*")
 PATH = sorted(glob.glob(_PATTERN))[0]
 llvm.load_library_permanently(PATH)

@@ -191,7 +191,7 @@ class Ant(NamedTuple):
 
 def ant_is_healthy(data: Any, params: Any) -> bool:
     """Tell whether the torso's height is within its range, and all numbers are finite."""
-    total = 0.0
+    total = 0.0  # stays so unless a number is infinite or NaN
     for k in range(data.qpos.size):
         total += data.qpos[k] * 0.0
     for k in range(data.qvel.size):

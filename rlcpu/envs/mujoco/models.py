@@ -83,6 +83,7 @@ def resolve_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
     object_type, table = _OBJECTS[kind]
     id = mujoco.mj_name2id(model, object_type, name)
     if id < 0:
+        # Names of mjModel's counts of objects: "nbody" and so on, but for these.
         counts = {"dof": "njnt", "joint": "njnt", "actuator": "nu"}
         total = getattr(model, counts.get(kind, f"n{kind}"))
         names = [mujoco.mj_id2name(model, object_type, i) for i in range(total)]

@@ -191,6 +191,7 @@ def _make_redraw(task: TaskCode, store_row: Callable[..., Any]) -> Callable[...,
     if task.randomize is None:
         return inline(lambda m, d, row, key, count, params: None, exact=True)
     randomize = specialise(task.randomize, np.float64, exact=True, arrays=True)
+    # `rng(a, b)` makes the `Rng` of two random words, with the numbers that a step's has.
     drawn_view, rng = make_drawn_view(task.varied), make_rng(STEP_GROUP, np.float64)
     is_bad, derives = make_is_bad(task.varied), bool(task.varied.derived)
 
@@ -270,7 +271,7 @@ def make_physics(task: TaskCode) -> int:
 
     def check():
         """Raise TypeError if a function may return None in some branch: numba allows it."""
-        for name, function in zip(_RETURNED, functions, strict=False):
+        for name, function in zip(_RETURNED, functions, strict=False):  # `observe` returns nothing
             for result in results_with_none(function):
                 returned = f"{_RETURNED[name]}; returned {result!r} in a branch"
                 raise TypeError(f"{ids[task]}: {name} has to return {returned}")
@@ -280,6 +281,7 @@ def make_physics(task: TaskCode) -> int:
     varies, (load_row, store_row) = bool(task.varied.fields), make_row_copiers(task.varied)
     simulate, reset = _make_simulate(task), _make_reset(task, load_row, store_row)
     size = task.measure_size
+    # `tuple_of(None, size)` makes a function that reads a plain tuple of numbers of an array.
     load_measured, store_measured = tuple_of(None, size), _make_store(size)
     one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 

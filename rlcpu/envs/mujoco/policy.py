@@ -20,6 +20,7 @@ from rlcpu.kernels.random import mix, mix_key, uniforms
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import act_gaussian
 
+#: Policies compute and record in float32, whatever the dtype of the environments.
 single, u32 = np.float32, np.uint32
 
 
@@ -33,7 +34,7 @@ def make_choose(code: PolicyCode, action_size: int, observation_size: int) -> tu
         scratch) -> fault; it writes the action, clipped to the bounds, to `applied_actions`, and
         records the choice.
     """
-    if code.act is None:
+    if code.act is None:  # a network; other policies have a scalar function `act`
         return _by_network(code, action_size)
     return _by_function(code, action_size, observation_size)
 
@@ -67,7 +68,7 @@ def _by_function(code: PolicyCode, action_size: int, observation_size: int) -> t
     """Make `allocate` and `choose`, see `make_choose`, of a policy that is a scalar function."""
     assert code.act is not None
     act: Any = specialise(code.act, np.float32)
-    draws = uniforms(code.draws, 0, np.float32)
+    draws = uniforms(code.draws, 0, np.float32)  # numbers 0 to `code.draws` - 1 of a step
     unpack = tuple_of(code.params_type, code.num_params)
     numbers = source_of_tuple(f"single(row[{k}])" for k in range(observation_size))
     load = inline(define(f"def load(row): return {numbers}", single=single))
@@ -123,12 +124,12 @@ def run_one(job, scratch, outputs, units, states, state_size):
     tile = Tile(
         job=job,
         inputs=inputs,
-        row=np.int64(outputs),  # not 0: inputs have a row for each simulation, here for one
+        row=np.int64(outputs),  # not 0: inputs are rows of simulations; of one, any length will do
         outputs=shifted(inputs, outputs),
         units=shifted(inputs, units),
         lanes=np.int64(1),
         samples=np.int64(1),
-        few=False,
+        few=False,  # whether inputs are ones at few `columns`, from `starts` on, and else zeros
         starts=unused,
         columns=unused,
         memory=states,
@@ -159,6 +160,7 @@ def normalise(observation, mean, scale, inputs):
 
 def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
     """Make `allocate` and `choose`, see `make_choose`, of a policy that is a network."""
+    # Without a head of its own a policy's outputs are the means of a normal distribution.
     act = _act_gaussian() if code.head is None else _act_by_head(code, action_size)
     has_head, head_outputs = bool(code.head), code.outputs
 

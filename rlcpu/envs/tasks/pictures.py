@@ -54,6 +54,7 @@ def draw(grid: Grid, pixels: int = PIXELS) -> Picture:
 
 def draw_arrow(picture: Picture, row: int, column: int, direction: int) -> Picture:
     """Draw an arrow in a cell of a picture: to the right, down, left or up, 0 to 3."""
+    # A triangle that points to the right: each column has fewer points than the one before.
     place = np.arange(PIXELS)
     arrow = 2 * np.abs(place - (PIXELS - 1) / 2)[:, None] < PIXELS - 1 - place
     cell = np.s_[PIXELS * row : PIXELS * (row + 1), PIXELS * column : PIXELS * (column + 1)]

@@ -97,7 +97,7 @@ def node_height(nodes: Nodes, k: float) -> float:
 
 def find_ground(nodes: Nodes, x: float) -> Ground:
     """Return the ground around a pin at x (m)."""
-    k = min(max(math.floor(x / SPACING + 5.5), 0.0), 10.0)
+    k = min(max(math.floor(x / SPACING + 5.5), 0.0), 10.0)  # the nearest node; 5 is at x = 0
     y, left, right = node_height(nodes, k), node_height(nodes, k - 1.0), node_height(nodes, k + 1.0)
     return Ground((k - 5.0) * SPACING, y, (y - left) / SPACING, (right - y) / SPACING)
 
@@ -265,6 +265,7 @@ def find_corner(x: float, y: float, ground: Ground, leg: Body) -> Corner:
     slope = slope_at(ground, x + pin_x)
     normal_y = 1.0 / math.sqrt(1.0 + slope * slope)
     normal_x = -slope * normal_y
+    # Beyond the terrain there is no ground: any gap greater than `SKIN` will do.
     gap = gap_at(ground, x + pin_x, y + pin_y) if abs(x + pin_x) < WIDTH else 1.0
     arm_n, arm_t = dx * normal_y - dy * normal_x, -dx * normal_x - dy * normal_y  # cross products
     flush = abs(leg.cosine * normal_x + leg.sine * normal_y)

@@ -35,7 +35,7 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
     surface = pygame.Surface(SIZE)
     surface.fill(MOON)
     heights = (*state.nodes[:4], legs.PAD, legs.PAD, legs.PAD, *state.nodes[4:])
-    ground = [(2.0 * k - 10.0, height) for k, height in enumerate(heights)]
+    ground = [(legs.SPACING * k - legs.WIDTH, height) for k, height in enumerate(heights)]
     pygame.draw.polygon(surface, SKY, [(0, 0), *pixels(ground), (WIDTH, 0)])
     x, y, angle, right, left = state.x, state.y, state.angle, state.right, state.left
     sides = ((angle + legs.CLOSED + right, 1.0), (angle - legs.CLOSED - left, -1.0))
@@ -47,7 +47,7 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
         corners = pixels([(cx + UNIT * u, cy + UNIT * v) for u, v in turned])
         pygame.draw.polygon(surface, BODY, corners)
         pygame.draw.aalines(surface, EDGE, True, corners)
-    for pole in (240, 360):
+    for pole in (240, 360):  # columns of the pad's ends, each of which has a flag
         top = HEIGHT - PAD_HEIGHT - 50
         pygame.draw.line(surface, MOON, (pole, HEIGHT - PAD_HEIGHT), (pole, top))
         pygame.draw.polygon(surface, FLAG, [(pole, top), (pole, top + 10), (pole + 25, top + 5)])

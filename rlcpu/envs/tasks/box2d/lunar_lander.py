@@ -129,6 +129,7 @@ def engine_push(angle: float, main: float, side: float, noise: Pair) -> Push:
     down = 4.0 * UNIT + 2.0 * along  # of the main engine's exhaust
     away = 3.0 * across + (12.0 * UNIT if side > 0.0 else -12.0 * UNIT)  # of the side engine's
     power, side_power = MAIN_POWER * main, SIDE_POWER * abs(side)
+    # The side engine's impulse is -(x, y); it acts at (x, y) moved by Gymnasium's 17 and 14 pixels.
     x, y = sine * along - cosine * away, -cosine * along - sine * away
     return Push(
         -power * (sine * down - cosine * across) - side_power * x,
@@ -181,7 +182,7 @@ def touches_after(before: float, touches: bool, x: float, vx: float, node: float
 
 
 def view(s: State) -> View:
-    """Return the observation, of which `observe` says the parts."""
+    """Return the observation, of which `observe` says the parts, scaled as Gymnasium's."""
     right = 1.0 if s.right_touches == ON_GROUND else 0.0
     left = 1.0 if s.left_touches == ON_GROUND else 0.0
     x, y, vx, vy = s.x / WIDTH, (s.y - legs.LEG_Y) / HEIGHT, s.vx * WIDTH * DT, s.vy * HEIGHT * DT
@@ -196,7 +197,7 @@ def shaping(observation: View) -> float:
 
 
 def solve(s: State, problem: legs.Problem) -> legs.Impulses:
-    """Return the impulses on both legs in a step, which starts from those of the one before."""
+    """Return the impulses on both legs in a step: three sweeps from those of the step before."""
     touches = problem.left.corner.touches
     left = LegVector(
         s.left_normal if touches else 0.0, s.left_tangent if touches else 0.0, s.left_hinge

@@ -138,7 +138,7 @@ def step(
     k2 = derivatives(move(state, params.dt / 2.0, k1), torque, params)
     k3 = derivatives(move(state, params.dt / 2.0, k2), torque, params)
     k4 = derivatives(move(state, params.dt, k3), torque, params)
-    total = move(move(move(k1, 2.0, k2), 2.0, k3), 1.0, k4)
+    total = move(move(move(k1, 2.0, k2), 2.0, k3), 1.0, k4)  # k1 + 2 k2 + 2 k3 + k4
     theta1, theta2, dtheta1, dtheta2 = move(state, params.dt / 6.0, total)
     theta1, theta2 = wrap(theta1), wrap(theta2)
     dtheta1 = min(max(dtheta1, -MAX_VELOCITY_1), MAX_VELOCITY_1)

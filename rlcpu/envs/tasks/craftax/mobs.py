@@ -210,7 +210,7 @@ def appear(
     `mobs` are the rows of all mobs of the kind: none appears if all are alive. The new one has
     `health`, and is at most `reach` steps from the player.
     """
-    free = -1
+    free = -1  # number of the first mob that is not alive
     for k in range(len(mobs) - 1, -1, -1):
         free = k if mobs[k, ALIVE] == 0 else free
     if free < 0:  # the package marks the first one's cell again, which another may have left
@@ -218,6 +218,7 @@ def appear(
         return
     if rng.uniform(kind.number) >= chance:
         return
+    # There are fewer cells than that number: this counts them.
     row, column, count = find_place(s, kind, reach, SIZE * SIZE)
     if count > 0:
         row, column, _ = find_place(s, kind, reach, rng.integers(kind.number + 1, count))

@@ -27,7 +27,7 @@ LAST_RAMP = 9
 
 
 class State(NamedTuple):
-    """A board has column x, row y as cell 10 * y + x, from the upper left; timers count to 0."""
+    """Boards are sets of cells: bit 10 * y + x is column x, row y from the top. Timers run to 0."""
 
     x: int  # of the player, 0 to 9
     y: int  # 1 to 8
@@ -86,7 +86,8 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 def free_row(taken: Board, rng: Rng) -> Board:
     """Return one of the rows 1 to 8 that have nothing, each as likely; none if there is none."""
-    free_before = rng.integers(3, max(8 - taken.count(), 1))  # free rows above the one to return
+    # Free rows above the one to return; each cell of `taken` is in a row of its own.
+    free_before = rng.integers(3, max(8 - taken.count(), 1))
     row = NONE
     for y in range(1, 9):
         is_free = not (taken & (ROW << 10 * y))

@@ -63,6 +63,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
             y = s.ball_y
             dy = -dy
     elif y == 9:
+        # The paddle below the ball returns it upwards, one where the ball goes, sideways too.
         bricks = bricks if bricks else BRICKS
         lost = s.ball_x != paddle and x != paddle
         dx = -dx if s.ball_x != paddle and not lost else dx

@@ -14,29 +14,29 @@ from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
 TIME_LIMIT = 2500
-PAUSE = 3  # steps between two moves of the chicken
+PAUSE = 3  # steps from one move of the chicken to the next, at least
 
 #: One number from 0 to 7 for each row: the rows that have its bits 1, 2 and 4.
 Numbers = tuple[Board, Board, Board]
 
 
 class State(NamedTuple):
-    """A board has column x, row y as cell 10 * y + x, from the upper left; timers count to 0."""
+    """Boards are sets of cells: bit 10 * y + x is column x, row y from the top. Timers run to 0."""
 
     y: int  # row of the chicken, which is in column 4
-    move_timer: int
+    move_timer: int  # steps to come in which the chicken cannot move
     time_left: int
     cars: Board
     right: Board  # rows whose car moves to the right
-    waits: tuple[Board, Board, Board]  # steps until a car moves
-    slowness: tuple[Board, Board, Board]  # 1 to 5: steps that a car waits after a move
+    waits: tuple[Board, Board, Board]  # `Numbers`: steps until a car moves
+    slowness: tuple[Board, Board, Board]  # `Numbers` 1 to 5: steps that a car waits after a move
     last_action: int
 
 
 def reset(rng: Rng, params: Params) -> State:
     """Return a state with the chicken in row 9 and all cars in column 0."""
     right, slowness = new_traffic(rng)
-    cars = COLUMN & ~cell(0, 0) & ~cell(9, 0)
+    cars = COLUMN & ~cell(0, 0) & ~cell(9, 0)  # the first and last row have none
     return State(9, PAUSE, TIME_LIMIT, cars, right, slowness, slowness, 0)
 
 
@@ -48,14 +48,16 @@ def new_traffic(rng: Rng) -> tuple[Board, Numbers]:
         slowness = 1 + drawn // 2
         right = right | row if drawn % 2 == 1 else right
         ones = ones | row if slowness % 2 == 1 else ones
+        # Of 1 to 5, the numbers 2 and 3 have bit 2, the numbers 4 and 5 bit 4.
         twos = twos | row if slowness // 2 == 1 else twos
         fours = fours | row if slowness // 4 == 1 else fours
     return right, (ones, twos, fours)
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """Move the chicken, once in four steps: 0 stays, 1 goes up, 2 goes down; and the cars.
+    """Move the chicken: 0 stays, 1 goes up, 2 goes down; and the cars.
 
+    The chicken moves in every third step at most, first in the fourth of an episode.
     Random number 0 decides whether the action sticks, 1 to 8 are the traffic after an arrival.
     """
     action = sticky(action, s.last_action, params, rng)
@@ -70,7 +72,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
         y = 9
 
     hit = bool(s.cars & cell(y, 4))
-    moving = ~(waits[0] | waits[1] | waits[2])
+    moving = ~(waits[0] | waits[1] | waits[2])  # cells in rows whose number is 0
     cars = (s.cars & ~moving) | around(s.cars & moving, right)
     hit = hit or bool(cars & cell(y, 4))
     # Cars that moved wait anew; the waits of others, numbers of three bits, are less by 1: each bit

@@ -33,7 +33,7 @@ MAX_OXYGEN = 200
 COOL_DOWN = 5  # steps between two shots of the player
 ENEMY_COOL_DOWN = 10
 DIVER_INTERVAL, DIVER_PAUSE = 30, 5  # steps between two divers, steps that a diver waits
-LAST_RAMP = 19
+LAST_RAMP = 19  # LAST_RAMP + 1 - ramp steps are between two enemies
 CREW = 6
 
 #: Boards of what moves to the left, and of what moves to the right.
@@ -45,7 +45,7 @@ Six = tuple[Board, Board, Board, Board, Board, Board]
 
 
 class State(NamedTuple):
-    """A board has column x, row y as cell 10 * y + x, from the upper left; timers count to 0."""
+    """Boards are sets of cells: bit 10 * y + x is column x, row y from the top. Timers run to 0."""
 
     x: int  # front of the player's submarine, 0 to 9
     y: int  # 0, the surface, to 8
@@ -100,6 +100,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
     fish, shots = shoot(fish, shots)
     subs, shots = shoot(subs, shots)
     divers, rescued = rescue(divers, s.rescued, player, x)
+    # Divers come 30 steps apart and move in every sixth step from the fifth on: all in the same.
     if s.diver_timer % (DIVER_PAUSE + 1) == 1:
         divers = (moved(divers[0], NONE), moved(divers[1], ALL))
     divers, rescued = rescue(divers, rescued, player, x)
@@ -323,6 +324,7 @@ def observe(s: State, params: Params) -> tuple[Board, ...]:
     """
     fish, subs = union(s.fish), union(s.subs)
     trails = behind(fish | subs, s.right) | behind(s.divers[0], NONE) | behind(s.divers[1], ALL)
+    # As many columns of row 0, from the left, as there are tenths of the oxygen.
     oxygen = ROW >> 10 - max(s.oxygen, 0) * 10 // MAX_OXYGEN
     crew = max(s.rescued, 0)
     return (

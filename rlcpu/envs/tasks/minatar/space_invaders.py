@@ -18,7 +18,7 @@ SLOWEST, FASTEST = 12, 6  # steps between two moves of a wave
 
 
 class State(NamedTuple):
-    """A board has column x, row y as cell 10 * y + x, from the upper left; timers count to 0."""
+    """Boards are sets of cells: bit 10 * y + x is column x, row y from the top. Timers run to 0."""
 
     x: int  # column of the cannon, which is in row 9
     bullets: Board  # the cannon's
@@ -59,7 +59,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
         if aliens & lead:
             direction = -direction
             lost = lost or bool(aliens & (ROW << 90))
-            aliens = ((aliens << 10) & ALL) | (aliens >> 90)
+            aliens = ((aliens << 10) & ALL) | (aliens >> 90)  # a row down, the last to the top
         else:
             aliens = aliens >> 1 if direction < 0 else aliens << 1
         lost = lost or bool(aliens & cannon)

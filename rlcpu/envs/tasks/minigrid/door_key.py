@@ -93,8 +93,8 @@ def act(s: State, action: int, size: int) -> tuple[State, bool]:
 def planes_of(s: State, size: int) -> tuple[Board, ...]:
     """Return the planes empty, wall, goal, key; open, closed and locked door.
 
-    Names but `way` and `dx` are cell sets (see `view`). A key that the agent carries is shown in
-    the agent's cell.
+    Names but `way` and `dx` are cell sets, ints with a bit for each cell in view (see `view`). The
+    agent's cell, `view.AGENT`, is shown as empty, or has the key that the agent carries.
     """
     way, dx = s.direction, s.split - s.x
     door = view.point(dx, s.door_y - s.y, way)
@@ -143,7 +143,7 @@ def door_key(size: int = 8, **fields: Any) -> Dynamics:
         return draw_arrow(draw(grid), s.y, s.x, s.direction)
 
     functions = {"step": step, "reset": reset, "observe": observe, "picture": picture}
-    return view.make_world(7, limit, **functions, **fields)
+    return view.make_world(kinds=7, limit=limit, **functions, **fields)
 
 
 DYNAMICS = door_key(id="MiniGrid-DoorKey-8x8-v0")

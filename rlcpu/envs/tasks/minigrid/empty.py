@@ -38,6 +38,7 @@ def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
     inner, limit = size - 2, 4.0 * size * size
 
     def reset(rng: Rng, params: Params) -> State:
+        # Any cell but the last, the goal.
         start = rng.integers(0, inner * inner - 1) if params.random_start else 0
         direction = rng.integers(1, 4) if params.random_start else 0
         return State(1 + start % inner, 1 + start // inner, direction, 0)
@@ -53,6 +54,7 @@ def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
 
     def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
         """Return the planes empty, wall, goal."""
+        # Ints with a bit for each cell in view, of which the agent's own is shown as empty.
         walls = view.outside(s.x, s.y, size, s.direction)
         goal = view.point(inner - s.x, inner - s.y, s.direction) & ~view.AGENT
         return Board(view.ALL & ~walls & ~goal), Board(walls), Board(goal)
@@ -63,7 +65,7 @@ def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
         return draw_arrow(draw(grid), s.y, s.x, s.direction)
 
     functions = {"step": step, "reset": reset, "observe": observe, "picture": picture}
-    return view.make_world(3, limit, params=Params(random_start), **functions, **fields)
+    return view.make_world(kinds=3, limit=limit, params=Params(random_start), **functions, **fields)
 
 
 DYNAMICS = empty(id="MiniGrid-Empty-8x8-v0")

@@ -37,7 +37,7 @@ def reset(rng: Rng, params: NoParams) -> State:
     top, left = 1 + rng.integers(0, 8), 1 + rng.integers(1, 8)
     right, bottom = 10 + rng.integers(2, 8), 10 + rng.integers(3, 8)
     start, other = rng.integers(4, 260), rng.integers(6, 259)
-    other = other + 1 if other >= start else other
+    other = other + 1 if other >= start else other  # the goal's cell, not the agent's
     x, y = free_cell(start, top, left, right, bottom)
     goal_x, goal_y = free_cell(other, top, left, right, bottom)
     return State(x, y, rng.integers(5, 4), goal_x, goal_y, top, left, right, bottom, 0)
@@ -79,7 +79,7 @@ def step(s: State, action: int, params: NoParams, rng: Rng) -> tuple[State, floa
 
 def observe(s: State, params: NoParams) -> tuple[Board, Board, Board]:
     """Return the planes empty, wall, goal."""
-    # All names below but these are cell sets, see `view`.
+    # All names below but these are cell sets, ints with a bit for each cell in view (see `view`).
     way, dx, dy = s.direction, MIDDLE - s.x, MIDDLE - s.y
     gaps = view.point(dx, s.top - s.y, way) | view.point(dx, s.bottom - s.y, way)
     gaps = gaps | view.point(s.left - s.x, dy, way) | view.point(s.right - s.x, dy, way)
@@ -100,5 +100,11 @@ def picture(s: State, params: NoParams) -> Picture:
 
 
 DYNAMICS = view.make_world(
-    3, LIMIT, id="MiniGrid-FourRooms-v0", step=step, reset=reset, observe=observe, picture=picture
+    kinds=3,
+    limit=LIMIT,
+    id="MiniGrid-FourRooms-v0",
+    step=step,
+    reset=reset,
+    observe=observe,
+    picture=picture,
 )

@@ -25,7 +25,7 @@ KINDS = np.array(
 
 ALL = (1 << 49) - 1
 NEAR = sum(1 << 7 * x + 6 for x in range(7))  #: the agent's row of the view
-AGENT = 1 << 7 * 3 + 6
+AGENT = 1 << 7 * 3 + 6  #: its cell, which shows what it carries, or is empty
 
 
 def image(planes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
@@ -78,7 +78,7 @@ def point(dx: int, dy: int, direction: int) -> int:
 
 def column(dx: int, direction: int) -> int:
     """Return the cell set of the world's column dx from the agent."""
-    ax, ay = heading(direction)
+    ax, ay = heading(direction)  # who looks right or left, ay = 0, has columns ahead
     return cells_ahead(ax * dx) if ay == 0 else cells_aside(-ay * dx)
 
 

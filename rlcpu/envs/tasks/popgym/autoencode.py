@@ -16,7 +16,7 @@ SUITS = 4
 
 
 class RecitedDeck(State):
-    """Suits of all cards: first the deck is dealt from its end, then recited from its start."""
+    """`deck` has the suits of all cards; it is dealt from its end, then recited from its start."""
 
     left: int  # cards that were not dealt
     recited: int  # cards that were named
@@ -42,7 +42,10 @@ def step(s: Any, action: int, params: NoParams) -> tuple[float, bool]:
 
 
 def observe(s: Any, params: NoParams, out: Any) -> None:
-    """Write two numbers for the part of the game and four for the suit in sight: (2 + 4,)."""
+    """Write two numbers for the part of the game and four for the suit in sight: (2 + 4,).
+
+    While the deck is recited no card is in sight: suit 0 stands there.
+    """
     out[1 if s.left > 0 else 0] = 1.0
     out[2 + (0 if s.recited > 0 else s.deck[s.left])] = 1.0
 

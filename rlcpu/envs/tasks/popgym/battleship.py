@@ -21,7 +21,7 @@ TRIES = 64
 
 
 class Fleet(State):
-    """Hits so far, and whether the last shot was one; cells with ships and shots hold a 1."""
+    """Hits so far, whether the last shot was one, and cells: `ships` and `shots` are 1 there."""
 
     hits: int
     is_hit: bool

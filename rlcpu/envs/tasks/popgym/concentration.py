@@ -15,7 +15,7 @@ from rlcpu.kernels.random import Rng
 
 
 class CardTable(State):
-    """Kinds of all cards, and the turn. Cards are counted from 0; -1 is none."""
+    """`deck`, the kinds of all cards, and the turn. Cards are counted from 0; -1 is none."""
 
     paired: int  # cards whose pairs were found; `face_up` is 1 for them
     waiting: int  # the first card of a pair whose second one is to come
@@ -32,7 +32,7 @@ def concentration(id: str, cards: int, kinds: int) -> Dynamics:
     # The number of steps is about that of a player who forgets nothing.
     limit = math.ceil(2 * cards - cards / (2 * cards - 1))
     success, failure = 1.0 / (cards // 2), -1.0 / limit
-    suits_of_rank = 4 if kinds == 13 else 1
+    suits_of_rank = 4 if kinds == 13 else 1  # cards of a kind side by side before the shuffle
 
     def reset(s: Any, rng: Rng, params: NoParams) -> None:
         for i in range(cards):
@@ -59,7 +59,7 @@ def concentration(id: str, cards: int, kinds: int) -> Dynamics:
         return success, s.paired == cards
 
     def observe(s: Any, params: NoParams, out: Any) -> None:
-        """Write the kind of each card in sight, one-hot; the last kind for those face down."""
+        """Write the kind of each card in sight, one-hot; number `kinds` for those face down."""
         for i in range(cards):
             out[i * (kinds + 1) + (s.deck[i] if s.face_up[i] == 1 else kinds)] = 1.0
         for card in (s.first, s.second):
@@ -80,7 +80,7 @@ def concentration(id: str, cards: int, kinds: int) -> Dynamics:
 
 
 LEVELS = (
-    concentration("POPGym/ConcentrationEasy-v0", 52, 2),
-    concentration("POPGym/ConcentrationMedium-v0", 104, 2),
-    concentration("POPGym/ConcentrationHard-v0", 52, 13),
+    concentration("POPGym/ConcentrationEasy-v0", cards=52, kinds=2),
+    concentration("POPGym/ConcentrationMedium-v0", cards=104, kinds=2),
+    concentration("POPGym/ConcentrationHard-v0", cards=52, kinds=13),
 )

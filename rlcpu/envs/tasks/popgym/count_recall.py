@@ -15,7 +15,7 @@ from rlcpu.kernels.random import Rng
 
 
 class Questions(State):
-    """Kinds of all cards; those from `left` on were dealt and asked for.
+    """`values` are the kinds of cards to deal, `queries` those to ask for; all from `left` on were.
 
     `counts` has the cards of each kind that were dealt.
     """
@@ -25,7 +25,8 @@ class Questions(State):
 
 def count_recall(id: str, cards: int, kinds: int) -> Dynamics:
     """Return the task with decks of so many cards of so many kinds, which its functions know."""
-    suits_of_rank, scale = (4 if kinds == 13 else 1), 1.0 / (cards - 1)
+    suits_of_rank = 4 if kinds == 13 else 1  # cards of a kind side by side before the shuffle
+    scale = 1.0 / (cards - 1)
 
     def reset(s: Any, rng: Rng, params: NoParams) -> None:
         for i in range(cards):
@@ -64,7 +65,7 @@ def count_recall(id: str, cards: int, kinds: int) -> Dynamics:
 
 
 LEVELS = (
-    count_recall("POPGym/CountRecallEasy-v0", 52, 2),
-    count_recall("POPGym/CountRecallMedium-v0", 104, 4),
-    count_recall("POPGym/CountRecallHard-v0", 208, 13),
+    count_recall("POPGym/CountRecallEasy-v0", cards=52, kinds=2),
+    count_recall("POPGym/CountRecallMedium-v0", cards=104, kinds=4),
+    count_recall("POPGym/CountRecallHard-v0", cards=208, kinds=13),
 )

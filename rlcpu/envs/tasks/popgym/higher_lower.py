@@ -16,7 +16,7 @@ RANKS, SUITS = 13, 4
 
 
 class DealtDeck(State):
-    """Ranks of all cards, of which those from `left` on were dealt."""
+    """`deck` has the ranks of all cards, of which those from `left` on were dealt."""
 
     left: int
 

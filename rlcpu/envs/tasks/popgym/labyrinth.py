@@ -23,7 +23,7 @@ MOVES = np.array([LEFT, RIGHT, UP, DOWN])
 
 
 class Maze(State):
-    """Place of the agent, the action before, and cells; `visited` is 1 where the agent has been."""
+    """The agent, its last action, and cells: kinds in `grid`, 1 in `visited` where it has been."""
 
     row: int
     column: int

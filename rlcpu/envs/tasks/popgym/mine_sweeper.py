@@ -16,7 +16,7 @@ CLEAR, MINE, VIEWED = 0, 1, 2
 
 
 class MineField(State):
-    """Number of cells that are clear and not viewed, steps so far, and the number in sight."""
+    """Cells that are clear and not viewed, steps, and the number in sight; `cells` has kinds."""
 
     clear: int
     steps: int
@@ -36,7 +36,8 @@ def mine_sweeper(id: str, size: int, mines: int) -> Dynamics:
     """Return the game on `size` by `size` cells with so many mines.
 
     Its functions know from here `limit`, the clear cells and the steps to view them in, and the
-    rewards `success`, for a clear cell, and `repeated`, for one that was viewed before.
+    rewards `success`, for a clear cell, and `repeated`, for one that was viewed before. A mine
+    costs 0.5 and one success.
     """
     limit = size * size - mines
     success, repeated = 1.0 / limit, -0.5 / (limit - 2)
@@ -80,7 +81,7 @@ def mine_sweeper(id: str, size: int, mines: int) -> Dynamics:
 
 
 LEVELS = (
-    mine_sweeper("POPGym/MineSweeperEasy-v0", 4, 2),
-    mine_sweeper("POPGym/MineSweeperMedium-v0", 6, 6),
-    mine_sweeper("POPGym/MineSweeperHard-v0", 8, 10),
+    mine_sweeper("POPGym/MineSweeperEasy-v0", size=4, mines=2),
+    mine_sweeper("POPGym/MineSweeperMedium-v0", size=6, mines=6),
+    mine_sweeper("POPGym/MineSweeperHard-v0", size=8, mines=10),
 )

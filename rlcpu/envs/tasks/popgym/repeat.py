@@ -18,7 +18,7 @@ SUITS = 4
 
 
 class ShownDeck(State):
-    """Suits of all cards, of which those from `left` on were shown, the last one first."""
+    """`deck` has the suits of the cards; those from `left` on were shown, the last one first."""
 
     left: int
 
@@ -40,6 +40,7 @@ def repeat(id: str, decks: int, k: int | None) -> Dynamics:
         """Name a suit, and deal a card."""
         cards = len(s.deck)
         place = cards - 1 if asks_first else s.left + back - 1
+        # One over the number of questions; none is asked before k cards are shown.
         scale = 1.0 / float(cards - 1 if asks_first else cards - back)
         reward = 0.0
         if place < cards:
@@ -63,10 +64,10 @@ def repeat(id: str, decks: int, k: int | None) -> Dynamics:
 
 
 LEVELS = (
-    repeat("POPGym/RepeatFirstEasy-v0", 1, None),
-    repeat("POPGym/RepeatFirstMedium-v0", 8, None),
-    repeat("POPGym/RepeatFirstHard-v0", 16, None),
-    repeat("POPGym/RepeatPreviousEasy-v0", 1, 4),
-    repeat("POPGym/RepeatPreviousMedium-v0", 2, 32),
-    repeat("POPGym/RepeatPreviousHard-v0", 3, 64),
+    repeat("POPGym/RepeatFirstEasy-v0", decks=1, k=None),
+    repeat("POPGym/RepeatFirstMedium-v0", decks=8, k=None),
+    repeat("POPGym/RepeatFirstHard-v0", decks=16, k=None),
+    repeat("POPGym/RepeatPreviousEasy-v0", decks=1, k=4),
+    repeat("POPGym/RepeatPreviousMedium-v0", decks=2, k=32),
+    repeat("POPGym/RepeatPreviousHard-v0", decks=3, k=64),
 )

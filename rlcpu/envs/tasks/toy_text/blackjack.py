@@ -13,7 +13,8 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.tasks.pictures import BLUE, GREEN, GREY, RED, Picture, draw
 from rlcpu.kernels.random import Rng
 
-MOST_DRAWS = 10  # of the dealer: six aces in all, a six, five aces
+#: Of the dealer: after two aces four more (16, one as 11), then a six (12), then five aces (17).
+MOST_DRAWS = 10
 
 
 class State(NamedTuple):

@@ -58,6 +58,7 @@ def observe(s: State, params: Params) -> int:
 def picture(s: State, params: Params) -> Picture:
     """Return the walker, the cliff and the goal."""
     cliff, walker = Board((1 << GOAL) - (1 << START + 1)), Board().set(s.cell)
+    # Colours begin at 1: with a board before it, the cliff is BLUE, the goal ORANGE.
     return draw(grid_of((walker, cliff, Board().set(GOAL), walker), HEIGHT, WIDTH))
 
 

@@ -45,6 +45,7 @@ def frozen_lake(rows: Any, slippery: bool = True, **fields: Any) -> Dynamics:
     def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
         """Walk to the left, down, right or up by actions 0 to 3, or on ice to one side of that."""
         u, rate = rng.uniform(0), params.success_rate
+        # What is left by `rate` is shared by both sides.
         aside = 0 if u < rate or not params.is_slippery else 1 if u < 0.5 + 0.5 * rate else -1
         was_over = (holes | goals).test(s.cell)
         # `walk` counts its directions the other way round.
@@ -54,7 +55,7 @@ def frozen_lake(rows: Any, slippery: bool = True, **fields: Any) -> Dynamics:
         return State(cell), 0.0 if was_over else reward, (holes | goals).test(cell)
 
     def picture(s: State, params: Params) -> Picture:
-        walker = Board(1 << s.cell)  # the last board, ORANGE, counts
+        walker = Board(1 << s.cell)  # the last board counts; with one before them, holes are BLUE
         return draw(grid_of((walker, holes, goals, walker), height, width))
 
     functions: Any = {"step": step, "reset": reset, "observe": observe, "picture": picture}
