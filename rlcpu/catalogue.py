@@ -160,7 +160,10 @@ def entry(environment: str | Dynamics) -> Entry:
 
 
 def main_function(dynamics: Dynamics) -> Any:
-    """Return the function whose module describes an environment: its step, or MuJoCo's reward."""
+    """Return the function whose module describes an environment: its step, or MuJoCo's reward.
+
+    `dynamics.origin` is the environment before transforms.
+    """
     return dynamics.origin.step if dynamics.runs_in_kernels else getattr(dynamics, "reward", None)
 
 

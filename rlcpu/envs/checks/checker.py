@@ -94,6 +94,7 @@ def vectorisation_findings(
     if dynamics.has_arrays:
         yield "note", f"step runs {ONE_AT_A_TIME}"
         return
+    # The facts of both on which machine code depends.
     code, policy = structure(dynamics), Uniform().code(dynamics)
     drivers: dict[str, Any] = {}
     for name in names:

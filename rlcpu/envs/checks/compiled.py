@@ -146,7 +146,7 @@ def _step_results(run: KernelRun) -> tuple[Array, list[str]]:
     Their order is that of `_plain_numbers`: new state, reward, flags, observation, action mask.
     """
     env, step, dynamics = run.env, run.step, run.env.dynamics
-    layout, rows = dynamics.observation, step.observations  # numbers, and then the mask
+    layout, rows = dynamics.observation, step.observations  # (rows, N): numbers, then the mask
     masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((env.num_envs, 0))
     flags = [step.terminated, step.truncated][: 1 + dynamics.truncates]
     results = np.column_stack(

@@ -188,6 +188,7 @@ def check_sources(dynamics: Dynamics) -> None:
     """Raise TypeError if kernels cannot run the functions; it names all lines that they cannot."""
     faults: dict[str, None] = {}
     for name in dynamics.functions:
+        # What they may write to: items of arrays, and fields of the state.
         writes = ("items", "fields") if dynamics.has_arrays and name != "randomize" else ()
         lines = refused_lines(getattr(dynamics, name), visited=set(), writes=writes)
         faults |= dict.fromkeys(lines)  # each once, where functions share a helper

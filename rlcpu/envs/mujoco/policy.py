@@ -2,7 +2,10 @@
 
 `i` is the simulation, `step` the step of the rollout, `job` has the rollout's arrays
 (`rlcpu.envs.mujoco.job`), and `policy` is the `KernelPolicy` with the weights, settings and
-normalisation. A "fault" is 0, or NaN if a number was not finite.
+normalisation; settings are read by the names of their places, `GREEDY` to `STATE_SIZE`. A "fault"
+is 0, or NaN if a number was not finite. What `job_at` returns is the job of a network itself: that
+has `size` inputs, `output_size` outputs, `units` numbers of scratch, and `state_size` numbers that
+it remembers of a simulation.
 """
 
 from __future__ import annotations
