@@ -193,7 +193,7 @@ class NetworkPolicy(RunsNetworks):
 
     def _acting(self, name: str) -> Any:
         """Return a network, "policy" or "value", ready to act, with its present parameters."""
-        plan = self.networks()[name].plan
+        plan = self.networks()[name].plan  # `flat` is how many parameters it has
         array = self._checked("value_parameters" if name == "value" else "parameters", plan.flat)
         return self._actings.of(name, plan, array)
 
@@ -201,6 +201,7 @@ class NetworkPolicy(RunsNetworks):
         """Return the `PolicyCode`; raise ValueError if sizes do not fit the environment."""
         head, choices = Head.of(dynamics.action_space), dynamics.choices
         value = self.value or "none"
+        # `center` has a number for each of a `Box`'s action, and none for choices.
         num_outputs, num_stds = head.size + (value == "shared"), head.center.size
         wanted = (dynamics.observation_size, num_outputs, num_stds)
         if (self.num_inputs, self.num_outputs, self.log_std.size) != wanted:

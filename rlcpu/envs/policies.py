@@ -82,7 +82,7 @@ class PolicyArrays(NamedTuple):
         settings = np.zeros(NUM_SETTINGS, np.int64)
         settings[GREEDY], settings[STATE_SIZE] = self.greedy, self.state_size
         if self.network is not None:
-            settings[NETWORK] = self.network.place
+            settings[NETWORK] = self.network.place  # the address of its `rlcpu.nn.acting.Job`
         if self.value_network is not None:
             settings[VALUE_NETWORK] = self.value_network.place
         arrays = (self.weights, self.log_std, self.mean, self.scale)

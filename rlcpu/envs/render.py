@@ -123,7 +123,7 @@ def _set_params(env: Any, params: Any) -> None:
 
 
 def _fps(dynamics: Dynamics) -> int:
-    """Return the frames a second of Gymnasium's environment; 10 of a picture of our own."""
+    """Return the frames a second: Gymnasium's of the original, or 30; 10 of a `picture` of ours."""
     if dynamics.original is None:
         return 10 if dynamics.picture else 30
     entry = gymnasium.spec(dynamics.original).entry_point

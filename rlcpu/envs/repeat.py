@@ -80,7 +80,7 @@ def fits(env: VectorEnv, rollout: Rollout) -> bool:
         return False
     if env.view.kind == "group":  # of which a buffer has a field for each part
         return False
-    work = rollout.num_steps * runner.shared_envs
+    work = rollout.num_steps * runner.shared_envs  # 0 where environments are one core's anyway
     is_shared_by_threads = work >= runner.collecting.drivers.grain
     return env.engine.num_threads == 1 or not is_shared_by_threads
 

@@ -1,4 +1,9 @@
-"""The results of `simulate` and `collect`: `Statistics` and `Rollout`."""
+"""The results of `simulate` and `collect`: `Statistics` and `Rollout`.
+
+A rollout's memory is `records`, flat arrays (`rlcpu.envs.engine.form.Records`), in which an
+observation is a row of `form.rows` floats, the action mask among them. `form.view` makes of such
+rows observations as users get them (`decode`), inputs of networks (`inputs`), or masks (`masks`).
+"""
 
 from __future__ import annotations
 

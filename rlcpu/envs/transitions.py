@@ -20,7 +20,9 @@ def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
         ['action', 'next_observation', 'observation']
     """
     dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
-    stored = ObservationView.of(dynamics, "uint8", np.dtype(np.float32)).stored_example
+    # Planes are stored as bits, in whichever form users get them.
+    view = ObservationView.of(dynamics, planes="uint8", dtype=np.dtype(np.float32))
+    stored = view.stored_example
     vector = np.zeros(dynamics.action_size, np.float32)
     num_masked = dynamics.num_masked
     masks = {"next_action_mask": np.zeros(num_masked, np.bool_)} if num_masked else {}

@@ -109,8 +109,8 @@ class ArrayLayout(NamedTuple):
     def float_spans(self, dtype: type) -> list[tuple[int, int]]:
         """Return (first row, number of rows) of each field of floats."""
         offsets: Any = {name: entry[1] for name, entry in self._dtypes_and_offsets(dtype).items()}
-        size = np.dtype(dtype).itemsize
-        return [(offsets[f.name] // size, f.size) for f in self.fields if f.dtype == "float"]
+        row_bytes = np.dtype(dtype).itemsize
+        return [(offsets[f.name] // row_bytes, f.size) for f in self.fields if f.dtype == "float"]
 
     def _dtypes_and_offsets(self, dtype: type) -> Any:
         """Return NumPy's {field name: (dtype, first byte)} of a record."""
@@ -124,6 +124,7 @@ class ArrayLayout(NamedTuple):
     def to_states(self, rows: npt.NDArray[Any]) -> list[Any]:
         """Return n plain states, copies, of memory (n, rows)."""
         records = self.records(rows).astype(self.record(np.float64))
+        # `records[i]` would be a scalar: a state needs an array, of shape (), to write into.
         return [self.value_class._of(records[i : i + 1].reshape(())) for i in range(len(records))]
 
     def names_not_finite(self, state: Any) -> list[str]:

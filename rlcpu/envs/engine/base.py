@@ -283,6 +283,7 @@ class Engine(Carrying):
         numbers: Any = 0 if seed is None else seed
         if isinstance(seed, list | tuple):
             is_seeded = np.array([item is not None for item in seed])
+            # `stream_seeds` takes numbers alone: streams of these zeros are not started.
             numbers = [0 if item is None else item for item in seed]
         seeds = stream_seeds(numbers, self.num_envs)
         if not self._seeded:

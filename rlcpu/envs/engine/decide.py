@@ -14,6 +14,11 @@ The functions that are made here are inlined into kernels. They depend on an env
 memory of a block's observations, (rows * LANES,) float32: a row of LANES numbers for each number of
 an observation, or one environment's numbers after the other's. Choices and planes are kept there by
 their bits, as int32 and uint32.
+
+Terms of `rlcpu.nn.acting`: `settings[NETWORK]` of a `KernelPolicy` is the address of a network's
+`Job`. It says how many numbers the network has for one lane: `size` inputs, `output_size` outputs
+(a shared value is the last), `units` of scratch for its layers, and `state_size`, what it remembers
+(0 without memory). A `Tile` is the argument of one run of it.
 """
 
 from __future__ import annotations
@@ -109,6 +114,7 @@ def make_act(interface: Interface, policy: PolicyCode) -> Callable[..., Any]:
     act = specialise(policy.act, np.float32, arrays=getattr(interface.layout, "is_record", False))
     to_observation = _make_to_observation(interface)
     draw_uniforms = uniforms_of_keys(policy.draws, np.float32)
+    # The bits of a mask are in the rows behind those of the observation.
     masked, unpack_mask = policy.masked, make_unpack(interface.num_rows, interface.num_actions)
 
     @inline
@@ -147,7 +153,7 @@ def _make_load_observation(interface: Interface) -> Callable[..., Any]:
 
     They are returned as a tuple, or as an array where `observe` writes into one.
     """
-    num_masked = interface.num_actions if interface.mask_row else 0
+    num_masked = interface.num_actions if interface.mask_row else 0  # a mask is never in row 0
     size, zero = interface.num_rows + mask_rows(num_masked), np.float32(0)
     if interface.in_rows:
         load = load_rows(size, "observations")
@@ -159,7 +165,7 @@ def _make_load_observation(interface: Interface) -> Callable[..., Any]:
                 place_of(observations, i * (observations.size // LANES)), (size,), zero
             )
         )
-    load = load_rows(size, ANY)
+    load = load_rows(size, ANY)  # of stride 1: an environment's numbers lie side by side
     return inline(lambda observations, i: load(observations, 1, i * (observations.size // LANES)))
 
 
@@ -168,27 +174,34 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
 
     Scratch memory has the rows that `ScratchRows` names, then those of `ROWS_OF_STARTS`, the
     numbers of one group, and last a number for each action where masks are unpacked to memory.
+
+    A head makes the scalar function that draws an action (`rlcpu.nn.heads`): it is called with the
+    number of outputs, then True for a function that takes a mask, and `loops=True`, if it knows
+    that, for one that takes arrays in the place of tuples.
     """
     num_actions, draw_uniforms = interface.num_actions, uniforms_of_keys(policy.draws, np.float32)
     head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
     # As many as the policy says, else a mean for each number of an action, or a logit for each.
-    outputs = policy.outputs or interface.action_size or num_actions
-    # Constants are a plain tuple: params of the head, or logarithms of deviations.
-    read_constants = tuple_of(None, policy.num_params if policy.head else interface.action_size)
-    load_outputs, get_output = load_rows(outputs, "outputs"), row_access("outputs")[0]
+    num_outputs = policy.outputs or interface.action_size or num_actions
+    # Params of a head of the policy's own, or logarithms of deviations: a tuple without names.
+    num_constants = policy.num_params if policy.head else interface.action_size
+    read_constants = tuple_of(None, num_constants)
+    load_outputs, get_output = load_rows(num_outputs, "outputs"), row_access("outputs")[0]
     masked, load_mask = policy.masked, _make_load_mask(interface)
-    unpack_mask, mask_size = make_unpack(0, num_actions), 0
+    # `load_mask` reads the rows of the mask alone, so that it begins with the first of these.
+    unpack_mask, mask_size = make_unpack(first=0, count=num_actions), 0
     mask_of = inline(lambda words, scratch: unpack_mask(words))
     if num_actions > UNROLLED and "loops" in inspect.signature(head).parameters:
         # Of many actions, outputs and mask are arrays, over which the head has loops.
-        scalar_act = head(outputs, masked, loops=True)
+        scalar_act = head(num_outputs, masked, loops=True)
         load_outputs = inline(
-            lambda scratch, lanes, first: scratch[first : first + outputs * lanes : lanes]
+            lambda scratch, lanes, first: scratch[first : first + num_outputs * lanes : lanes]
         )
         if masked:
-            mask_of, mask_size = make_unpack_to_memory(0, num_actions), num_actions
+            mask_of = make_unpack_to_memory(first=0, count=num_actions)
+            mask_size = num_actions
     else:
-        scalar_act = head(outputs, True) if masked else head(outputs)
+        scalar_act = head(num_outputs, True) if masked else head(num_outputs)
     act, no_value = specialise(scalar_act, np.float32), np.float32(0)
     has_value, is_separate = policy.value != "none", policy.value == "separate"
     scratch_rows = _make_scratch_rows(is_separate)
@@ -210,7 +223,7 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
             action, log_prob = act(lane_outputs, uniforms, constants, greedy)
         return action, log_prob, value
 
-    prepare = _make_prepare(interface, is_separate, outputs, mask_size)
+    prepare = _make_prepare(interface, is_separate, num_outputs, mask_size)
     # `log_std` holds the params of the head, where there is one.
     unpack = inline(lambda weights, log_std: read_constants(log_std))
     return Decide(unpack, allocate, prepare, choose)
@@ -228,12 +241,13 @@ def _make_load_mask(interface: Interface) -> Callable[..., Any]:
 
 @functools.cache
 def _make_prepare(
-    interface: Interface, is_separate: bool, outputs: int, mask_size: int
+    interface: Interface, is_separate: bool, num_outputs: int, mask_size: int
 ) -> Callable[..., Any]:
     """Make `prepare` of `Decide`, which runs the networks of a block.
 
-    `is_separate` tells whether values come from a network of their own; the policy's has `outputs`
-    without a value; the last `mask_size` numbers of scratch belong to `choose`.
+    `is_separate` tells whether values come from a network of their own; the policy's has
+    `num_outputs` and, behind them, a shared value, if any; the last `mask_size` numbers of scratch
+    belong to `choose`.
     """
     write_inputs = make_write_inputs(interface, is_separate, mask_size)
     scratch_rows, get_word = _make_scratch_rows(is_separate), row_access("words")[0]
@@ -242,18 +256,20 @@ def _make_prepare(
     def prepare(observations, words, policy, count, block, scratch):
         """Write the inputs of lanes, run the networks, and return where outputs are."""
         settings = policy.settings
-        lanes = 1 if count == 1 else _rounded_up(count)
+        lanes = 1 if count == 1 else _rounded_up(count)  # whole vectors of lanes
         rows = scratch_rows(settings)
         written = write_inputs(observations, policy, lanes, count, scratch)
         numbers, ints = address(scratch), address(scratch.view(np.int32))
-        begins, memory = shifted(numbers, rows.begins * LANES), numbers
+        begins, memory = shifted(numbers, rows.begins * LANES), numbers  # any pointer will do
         state_size = settings[STATE_SIZE]
-        if state_size > 0:  # a network with memory
+        if state_size > 0:  # a network with memory; else nobody reads `memory` and `begins`
             memory = pointer_to(settings[MEMORY], np.float32(0))
             memory = shifted(memory, block * LANES * state_size)
             for i in range(count):
                 is_first_step = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
                 begins[i] = np.float32(is_first_step)
+        # Where `few` inputs are one, they are listed, as int32 in the place of the inputs: those of
+        # lane i are columns[starts[i]:starts[i + 1]]. See `WrittenInputs` for `row`.
         tile = Tile(
             job=settings[NETWORK],
             inputs=numbers,
@@ -271,8 +287,10 @@ def _make_prepare(
         )
         run_network(tile)
         if not is_separate:
-            values = rows.outputs * LANES + outputs * lanes  # the last output of the network
+            values = rows.outputs * LANES + num_outputs * lanes  # the last output of the network
             return OutputPlaces(lanes, rows.outputs * LANES, values)
+        # The value's network: other outputs, the same inputs and scratch, and of an environment's
+        # memory the numbers behind those of the policy's network.
         values, state_of_policy = rows.values * LANES, job_at(settings[NETWORK]).state_size
         run_network(
             Tile(
@@ -304,7 +322,9 @@ def _make_scratch_rows(is_separate: bool) -> Callable[..., Any]:
     """Make an inlinable function: settings of a `KernelPolicy` -> `ScratchRows`.
 
     `is_separate` tells whether values come from a network of their own. Outputs have `UNIT` rows
-    more than they need, see `rlcpu.nn.acting.Tile`.
+    more than they need: `run_network` transposes them in squares of at most `UNIT` rows, of which
+    the last may hang over. A row has one number for each lane, so that the numbers of a `Job`
+    (inputs, outputs, units of one lane) are rows here.
     """
 
     @inline
@@ -313,7 +333,8 @@ def _make_scratch_rows(is_separate: bool) -> Callable[..., Any]:
         outputs, num_units = _rounded_up(job.size), job.units
         values = units = outputs + _rounded_up(job.output_size + UNIT)
         if is_separate:
-            units = values + 2 * UNIT  # one output, rounded up
+            units = values + 2 * UNIT  # one output, rounded up, and `UNIT` more
+            # The networks run one after the other, in the same memory of units.
             num_units = max(num_units, job_at(settings[VALUE_NETWORK]).units)
         begins = units + num_units
         return ScratchRows(outputs, values, units, begins, begins + 1)
@@ -334,8 +355,10 @@ def _rounded_up(count):
 def make_to_env_action(size: int, is_whole: bool, dtype: type) -> Any:
     """Make an inlinable function (action, bounds) -> the action as the environment's step takes it.
 
-    The policy's numbers are clipped to their bounds, (2 * size,), and converted to the
-    environment's dtype; whole numbers are converted to int32.
+    The policy's numbers are clipped to their bounds, (2 * size,) float32, and converted to the
+    environment's dtype. They are made float32 before that, as they are recorded: so the environment
+    gets what is recorded, but for the clipping. Whole numbers are choices, which have no bounds:
+    they are converted to int32 alone.
 
     Args:
         size: numbers of an action, which is a tuple; 0 of an action that is one whole number.

@@ -1,7 +1,8 @@
 """Drivers: loops over all environments, serial or parallel, which call their function by address.
 
 They know nothing of an environment but `EnvFacts`: they are compiled once for all environments of a
-dtype.
+dtype. Environment n of all is lane n % LANES of block n // LANES. Here `is_whole` tells whether
+actions are whole numbers, and `width` is how many numbers an action has, at least 1.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from numba import prange
 from rlcpu.envs.engine.lane import KEY_LOW, LANES
 from rlcpu.envs.engine.step_call import RESTART, STEP, StepCall, call_type
 from rlcpu.kernels.calls import make_call
-from rlcpu.kernels.compile import EXACT, inline, inline_source, kernel, outline
+from rlcpu.kernels.compile import EXACT, inline, inline_source, outline
 from rlcpu.kernels.memory import LINE, address, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN
 from rlcpu.kernels.rows import row_access
-from rlcpu.kernels.threads import Kernels
+from rlcpu.kernels.threads import Kernels, for_cores
 
 u8, u32 = np.uint8, np.uint32
 
@@ -87,6 +88,7 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
     and their keys step back by one.
     """
     call = make_call(call_type(dtype, is_whole))
+    # They give types to pointers to nothing: these modes touch neither actions nor rewards.
     real, action = dtype(0), np.int32(0) if is_whole else dtype(0)
 
     def run(
@@ -121,7 +123,7 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
                     words[k // LANES, KEY_LOW * LANES + k % LANES] -= GOLDEN
             clock[0] += u32(1)
 
-    return Kernels(kernel(run, fastmath=EXACT), kernel(run, fastmath=EXACT, parallel=True), 0)
+    return for_cores(run, grain=0, fastmath=EXACT)  # `make_steps` sets an environment's grain
 
 
 @functools.cache
@@ -132,7 +134,8 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
     the `EnvFacts`, `Steps.limits` and
 
     - arrays of a `LaneEngine`: state (blocks, rows * LANES), words (blocks, NUM_WORDS * LANES),
-      actions (n,) or (n, action_size), int64 or float32, numbers (num_numbers,), clock (2,);
+      actions (n,) or (n, action_size), int64 or float32, numbers (num_numbers,) of the params, and
+      clock (2,), the counter of random numbers and the limit of an episode's steps;
     - outputs: observations (rows, n) or (n, rows), rewards, terminated, truncated (n,), and finals
       like observations, which are empty unless a step that ends an episode starts the next one.
     """
@@ -149,8 +152,8 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
         for chunk in prange((n + share - 1) // share):
             end = min((chunk + 1) * share, n)
             for begin in range(chunk * share, end, LANES):
-                part = shifted(address(actions), begin * width)
-                bad += count_bad(part, address(limits), min(LANES, end - begin) * width)
+                chosen = shifted(address(actions), begin * width)
+                bad += count_bad(chosen, address(limits), min(LANES, end - begin) * width)
         if bad > 0:
             return bad
         row_step = n if env_step == 1 else 1
@@ -177,15 +180,16 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
         clock[0] += u32(1)
         return bad
 
-    return Kernels(kernel(step, fastmath=EXACT), kernel(step, fastmath=EXACT, parallel=True), 0)
+    return for_cores(step, grain=0, fastmath=EXACT)  # `make_steps` sets an environment's grain
 
 
 def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
     """Make (function, part, fills_blocks, memory, actions, width, outputs), which steps a chunk.
 
-    It writes the actions, `width` numbers each, to rows of blocks. Where blocks are filled, `part`
-    begins one, and its last block may be one that is not full. Outputs of such a block go to memory
-    with room for LANES lanes, from which those of the lanes in use are copied.
+    `function` is the address of the environment's, `part` an `EnvRange`. It writes the actions,
+    `width` numbers each, to rows of blocks. Where blocks are filled, `part` begins one, and its
+    last block may be one that is not full, with `rest` lanes in use. Outputs of such a block go to
+    memory with room for LANES lanes, from which those of the lanes in use are copied.
     """
     step_part = _make_step_part(dtype, is_whole)
     write_actions = _make_write_actions(dtype, is_whole)
@@ -196,17 +200,18 @@ def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
     @outline(exact=True)
     def step_chunk(function, part, fills_blocks, memory, actions, width, outputs):
         begin, count, size = part.begin, part.count, part.size
-        lane, rest = begin % LANES, count % LANES if fills_blocks else 0
-        rows_bytes = (lane + count + LANES - 1) // LANES * LANES * width * action_bytes
+        first_lane, rest = begin % LANES, count % LANES if fills_blocks else 0
+        rows_bytes = (first_lane + count + LANES - 1) // LANES * LANES * width * action_bytes
         # A lane of the last block has a reward, the float32 numbers of an observation, two flags.
         last_bytes = (real_bytes + 4 * size + 2) * LANES if rest > 0 else 0
+        # The rows of actions, then outputs of the last block; they begin with a line of the cache.
         scratch = np.empty(rows_bytes + last_bytes + LINE, u8)
         place = (scratch.ctypes.data + LINE - 1) // LINE * LINE
         rows = pointer_to(place, zero_action)
         chosen = shifted(actions, begin * width)
-        write_actions(chosen, count, fills_blocks, width, shifted(rows, lane))
+        write_actions(chosen, count, fills_blocks, width, shifted(rows, first_lane))
         # The function counts environments, and so actions, from the first one of all on.
-        action_rows = shifted(rows, -(begin - lane) * width)
+        action_rows = shifted(rows, -(begin - first_lane) * width)
         if count > rest:
             full = EnvRange(
                 begin, count - rest, part.same_step,
@@ -214,11 +219,12 @@ def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
             )  # fmt: skip
             step_part(function, full, memory, action_rows, outputs)
         if rest > 0:
-            first, place = begin + count - rest, place + rows_bytes
-            rewards = pointer_to(place, zero)
-            observations = pointer_to(place + real_bytes * LANES, single)
-            terminated = pointer_to(place + (real_bytes + 4 * size) * LANES, u8(0))
+            first, last_place = begin + count - rest, place + rows_bytes
+            rewards = pointer_to(last_place, zero)
+            observations = pointer_to(last_place + real_bytes * LANES, single)
+            terminated = pointer_to(last_place + (real_bytes + 4 * size) * LANES, u8(0))
             truncated = shifted(terminated, LANES)
+            # Pointers to where environment 0 would be: `function` counts from it on.
             last_outputs = OutputPointers(
                 observations=shifted(observations, -first),
                 rewards=shifted(rewards, -first),
@@ -226,6 +232,7 @@ def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
                 truncated=shifted(truncated, -first),
                 finals=outputs.finals,
             )
+            # Observations in rows of LANES numbers, but final ones where those of all are.
             last = EnvRange(first, rest, part.same_step, size, LANES, 1, part.row_step)
             step_part(function, last, memory, action_rows, last_outputs)
             for i in range(rest):
@@ -294,6 +301,7 @@ def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
         if not part.same_step:
             return
         begin, end = part.begin, part.begin + part.count
+        # Room for all lanes of the last block, whose masks may be read, too.
         mask, num_ended = np.zeros(part.count + LANES, u8), 0
         for i in range(begin, end):
             if outputs.terminated[i] | outputs.truncated[i] != 0:
@@ -312,7 +320,10 @@ def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
 
 @inline
 def _out_of_range(actions, limits, count):
-    """Count, of the first `count` actions, those below 0 or not below their limits."""
+    """Count, of the first `count` actions, those below 0 or not below their limits.
+
+    As unsigned numbers, those below 0 are above every limit.
+    """
     bad: Any = 0
     for i in range(count):
         bad += np.uint64(actions[i]) >= np.uint64(limits[i])
@@ -324,5 +335,5 @@ def _not_a_number(actions, limits, count):
     """Count the NaN among the first `count` numbers of actions; `limits` are not read."""
     bad: Any = 0
     for i in range(count):
-        bad += actions[i] != actions[i]
+        bad += actions[i] != actions[i]  # NaN alone differs from itself
     return bad

@@ -59,6 +59,7 @@ def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) ->
     if name in ("action", "log_prob", "value"):
         where = f"in step {step} of environment {i}"
         refuse_policy(policy, f"{fault} {where}, observation {fields['observation'][step, i]}")
+    # An observation is one before a step: the action of the step before led to it.
     last_action = step - 1 if name == "observation" else step
     raise FloatingPointError(
         f"{engine.dynamics.id}: environment {i} has {fault} in step {step}"
@@ -70,8 +71,9 @@ def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) ->
 def _fields_by_step(engine: Any, records: Records, num_steps: int) -> dict[str, Array]:
     """Return all numbers of a rollout by name, in the order in which a step computes them.
 
-    Each is (num_steps, N, ...), and "observation" has one more step, the last observations. Of
-    observations without floats, whose bits are always numbers, there are zeros in their place.
+    Each is (num_steps, N, ...), and "observation" has one more step, the last observations. Of an
+    observation only the floats are shown (`float_numbers`): other parts are bits, which are always
+    numbers. One without floats is shown as a 0.
     """
     arrays, view = engine.form.shaped(records, num_steps), engine.view
     ended = arrays["terminated"] | arrays["truncated"]

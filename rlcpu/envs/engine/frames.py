@@ -66,7 +66,8 @@ class EnvSizes(NamedTuple):
 FUNCTION, FIRST_DRAW, BLOCK_SIZE, RETURNS_AT, MASK_ROW, NUM_ROWS = range(6)
 #: Places of two arrays in `EnvArrays`.
 WORDS, CLOCK = map(EnvArrays._fields.index, ("words", "clock"))
-#: Places in a frame of the policy's arrays, of the outputs, and of the faults of blocks.
+#: Places in a frame of the policy's arrays, of the outputs, and of the faults of blocks. An array
+#: takes two: its address and its size.
 FIRST_POLICY = 2 * len(EnvArrays._fields)
 FIRST_OUTPUT = FIRST_POLICY + 2 * len(KernelPolicy._fields)
 FIRST_FAULT = FIRST_OUTPUT + 2 * len(Records._fields)
@@ -143,6 +144,7 @@ def make_open_records(is_whole: bool, dtype: type) -> Callable[..., Any]:
     dtypes |= {"actions": np.int64 if is_whole else np.float32, "rewards": dtype, "totals": dtype}
     dtypes |= {"lengths": np.uint32, "flags": np.uint8}
     open_all = _make_open(Records, tuple(dtypes.values()), FIRST_OUTPUT)
+    # `block` is not read: the signature is that of `open_sums`, whose blocks have own outputs.
     return inline(lambda frame, block: open_all(frame))
 
 

@@ -3,6 +3,10 @@
 Inputs are float32 and normalised, see `normalised`: rows of `lanes` numbers, input k of lane i at
 `k * lanes + i`; where `observe` writes an array, and of groups, each lane has a row of inputs
 instead. Networks take lists of the ones where inputs are zeros and ones, mostly zeros.
+
+Here `lanes` is 1 or a multiple of 16, at least `count`, the lanes in use; `scratch` is a block's
+float32 memory, whose first numbers become the inputs; `mean` and `scale` have a number for each
+input. `mask_size` numbers at the end of scratch are not ours: action masks are unpacked there.
 """
 
 from __future__ import annotations
@@ -38,7 +42,8 @@ class WrittenInputs(NamedTuple):
     are_few: Any
     #: If they are, from here on in scratch are int32 that say where each lane begins in the list.
     starts: Any
-    #: That of `rlcpu.nn.acting.Tile`.
+    #: The number of a lane's inputs where they lie side by side; 0 where inputs are rows of `lanes`
+    #: numbers. Those of a lone lane lie side by side in any case: nobody has to transpose them.
     row: Any
 
 
@@ -55,6 +60,7 @@ def make_write_inputs(
         return _make_write_group(interface, mask_size)
     if interface.kind != "floats":
         return _make_write_ones(interface, is_separate, mask_size)
+    # By these names LLVM knows that inputs and observations do not overlap: loops become vectors.
     get, set_ = row_access(ANY)[0], row_access("target")[1]
 
     @inline_source
@@ -85,7 +91,7 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
     Parts have numbers of several dtypes, side by side: each lane's observation is gathered near the
     end of scratch, in front of `mask_size` numbers, and goes from there to the inputs.
     """
-    normalise, place = _make_normalise_group(interface), make_number_at(interface.in_rows)
+    normalise, number_at = _make_normalise_group(interface), make_number_at(interface.in_rows)
     size = interface.num_rows
 
     @inline_source
@@ -94,7 +100,7 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
         rows = scratch[begin : begin + size]
         for i in range(count):
             for k in range(size):
-                rows[k] = observations[place(observations, k, i)]
+                rows[k] = observations[number_at(observations, k, i)]
             normalise(rows, policy.mean, policy.scale, scratch, i)
         return WrittenInputs(False, 0, policy.mean.size)
 
@@ -115,20 +121,20 @@ def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) ->
     def write_ones(observations, policy, lanes, count, scratch):
         """Write the places of ones, or all inputs where there are too many."""
         job, are_few = job_at(policy.settings[NETWORK]), False
-        inputs, starts_end = job.size, scratch.size - mask_size
+        num_inputs, starts_end = job.size, scratch.size - mask_size
         starts_begin = starts_end - ROWS_OF_STARTS * LANES
         starts = scratch[starts_begin:starts_end].view(np.int32)
-        columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
-        takes_ones = job.takes_ones
+        columns = scratch[: num_inputs * lanes].view(np.int32)  # in the place of the inputs
+        takes_ones = job.takes_ones  # 1 if the first layer can add up rows of weights
         if is_separate:
             takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
         if takes_ones != 0 and is_plain_scale(policy.mean, policy.scale):
-            most = np.int64(MANY_ONES * inputs * lanes)
-            num_ones = list_ones(observations, lanes, count, inputs, starts, columns, most)
+            most = np.int64(MANY_ONES * num_inputs * lanes)
+            num_ones = list_ones(observations, lanes, count, num_inputs, starts, columns, most)
             are_few = num_ones <= most
         if not are_few:
             normalise(observations, lanes, scratch, policy.mean, policy.scale)
-        return WrittenInputs(are_few, starts_begin, inputs if lanes == 1 else 0)
+        return WrittenInputs(are_few, starts_begin, num_inputs if lanes == 1 else 0)
 
     return write_ones
 
@@ -145,42 +151,42 @@ def is_plain_scale(mean, scale):
 def _make_list_ones(interface: Interface) -> Callable[..., Any]:
     """Make the function that lists which inputs are one, of a choice or of planes.
 
-    It is (observations, lanes, count, inputs, starts, columns, most) -> number of ones, of `lanes`
-    lanes, of which the first `count` count; an observation has `inputs` inputs. It writes the
-    inputs that are one to `columns`, lane after lane, and to `starts`, (lanes + 1,), where each
-    lane begins there. It stops at more than `most` ones.
+    It is (observations, lanes, count, num_inputs, starts, columns, most) -> number of ones, of
+    `lanes` lanes; those from `count` on have none. It writes the inputs that are one to `columns`,
+    lane after lane, and to `starts`, (lanes + 1,), where each lane begins there. It may stop at
+    more than `most` ones: the caller does not use the list then.
     """
-    num_planes, lowest, place = (
+    num_planes, lowest, number_at = (
         interface.num_planes,
         interface.lowest,
         make_number_at(interface.in_rows),
     )
 
     @inline
-    def list_choices(observations, lanes, count, inputs, starts, columns, most):
-        """Write the input of each lane that stands for its choice."""
+    def list_choices(observations, lanes, count, num_inputs, starts, columns, most):
+        """Write the input of each lane that stands for its choice; none for one out of range."""
         choices, num_ones = observations.view(np.int32), 0
         for i in range(lanes):
             starts[i] = num_ones
-            choice = choices[place(observations, 0, i)] - lowest
-            if i < count and 0 <= choice < inputs:
+            choice = choices[number_at(observations, 0, i)] - lowest
+            if i < count and 0 <= choice < num_inputs:
                 columns[num_ones] = choice
                 num_ones += 1
         starts[lanes] = num_ones
         return num_ones
 
     @inline
-    def list_cells(observations, lanes, count, inputs, starts, columns, most):
+    def list_cells(observations, lanes, count, num_inputs, starts, columns, most):
         """Write the cells of each lane's planes that are set."""
         words, num_ones = observations.view(np.uint32), 0
         for i in range(lanes):
             starts[i] = num_ones
             if i < count and num_ones <= most:
-                first, second = place(observations, 0, i), place(observations, 1, i)
+                first, second = number_at(observations, 0, i), number_at(observations, 1, i)
+                cells = num_inputs // num_planes
                 num_ones = append_cells(
-                    words, first, second - first, num_planes, inputs // num_planes, columns,
-                    num_ones,
-                )  # fmt: skip
+                    words, first, second - first, num_planes, cells, columns, num_ones
+                )
         starts[lanes] = num_ones
         return num_ones
 
@@ -200,7 +206,7 @@ def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
     lanes to `inputs`, one row of `lanes` numbers for each choice or cell. `mean` and `scale` have a
     number for each input.
     """
-    zero, one, place = np.float32(0), np.float32(1), make_number_at(interface.in_rows)
+    zero, one, number_at = np.float32(0), np.float32(1), make_number_at(interface.in_rows)
     num_planes, lowest = interface.num_planes, interface.lowest
 
     @inline
@@ -211,7 +217,7 @@ def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
             off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
             row = inputs[k * lanes : (k + 1) * lanes]
             for i in range(row.size):
-                row[i] = on if choices[place(observations, 0, i)] - lowest == k else off
+                row[i] = on if choices[number_at(observations, 0, i)] - lowest == k else off
 
     @inline
     def normalise_planes(observations, lanes, inputs, mean, scale):
@@ -221,10 +227,10 @@ def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
             off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
             cell = k % cells
             # A plane is a `Board`: 4 words of 32 bits.
-            number, row = k // cells * 4 + cell // 32, inputs[k * lanes : (k + 1) * lanes]
+            word, row = k // cells * 4 + cell // 32, inputs[k * lanes : (k + 1) * lanes]
             bit = np.uint32(1 << (cell % 32))
             for i in range(row.size):
-                row[i] = on if words[place(observations, number, i)] & bit != 0 else off
+                row[i] = on if words[number_at(observations, word, i)] & bit != 0 else off
 
     return normalise_planes if num_planes else normalise_choice
 
@@ -245,7 +251,9 @@ def _make_normalise_group(interface: Interface) -> Callable[..., Any]:
 def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any]:
     """Make (rows, mean, scale, inputs, i), which writes one part's inputs, from `first_input` on.
 
-    `rows` is the memory of lane i's group, `inputs` has a row for each lane.
+    `rows` is the memory of lane i's group, in which the part begins with byte `part.begin`;
+    `inputs` has a row for each lane. `part.view.size` is (planes, rows, columns) of planes, and of
+    choices how many values each has, with `start` the smallest of these.
     """
     view, begin, count, single = part.view, part.begin, part.view.num_inputs, np.float32
 
@@ -280,6 +288,7 @@ def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any
                 put_input(single(bits & np.uint32(1)), mean, scale, inputs, i, k)
 
         return normalise_planes
+    # One choice or several: an input for each value, 1 for the chosen one.
     sizes, starts, like_choice = np.array(view.size), np.array(view.start), np.int32(0)
     num_choices, zero, one = len(view.size), np.float32(0), np.float32(1)
 

@@ -53,6 +53,7 @@ class Interface(NamedTuple):
 def interface_of(env: Structure, policy: PolicyCode) -> Interface:
     """Return the facts of an environment on which the functions of a policy depend."""
     is_network, rows = policy.act is None, env.observation_rows
+    # Planes are a tuple of boards; a choice is one number, whose field has the size 0.
     planes = 0 if env.observation.is_record else env.observation.fields[0].size
     if env.group_parts:
         kind = "group"
@@ -67,7 +68,7 @@ def interface_of(env: Structure, policy: PolicyCode) -> Interface:
         is_whole=is_whole(env),
         mask_row=rows if policy.masked else 0,
         kind=kind,
-        lowest=sum(env.choice_starts) if kind == "choice" else 0,
+        lowest=sum(env.choice_starts) if kind == "choice" else 0,  # a sum of one number
         num_planes=planes if kind == "planes" else 0,
         parts=env.group_parts,
         num_rows=0 if is_network and kind != "group" else rows,

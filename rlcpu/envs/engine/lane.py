@@ -16,7 +16,9 @@ would round differently from the vector body.
 Random numbers of a step come from `bits`, two uint32 (a, b) which `mix` makes of the lane's key and
 a counter; `uniforms` and `make_rng` make numbers of them. The functions that this module makes of
 an environment are plain Python that numba inlines into a kernel; some are generated from source
-text, with a term for each field or row, since numba types no loop over a tuple.
+text, with a term for each field or row, since numba types no loop over a tuple. `row_access(name)`
+gives functions that read and write one number of an array: by their names LLVM knows which arrays
+do not overlap.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     def store(rows, stride, i, state):
         store_rows_of_state(rows, stride, i, encode(state))
 
-    plain = env.state.is_plain
+    plain = env.state.is_plain  # a tuple of floats: its rows are the state itself
     return Lane(
         load=load_rows_of_state if plain else load,
         store=store_rows_of_state if plain else store,

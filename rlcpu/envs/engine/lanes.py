@@ -124,6 +124,7 @@ class LaneEngine(Engine):
             self.check_running()
         observations, rewards = np.empty(self._shape, _FLOAT), np.empty(n, self.dtype)
         terminated, truncated = np.empty(n, _BOOL), np.empty(n, _BOOL)
+        # The driver returns how many actions are bad; it has taken no step if there are any.
         if self._run_steps(
             *steps.facts, steps.limits,
             self.real, self.words, actions, self.numbers, self.clock,
@@ -139,6 +140,7 @@ class LaneEngine(Engine):
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
         numbers = pack(params, self.scalar_type)
+        # Kernels that fill blocks read the mask of all lanes.
         padded = self._pad(mask) if self.steps.facts.fills_blocks else mask
         self._run_others(RESTART, numbers, padded, np.empty(self._padded_shape, np.float32))
 
@@ -385,7 +387,8 @@ class LaneRunner(Runner):
         engine = self.engine
         if self.state_size:
             carried = engine.carry(self._mark, self.state_size)
-            self.policy_arrays[-1][MEMORY] = carried.ctypes.data
+            settings = self.policy_arrays[-1]  # of a `KernelPolicy`
+            settings[MEMORY] = carried.ctypes.data
         while True:
             code = launch(
                 kernels.drivers, num_steps * self.shared_envs, engine.num_threads, kernels.address,

@@ -88,6 +88,7 @@ class Layout(NamedTuple):
     def fields_with_rows(self, dtype: type) -> list[tuple[Field, int]]:
         """Return each field and its first row."""
         firsts = np.cumsum([0, *(field.rows(dtype) for field in self.fields)]).tolist()
+        # The last number is the end of all rows, which `zip` leaves out.
         return list(zip(self.fields, firsts, strict=False))
 
     def float_spans(self, dtype: type) -> list[tuple[int, int]]:
@@ -95,6 +96,7 @@ class Layout(NamedTuple):
         spans: list[tuple[int, int]] = []
         for field, row in self.fields_with_rows(dtype):
             if field.kind == "float":
+                # A span ends at the sum of its first row and its count.
                 continues_last_span = bool(spans) and sum(spans[-1]) == row
                 first, count = spans.pop() if continues_last_span else (row, 0)
                 spans.append((first, count + max(field.size, 1)))

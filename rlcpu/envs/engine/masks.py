@@ -149,7 +149,7 @@ def masks_of_infos(infos: Any, count: int, over: Array) -> Array:
 
     Args:
         infos: Gymnasium's, with `action_mask` of each environment, and `_action_mask`, which says
-            whether it has one.
+            whether it has one; all have one where that is left out.
         count: of actions.
         over: (n,) bool, environments whose episode is over: their masks may be missing or allow
             nothing.

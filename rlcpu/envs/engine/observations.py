@@ -322,13 +322,14 @@ class ObservationView(NamedTuple):
 
         if self.kind == "choice":
             chosen = (self.decode(rows) - self.start[0]).astype(np.int32)
-            return Ones(np.arange(len(chosen) + 1), chosen, self.size[0])
+            starts = np.arange(len(chosen) + 1)  # a choice is one input that is one
+            return Ones(starts, columns=chosen, size=self.size[0])
         words, stride, word_stride = _words_of(rows)
         planes, cells = self.size[0], math.prod(self.size[1:])
         starts = np.empty(len(rows) + 1, np.int64)
         columns = np.empty(int(np.bitwise_count(words).sum()), np.int32)
         count = _find_ones(words, stride, word_stride, planes, cells, starts, columns)
-        return Ones(starts, columns[:count], planes * cells)
+        return Ones(starts, columns[:count], size=planes * cells)
 
     def ones_of_stored(self, stored: Any) -> Ones | None:
         """Return which inputs of n stored observations are one; None unless a choice or planes."""
@@ -446,6 +447,7 @@ def _expand_kernels(cells: int) -> Kernels:
     `words`, `stride` and `word_stride` are those of `_words_of`; `numbers`, (n, planes, cells)
     uint8 or float32, is overwritten.
     """
+    # They write the bits of a uint64 as so many numbers.
     store_low, store_high = make_store_bits(min(cells, 64)), make_store_bits(max(cells - 64, 0))
     high = cells > 64
 

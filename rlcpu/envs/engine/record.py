@@ -8,7 +8,8 @@ episodes and one for each parameter that differs between environments, all in on
 
 The functions that are made here are inlined into kernels or called by them. They get the random
 bits (a, b) of a lane and step, of which `step_draws` and `reset_draws` make what `step` and `reset`
-take: `uniforms` or an `Rng`.
+take: `uniforms` or an `Rng`. `observation_rows` of a `Structure` is how many float32 numbers an
+observation has, and `shown_rows` how many with the mask behind it.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def _make_observe(env: Structure, dtype: type, record_of_lane: Any) -> Callable[
     user_mask: Any = user_functions(env, dtype).get("action_mask")
     write, pack_mask = _make_write_observation(env, dtype), make_pack(env.num_actions)
     size, is_masked = env.observation_rows, user_mask is not None
-    put_mask = store_rows(env.shown_rows - size, ANY)
+    put_mask = store_rows(env.shown_rows - size, ANY)  # (target, stride, place, tuple)
 
     @outline
     def observe(rows, i, lane_params, target, place):
@@ -192,6 +193,7 @@ def _make_write_observation(env: Structure, dtype: type) -> Callable[..., None]:
 
     @inline_source
     def write_value(state, lane_params, target, place):
+        # Of stride 1: the rows of an observation lie side by side here.
         put(target, 1, place, encode(to_floats(user_observe(state, lane_params))))
 
     return write_value

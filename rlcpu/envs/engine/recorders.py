@@ -88,7 +88,8 @@ def make_add_faults(interface: Interface) -> Callable[..., None]:
     """Make (now, env), which adds NaN to the faults of lanes with numbers that are not finite.
 
     It looks at what a step begins with: observations, and the policy's decisions. An action mask
-    that allows nothing is a fault, too.
+    that allows nothing is a fault, too. `now` is a `BlockStep`; `env.observed_spans` has pairs
+    (first row, number of rows) of an observation's floats.
     """
     nothing, in_rows = np.float32(0), interface.in_rows
     float_rows = 0 if interface.is_whole else interface.action_size
@@ -196,7 +197,7 @@ def make_start_sums(dtype: type) -> Callable[..., Any]:
     def start(sums, words, count, num_steps):
         sums[:] = 0.0
         sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
-        memory: Any = np.zeros((LANE_SUMS + 1) * LANES, real)
+        memory: Any = np.zeros((LANE_SUMS + 1) * LANES, real)  # a row more, to begin with a line
         first = to_line(address(memory), 0)  # a vector across two lines takes twice as long
         return memory[first : first + LANE_SUMS * LANES]
 
@@ -230,8 +231,8 @@ def make_finish_sums(in_rows: bool, dtype: type) -> Callable[..., Any]:
     @inline_source
     def finish(sums, env, count):
         sums[LENGTHS] -= sum_elapsed(env.words, count)
-        sums[FAULTS] += sums[RETURNS] * 0.0
-        returns_at = env.sizes[RETURNS_AT]
+        sums[FAULTS] += sums[RETURNS] * 0.0  # NaN for a sum that is not finite
+        returns_at = env.sizes[RETURNS_AT]  # behind the states: LANES times the size of one
         for i in range(count):
             fault = env.real[returns_at + i] * zero
             for span in range(0, env.state_spans.size, 2):
@@ -278,11 +279,11 @@ def make_records(interface: Interface, dtype: type) -> BlockRecorder:
             poke(target, begin + i, peek(source, i))
 
     @inline
-    def transpose(source, target, begin, count, width):
-        """Copy `width` rows of LANES to `count` environments with `width` numbers each."""
+    def transpose(source, target, begin, count, size):
+        """Copy `size` rows of LANES to `count` environments with `size` numbers each."""
         for i in range(count):
-            for k in range(width):
-                poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
+            for k in range(size):
+                poke(target, (begin + i) * size + k, peek(source, k * LANES + i))
 
     @inline_source
     def copy_observations(now, target, begin, count):
@@ -303,6 +304,7 @@ def make_records(interface: Interface, dtype: type) -> BlockRecorder:
     @inline_source
     def save_results(now, records, memory, env, place, count, is_flush):
         returns = shifted(address(env.real), env.sizes[RETURNS_AT])
+        # `flags` are `terminated` of all steps, then `truncated` of all.
         half, size = records.flags.shape[0] // 2, now.observations.size // LANES
         copy(now.rewards, records.rewards, place, count)
         copy(now.terminated, records.flags, place, count)

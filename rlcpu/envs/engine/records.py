@@ -58,7 +58,11 @@ def step_kernels(env: Structure, dtype: type) -> Steps:
 
 
 def _compile_records(env: Structure, dtype: type) -> Any:
-    """Compile for C the function of a view of a `StepCall`, for states with arrays."""
+    """Compile for C the function of a view of a `StepCall`, for states with arrays.
+
+    `clock` of a call is (counter of random numbers, limit of an episode's steps); `shown_rows` is
+    how many numbers an observation has with its action mask.
+    """
     _, params_of_lane, step, restart, observe = compile_functions(env, dtype)
     unpack, draw_bits, size = make_unpack_params(env), make_draw_bits(), env.shown_rows
     width, get_action = max(env.action_size, 1), make_get_action(env, ANY)
@@ -66,11 +70,15 @@ def _compile_records(env: Structure, dtype: type) -> Any:
     _, set_reward = row_access("rewards")
     _, set_terminated = row_access("terminated")
     _, set_truncated = row_access("truncated")
-    stride, nothing = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, dtype(0)
+    # Numbers of a block: of a state, its return and the parameters that vary, for each lane.
+    block_size, nothing = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, dtype(0)
 
     @inline_source
     def step_or_restart(job, rows, words, i, k, bits, params):
-        """Step environment k, lane i of a block, or reset it if it waits for that."""
+        """Step environment k, lane i of a block, or reset it if it waits for that.
+
+        Its block's actions are `width` rows of LANES, from environment k - i on.
+        """
         reward, terminated, truncated = nothing, False, False
         if get_word(words, ELAPSED * LANES + i) == u32(PENDING):
             restart(rows, words, i, bits, params)
@@ -90,7 +98,7 @@ def _compile_records(env: Structure, dtype: type) -> Any:
         params, counter, mode = unpack(job.numbers), job.clock[0], job.mode
         for k in range(job.begin, job.begin + job.count):
             i, block = k % LANES, k // LANES
-            rows = shifted(job.state, block * stride)
+            rows = shifted(job.state, block * block_size)
             words = shifted(job.words, block * NUM_WORDS * LANES)
             if mode == RESTART:
                 if job.mask[k] == 0:
@@ -127,7 +135,7 @@ class ArrayEngine(LaneEngine):
             )
         super().__init__(dynamics, num_envs, dtype=dtype, **settings)
         self._shape = self._padded_shape = self.num_envs, self.rows
-        self._finals = self._finals.reshape(self._finals.shape[::-1])
+        self._finals = self._finals.reshape(self._finals.shape[::-1])  # (N, rows) as well
 
     @staticmethod
     def make_step(

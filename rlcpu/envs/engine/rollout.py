@@ -58,7 +58,7 @@ from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import LINE, address, array_at, call_at, pointer_to
 from rlcpu.kernels.random import make_draw_keys
 from rlcpu.kernels.rows import row_access, store_rows
-from rlcpu.kernels.threads import Kernels
+from rlcpu.kernels.threads import Kernels, for_cores
 
 u8, u32 = np.uint8, np.uint32
 #: Returned by a driver if numbers are not finite; see `rlcpu.envs.engine.faults`.
@@ -68,9 +68,10 @@ FAULT = -1
 class Rollouts(NamedTuple):
     """Kernels that run the rollouts of one environment and policy."""
 
-    #: (address, env, policy, num_steps, num_envs, outputs), the loops over blocks. They take
-    #: `EnvArrays` and `KernelPolicy` as plain tuples. They return how many environments wait for
-    #: their reset, in which case they do nothing; 0 after the steps, or `FAULT`.
+    #: (function, env, policy, num_steps, num_envs, outputs), the loops over blocks. They take the
+    #: address of `function`, and `EnvArrays` and `KernelPolicy` as plain tuples. They return how
+    #: many environments wait for their reset, in which case they do nothing; 0 after the steps, or
+    #: `FAULT`.
     drivers: Kernels
     #: (frame, num_steps, num_envs, block) runs all steps of a block; compiled for C.
     function: Any
@@ -87,6 +88,7 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
     """
     if policy.act is None:
         return _compile_acting(interface_of(env, policy), dtype, policy, is_sums=True)
+    # The longer a step takes, the fewer make up for the start of threads.
     run, grain = make_simulate(env, dtype, policy), 1024 if env.state.is_record else 16384
     return _compile_rollouts(env_kernel(env, dtype, by_address=True), run, SIMULATE, grain)
 
@@ -104,7 +106,7 @@ def _compile_acting(
     recorder = (make_sums if is_sums else make_records)(interface, dtype)
     run = _make_block(interface, dtype, policy, recorder)
     decorator = kernel(by_address=True, fastmath=EXACT if dtype is np.float64 else FAST)
-    grain = 8192 if policy.act and interface.in_rows else 1024
+    grain = 8192 if policy.act and interface.in_rows else 1024  # networks take long, as arrays do
     return _compile_rollouts(decorator, run, SIMULATE if is_sums else COLLECT, grain)
 
 
@@ -134,7 +136,7 @@ def _make_driver(is_sums: bool) -> Kernels:
     write_outputs = make_write(1 if is_sums else len(Records._fields))
     to_tuple = inline((lambda sums: (sums,)) if is_sums else (lambda records: records), exact=True)
 
-    def run_blocks(address, env, policy, num_steps, num_envs, outputs):
+    def run_blocks(function, env, policy, num_steps, num_envs, outputs):
         """Write the frame, run all blocks, and return a code; see `Rollouts.drivers`."""
         words = env[WORDS]
         waiting = count_waiting(words, num_envs)
@@ -146,7 +148,7 @@ def _make_driver(is_sums: bool) -> Kernels:
         write_policy(frame, FIRST_POLICY, policy)
         write_outputs(frame, FIRST_OUTPUT, to_tuple(outputs))
         for block in prange(blocks):
-            call_at(address, (frame.ctypes.data, num_steps, num_envs, np.int64(block)))
+            call_at(function, (frame.ctypes.data, num_steps, num_envs, np.int64(block)))
         if is_sums:
             add_up(outputs)
         env[CLOCK][0] += u32(num_steps)
@@ -155,8 +157,7 @@ def _make_driver(is_sums: bool) -> Kernels:
             faults += frame[FIRST_FAULT + block]
         return FAULT if faults > 0 else waiting
 
-    serial = kernel(run_blocks, fastmath=EXACT)
-    return Kernels(serial, kernel(run_blocks, fastmath=EXACT, parallel=True), 0)
+    return for_cores(run_blocks, grain=0, fastmath=EXACT)  # `_compile_rollouts` sets the grain
 
 
 @inline
@@ -197,7 +198,8 @@ def _make_block(
     add_faults, call_env = make_add_faults(interface), _make_call_env(interface, dtype)
     get_word, set_elapsed = row_access("words")[0], row_access("lengths")[1]
     make_keys = make_draw_keys(policy.draws)
-    # Loops of a constant length become vectors: lanes that are not in use act, too.
+    # Loops of a constant length become vectors: lanes that are not in use act, too. In float64, the
+    # exact mode, there are no vectors to win.
     uses_all_lanes = (interface.in_rows or policy.act is None) and dtype is not np.float64
 
     def run(frame, num_steps, num_envs, block):
@@ -208,10 +210,12 @@ def _make_block(
         count, counter = min(LANES, num_envs - begin), env.clock[0]
         constants = unpack_policy(policy.weights, policy.log_std)
         greedy, scratch = policy.settings[GREEDY] != 0, allocate(policy.settings)
+        # Of the random numbers of a step the environment takes the first ones.
         keys, num_rows = make_keys(env.sizes[FIRST_DRAW]), env.sizes[NUM_ROWS]
-        memory_of_step = np.zeros(bytes_of_step + 4 * num_rows * LANES, u8)
+        observation_bytes = 4 * num_rows * LANES  # of float32
+        memory_of_step = np.zeros(bytes_of_step + observation_bytes, u8)
         now = open_step(memory_of_step, num_rows)
-        now.clock[0], now.clock[1] = counter, env.clock[1]
+        now.clock[0], now.clock[1] = counter, env.clock[1]  # and the limit of an episode's steps
         call_env(env, now, OBSERVE, count)
         memory = start(outputs, words, count, num_steps)
         for step in range(num_steps):
@@ -256,7 +260,7 @@ def _make_open_step(interface: Interface, dtype: type) -> tuple[Callable[..., An
     whole, single, byte, word = np.int32(0), np.float32(0), u8(0), u32(0)
     like_chosen: Any = whole if interface.is_whole else single
     like_action: Any = whole if interface.is_whole else real(0)
-    num_rows_before = 9 + 2 * width
+    num_rows_before = 9 + 2 * width  # of all fields in front of the observations, as below
 
     @inline
     def open_step(memory, num_rows):
@@ -312,6 +316,7 @@ def _make_put_decision(interface: Interface, dtype: type) -> Callable[..., None]
     """Make (now, i, decision, bounds), which writes lane i's (action, log_prob, value) to rows."""
     size = interface.action_size
     to_env_action = make_to_env_action(size, interface.is_whole, dtype)
+    # Names of memory that does not overlap, as LLVM is told: so the loop over lanes has vectors.
     names = ("actions", "log_probs", "values", "source")
     put_action, put_log_prob, put_value, put_chosen = (row_access(name)[1] for name in names)
     put_actions, put_all_chosen = store_rows(size, "actions"), store_rows(size, "finals")

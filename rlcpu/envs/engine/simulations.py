@@ -57,7 +57,8 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
     open_env, open_policy = make_open_env(dtype), make_open_policy()
     start, finish = make_start_sums(dtype), make_finish_sums(True, dtype)
     add_step, flush = _make_add_step(env, dtype), make_flush(dtype)
-    exact = dtype is np.float64
+    exact = dtype is np.float64  # without vectors: only lanes in use are stepped then
+    # Wide vectors lose where a step has more numbers than registers hold.
     use_wide_vectors = prefer_wide_vectors if env.state.rows(dtype) < LONG else inline(lambda: None)
 
     def run(frame, num_steps, num_envs, block):
@@ -67,7 +68,7 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
         begin, counter, limit = block * LANES, env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), read_constants(policy.weights)
-        keys = make_keys(first_draw)
+        keys = make_keys(first_draw)  # the environment takes the random numbers before these
         lane_sums = start(sums, words, count, num_steps)
         for step in range(num_steps):
             now = u32(counter + u32(step))

@@ -4,6 +4,9 @@
 for an environment, for C: it steps, resets or observes some environments, as a `StepCall` says.
 Drivers (`rlcpu.envs.engine.drivers`) and rollouts (`rlcpu.envs.engine.rollout`) call it by its
 address, and are compiled once for many environments.
+
+Below, `job` is a `StepCall`, whose `clock` is (counter of random numbers, limit of an episode's
+steps), and `shown_rows` of a `Structure` is how many rows an observation has with its action mask.
 """
 
 from __future__ import annotations
@@ -67,13 +70,15 @@ def step_kernels(env: Structure, dtype: type) -> Steps:
     """Return the kernels of N environments along lanes."""
     rows, is_single = env.state.rows(dtype), dtype is np.float32
     function = _compile_lanes(env, dtype)
+    rows_of_block = rows + 1 + len(env.varied)  # the state, its return, parameters that vary
     facts = EnvFacts(
         function=address_of(function),
-        share=max(CHUNK_ROWS // (rows + 1 + len(env.varied)), 1) * LANES,
+        share=max(CHUNK_ROWS // rows_of_block, 1) * LANES,
         fills_blocks=int(is_single),
         env_step=1,
     )
-    return make_steps(env, dtype, function, facts, grain=GRAIN // rows if is_single else 512)
+    grain = GRAIN // rows if is_single else 512  # float64 has no vectors: a step takes longer
+    return make_steps(env, dtype, function, facts, grain)
 
 
 def make_steps(env: Structure, dtype: type, function: Any, facts: EnvFacts, grain: int) -> Steps:

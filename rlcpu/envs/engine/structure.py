@@ -118,8 +118,8 @@ def structure(dynamics: Dynamics) -> Structure:
     """
     params = dynamics.params
     varied = {*dynamics.varied, *dynamics.randomized}
-    # Planes as bytes, floats as float32: kernels write these, whatever users are shown.
-    view = ObservationView.of(dynamics, "uint8", np.dtype(np.float32))
+    # How users get planes does not matter here: any form of them will do.
+    view = ObservationView.of(dynamics, planes="uint8", dtype=np.dtype(np.float32))
     derived: dict[str, Any] = {  # all other fields are attributes of `Dynamics` by the same name
         "params_type": type(params),
         "options": tuple(value if isinstance(value, bool) else None for value in params),
@@ -176,7 +176,7 @@ def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
     def compile_and_report(function: Callable[..., Any]) -> Any:
         compiled = kernel(function, **options)
         step, id, known = env.step, ids.get(env, ""), reasons_of_policies(env)
-        hooks.wrap_compiler(compiled, lambda compile: tell_users(compile, step, id, known))
+        hooks.wrap_compiler(compiled, lambda compiler: tell_users(compiler, step, id, known))
         return compiled
 
     return compile_and_report

@@ -67,7 +67,7 @@ class GymnasiumEngine(Engine):
             dynamics,
             n,
             dtype=np.dtype(np.float64),
-            view=ObservationView.of(dynamics, "uint8", np.dtype(np.float32)),
+            view=ObservationView.of(dynamics, planes="uint8", dtype=np.dtype(np.float32)),
             autoreset_mode=autoreset_mode,
             max_episode_steps=dynamics.max_episode_steps,
         )
@@ -83,7 +83,7 @@ class GymnasiumEngine(Engine):
 
     def _set_view(self) -> None:
         """Set `view` and `rows`, which depend on whether there are action masks, and `observed`."""
-        self.view = ObservationView.of(self.dynamics, "uint8", np.dtype(np.float32))
+        self.view = ObservationView.of(self.dynamics, planes="uint8", dtype=np.dtype(np.float32))
         self.rows = self.view.rows
         self.observed = np.zeros((self.num_envs, self.rows), np.float32)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Runner
-from rlcpu.envs.engine.form import EPISODES, LENGTHS, RETURNS, SQUARES, Records
+from rlcpu.envs.engine.form import EPISODES, LENGTHS, NUM_SUMS, RETURNS, SQUARES, Records
 from rlcpu.envs.policies import Policy, PolicyCode, mark_of
 from rlcpu.envs.running import refuse_policy
 from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
@@ -65,7 +65,7 @@ class GymnasiumRunner(Runner):
         self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
         # Outputs that the head reads; a shared value is the one behind them.
         self._num_outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
-        act, num_inputs = self._code.act, 0
+        act, num_inputs = self._code.act, 0  # 0: one whole number, or nothing that is read
         if act is not None and reads_argument(act, 0) and engine.view.kind != "choice":
             num_inputs = engine.view.num_inputs
         self._kernel = make_choose_kernel(
@@ -80,7 +80,7 @@ class GymnasiumRunner(Runner):
 
     def simulate(self, num_steps: int) -> Sequence[float]:
         """Take K steps and return sums; see `Runner.simulate`."""
-        sums = np.zeros(5)
+        sums = np.zeros(NUM_SUMS)
         for begin in range(0, num_steps, CHUNK):
             count = min(CHUNK, num_steps - begin)
             tables = self._tables(self.engine.form.allocate(count), count)
@@ -278,7 +278,8 @@ def make_choose_kernel(
     masked, mask_of = policy.masked, tuple_of(None, num_actions)
     write_action = _make_write_action(action_size)
     draw, by_function = uniforms(policy.draws, 0, np.float32), policy.act is not None
-    # `load` makes of a row, and `unpack` of the params, the tuples that `act` takes.
+    # `load` makes of a row, and `unpack` of the params, the tuples that `act` takes: None makes one
+    # without names. A head is called with True for an `act` that takes a mask.
     if policy.act is not None:
         act = specialise(policy.act, np.float32)
         load = tuple_of(None, num_inputs) if num_inputs else inline(lambda row: row[0])
@@ -294,17 +295,17 @@ def make_choose_kernel(
     def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
         constants = unpack(params)
         for i in range(keys.size):
-            numbers, uniforms = load(inputs[i]), draw(*draw_bits(keys, clock, i))
+            numbers, drawn = load(inputs[i]), draw(*draw_bits(keys, clock, i))
             # Only the call that the policy's kind takes is compiled: both flags are constants.
             if by_function and masked:
-                choice = act(numbers, constants, uniforms, mask_of(masks[i]))
+                choice = act(numbers, constants, drawn, mask_of(masks[i]))
                 action, log_probs[i], values[i] = choice
             elif by_function:
-                action, log_probs[i], values[i] = act(numbers, constants, uniforms)
+                action, log_probs[i], values[i] = act(numbers, constants, drawn)
             elif masked:
-                action, log_probs[i] = act(numbers, uniforms, constants, greedy, mask_of(masks[i]))
+                action, log_probs[i] = act(numbers, drawn, constants, greedy, mask_of(masks[i]))
             else:
-                action, log_probs[i] = act(numbers, uniforms, constants, greedy)
+                action, log_probs[i] = act(numbers, drawn, constants, greedy)
             write_action(actions[i], action)
 
     return choose

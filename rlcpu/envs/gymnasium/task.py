@@ -192,7 +192,7 @@ def find_task(id: str, **options: Any) -> GymnasiumTask:
         logger.info("%s is Gymnasium's own: it is stepped in Python", name)
         make = functools.partial(gymnasium.make_vec, id, **options)
         spaces = env.single_observation_space, env.single_action_space
-        task = GymnasiumTask(name, *spaces, make, spec)
+        task = GymnasiumTask(name, *spaces, make=make, spec=spec)
         if not task.num_actions:
             return task
         try:

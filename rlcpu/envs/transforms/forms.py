@@ -161,6 +161,7 @@ def extend_tuple(
     inner_class, step = dynamics.state.value_class, step_of(dynamics)
     reset, mask, picture = dynamics.reset, dynamics.action_mask, dynamics.picture
     _check_new(dynamics, field[0])
+    # The class is named after the id: "MinAtar/BreakoutStack4-v1" has states "BreakoutStack4".
     name = changes["id"].rpartition("/")[2].rpartition("-")[0]
     if inner_class is None:  # a plain tuple is one field, `inner`
         inner_hints = {"inner": tuple_of(float, dynamics.state.fields[0].size)}

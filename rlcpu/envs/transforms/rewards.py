@@ -42,6 +42,7 @@ def repeat_action(environment: str | Dynamics, n: int) -> Dynamics:
         >>> repeat_action("CartPole-v1", 4).max_episode_steps
         125
     """
+    # An `Rng` has other numbers for each of `PARTS` repetitions; `limit` is the first bad count.
     dynamics, n = find_transformable(environment), check_count("n", n, limit=PARTS + 1)
     inner_step, draws_of_each = step_of(dynamics), [_draws_of(dynamics, k) for k in range(n)]
     if dynamics.has_arrays:
