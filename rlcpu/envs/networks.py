@@ -310,7 +310,7 @@ class MLP(NetworkPolicy):
         value: str | None = "separate",
         seed: int = 0,
     ) -> None:
-        self._activation_of_networks, self._networks = "", {}
+        self._activation_of_networks, self._networks = "", {}  # `networks` makes them at first use
         self.activation = activation
         inputs = self._set_spaces(observation_space, action_space, value)
         outputs = self.head.size

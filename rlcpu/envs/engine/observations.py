@@ -322,8 +322,8 @@ class ObservationView(NamedTuple):
 
         if self.kind == "choice":
             chosen = (self.decode(rows) - self.start[0]).astype(np.int32)
-            starts = np.arange(len(chosen) + 1)  # a choice is one input that is one
-            return Ones(starts, columns=chosen, size=self.size[0])
+            # Of each choice one input is one.
+            return Ones(starts=np.arange(len(chosen) + 1), columns=chosen, size=self.size[0])
         words, stride, word_stride = _words_of(rows)
         planes, cells = self.size[0], math.prod(self.size[1:])
         starts = np.empty(len(rows) + 1, np.int64)
