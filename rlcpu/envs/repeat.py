@@ -89,7 +89,7 @@ def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, max_rollouts: int)
     """Return the argument of `run_repeat` for rollouts like the last one, each in its memory.
 
     It has no references: the caller keeps environments, policy and rollout alive. `job` is the
-    policy network's, see `rlcpu.nn.acting.Acting.job_at`, and is copied; `max_rollouts` are made
+    policy network's, see `rlcpu.nn.acting.Acting.job_with`, and is copied; `max_rollouts` are made
     before `returns` is emptied.
     """
     runner: Any = env.engine.last_runner

@@ -78,8 +78,8 @@ class Tile(NamedTuple):
     #: Whether inputs are zeros but for a few ones, and `inputs` is not read; the ones of lane i are
     #: columns[starts[i]:starts[i + 1]].
     few: Any
-    starts: Any  #: int32
-    columns: Any  #: int32
+    starts: Any  #: (samples + 1,) int32
+    columns: Any  #: (any,) int32, which inputs are one
     #: (lanes, stride) float32, what the network remembers of each environment, in the first
     #: state_size numbers of a row; overwritten.
     memory: Any
@@ -213,7 +213,7 @@ def run_tile(tile):
             begin = i * tile.stride
             write_state(network, units, samples, i, memory[begin : begin + size])
     one_step = Time(steps=1, starts=carray(tile.begins, (samples,)))
-    forward(network, units, samples, tile.few, one_step)
+    forward(network, units, samples, is_summed=tile.few, time=one_step)
     if size > 0:
         for i in range(samples):
             begin = i * tile.stride
@@ -300,7 +300,7 @@ class Acting:
         self.place = self._job.ctypes.data
         self.refresh()
 
-    def job_at(self, parameters: Array, copies: Array) -> npt.NDArray[np.int64]:
+    def job_with(self, parameters: Array, copies: Array) -> npt.NDArray[np.int64]:
         """Return a `Job` of the same network whose parameters, and copies of them, lie elsewhere.
 
         It has the addresses of both: (plan.parameters,) and (plan.copies,) float32.

@@ -73,8 +73,8 @@ def make_rates(dtype: type) -> Callable[..., Rates]:
         if rectified:
             longest = 2.0 / (1.0 - 0.999) - 1.0
             length = longest - 2.0 * number * (1.0 - bias2) / bias2
-            if length <= 5.0:
-                return Rates(dtype(step), zero, one, shrink)
+            if length <= 5.0:  # too few gradients: what the first moment is divided by is 1
+                return Rates(dtype(step), root=zero, epsilon=one, decay=shrink)
             shorter = (length - 4.0) * (length - 2.0) * longest
             step *= np.sqrt(shorter / ((longest - 4.0) * (longest - 2.0) * length))
             epsilon = dtype(epsilon * root)
@@ -132,7 +132,7 @@ def _make_kernel(dtype: type) -> Callable[..., None]:
     @kernel
     def adam_step(parameters, gradients, first, second, number, learning_rate, epsilon, factor):
         """Make step `number`, from 1 on, by gradients times `factor`; see `make_adam`."""
-        rates = rates_of(number, learning_rate, epsilon, False, zero)
+        rates = rates_of(number, learning_rate, epsilon, rectified=False, decay=zero)
         apply(parameters, gradients, first, second, factor, rates)
 
     return adam_step
@@ -199,7 +199,7 @@ class Adam:
             raise FloatingPointError(f"gradients have norm {norm}: expected finite numbers")
         real: Any = like.dtype.type
         self.counters += 1
-        factor = min(1.0, max_norm / (norm + 1e-6))
+        factor = min(1.0, max_norm / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_
         _make_kernel(real)(
             parameters=like,
             gradients=np.array(gradients, order="C"),

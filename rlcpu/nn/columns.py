@@ -93,7 +93,8 @@ class Columns:
                 starts = as_writable(values.starts, np.int64)
                 places = as_writable(values.columns, np.int32)
                 record = ColumnRecord(address_of(starts), width, ones=address_of(places))
-                return _Column(values, places, (starts, None), len(starts) - 1, record)
+                pair, samples = (starts, None), len(starts) - 1
+                return _Column(values, array=places, pair=pair, samples=samples, record=record)
             values = values.expand()
         array = as_writable(values, np.float32)
         is_narrow = width == 1 and array.ndim == 1
@@ -137,7 +138,8 @@ class _Column(NamedTuple):
     def is_made_of(self, values: Any, pair: tuple[Any, Any]) -> bool:
         """Tell whether the record holds for these arrays too, as they are the same ones.
 
-        Only what is an array itself stays in its place.
+        Only numbers of an array itself stay in their place: `Ones`, or arrays of other packages,
+        may have others by now.
         """
         return (
             values is self.values

@@ -79,6 +79,7 @@ def _common(*kinds: Any) -> Any:
     counts = {kind.count for kind in duals}
     if len(counts) != 1 or not all(map(is_number, kinds)):
         return None
+    # Whole numbers take the type of the duals; a float64 makes all double.
     reals = {kind.real if isinstance(kind, DualType) else kind for kind in kinds}
     return DualType(types.float64 if types.float64 in reals else duals[0].real, counts.pop())
 
@@ -172,7 +173,7 @@ def _teach(function: Any, arity: int, lower: Any, result: Any = None) -> None:
         return lower(context, builder, common, unpacked)
 
     def type_of(*kinds: Any) -> Any:
-        common = _common(*kinds)
+        common = _common(*kinds)  # None without a dual: numba goes on to its own rules
         return common and (result or common)
 
     # Numba finds out how many arguments a typer takes from its signature.
@@ -373,7 +374,7 @@ def _dual_form(function: Any, rules: tuple[Any, ...], kinds: tuple[Any, ...]) ->
     by_y = partial_of(rules[1], kinds[1])
 
     def of_two(x, y):
-        a, b = real(value_of(x)), real(value_of(y))
+        a, b = real(value_of(x)), real(value_of(y))  # one of them may be a whole number
         value = function(a, b)
         return _chained_values(value, (by_x(a, b, value), by_y(a, b, value)), (x, y))
 

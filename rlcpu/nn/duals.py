@@ -193,7 +193,8 @@ _copies: dict[FunctionType, Any] = {}
 
 def _lifted(function: FunctionType) -> Any:
     """Return a copy of a function whose globals and free variables are lifted."""
-    return rebuild(function, lambda _, value: _lift(value), lambda module: False, _copies)
+    convert, stays = lambda name, value: _lift(value), lambda module: False  # modules' members too
+    return rebuild(function, convert, stays, copies=_copies)
 
 
 def _apply(rules: tuple[Callable[..., Any], ...], function: Callable[..., Any], *args: Any) -> Any:
@@ -232,6 +233,7 @@ def _chained(value: Any, partials: Any, args: Any) -> Dual:
     if len(counts) > 1:
         raise TypeError(f"a number of {counts[0]} slopes meets one of {counts[1]}")
     for k in range(counts[0]):
+        # A slope of 0 stays so, also where the derivative is infinite.
         parts = [kind(p) * slopes[k] if slopes[k] != 0.0 else kind(0) for p, slopes in terms]
         totals.append(sum(parts[1:], parts[0]))
     return Dual(value, tuple(totals))

@@ -103,7 +103,8 @@ def lay_out(
     """
     plans, names = [network.plan for network in networks.values()], list(networks)
     free = np.array([padded(network.free.size) for network in networks.values()])
-    begins = np.cumsum([0, *(free + [plan.parameters for plan in plans])])
+    sizes = free + [plan.parameters for plan in plans]  # an array: sums of both
+    begins = np.cumsum([0, *sizes])
     end, places = int(begins[-1]), {}
     for name, array in arrays.items():
         places[name] = end, array.size
@@ -117,7 +118,9 @@ def lay_out(
         for name in learnt_names:
             if name in places:
                 begin, size = places[name]
-                slices.append(Slice(-1, 0, 0, 0, begin=begin, end=begin + size))
+                slices.append(
+                    Slice(network=-1, step=0, first_row=0, end_row=0, begin=begin, end=begin + size)
+                )
             else:
                 k = names.index(name)
                 slices += _slices_of(k, plans[k], packed=int(begins[k] + free[k]))
@@ -158,9 +161,9 @@ def _slices_of(network: int, plan: NetworkPlan, packed: int) -> list[Slice]:
     """
     slices = []
     for number, step in enumerate(plan.steps):
-        if step.end == step.parameters:
+        if step.end == step.parameters:  # nothing is learnt
             continue
-        for first_row in range(0, max(step.rows, 1), SLICE):
+        for first_row in range(0, max(step.rows, 1), SLICE):  # one slice without a matrix
             end_row = min(first_row + SLICE, step.rows)
             begin = step.parameters + first_row * step.columns
             end = step.end if end_row == step.rows else step.parameters + end_row * step.columns

@@ -125,7 +125,9 @@ def make_space(
     parts, slices = -(-settings.minibatch // settings.part), len(layout.slices)
     chunk_samples = min(settings.part, settings.chunk)
     cells = chunk_samples * max(tape.heights)
+    # Places of units are multiplied by the size of whole chunks, `settings.chunk`.
     units = settings.chunk * (tape.saved_units + tape.shared_units)
+    # One sample more is scratch of layers, see `rlcpu.nn.passes`.
     network_slopes = (chunk_samples + 1) * max(plan.slopes for plan in plans)
     num_sums = max(map(len, tape.statistics))
     # The last moments of a minibatch are for columns that it does not standardise.
@@ -153,6 +155,7 @@ def make_space(
 def chunk_kind(frame: Frame) -> Any:
     """Return numba's type of a `Chunk` of a frame, of which only the types of fields matter."""
     real, samples = frame.learnt.parameters.dtype.type, frame.space.indices
+    # Arrays of the same dtypes and axes as those of a chunk.
     rows, row, sums = frame.batch.per_sample, frame.learnt.parameters, frame.space.squares
     chunk = Chunk(
         worker=0,
@@ -174,5 +177,5 @@ def chunk_kind(frame: Frame) -> Any:
 
 def share_kind(chunk: Any) -> Any:
     """Return numba's type of a `Share`, from that of a `Chunk`."""
-    frame = chunk.types[-1].kind
+    frame = chunk.types[-1].kind  # the last field is a view of a frame
     return kind_of(Share(worker=0, workers=1, frame=frame))

@@ -235,7 +235,10 @@ def log_density(z: float, log_std: float) -> float:
 
 
 def standard_normal(uniform: float, angle: float) -> float:
-    """Return a standard normal number from two numbers in [0, 1)."""
+    """Return a standard normal number from two numbers in [0, 1), by Box & Muller.
+
+    1 - uniform is not 0, and the angle goes from -pi to pi.
+    """
     return math.sqrt(-2.0 * math.log(1.0 - uniform)) * math.cos(TWO_PI * (angle - 0.5))
 
 
@@ -298,7 +301,7 @@ class Head(NamedTuple):
         if not isinstance(space, Box) or len(space.shape) != 1:
             kinds = "a Discrete, or a MultiDiscrete or Box of one dimension"
             raise TypeError(f"action_space={space!r}: expected {kinds}")
-        most = np.finfo(np.float32).max
+        most = np.finfo(np.float32).max  # in the place of infinite bounds
         low, high = (np.clip(x, -most, most).astype(np.float32) for x in (space.low, space.high))
         return cls(center=np.zeros_like(low), half=np.ones_like(low), low=low, high=high)
 

@@ -154,7 +154,7 @@ class Learner:
         self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
         self.learnt = flat.make_learnt(self.layout, dtype)
         self.counters = np.zeros(2, np.int64)
-        self.key = keys(stream_seeds(seed, 1))[:, 0]
+        self.key = keys(stream_seeds(seed, count=1))[:, 0]  # of the only stream
         self.num_workers = num_threads or default_num_threads()
         self.helpers, self._updates_alone = Helpers(), 0
         self.read_networks()
@@ -304,7 +304,7 @@ class Learner:
             self._program.numbers[k] = self.settings[name]
 
     def takes_ones(self, name: str) -> bool:
-        """Tell whether networks add up rows of weights for the ones of a column.
+        """Tell whether networks add up rows of weights for the ones of a column, by its name.
 
         They do where the column is the only input of each network that reads it, and nothing else
         reads it.
@@ -399,7 +399,10 @@ class Learner:
             self._updates_alone = max(0, self._updates_alone - 1)
 
     def _workers_for(self, settings: UpdateSettings, num_steps: float) -> int:
-        """Return how many threads pay for an update of so many gradient steps."""
+        """Return how many threads pay for an update of so many gradient steps.
+
+        Each needs a part of the minibatch to work on.
+        """
         work = settings.minibatch * self.learnt.parameters.size
         if work < LEAST_OF_MINIBATCH or work * num_steps < LEAST_OF_CALL:
             return 1
@@ -413,6 +416,7 @@ class Learner:
                 are written.
         """
         self.write_networks([*self._sources, *self.arrays] if write is None else write)
+        # A row for each update: its sums, then `NORM`, `STEPS` and `FAULT`; see `Space.report`.
         num_sums, rows = self.space.sums.shape[1], self.space.report.tolist()
         report: dict[str, float] = {}
         for k, (names, row) in enumerate(zip(self.tape.statistics, rows, strict=True)):

@@ -65,8 +65,8 @@ def link(
 
 def compile_kernel(kernel: Any, frame: Frame) -> None:
     """Compile or load the kernel of `make_kernel` for the types of a frame."""
-    address = worker = 0
-    kernel.compile(tuple(numba.typeof(each) for each in (address, worker, 1, *frame)))
+    address, worker, workers = 0, 0, 1  # of which the types matter alone
+    kernel.compile(tuple(numba.typeof(each) for each in (address, worker, workers, *frame)))
 
 
 def _compile_update(frame: Frame) -> int:

@@ -249,6 +249,7 @@ class Network:
         gradients = np.zeros_like(packed.parameters)
         for part, units in self._batches(steps, count):
             samples, before = steps * (part.stop - part.start), memory.of(part)
+            # Of one sample more than there are, see `rlcpu.nn.passes`.
             scratch = aligned_zeros(((samples + 1) * plan.slopes,), self._dtype)
             no_states = np.empty((0, *before.state.shape), self._dtype)  # nobody reads states
             self._inputs.write(units, part, rows)
@@ -329,7 +330,7 @@ class Network:
 
         The units are the same memory for each.
         """
-        most = max(BATCH // max(steps, 1), 1)
+        most = max(BATCH // max(steps, 1), 1)  # sequences; there may be no steps
         units = aligned_zeros((min(count, most) * steps * self.plan.units,), self._dtype)
         for begin in range(0, count, most):
             yield slice(begin, min(begin + most, count)), units

@@ -42,7 +42,7 @@ def argmax(tensor: Any, *, allowed: Any = None) -> Tensor:
     """Return the index of the largest number, the first of equals, where `allowed` is not 0."""
     tape = _tape_of((tensor,))
     source = tape.tensor(tensor)
-    out = tape.new(1, False, scratch=1)
+    out = tape.new(1, has_gradient=False, scratch=1)  # scratch for the largest number
     tape.write("argmax", out, a=source.place, a_step=source.width, c=_mask(tape, source, allowed))
     return out
 
@@ -68,7 +68,7 @@ def ahead(tensor: Any, steps: Any) -> Tensor:
     """
     tape = _tape_of((tensor, steps))
     source, count = tape.tensor(tensor), tape.tensor(steps)
-    out = tape.new(source.width, False)
+    out = tape.new(source.width, has_gradient=False)
     tape.write("ahead", out, a=source.place, b=count.place)
     return out
 
@@ -159,8 +159,9 @@ def categoricals(logits: Any, actions: Any, choices: tuple[int, ...]) -> tuple[T
     total_entropy: Any = 0.0
     begin = 0
     for k, count in enumerate(choices):
-        one = categorical(logits[begin : begin + count], actions[k])
-        log_prob, total_entropy, begin = log_prob + one[0], total_entropy + one[1], begin + count
+        log_prob_k, entropy_k = categorical(logits[begin : begin + count], actions[k])
+        log_prob, total_entropy = log_prob + log_prob_k, total_entropy + entropy_k
+        begin += count
     return log_prob, total_entropy
 
 
@@ -187,7 +188,7 @@ def _reduce(kind: str, source: Tensor, **fields: int) -> Tensor:
         out,
         arguments=[source],
         a=source.place,
-        a_step=source.width,
+        a_step=source.width,  # of these kinds the rows that they read
         a_gradient=source.has_gradient,
         **fields,
     )
@@ -197,7 +198,7 @@ def _reduce(kind: str, source: Tensor, **fields: int) -> Tensor:
 def _draw(kind: str, like: Any) -> Tensor:
     """Write an instruction that draws noise, with a random stream of its own."""
     tape = _tape_of((like,))
-    out = tape.new(tape.tensor(like).width, False)
+    out = tape.new(tape.tensor(like).width, has_gradient=False)
     tape.write(kind, out, index=tape.streams)
     tape.streams += 1
     return out

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlcpu.kernels.compile import inline
 
-#: Four pass the tests of evenness, two do not; two more for safety.
+#: Orders of four rounds pass the tests of evenness, those of two do not; two more for safety.
 ROUNDS = 6
 
 u32 = np.uint32

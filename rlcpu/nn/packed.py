@@ -144,7 +144,7 @@ def copy_rows(step, network, first, last):
     if rows % UNIT == 0:
         _copy_squares(weights, copies, first, last, rows, columns)
         return
-    padded_rows = (rows + UNIT - 1) // UNIT * UNIT
+    padded_rows = (rows + UNIT - 1) // UNIT * UNIT  # numbers of a row of the copy
     for row in range(first, last):
         for column in range(columns):
             copies[column * padded_rows + row] = weights[row * columns + column]

@@ -222,7 +222,8 @@ def _copy_where_needed(
 def _is_removable(copy: Draft, outputs: list[LayerOutput]) -> bool:
     """Tell whether the step that makes a copy's source may write to its target at once."""
     source = copy.source
-    is_whole = copy.option == 0 and source.size == copy.target.size
+    first_column = copy.option
+    is_whole = first_column == 0 and source.size == copy.target.size
     is_alone = len(source.readers) == 1 and not source.is_needed_backward()
     return is_whole and is_alone and source not in outputs and not source.is_input
 
@@ -311,6 +312,7 @@ def _place(
             end=placed.end,
             input_slopes=slopes.get(source, IN_PLACE),
             output_slopes=slopes.get(target, IN_PLACE),
+            # The way back comes to the last reader first, which overwrites the slopes.
             adds_to_slopes=int(draft is not source.readers[-1]),
             learns_below=int(source in learns),
             **placed.matrix(copies),
@@ -332,7 +334,7 @@ def _place(
         outputs=_places(outputs, units.places),
         states=np.array(states, np.int64).reshape(-1, 3),
         units=units.size,
-        slopes=max(num_slopes, *widths),
+        slopes=max(num_slopes, *widths),  # room for `spare_row`
         parameters=parameters[-1].end,
         flat=sum(math.prod(array.parameters.shape) for array in arrays),
         copies=copies,
@@ -381,8 +383,14 @@ def _place_parameters(drafts: list[Draft]) -> list[_Parameters]:
 def _sizes_of(draft: Draft) -> LayerSizes:
     """Return the sizes on which a layer's parameters depend."""
     source, target, none = draft.source, draft.target, Picture(0, 0, 0)
-    pictures = source.picture or none, target.picture or none
-    return LayerSizes(source.size, target.size, source.is_input, target.is_output, *pictures)
+    return LayerSizes(
+        inputs=source.size,
+        outputs=target.size,
+        is_first=source.is_input,
+        is_last=target.is_output,
+        image_in=source.picture or none,
+        image_out=target.picture or none,
+    )
 
 
 def _places(tensors: list[LayerOutput], units: dict[LayerOutput, int]) -> npt.NDArray[np.int64]:

@@ -103,7 +103,7 @@ def program_of(tape: Tape, dtype: type) -> Program:
     """Return all updates of a tape as kernels read them; settings have no values yet."""
     names, num_settings = INSTRUCTION.names or (), len(tape.settings)
     table = np.array([tuple(map(each.get, names)) for each in tape.instructions], INSTRUCTION)
-    # Numbers are settings, then constants: until now the index of setting k was -1 - k.
+    # `Program.numbers` are settings, then constants: until now the index of setting k was -1 - k.
     for row, each in zip(table, tape.instructions, strict=True):
         if each["kind"] == "number":
             index = each["index"]
@@ -114,7 +114,8 @@ def program_of(tape: Tape, dtype: type) -> Program:
         heights=np.array(tape.heights),
         saved_units=tape.saved_units,
         applications=np.array(list(map(dataclasses.astuple, tape.applications)), APPLICATION),
-        inputs=np.array(tape.inputs or [Operand(FROM_ROWS, 0, 0)], OPERAND),
+        # In the place of no operands one that nobody reads.
+        inputs=np.array(tape.inputs or [Operand(FROM_ROWS, source=0, width=0)], OPERAND),
         operands=np.array(tape.operands or [0], np.int64),
         numbers=np.array([0.0] * num_settings + tape.constants, dtype),
     )

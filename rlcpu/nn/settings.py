@@ -160,12 +160,13 @@ def parts_of(minibatch: int, parameters: int, steps: int = 1) -> tuple[int, int]
         steps: time steps of a sequence; parts and chunks have whole sequences.
     """
     if steps == 1:
-        if minibatch <= CHUNK:  # two parts, each of whole vectors of 16 numbers
+        if minibatch <= CHUNK:  # two parts, each of two whole vectors at least
             return max(2 * VECTOR, _ceil(minibatch, 2 * VECTOR) * VECTOR), CHUNK
         if minibatch < 4 * CHUNK and CHUNK // 2 * parameters >= LEAST_OF_PART:
             return CHUNK // 2, CHUNK
         return CHUNK * _ceil(minibatch, CHUNK * MOST_PARTS), CHUNK
     sequences = minibatch // steps
+    # Sequences of a chunk: up to 4 * CHUNK samples, but enough for products; half of all at most.
     in_chunk = min(max(TOGETHER, 4 * CHUNK // steps), _ceil(sequences, 2))
     chunks_in_part = _ceil(_ceil(sequences, in_chunk), MOST_PARTS)
     return in_chunk * steps * chunks_in_part, in_chunk * steps

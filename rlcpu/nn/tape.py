@@ -306,7 +306,10 @@ class Tape:
         return self._read("number", len(values), is_common=True, index=place)
 
     def read_setting(self, name: str) -> Tensor:
-        """Read a setting to a row. Indices of settings are negative until all are known."""
+        """Read a setting to a row; its index, number k among settings, is -1 - k.
+
+        `rlcpu.nn.program.program_of` makes places of these, once all settings are known.
+        """
         if name not in self.settings:
             self.settings.append(name)
         return self._read("number", 1, is_common=True, index=-1 - self.settings.index(name))
@@ -352,9 +355,11 @@ class Tape:
             a_gradient=out.has_gradient,
         )  # fmt: skip
         number, first = list(self.networks).index(name), len(self.inputs)
-        self.applications.append(
-            Application(number, first, len(operands), by_parameters, by_inputs, starts)
-        )
+        application = Application(
+            number, first, inputs=len(operands), by_parameters=by_parameters, by_inputs=by_inputs,
+            starts=starts,
+        )  # fmt: skip
+        self.applications.append(application)
         self.inputs += operands
         if not network.are_named:
             return out
@@ -398,8 +403,8 @@ class Tape:
     def combine(self, kind: str, left: Any, right: Any, sign: int = 1) -> Tensor:
         """Return the sum ("add"), difference or product ("multiply") of two tensors or numbers.
 
-        Where the width of one is 1, it serves all numbers of the other. `sign` -1 makes a
-        difference of a sum.
+        Where the width of one is 1, it serves all numbers of the other: its step is 0. `sign` -1
+        makes a difference of a sum.
         """
         a, b = self.tensor(left), self.tensor(right)
         width = self._common_width(a, b)
@@ -447,7 +452,10 @@ class Tape:
             self.functions.append(scalar)
         common = all(tensor.is_common for tensor in tensors)
         outs = [self.new(width, any(gradients), is_common=common) for _ in range(max(results, 1))]
-        derivatives = [[self.new(width, False) for _ in range(sum(gradients))] for _ in outs]
+        num_slopes = sum(gradients)  # arguments that carry slopes
+        derivatives = [
+            [self.new(width, has_gradient=False) for _ in range(num_slopes)] for _ in outs
+        ]
         first = len(self.operands)  # what follows: see `rlcpu.nn.program.Program.operands`
         for tensor in tensors:
             self.operands += tensor.place, int(tensor.width > 1), int(tensor.has_gradient)

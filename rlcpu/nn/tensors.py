@@ -30,7 +30,7 @@ class Tensor:
     def __getitem__(self, index: int | slice) -> Tensor:
         """Return some of the numbers, such as the first two outputs of a network."""
         if not isinstance(index, slice):
-            index = slice(index, index + 1 or None)
+            index = slice(index, index + 1 or None)  # of the last, -1, up to the end
         rows = range(self.width)[index]
         if rows.step != 1 or len(rows) == 0:
             raise IndexError(at_user(f"reads [{index}] of a tensor of width {self.width}"))
@@ -43,10 +43,10 @@ class Tensor:
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return _either("add", self, other, -1)
+        return _either("add", self, other, sign=-1)
 
     def __rsub__(self, other: Any) -> Tensor:
-        return self.tape.combine("add", other, self, -1)
+        return self.tape.combine("add", other, self, sign=-1)
 
     def __mul__(self, other: Any) -> Any:
         return _either("multiply", self, other)
@@ -59,13 +59,13 @@ class Tensor:
     def __truediv__(self, other: Any) -> Tensor:
         if isinstance(other, int | float):
             return self * (1.0 / other)
-        return self.tape.apply_function(_quotient, (self, other), 0)
+        return self.tape.apply_function(_quotient, (self, other), results=0)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return self.tape.apply_function(_quotient, (other, self), 0)
+        return self.tape.apply_function(_quotient, (other, self), results=0)
 
     def __pow__(self, exponent: Any) -> Tensor:
-        return self.tape.apply_function(_power, (self, exponent), 0)
+        return self.tape.apply_function(_power, (self, exponent), results=0)
 
     def __float__(self) -> float:
         raise TypeError(
@@ -86,6 +86,7 @@ class Tensor:
             )
         )
 
+    # Comparisons raise what `bool` raises: they are branches on data too.
     __hash__ = object.__hash__
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: bool(self)
 
@@ -94,7 +95,10 @@ class Tensor:
 
 
 def _either(kind: str, left: Tensor, right: Any, sign: int = 1) -> Any:
-    """Return the sum or product of two operands, or NotImplemented for Python to ask `Mean`."""
+    """Return the sum or product of two operands, or NotImplemented for Python to ask `Mean`.
+
+    For `kind` and `sign` see `rlcpu.nn.tape.Tape.combine`.
+    """
     return NotImplemented if isinstance(right, Mean) else left.tape.combine(kind, left, right, sign)
 
 
@@ -218,6 +222,7 @@ class Applier:
                     f"gives network {self._name!r} inputs {actual} by name: expected {expected}"
                 )
             )
+        # Where inputs are missing and none has a name, `apply_network` says so.
         values = *inputs, *(named[name] for name in names if named)
         return self._tape.apply_network(self._name, values)
 

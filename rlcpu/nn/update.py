@@ -85,9 +85,10 @@ def choose_sequences(settings, epoch, count, first, samples):
         if settings.is_shuffled:
             position = shuffled(sequence, num_sequences, bits, key_low, key_high)
             sequence = np.int64(position)
-        chunk_first = k // in_chunk * in_chunk
+        chunk_first = k // in_chunk * in_chunk  # first sequence of its chunk
         stride = min(in_chunk, in_minibatch - chunk_first)
         out = chunk_first * steps + k - chunk_first
+        # A batch has rows of `abreast` samples, and each group of sequences `steps` rows.
         row, column = sequence // abreast * steps, sequence % abreast
         for t in range(steps):
             samples[out + t * stride] = (row + t) * abreast + column
@@ -236,7 +237,7 @@ def make_step_slices(dtype: type) -> Callable[..., None]:
         is_finite = are_finite(norm, total_of(space.sums, turn.parts, 0))
         is_over = exceeds_limit(turn, frame)
         rates = rates_of_turn(turn, settings)
-        factor = settings.max_norm / (dtype(norm) + tiny)
+        factor = settings.max_norm / (dtype(norm) + tiny)  # as torch.nn.utils.clip_grad_norm_
         factor = factor if factor < one else one
         moves_targets = turn.number % settings.period == 0
         for shift in range(turn.slices):
@@ -270,7 +271,9 @@ def make_step_slice(dtype: type) -> Callable[..., None]:
             factor: of its gradients, 1 or less.
             rates: see `rlcpu.nn.adam.Rates`.
             moves_targets: whether targets move at this minibatch.
-            frame: of the call.
+            frame: of the call. Of its layout, here.network is -1 in a slice of an array, and
+                targets[k] is -1 for a network without a target; its packed parameters lie behind
+                free[k] others.
         """
         learnt, layout, space = frame.learnt, frame.layout, frame.space
         here = layout.slices[number]
@@ -332,7 +335,10 @@ def total_of(sums, parts, k):
 
 @inline
 def exceeds_limit(turn, frame):
-    """Tell whether the mean of the statistic of `stop_above` is above its limit."""
+    """Tell whether the mean of the statistic of `stop_above` is above its limit.
+
+    It is number `settings.watched` of the first update; -1 for none.
+    """
     settings = frame.settings
     if settings.watched < 0 or turn.update != 0:
         return False

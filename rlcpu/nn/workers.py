@@ -67,7 +67,8 @@ def _load(typing, array, index):
     """Load `array[index]` atomically: what was written before it was set is visible after."""
 
     def generate(context, builder, signature, args):
-        return builder.load_atomic(pointer_at(context, builder, array, *args[:2]), "acquire", 8)
+        place = pointer_at(context, builder, array, *args)
+        return builder.load_atomic(place, ordering="acquire", align=8)
 
     return types.int64(array, types.intp), generate
 
@@ -124,7 +125,10 @@ def wait(board: WorkersMemory, items: int, patience: int) -> bool:
 
 
 class Gate(NamedTuple):
-    """Gate of a region that a leader calls again and again; all zero when it starts."""
+    """Gate of a region that a leader calls again and again; all zero when it starts.
+
+    Both counters are item 0 of an array of one cache line.
+    """
 
     #: (LINE_WORDS,) int64, how often the gate was opened or closed: odd while it is open, negative
     #: after the last call.
@@ -233,7 +237,10 @@ class Helpers:
             ended.get()
 
     def _queue(self, count: int) -> SimpleQueue[Any]:
-        """Return the queue of `count` threads of this process: a parent's do not survive a fork."""
+        """Return the queue of this process's threads; the first call starts `count` of them.
+
+        A parent's threads do not survive a fork.
+        """
         if self._jobs is None or self._process != os.getpid():
             jobs: SimpleQueue[Any] = SimpleQueue()
             for _ in range(count):

@@ -248,7 +248,7 @@ def _find_job(agent: Any) -> Array:
     learnt, layout = agent.learner.learnt, agent.learner.layout
     packed_at = layout.begins[0] + layout.free[0]  # `free`: how many the first are
     acting = agent.policy.arrays(agent.env.dynamics).network
-    job: Array = acting.job_at(
+    job: Array = acting.job_with(
         learnt.parameters[packed_at:], learnt.copies[layout.copies_begins[0] :]
     )
     return job

@@ -3,6 +3,10 @@
 The file has a function for each operation that the network uses, the parameters as constant arrays,
 and three functions with the file's name in front: `_outputs`, `_act`, and `_check`, which compares
 with what this library computed. With `POLICY_MAIN` defined it is a program of its own.
+
+A program's `head` (`rlcpu.nn.heads.Head`) makes actions of `size` outputs: of each group of them,
+whose sizes `choices` has, the index of the largest; without choices, actions are real numbers.
+`is_list` tells whether an action is several numbers.
 """
 
 from __future__ import annotations
@@ -435,6 +439,7 @@ def _call(statement: Statement, out: str) -> str:
         arguments = [*sources, *arrays, f"state + {options['state']}"]
     else:
         arguments = [*sources, *map(str, options.values()), *arrays]
+    # math.h has a `tanh` of its own.
     name = "hyperbolic" if statement.operation == "tanh" else statement.operation
     return f"{name}({', '.join([*arguments, out, str(statement.size)])});"
 

@@ -9,7 +9,9 @@ are an input "state", (n, state_size) float32, zeros before an episode, and an o
 
 Nodes of the graph read and write values by their names: functions that take `nodes` and names of
 values, x or h, add nodes to it, and return the name of the result. `each` is the statement that
-they do the work of (`rlcpu.nn.export.program`).
+they do the work of (`rlcpu.nn.export.program`). A program's `head` makes actions of `size` outputs:
+of each group of them, whose sizes `choices` has, the index of the largest; without choices, actions
+are real numbers. `is_list` tells whether an action is several numbers.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 
 def _varint(number: int) -> bytes:
     """Return a whole number, seven bits a byte, the lowest first."""
-    number &= 2**64 - 1
+    number &= 2**64 - 1  # negative numbers are written as of 64 bits
     parts = bytearray()
     while number > 127:
         parts.append(number & 127 | 128)
@@ -192,7 +194,8 @@ def _embedding(nodes: Nodes, x: str, weights: str, each: Statement) -> str:
 
 def _columns(nodes: Nodes, x: str, begin: int, end: int, out: str = "") -> str:
     """Add a node that takes columns [begin, end) of x."""
-    return nodes.add("Slice", x, np.array([begin]), np.array([end]), np.array([1]), out=out)
+    axes = np.array([1])
+    return nodes.add("Slice", x, np.array([begin]), np.array([end]), axes, out=out)
 
 
 def _gates(nodes: Nodes, x: str, size: int, count: int) -> list[str]:
@@ -317,11 +320,11 @@ def _action_shape(program: ExportedPolicy) -> list[int]:
 
 def _inputs(nodes: Nodes, program: ExportedPolicy) -> str:
     """Add the nodes that make the network's inputs (n, size) of observations."""
-    size, values = program.size, np.array([0, 1], np.float32)
+    size, off_and_on = program.size, np.array([0, 1], np.float32)
     if program.shape:
         x = nodes.add("Reshape", "observation", np.array([-1, size]))
     else:
-        x = nodes.add("OneHot", "observation", np.array([size]), values, axis=-1)
+        x = nodes.add("OneHot", "observation", np.array([size]), off_and_on, axis=-1)
     x = nodes.add("Mul", nodes.add("Sub", x, program.mean), program.scale)
     return nodes.add("Clip", x, np.array(-CLIP, np.float32), np.array(CLIP, np.float32))
 

@@ -19,7 +19,7 @@ from rlcpu.nn.instructions.numbers import add_row
 from rlcpu.nn.layers.rows import fill
 
 u32 = np.uint32
-_uniforms = uniforms(2, 0, np.float32)
+_uniforms = uniforms(2, 0, np.float32)  # (a, b) -> two numbers, the first ones of the words
 
 # ---------------------------------------------------------------- probabilities
 
@@ -27,8 +27,8 @@ _uniforms = uniforms(2, 0, np.float32)
 def log_softmax(chunk: Any, instruction: Any) -> None:
     """Write log-probabilities of logits x, x_k - log(sum of e**x_j).
 
-    The mask, if there is one, has rows from `c` on. The row behind the results is scratch, and so
-    is its row of slopes.
+    The mask has rows from `c` on, not 0 where an action is allowed; `c` is -1 without one. The row
+    behind the results is scratch, and so is its row of slopes.
     """
     rows, first, width = chunk.rows, instruction.out, instruction.width
     largest, total = rows[first + width], chunk.slopes[first + width]
@@ -138,8 +138,9 @@ def stream_of(chunk: Any, instruction: Any, k: int) -> Any:
     """Return the key of an instruction's random stream, and the counter of its row k at sample 0.
 
     Each pair of an update and an instruction that draws has a stream, counted from 0. The key
-    depends on the learner's, the gradient step and the stream. Streams 0 and 1 have the same key,
-    which saves nearly all algorithms a hash, and keep apart by even and odd counters.
+    depends on the learner's, the gradient step and the stream; `instruction.index` numbers
+    the instructions of an update that draw. Streams 0 and 1 have the same key, which saves nearly
+    all algorithms a hash, and keep apart by even and odd counters.
 
     Returns:
         Two halves of the key, uint32, and the counter; that of sample i is 2 * width * i more.

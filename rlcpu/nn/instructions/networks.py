@@ -7,7 +7,10 @@ An instruction runs for a `chunk` of samples (`rlcpu.nn.instructions.chunk.Chunk
 networks, `chunk.rows[k]` has number k of each sample, and `chunk.slopes[k]` the derivatives of the
 loss with respect to it; a network works in `units`, where a sample is a row (`rlcpu.nn.passes`).
 `application` is one use of a network, `operand` some numbers of a sample that go into it (see
-`rlcpu.nn.program`).
+`rlcpu.nn.program`). Of an application `inputs` counts the operands, and `first` is the number of
+the first; `by_parameters` and `by_inputs` tell whether derivatives by either are wanted. A `place`
+of an input or output is a `TensorPlace`: for S samples it begins in units at S * offset, and has
+rows of `width` numbers, of which the first `size` count.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ def apply(chunk: Any, instruction: Any) -> None:
     network, units = network_at(chunk, application), units_of(chunk, application)
     for k in range(application.inputs):
         gather(chunk, chunk.frame.program.inputs[application.first + k], network, units)
-    run_forward(chunk, instruction, application, network, units, False)
+    run_forward(chunk, instruction, application, network, units, is_summed=False)
 
 
 def apply_to_ones(chunk: Any, instruction: Any) -> None:
@@ -49,7 +52,7 @@ def apply_to_ones(chunk: Any, instruction: Any) -> None:
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_at(chunk, application), units_of(chunk, application)
     sum_all_ones(chunk, chunk.frame.program.inputs[application.first], network, units)
-    run_forward(chunk, instruction, application, network, units, True)
+    run_forward(chunk, instruction, application, network, units, is_summed=True)
 
 
 def run_forward(
@@ -66,7 +69,7 @@ def through_network(chunk: Any, instruction: Any) -> None:
     """Compute a network's gradients from the slopes of its outputs, and add those of its inputs."""
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_backward_at(chunk, application), units_of(chunk, application)
-    run_backward(chunk, instruction, application, network, units, False)
+    run_backward(chunk, instruction, application, network, units, is_summed=False)
     if application.by_inputs != 0:
         for k in range(application.inputs):
             operand = chunk.frame.program.inputs[application.first + k]
@@ -78,7 +81,7 @@ def through_network_of_ones(chunk: Any, instruction: Any) -> None:
     """Compute a network's gradients from the slopes of its outputs; its inputs are constants."""
     application = chunk.frame.program.applications[instruction.index]
     network, units = network_backward_at(chunk, application), units_of(chunk, application)
-    run_backward(chunk, instruction, application, network, units, True)
+    run_backward(chunk, instruction, application, network, units, is_summed=True)
     if application.by_parameters != 0:
         first = chunk.frame.program.inputs[application.first]
         add_all_slopes(chunk, first, network, units, gradients_of(chunk, application))
@@ -107,27 +110,31 @@ def network_at(chunk: Any, application: Any) -> Any:
 def network_backward_at(chunk: Any, application: Any) -> Any:
     """Return the network of an application, with transposed weights of the worker's own.
 
-    They are made anew where the network was stepped since the worker made them.
+    They are made anew where the network was stepped since the worker made them: `stepped` counts
+    its steps, `copied` those up to then.
     """
     frame, worker, k = chunk.frame, chunk.worker, application.network
     space, parameters = frame.space, frame.learnt.parameters
     network = network_of(parameters, space.copies[worker], frame.layout, k)
     if space.copied[worker, k] != space.stepped[k]:
         for step in network.table:
-            if step.is_transposed == 0:
-                copy_rows(step, network, 0, step.rows)
+            if step.is_transposed == 0:  # copies of the others are read by forward passes alone
+                copy_rows(step, network, first=0, last=step.rows)
         space.copied[worker, k] = space.stepped[k]
     return network
 
 
 def units_of(chunk: Any, application: Any) -> Any:
-    """Return the units of an application: its own, or those that all without slopes share."""
+    """Return the units of an application: its own, or those that all without slopes share.
+
+    Places are those of one sample, and a chunk has `settings.chunk` samples at most.
+    """
     place = application.units if application.units >= 0 else chunk.frame.program.saved_units
     return chunk.units[place * chunk.frame.settings.chunk :]
 
 
 def gradients_of(chunk: Any, application: Any) -> Any:
-    """Return the gradients of an application's network."""
+    """Return the gradients of an application's network, without its free parameters in front."""
     layout, number = chunk.frame.layout, application.network
     return chunk.gradients[layout.begins[number] + layout.free[number] : layout.begins[number + 1]]
 
@@ -167,7 +174,10 @@ def write_slopes(chunk: Any, out: int, network: Any, units: Any) -> None:
 
 @inline
 def time_of(chunk, application):
-    """Return the order of the samples in sequences, and where episodes begin, as a `Time`."""
+    """Return the order of the samples in sequences, and where episodes begin, as a `Time`.
+
+    Without memory `starts` is -1, and any row will do: nobody reads it.
+    """
     return Time(chunk.frame.settings.steps, chunk.rows[max(application.starts, 0)])
 
 

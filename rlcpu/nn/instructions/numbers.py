@@ -2,8 +2,10 @@
 
 An instruction runs for a `chunk` of samples: `chunk.rows[k]` has number k of each sample, and
 `chunk.slopes[k]` the derivatives of the loss with respect to it. It reads rows from
-`instruction.a`, `b` and `c` on, and writes `width` rows from `out` on, see
-`rlcpu.nn.program.INSTRUCTION`.
+`instruction.a`, `b` and `c` on, and writes `width` rows from `out` on. `a_step` and `b_step` are
+steps from one row that it reads to the next, 1, or 0 where one row serves all; but an instruction
+that makes one number of several has as `a_step` how many it reads. `index` is where other numbers
+are: a column, constants, parameters or a sum. See `rlcpu.nn.program.INSTRUCTION`.
 `through_<name>` is its backward pass: it adds to the slopes of the rows that it reads what those of
 its result contribute.
 """
@@ -31,7 +33,7 @@ from rlcpu.nn.program import Function
 def read_column(chunk: Any, instruction: Any) -> None:
     """Read a column of the batch; `c` is the number of its moments, if it is standardised.
 
-    It is -1 for plain numbers: the last moments are a mean of 0 and a deviation of 1.
+    It is -1 for plain numbers, and so names the last moments: a mean of 0, a deviation of 1.
     """
     batch, samples, width = chunk.frame.batch, chunk.samples, instruction.width
     values = floats_at(batch.columns[instruction.index].values, batch.size * width)
@@ -107,15 +109,16 @@ def through_multiply(chunk: Any, instruction: Any) -> None:
 
 def sum_numbers(chunk: Any, instruction: Any) -> None:
     """Sum the numbers of each sample."""
-    out = chunk.rows[instruction.out]
+    out, count = chunk.rows[instruction.out], instruction.a_step
     fill(out, 0.0)
-    for k in range(instruction.a_step):
+    for k in range(count):
         add_row(out, chunk.rows[instruction.a + k], 1.0)
 
 
 def through_sum(chunk: Any, instruction: Any) -> None:
     """Add the slopes of a sum to those of each number in it."""
-    for k in range(instruction.a_step):
+    count = instruction.a_step
+    for k in range(count):
         add_row(chunk.slopes[instruction.a + k], chunk.slopes[instruction.out], 1.0)
 
 
@@ -202,8 +205,9 @@ def through_each(chunk: Any, instruction: Any) -> None:
     """Add to the slopes of a scalar function's arguments, by the chain rule.
 
     The forward pass, see `function_at`, has written derivatives of each result with respect to
-    each argument that carries slopes to rows. The instruction's operands say where all rows are,
-    see `rlcpu.nn.program.Program.operands`.
+    each argument that carries slopes to rows. The instruction's operands, from number `a` on, say
+    where all rows are: three numbers of each of `b` arguments, then of each of `c` results its row
+    and those of its derivatives, see `rlcpu.nn.program.Program.operands`.
     """
     operands, count = chunk.frame.program.operands, instruction.b
     arguments, place = instruction.a, instruction.a + 3 * count
@@ -226,29 +230,33 @@ def through_each(chunk: Any, instruction: Any) -> None:
 
 def take(chunk: Any, instruction: Any) -> None:
     """Take the number at an index."""
-    out, index = chunk.rows[instruction.out], chunk.rows[instruction.b]
+    out, index, count = chunk.rows[instruction.out], chunk.rows[instruction.b], instruction.a_step
     for i in range(out.size):
-        out[i] = chunk.rows[instruction.a + clamped(index[i], instruction.a_step), i]
+        out[i] = chunk.rows[instruction.a + clamped(index[i], count), i]
 
 
 def through_take(chunk: Any, instruction: Any) -> None:
     """Add the slope of the result to that of the number that was taken."""
-    out, index = chunk.slopes[instruction.out], chunk.rows[instruction.b]
+    out, index, count = chunk.slopes[instruction.out], chunk.rows[instruction.b], instruction.a_step
     for i in range(out.size):
-        chunk.slopes[instruction.a + clamped(index[i], instruction.a_step), i] += out[i]
+        chunk.slopes[instruction.a + clamped(index[i], count), i] += out[i]
 
 
 def argmax(chunk: Any, instruction: Any) -> None:
-    """Write the index of the largest number that is allowed, and the number in the row behind."""
+    """Write the index of the largest number that is allowed, and the number in the row behind.
+
+    `c` is the first row of the mask, not 0 where a number is allowed; -1 where all are.
+    """
     best, largest = chunk.rows[instruction.out], chunk.rows[instruction.out + 1]
+    count, mask = instruction.a_step, instruction.c
     fill(best, 0.0)
     fill(largest, -math.inf)
-    for k in range(instruction.a_step):
+    for k in range(count):
         row = chunk.rows[instruction.a + k]
-        if instruction.c < 0:
+        if mask < 0:
             update_best(best, largest, row, float(k))
         else:
-            update_best_allowed(best, largest, row, chunk.rows[instruction.c + k], float(k))
+            update_best_allowed(best, largest, row, chunk.rows[mask + k], float(k))
 
 
 def update_best(best: Any, largest: Any, row: Any, k: float) -> None:
@@ -282,14 +290,15 @@ def add_to_statistic(chunk: Any, instruction: Any) -> None:
 
 
 def through_loss(chunk: Any, instruction: Any) -> None:
-    """Begin the backward pass: the loss is a mean, whose slope is 1 / samples of the minibatch."""
+    """Begin the backward pass: the loss is a mean, of slope `chunk.share` = 1 / minibatch size."""
     fill(chunk.slopes[instruction.a], chunk.share)
 
 
 def look_ahead(chunk: Any, instruction: Any) -> None:
     """Read numbers of the same sequence so many time steps later, of its last one at most.
 
-    Samples lie time step after time step; row `b` says how many steps each looks ahead.
+    Samples lie time step after time step, `settings.steps` of them, each of all sequences. Row `b`
+    says how many steps each sample looks ahead.
     """
     steps, out = chunk.rows[instruction.b], chunk.rows[instruction.out]
     sequences = chunk.samples.size // chunk.frame.settings.steps

@@ -10,8 +10,9 @@ An image with a border of zeros, or of planes, is copied first: the copy, with i
 for the backward pass.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
-derivatives of the loss with respect to an image or the outputs, gradients those with respect to
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). `step.height`,
+`width` and `channels` are those of the image in front, without its border of `step.padding`. Slopes
+are derivatives of the loss with respect to an image or the outputs, gradients those with respect to
 parameters. `product(left, right, start, out, shape, floor)` writes max(left @ right + start, floor)
 to `out`: the floor is 0 for a relu, -inf for none; `shape` is (rows, depth, columns), and the depth
 of `product` that of one piece.
@@ -205,8 +206,8 @@ def windows_of(step, size, image):
 def transposed_windows_of(step, size, image):
     """Return the transpose of `windows_of`: row r is number r of all windows.
 
-    Here a "piece" of a row is a line of windows, and neighbours in a line of the image's numbers
-    are neighbouring rows.
+    Here piece g of a row has that number of the g-th line of windows, and rows r and r + 1 are of
+    neighbours in the image.
     """
     image_row = size.width * size.channels
     return Windows(
@@ -234,7 +235,8 @@ def make_convolve(dtype: type) -> Callable[..., None]:
         memory, channels = memory_of(step, work, size), size.out_channels
         weights = as_matrix(parameters, size.padded_channels)
         biases = repeated(parameters[size.window_size * size.padded_channels :])
-        shape = size.out_height * size.out_width, step.window * size.channels, size.padded_channels
+        depth = step.window * size.channels  # numbers of a window's piece, a row of it
+        shape = size.out_height * size.out_width, depth, size.padded_channels
         floor = zero if step.fuses_relu != 0 else no_floor
         for i in range(work.samples):
             image, outputs = input_row(step, work, i), output_row(step, work, i)
@@ -248,7 +250,8 @@ def make_convolve(dtype: type) -> Callable[..., None]:
             if size.has_padding:
                 fill(outputs, zero)
                 pixels_out = outputs[: step.size_out]
-                copy_columns(pixels_out, channels, memory.rows, size.padded_channels, channels)
+                width = size.padded_channels
+                copy_columns(pixels_out, channels, memory.rows, source_width=width, count=channels)
 
     return forward
 
@@ -332,11 +335,8 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
     def backward(step, work):
         """Compute gradients and slopes of the images, whichever are asked for, a sample at once."""
         size, gradients = sizing_of(step), gradients_of(step, work)
-        memory, channels, width = (
-            memory_of(step, work, size),
-            size.out_channels,
-            size.padded_channels,
-        )
+        memory = memory_of(step, work, size)
+        channels, width = size.out_channels, size.padded_channels
         start = as_matrix(gradients, width)
         overwrites = work.mode & OVERWRITTEN != 0
         if overwrites:
@@ -348,7 +348,7 @@ def make_convolve_back(dtype: type) -> Callable[..., None]:
             slopes = row_at(output_slopes(step, work), i, step.width_out)
             if size.has_padding:
                 fill(memory.rows, zero)
-                copy_columns(memory.rows, width, slopes, channels, channels)
+                copy_columns(memory.rows, width, slopes, source_width=channels, count=channels)
                 slopes = memory.rows
             if wants_parameters(work):
                 if overwrites and i == 0:  # the first sample's product starts from zeros

@@ -92,7 +92,7 @@ class CustomLayer(Layer):
         """
         functions = []
         for name, arguments in _ARGUMENTS.items():
-            function = vars(cls).get(name, getattr(cls, name, None))
+            function = vars(cls).get(name, getattr(cls, name, None))  # its own, or inherited
             function = function.__func__ if isinstance(function, staticmethod) else function
             if not isinstance(function, FunctionType):
                 expected = "expected plain Python, as `def` makes it"
@@ -117,7 +117,7 @@ class CustomLayer(Layer):
 
     def parameters(self, sizes: LayerSizes) -> list[ParameterArray]:
         """Return its arrays; see `Layer`."""
-        arrays = self.arrays(sizes.inputs, np.random.default_rng(0))
+        arrays = self.arrays(sizes.inputs, np.random.default_rng(0))  # for names and shapes alone
 
         def initial(rng: np.random.Generator, name: str) -> Array:
             return self.arrays(sizes.inputs, rng)[name]
@@ -133,7 +133,7 @@ class CustomLayer(Layer):
 
 
 def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kind:
-    """Return the kind of a layer from its name and the functions of a `CustomLayer`."""
+    """Return the kind of a layer from its name and a user's functions; see `CustomLayer`."""
 
     @functools.cache
     def make_forward(dtype: type) -> Callable[..., None]:
@@ -179,16 +179,16 @@ def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kin
             sample are computed in scratch, and moved.
             """
             inputs, slopes = inputs_of(step, work), output_slopes(step, work)
-            by_inputs, parameters = input_slopes(step, work), parameters_of(step, work)
+            targets, parameters = input_slopes(step, work), parameters_of(step, work)
             width = step.width_in
-            by_x = spare_row(step, work)
+            by_x = spare_row(step, work)[:width]  # (width,): of one sample, with padding
             for i in range(work.samples):
                 x = part(inputs, i * width, step.size_in)
                 slope = part(slopes, i * step.width_out, step.size_out)
                 fill(by_x, zero)
                 add_by_inputs(x, parameters, slope, by_x[: step.size_in])
-                row = row_at(by_inputs, i, width)
-                if step.adds_to_slopes == 0:
+                row = row_at(targets, i, width)
+                if step.adds_to_slopes == 0:  # else those of another layer are there
                     fill(row, zero)
                 add_to(row, by_x)
 

@@ -15,6 +15,8 @@ Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numb
 derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
 its parameters. `product(left, right, start, out, shape, floor)` writes max(left @ right + start,
 floor) to `out`: the floor is 0 for a relu, -inf for none; `shape` is (rows, depth, columns).
+Weights are (`step.rows`, `step.columns`) as packed, `step.is_transposed` says in which of both
+forms; biases lie behind them.
 """
 
 from __future__ import annotations
@@ -92,6 +94,7 @@ def make_nonzeros_of(dtype: type) -> Callable[..., Any]:
 
     @inline
     def nonzeros_of(step, work):
+        # Sums are of rows of weights: transposed ones have a column for each input.
         capacity = 0 if step.is_transposed != 0 else capacity_for(step.width_in)
         return NonzeroLists(saved_of(step, work)[: capacity * work.samples].view(whole), capacity)
 
@@ -113,7 +116,8 @@ def list_nonzeros(row, nonzeros):
         row: the sample's inputs.
         nonzeros: (capacity,) the list, overwritten.
     """
-    inputs, count, at_once = address(row), 1, width(address(row), REGISTERS)
+    inputs, at_once = address(row), width(address(row), REGISTERS)
+    count = 1  # numbers of the list so far: the first is for the count of nonzeros
     for begin in range(0, row.size, at_once):
         loaded = min(at_once, row.size - begin)  # behind them the vector is filled with 0.0
         bits = nonzero_bits(load(inputs, begin, REGISTERS, loaded, 0.0))
@@ -121,7 +125,7 @@ def list_nonzeros(row, nonzeros):
             if count == nonzeros.size:
                 return False
             nonzeros[count] = begin + lowest_bit(bits)
-            bits &= bits - _ONE
+            bits &= bits - _ONE  # clears that bit
             count += 1
     nonzeros[0] = count - 1
     return True
@@ -157,8 +161,10 @@ def sum_weights(step, work, lists, floor):
     weights, biases = as_matrix(parameters_of(step, work), width), repeated(biases_of(step, work))
     for i in range(work.samples):
         row, out = address(row_at(inputs, i, step.width_in)), repeated(row_at(outputs, i, width))
-        places = address(lists.numbers)
-        sum_of_rows(places, bounds_of(lists, i), row, weights, biases, out, width, floor)
+        places, bounds = address(lists.numbers), bounds_of(lists, i)
+        sum_of_rows(
+            places, bounds, left=row, right=weights, start=biases, out=out, size=width, floor=floor
+        )
 
 
 @functools.cache
@@ -269,7 +275,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
         """Write gradients of biases and weights, then input slopes, whichever are asked for."""
         slopes, row_of_zeros = output_slopes(step, work), spare_row(step, work)
         fill(row_of_zeros, zero)
-        zeros = repeated(row_of_zeros)  # from which products start
+        zeros = repeated(row_of_zeros)  # from which products start, as wide as any of them
         if wants_parameters(work):
             gradients, num_weights = gradients_of(step, work), step.rows * step.columns
             lists = nonzeros_of(step, work)
@@ -277,7 +283,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
             # outputs, and adds the weights' gradients itself: they only begin at 0 here.
             is_of_ones = work.is_summed and step.inputs == 0
             is_sparse = lists.capacity > 0 and not is_of_ones and lists.numbers[0] != TOO_MANY
-            if work.mode & OVERWRITTEN:  # the product below overwrites the weights' itself
+            if work.mode & OVERWRITTEN:  # `write_gradients` overwrites those of weights itself
                 fill(gradients[0 if is_of_ones or is_sparse else num_weights :], zero)
             add_rows(gradients[num_weights:], slopes)
             if is_sparse:

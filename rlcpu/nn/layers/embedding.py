@@ -52,11 +52,11 @@ from rlcpu.nn.layers.rows import add_to, as_matrix, fill, repeated, row_at
 def chosen_row(inputs, step, i, k, weights):
     """Return the row of the weights, or of their gradients, that choice k of sample i names.
 
-    Each choice has `step.option` rows of its own; a number that is no choice counts as 0.
+    Each input has a row for each of its `Embedding.choices`; a number that is none counts as 0.
     """
-    number = inputs[i * step.width_in + k]
-    inside = number >= 0 and number < step.option
-    row = k * step.option + (np.int64(number) if inside else 0)
+    choices, number = step.option, inputs[i * step.width_in + k]
+    inside = number >= 0 and number < choices
+    row = k * choices + (np.int64(number) if inside else 0)
     return row_at(weights, row, step.width_out)
 
 

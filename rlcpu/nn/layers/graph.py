@@ -159,7 +159,8 @@ class Trace:
         if any(draft.layer is layer for draft in self.drafts):
             raise ValueError(f"{layer!r} stands in two places: make another one for the second")
         target, fields = layer.output(source), layer.fields(source)
-        self.add(Draft(layer.kind, source, target, layer.option, fields, layer))
+        option = layer.option
+        self.add(Draft(layer.kind, source, target, option=option, fields=fields, layer=layer))
         return target
 
     def add(self, draft: Draft) -> None:

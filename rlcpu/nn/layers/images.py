@@ -127,6 +127,7 @@ class Window(Layer):
 
     def fields(self, source: LayerOutput) -> dict[str, int]:
         """Return further fields of its `LayerStep`; see `Layer`."""
+        # `output`, called before, has refused a source without a picture.
         return self.fields_of(source.picture or Picture(0, 0, 0))
 
     def fields_of(self, image: Picture) -> dict[str, int]:

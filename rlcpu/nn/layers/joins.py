@@ -39,9 +39,10 @@ class CopiedColumns(NamedTuple):
 @inline
 def columns_of(step):
     """Return the `CopiedColumns`: all of the narrower side, from `step.option` on in the wider."""
+    first = step.option
     if step.size_out < step.size_in:
-        return CopiedColumns(step.size_out, step.option, 0)
-    return CopiedColumns(step.size_in, 0, step.option)
+        return CopiedColumns(step.size_out, first_in=first, first_out=0)
+    return CopiedColumns(step.size_in, first_in=0, first_out=first)
 
 
 @functools.cache
@@ -164,6 +165,7 @@ class Parts(Graph):
             output = trace.run(self.graph, whole)
         finally:
             trace.parts, trace.only_input = outer
+        # A part may stay unread only where somebody reads the whole.
         reads_all = any(draft.kind is not TAKE for draft in whole.readers) or output is whole
         unread = [name for name, each in parts.items() if each.copied is None]
         if unread and not reads_all:
@@ -237,5 +239,5 @@ def _add_up(join: Graph, trace: Trace, parts: list[LayerOutput]) -> LayerOutput:
         raise ValueError(f"{join!r} adds images of other sizes, or an image and other numbers")
     target = LayerOutput(sizes[0], picture=pictures.pop())
     for k, tensor in enumerate(parts):
-        trace.add(Draft(ADD if k else COPY, tensor, target))
+        trace.add(Draft(ADD if k else COPY, tensor, target))  # the first begins the sum
     return target

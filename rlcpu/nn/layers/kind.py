@@ -45,7 +45,7 @@ class LayerStep(NamedTuple):
 
     forward: int = 0  # addresses of the functions of its kind; 0 in a `NetworkPlan`, whose
     backward: int = 0  # `link` compiles them
-    option: int = 0  # a number whose meaning is the kind's, such as `Embedding`'s choices
+    option: int = 0  # `Embedding`: choices; cells: length of a state; copies: a first column
     fuses_relu: int = 0  # 1 in a layer that computes the relu behind it too, and in that relu
     inputs: int = 0  # place in `units` of the inputs
     width_in: int = 0  # numbers of a row of inputs, padded
@@ -249,7 +249,7 @@ def output_slopes(step, work):
 
 @inline
 def spare_row(step, work):
-    """Return scratch of a backward pass, as long as a row of inputs or outputs, the longer ones.
+    """Return scratch of a backward pass, as long as a row of inputs or of outputs, the longer one.
 
     It is the end of `work.slopes`, which has a row more than the slopes of all samples.
     """

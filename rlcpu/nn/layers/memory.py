@@ -9,6 +9,9 @@ says how states lie, what `advance` and `go_back` do, and what `step` and `work`
 Of a sample, `x` are the pre-activations of all gates by its inputs, one gate after the other, each
 (size,), `p` those by its state. h and c are memories before a time step, h' and c' after it. Rows
 of outputs and states are padded, `step.width_out` numbers for each part of the memory.
+`step.option` is the length of a sequence's state: `step.width_out`, of an LSTM, which remembers h
+and c, twice that. The weights of states are (`step.rows`, `step.columns`): numbers of h, and of the
+products of all gates of a sample, both padded.
 """
 
 from __future__ import annotations
@@ -80,13 +83,13 @@ def make_min_gru(dtype: type) -> Callable[..., None]:
     @inline_source
     def advance(step, work, t, state, next_state):
         """Compute time step t of all sequences, one after the other."""
-        size, sequences = step.size_out, num_sequences(work)
+        size, state_size, sequences = step.size_out, step.option, num_sequences(work)
         for b in range(sequences):
             row = t * sequences + b
             x, out = input_row(step, work, row), output_row(step, work, row)
-            h = part(state, b * step.option, size)
+            h = part(state, b * state_size, size)
             run_cell(row_at(x, 0, size), row_at(x, 1, size), h, out[:size])
-        copy(next_state, outputs_at(step, work, t))
+        copy(next_state, outputs_at(step, work, t))  # h' is the output too
 
     return advance
 
@@ -109,12 +112,12 @@ def make_min_gru_back(dtype: type) -> Callable[..., None]:
     @inline_source
     def go_back(step, work, t, state, slopes):
         """Go back through time step t of all sequences, one after the other."""
-        size, sequences = step.size_out, num_sequences(work)
+        size, state_size, sequences = step.size_out, step.option, num_sequences(work)
         by_outputs = output_slopes_at(step, work, t)
         for b in range(sequences):
-            x, begin = input_row(step, work, t * sequences + b), b * step.option
+            x, begin = input_row(step, work, t * sequences + b), b * state_size
             h, by_h = part(state, begin, size), part(slopes, begin, size)
-            by_output = part(by_outputs, begin, size)
+            by_output = part(by_outputs, begin, size)  # rows of outputs are as long as states
             run_back(row_at(x, 0, size), row_at(x, 1, size), h, by_h, by_output)
 
     return go_back
@@ -128,7 +131,7 @@ def products_of(step, work):
     """Return the products of states and weights, (samples * columns,), saved behind the states.
 
     The backward pass needs those of gate n, and puts the slopes of all in their place. States are
-    (T + 1) B rows, at most 2 T B.
+    (T + 1) B rows, at most 2 T B, which is two for each sample.
     """
     begin = 2 * step.option * work.samples
     return part(saved_of(step, work), begin, step.columns * work.samples)
@@ -151,6 +154,7 @@ def make_gru(dtype: type) -> Callable[..., None]:
     def advance(step, work, t, state, next_state):
         """Compute time step t of all sequences."""
         size, sequences, columns = step.size_out, num_sequences(work), step.columns
+        state_size = step.option
         products = row_at(products_of(step, work), t, sequences * columns)
         biases = repeated(parameters_of(step, work)[step.rows * columns :])
         multiply_states(step, work, state, biases, products)
@@ -161,9 +165,9 @@ def make_gru(dtype: type) -> Callable[..., None]:
             run_cell(
                 row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size),
                 row_at(p, 0, size), row_at(p, 1, size), row_at(p, 2, size),
-                part(state, b * step.option, size), out[:size],
+                part(state, b * state_size, size), out[:size],
             )  # fmt: skip
-        copy(next_state, outputs_at(step, work, t))
+        copy(next_state, outputs_at(step, work, t))  # h' is the output too
 
     return advance
 
@@ -185,16 +189,18 @@ def make_gru_back(dtype: type) -> Callable[..., None]:
     def go_back(step, work, t, state, slopes):
         """Go back through time step t of all sequences."""
         size, sequences, columns = step.size_out, num_sequences(work), step.columns
+        state_size = step.option
         products = row_at(products_of(step, work), t, sequences * columns)
-        add_to(slopes, output_slopes_at(step, work, t))
+        add_to(slopes, output_slopes_at(step, work, t))  # h' is state and output, in equal rows
         for b in range(sequences):
             x, p = input_row(step, work, t * sequences + b), row_at(products, b, columns)
-            begin = b * step.option
+            begin = b * state_size
             run_back(
                 row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(p, 2, size),
                 part(state, begin, size), part(slopes, begin, size),
             )  # fmt: skip
             copy(p[: 2 * size], x[: 2 * size])  # r and z are of sums x + p: their slopes are equal
+        # The slopes of all products are in their place now: those of h by them are added.
         add_state_slopes(step, work, products, slopes)
 
     return go_back
@@ -222,14 +228,15 @@ def make_lstm(dtype: type) -> Callable[..., None]:
     @inline_source
     def advance(step, work, t, state, next_state):
         """Compute time step t of all sequences; products of states are added to the inputs."""
-        size, width, sequences = step.size_out, step.width_out, num_sequences(work)
+        size, width, state_size = step.size_out, step.width_out, step.option
+        sequences = num_sequences(work)
         inputs = row_at(inputs_of(step, work), t, sequences * step.columns)
         outputs = outputs_at(step, work, t)
         multiply_states(step, work, state, as_matrix(inputs, step.columns), inputs)
-        fill(next_state, zero)
+        fill(next_state, zero)  # the padding behind the units stays so
         for b in range(sequences):
             x, out = row_at(inputs, b, step.columns), row_at(outputs, b, width)
-            begin = b * step.option
+            begin = b * state_size
             run_cell(
                 row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(x, 3, size),
                 part(state, begin + width, size), part(next_state, begin + width, size), out[:size],
@@ -259,11 +266,12 @@ def make_lstm_back(dtype: type) -> Callable[..., None]:
     @inline_source
     def go_back(step, work, t, state, slopes):
         """Go back through time step t of all sequences."""
-        size, width, sequences = step.size_out, step.width_out, num_sequences(work)
+        size, width, state_size = step.size_out, step.width_out, step.option
+        sequences = num_sequences(work)
         inputs = row_at(inputs_of(step, work), t, sequences * step.columns)
         by_outputs = output_slopes_at(step, work, t)
         for b in range(sequences):
-            x, begin = row_at(inputs, b, step.columns), b * step.option
+            x, begin = row_at(inputs, b, step.columns), b * state_size
             by_h = part(slopes, begin, width)
             run_back(
                 row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(x, 3, size),
@@ -271,6 +279,7 @@ def make_lstm_back(dtype: type) -> Callable[..., None]:
                 part(by_outputs, b * width, size),
             )  # fmt: skip
             fill(by_h, zero)  # h acts by the products alone, whose slopes are added below
+        # The cells have left the slopes of all products in the place of the inputs.
         add_state_slopes(step, work, inputs, slopes)
 
     return go_back
@@ -381,7 +390,7 @@ class Inputs(Dense):
         return [weights, biases._replace(initial=initial)]
 
 
-def _time_scales(size: int, signs: tuple[int, ...], _: np.random.Generator) -> Array:
+def _time_scales(size: int, signs: tuple[int, ...], unused: np.random.Generator) -> Array:
     """Return biases of gates with which unit k remembers for some T_k steps, log(T_k - 1).
 
     A bias is taken with the sign of its gate, see `Inputs`, the gates one after the other. T goes
@@ -434,7 +443,7 @@ class MinGru(Memory):
         64
     """
 
-    _cell, _bias_signs = MinGruCell, (-1, 0)
+    _cell, _bias_signs = MinGruCell, (-1, 0)  # of z and x_h
 
 
 class Gru(Memory):
@@ -444,7 +453,7 @@ class Gru(Memory):
         size: units.
     """
 
-    _cell, _bias_signs = GruCell, (0, 1, 0)
+    _cell, _bias_signs = GruCell, (0, 1, 0)  # of r, z and n
 
 
 class Lstm(Memory):
@@ -456,4 +465,4 @@ class Lstm(Memory):
         size: units.
     """
 
-    _cell, _bias_signs = LstmCell, (-1, 1, 0, 0)
+    _cell, _bias_signs = LstmCell, (-1, 1, 0, 0)  # of i, f, g and o

@@ -64,14 +64,20 @@ def groups_of(step, work):
 
 @inline
 def members(rows, step, groups, number):
-    """Return the numbers of a group, of inputs or outputs: both have `width_in` a sample."""
+    """Return the numbers of group `number`, counted over all samples.
+
+    `rows` are inputs or outputs, or slopes of these: all have `width_in` numbers a sample.
+    """
     sample, group = number // groups.per_sample, number % groups.per_sample
     return part(rows, sample * step.width_in + group * groups.size, groups.size)
 
 
 @inline
 def gains_and_shifts(parameters, size):
-    """Return both arrays (size,) of a layer's parameters, or of the gradients of these."""
+    """Return both arrays (size,) of a layer's parameters, or of the gradients of these.
+
+    Each has half of `parameters`, with padding behind its `size` numbers.
+    """
     return parameters[:size], part(parameters, parameters.size // 2, size)
 
 

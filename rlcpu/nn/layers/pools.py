@@ -1,8 +1,9 @@
 """Pooling of images between layers; see `rlcpu.nn.layers.images`.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
-derivatives of the loss with respect to a layer's inputs or outputs.
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). `step.height`,
+`width` and `channels` are those of the image in front, without padding. Slopes are derivatives of
+the loss with respect to a layer's inputs or outputs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def output_size(step):
 
 @inline
 def window_bounds(step, number, pixels):
-    """Return where a window begins and ends along one axis of an image, of so many pixels."""
+    """Return where window `number` begins and ends along an axis of an image, of so many pixels."""
     begin = number * step.stride - step.padding
     return max(begin, 0), min(begin + step.window, pixels)
 

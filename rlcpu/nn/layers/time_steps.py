@@ -1,8 +1,9 @@
 """Time steps of layers with memory: one loop for all kinds of cells, and products of their states.
 
 Samples are sequences: T time steps of B sequences, time step after time step, each B rows. The
-memory of a sequence, its *state*, has `step.option` numbers. States lie in the layer's saved units,
-B rows for each time step, and B more behind the last:
+memory of a sequence, its *state*, has `step.option` numbers: h, of which weights make products, and
+behind it what else a cell remembers. States lie in the layer's saved units, B rows for each time
+step, and B more behind the last:
 
     rows t    what the cell reads in time step t: zeros where an episode begins (`work.starts` above
               0), else what it has written in the step before; the caller writes rows 0
@@ -12,10 +13,12 @@ The backward pass goes from the last time step to the first, and no further wher
 or `starts` is below 0; rows T then hold the slopes of the states, in the end those of rows 0.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` = T B samples (`rlcpu.nn.passes.Work`). Slopes are
-derivatives of the loss with respect to a layer's inputs, outputs or states, gradients those with
-respect to its parameters. `product(left, right, start, out, shape, floor)` writes
-max(left @ right + start, floor) to `out`, here without a floor; `shape` is (rows, depth, columns).
+`work`, the arrays of a pass over `work.samples` = T B samples (`rlcpu.nn.passes.Work`). The weights
+of states are a matrix (`step.rows`, `step.columns`), by the padded numbers of h and of all gates;
+biases, if there are any, lie behind them. Slopes are derivatives of the loss with respect to a
+layer's inputs, outputs or states, gradients those with respect to its parameters.
+`product(left, right, start, out, shape, floor)` writes max(left @ right + start, floor) to `out`,
+here without a floor; `shape` is (rows, depth, columns).
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def num_sequences(work):
 def forget(states, starts):
     """Set the states (B * step.option,) to zero of sequences of which an episode begins.
 
-    `starts` (B,) are the time step's, see `rlcpu.nn.passes.Time`.
+    `starts` (B,) are the time step's, above 0 for these, see `rlcpu.nn.passes.Time`.
     """
     never_inline()
     size, zero = states.size // starts.size, states.dtype.type(0)
@@ -66,7 +69,10 @@ def forget(states, starts):
 
 @outline
 def cut_slopes(slopes, starts):
-    """Set the slopes of states to zero that go no further back; arguments are as in `forget`."""
+    """Set the slopes of states (B * step.option,) to zero where they go no further back.
+
+    That is where `starts` (B,), the time step's, are not 0.
+    """
     never_inline()
     size, zero = slopes.size // starts.size, slopes.dtype.type(0)
     for b in range(starts.size):
@@ -123,7 +129,7 @@ def _make_backward(make_go_back: Make, make_finish: Make, dtype: type) -> Callab
         prefer_small_code()
         states, sequences = saved_of(step, work), num_sequences(work)
         size = sequences * step.option  # numbers of the states of one time step
-        slopes = row_at(states, work.steps, size)
+        slopes = row_at(states, work.steps, size)  # rows T: no step reads these states
         fill(slopes, zero)
         for t in range(work.steps - 1, -1, -1):
             go_back(step, work, t, row_at(states, t, size), slopes)
@@ -161,8 +167,8 @@ def make_finish(dtype: type, slopes_of: Callable[..., Any], has_biases: bool) ->
             fill(gradients, zero)
         if has_biases:
             add_rows(gradients[step.rows * step.columns :], slopes)
-        states = transposed(saved_of(step, work), step.option)
-        total = as_matrix(gradients, step.columns)
+        states = transposed(saved_of(step, work), step.option)  # rows 0 to T - 1 are factors
+        total = as_matrix(gradients, step.columns)  # which the product starts from
         shape = step.rows, work.samples, step.columns
         product(states, as_matrix(slopes, step.columns), total, total, shape, no_floor)
 
@@ -176,7 +182,10 @@ def make_multiply_states(dtype: type) -> Callable[..., None]:
 
     @inline_source
     def multiply_states(step, work, state, start, products):
-        """Write states @ weights + start, a matrix, to `products`, (B * step.columns,)."""
+        """Write states @ weights + start, a matrix, to `products`, (B * step.columns,).
+
+        `state` (B * step.option,) are those of one time step.
+        """
         weights = as_matrix(parameters_of(step, work), step.columns)
         out = as_matrix(products, step.columns)
         shape = num_sequences(work), step.rows, step.columns
@@ -192,7 +201,11 @@ def make_add_state_slopes(dtype: type) -> Callable[..., None]:
 
     @inline_source
     def add_state_slopes(step, work, slopes, state_slopes):
-        """Add slopes @ weights.T to `state_slopes`: from slopes of products to those of states."""
+        """Add slopes @ weights.T to `state_slopes`: from slopes of products to those of states.
+
+        Of one time step: `slopes` (B * step.columns,) are read, `state_slopes` (B * step.option,)
+        added to, of each state the numbers of h.
+        """
         weights = as_matrix(work.network.copies[step.copies :], step.rows)  # transposed
         out = as_matrix(state_slopes, step.option)
         shape = num_sequences(work), step.columns, step.rows
