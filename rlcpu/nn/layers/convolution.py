@@ -206,8 +206,8 @@ def windows_of(step, size, image):
 def transposed_windows_of(step, size, image):
     """Return the transpose of `windows_of`: row r is number r of all windows.
 
-    Here piece g of a row has that number of the g-th line of windows, and rows r and r + 1 are of
-    neighbours in the image.
+    Here a piece is that number of each window of one line of windows; a "line" of rows are the
+    numbers that lie side by side in a row of the image.
     """
     image_row = size.width * size.channels
     return Windows(
