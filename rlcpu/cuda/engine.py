@@ -75,11 +75,12 @@ class CudaEngine(Engine):
                 raise cpu_only(f"{self.dynamics.id}: {what}", TypeError)
         n, self._state_size = self.num_envs, code.state.rows(self.scalar_type)
         self.states, self.next_states = (
+            # Rows of the states and one of the returns so far; steps so far of the episodes.
             DeviceStates(zeros((self._state_size + 1) * n, self.dtype), zeros(n, np.uint32))
-            for _ in range(2)  # a row more than those of a state: returns so far
+            for _ in range(2)
         )
-        self.words, self.counter = zeros(2 * n, np.uint32), 0
-        self._fault = zeros(1, np.int32)  # 0 but after a step that was none
+        self.words, self.counter = zeros(2 * n, np.uint32), 0  # two words of each random stream
+        self._fault = zeros(1, np.int32)  # see `StepOutputs`: not 0 after a step that was refused
         self._may_wait = False  # whether an environment may have finished and not begun anew
         space: Any = self.dynamics.action_space
         # Actions that are whole numbers have one number there, which nothing reads.

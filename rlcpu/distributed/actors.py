@@ -119,7 +119,11 @@ class RayActor:
     def revive(self) -> Any:
         """Wait until the actor is back after its death; see `Remote.revive`.
 
-        Its handshake is asked for again and again, as calls are lost while it starts.
+        Its handshake, which answers with its version of rlcpu and the state in which it began, is
+        asked for again and again, as calls are lost while it starts.
+
+        Returns:
+            That state: whatever the actor's class tells, such as a shard's status.
 
         Raises:
             ClusterError: it is not back in time, its constructor fails, it runs another rlcpu, or

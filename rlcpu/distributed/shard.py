@@ -55,9 +55,9 @@ _REFUSED = "num_envs", "n_step", "truncated", "derive_next"
 class ReplayShard:
     """A buffer in which every transition has a ticket, and every block of transitions a number.
 
-    A ticket is a number that no other transition of any life of the shard has: a priority is
-    applied only where the slot still holds the transition that it was computed for. By the numbers
-    of blocks each is stored once.
+    A ticket is a number that no other transition in its slot has, in any life of the shard: a
+    priority is applied only where the slot still holds the transition that it was computed for. By
+    the numbers of blocks each is stored once.
 
     With a `PrioritizedTrajectoryBuffer`, sequences are drawn and have tickets. Each lies within one
     block: two blocks need not follow each other, for collectors take turns, die, and blocks get
@@ -165,8 +165,9 @@ class ReplayShard:
     def _issue_tickets(self, added_before: int) -> tuple[int, Array, Array]:
         """Give tickets to the items of the steps that came after the first `added_before`.
 
-        Item k of each environment begins at step k * period, and has the place k % per_env. One
-        that is not complete yet has ticket -1, like the places that nobody has written to.
+        Item k of each environment begins at step k * period, and has the place k % per_env. Items k
+        of all environments have one ticket, in slots of their own: slot and ticket name an item.
+        One that is not complete yet has ticket -1, like the places that nobody has written to.
 
         Returns:
             The number of the first item that began with these steps, the numbers (n,) of those that

@@ -254,8 +254,10 @@ class NetworkPolicy(RunsNetworks):
         if self.value is None:
             raise ValueError("policy has no value head: make it with value= separate or shared")
         if self.value == "shared":
-            return self._run("policy", observations)[0][:, -1].copy()
-        return self._run("value", observations)[0][:, 0]
+            outputs, _ = self._run("policy", observations)  # and new states of a memory
+            return outputs[:, -1].copy()
+        values, _ = self._run("value", observations)
+        return values[:, 0]
 
     @property
     def _num_read(self) -> int:

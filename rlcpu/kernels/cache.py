@@ -43,9 +43,11 @@ def _files() -> hooks.CodeFiles | None:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of the machine code, made if need be; None if others can write to it.
+    """Return the folder of the machine code; None if others can write to it.
 
-    Others who can write to a parent of it can put another folder in its place, but no file of ours.
+    It may not be there yet: the first file that is written makes it. Others who can write to a
+    parent of it can put another folder in its place, but files in that are not the user's, and are
+    not read (`read_whole`).
     """
     files = _files()
     if files is None:

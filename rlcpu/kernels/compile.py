@@ -199,12 +199,13 @@ def plain_tuple(items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @intrinsic
 def _items_of(typing, items):
-    """Return the items of a named tuple as a plain one."""
+    """Return the items of a named tuple as a plain one; numba's `tuple` leaves it as it is."""
     kind = nbtypes.BaseTuple.from_types(items.types)
 
     def generate(context, builder, signature, values):
         parts = cgutils.unpack_tuple(builder, values[0])
-        return hooks.borrowed(context, builder, kind, context.make_tuple(builder, kind, parts))
+        plain = context.make_tuple(builder, kind, parts)
+        return hooks.borrowed(context, builder, kind, plain)  # its arrays have one owner more
 
     return kind(items), generate
 

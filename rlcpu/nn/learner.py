@@ -430,7 +430,10 @@ class Learner:
         return {**report, "num_gradients": int(steps)}
 
     def _describe_fault(self, update: int) -> str:
-        """Return the message for a loss or gradient of an update, by number, that is not finite."""
+        """Return the message for a loss or gradient of an update, by number, that is not finite.
+
+        `space.sums` has, in a row for each worker, the sums of statistics over its samples.
+        """
         names, totals = self.tape.statistics[update], self.space.sums.sum(axis=0)
         bad = [name for name, total in zip(names, totals, strict=False) if not math.isfinite(total)]
         # The first update counts the steps: its own was left out, and is not among them.
@@ -448,6 +451,7 @@ class Learner:
         real, size = self.dtype, self.learnt.parameters.size
         minibatch = min(options.minibatch_size, count)
         part, chunk = parts_of(minibatch, size, options.sequence_length)
+        # The statistic whose mean ends the call where it goes beyond the limit.
         watched, limit = options.watched(self.tape.statistics[0])
         return UpdateSettings(
             epochs=options.epochs,

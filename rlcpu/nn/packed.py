@@ -122,7 +122,8 @@ def read_state(network, units, samples, row, state):
 def _copy_squares(weights, copies, first, last, rows, columns):
     """Transpose rows [first, last) of weights into copies, a square of one register's width each.
 
-    `weights` (rows, columns) and `copies` (columns, rows) are flat.
+    `weights` (rows, columns) and `copies` (columns, rows) are flat; columns, always, and rows here
+    are multiples of `UNIT`, a multiple of a register's numbers, and so are `first` and `last`.
     """
     source, out = address(weights), address(copies)
     step = width(source, 1)

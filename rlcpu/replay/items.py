@@ -89,12 +89,12 @@ class Items(NamedTuple):
 def pick_item(u, num_envs, first, count, length):
     """Return the index of an item that a uniform number u in [0, 1) draws.
 
-    Each environment has `length` items, of which `count` can be drawn, from number `first` on and
-    round the ring: item k has the index env * length + (first + k) % length.
+    Each environment has a ring of `length` slots, of which `count` can be drawn, from slot `first`,
+    in [0, length), on: its item k has the index env * length + (first + k) % length.
     """
-    k = min(np.int64(u * (num_envs * count)), num_envs * count - 1)
-    env = k // count
-    slot = first + (k - env * count)
+    drawn = min(np.int64(u * (num_envs * count)), num_envs * count - 1)  # among those of all
+    env = drawn // count
+    slot = first + (drawn - env * count)
     return env * length + (slot - length if slot >= length else slot)
 
 

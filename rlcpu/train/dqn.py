@@ -70,7 +70,8 @@ def dqn(batch: Any, nets: Any, settings: Any) -> Any:
 def dqn_of_sequences(batch: Any, nets: Any, settings: Any) -> Any:
     """Return what `dqn` returns, of sequences for networks with memory.
 
-    Next values are those of later time steps, `batch.ahead` of them, of the same sequence.
+    Next values are those of the same sequence `batch.ahead` time steps later: the n of n steps, or
+    fewer where the episode or the sequence ends before.
     """
     values = action_values(nets.online(batch.observation), settings)
     target_values = action_values(nets.target(batch.observation), settings)

@@ -443,15 +443,18 @@ class OffPolicy(Agent):
         return report
 
     def _update_priorities(self, batch: Any, is_learnt: Array | None = None) -> None:
-        """Set the priorities of a batch that was learnt from to its absolute errors.
+        """Set the priorities of a batch that was learnt from to its absolute errors, (B,).
 
-        Of sequences `is_learnt` is 1 for the steps (T, B) that were learnt from.
+        Those of sequences mix the largest and the mean of the steps (T, B) for which `is_learnt` is
+        1, see `priorities_of`.
         """
         errors = self.learner.per_sample["error"]
-        if is_learnt is not None:
+        if is_learnt is None:
+            priorities = np.abs(errors)
+        else:
             errors, eta = errors.reshape(is_learnt.shape), self.config.priority_eta
-            errors = replayed.priorities_of(errors, is_learnt, eta)
-        self.buffer.update_priorities(batch.indices, np.abs(errors))
+            priorities = replayed.priorities_of(errors, is_learnt, eta)
+        self.buffer.update_priorities(batch.indices, priorities)
 
     def _changed_settings(self) -> dict[str, Any] | None:
         """Return settings for the learner, if the config is another one than at the last update."""

@@ -172,7 +172,7 @@ _IN_FRONT = {"conv": convolved, "impala": through_blocks}
 def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
     """Return a critic: a network of an observation and an action, with one output.
 
-    The observation goes through a preset's convolutions, all layers of a preset with memory, or the
+    The observation goes through a preset's convolutions, all layers of another preset, or the
     user's layers; then the action is joined to it, and hidden layers follow. So the memory of
     critics does not depend on the actions that they value.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_parameters_stay_ints() -> None:
     assert rlcpu.make_vec(dynamics, 1, size=4.0).params.size == 4
 
 
-@pytest.mark.parametrize("size", [2.5, 2**24 + 1, [3, 2.5]])
+@pytest.mark.parametrize("size", [2.5, 2**24 + 1, [3, 2.5], math.inf, [3, -math.inf]])
 def test_others_than_whole_numbers_are_refused(size: Any) -> None:
     with pytest.raises(
         ValueError, match=r"Whole-v0: size.* has to be a whole number from -16777216"

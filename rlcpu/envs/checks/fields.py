@@ -290,7 +290,7 @@ def as_whole(what: str, value: Any) -> int:
 
     `what` names the parameter in the error.
     """
-    if value != int(value) or abs(value) > MOST_WHOLE:
+    if abs(value) > MOST_WHOLE or value != int(value):
         raise ValueError(
             f"{what}={value!r} has to be a whole number from {-MOST_WHOLE} to {MOST_WHOLE}, since "
             "its type hint is int: expected another value, or the type hint float"

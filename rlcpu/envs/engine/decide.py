@@ -165,7 +165,9 @@ def _make_load_observation(interface: Interface) -> Callable[..., Any]:
                 place_of(observations, i * (observations.size // LANES)), (size,), zero
             )
         )
-    load = load_rows(size, ANY)  # of stride 1: an environment's numbers lie side by side
+    # Of stride 1, as an environment's numbers lie side by side. Under `ANY`: "observations" would
+    # promise that the rows of different k never overlap, but those of neighbours do.
+    load = load_rows(size, ANY)
     return inline(lambda observations, i: load(observations, 1, i * (observations.size // LANES)))
 
 

@@ -360,7 +360,7 @@ class LaneRunner(Runner):
 
     def is_current(self, policy: Policy) -> bool:
         """Tell whether this runs the policy as it is now; if so, read its present numbers."""
-        if policy is not self.policy or self._version is None:
+        if policy is not self.policy or self._version is None:  # a policy that counts no changes
             return False
         if policy.version != self._version:  # type: ignore[attr-defined]
             return False

@@ -264,6 +264,7 @@ def make_records(interface: Interface, dtype: type) -> BlockRecorder:
     Finals, totals and lengths are written only of lanes whose episode ended.
     """
     width, nothing, in_rows = max(interface.action_size, 1), dtype(0), interface.in_rows
+    # A reader and a writer, by which LLVM is promised that the records overlap nothing else.
     peek, poke = row_access(ANY)[0], row_access("target")[1]
     number_at = make_number_at(in_rows)
     add_faults = make_add_faults(interface)

@@ -86,8 +86,9 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
     The output is (blocks + 1, NUM_SUMS) float64, see `rlcpu.envs.engine.form.EPISODES`: one row for
     each block and, last, one of all.
     """
-    if policy.act is None:
+    if policy.act is None:  # a network acts
         return _compile_acting(interface_of(env, policy), dtype, policy, is_sums=True)
+    # Steps of states with arrays take longer: fewer of them are worth a second core.
     # The longer a step takes, the fewer make up for the start of threads.
     run, grain = make_simulate(env, dtype, policy), 1024 if env.state.is_record else 16384
     return _compile_rollouts(env_kernel(env, dtype, by_address=True), run, SIMULATE, grain)
@@ -220,6 +221,7 @@ def _make_block(
         memory = start(outputs, words, count, num_steps)
         for step in range(num_steps):
             now.clock[0], place = u32(counter + u32(step)), step * num_envs + begin
+            # Runs the networks, to scratch memory; says where their outputs are there.
             places = prepare(now.observations, words, policy, count, block, scratch)
             for i in range(LANES if uses_all_lanes else count):
                 bits = draw_bits(words, i, now.clock[0])
@@ -229,7 +231,7 @@ def _make_block(
                 put_decision(now, i, decision, env.bounds)
             add_faults(now, env)
             save_decisions(now, outputs, place, count)
-            for i in range(LANES):
+            for i in range(LANES):  # before the step, which overwrites them where an episode ends
                 set_elapsed(now.elapsed, i, get_word(words, ELAPSED * LANES + i))
             call_env(env, now, STEP, count)
             num_ended = 0

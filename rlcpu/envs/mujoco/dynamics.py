@@ -165,7 +165,7 @@ class MuJoCoDynamics(base.Dynamics):
     def __post_init__(self) -> None:
         names = [each.name for each in dataclasses.fields(self) if each.init]
         arguments = {name: getattr(self, name) for name in names}
-        # It may be a function, which `_derive_from_model` calls: `check_description` takes numbers.
+        # `reset_draws` may be a function, called by `_derive_from_model`; checks take numbers.
         self._set(_arguments=arguments, _changed={}, reset_draws=0)
         check_description(self)
         for name in self._functions():

@@ -65,5 +65,9 @@ def transposed(rows, width):
 
 @inline
 def repeated(row):
-    """Return a matrix each of whose rows is the beginning of one array, such as biases."""
+    """Return a matrix all of whose rows are the beginning of one array.
+
+    So the same biases are added to each row of a product; and of a product of one row it is the
+    result.
+    """
     return Matrix(address(row), begin=0, row_stride=0, column_stride=1)

@@ -76,7 +76,8 @@ def _make_compute_step(rule: Rule, dtype: Any) -> Any:
         here, next_here, _ = pointers
         step, previous_y = read_step(here, lane, count), load(y, lane, 1)
         # Beyond the last step there are values, `last_values`, and no other fields: these are 0.
-        after = read_after(next_here, lane, count, count if has_after else 0, zero)
+        num_others = count if has_after else 0
+        after = read_after(next_here, lane, count, num_others, zero)
         a, b = coefficients(step, after, clips)
         new_y = continue_y(a, b, previous_y)
         # The whole vector, however few lanes count: a load of it would wait for a masked store.

@@ -182,7 +182,11 @@ def run(
 def _cut(
     layout: AxesOrder, problem: RecurrenceProblem, outputs: list[Place], dtype: np.dtype[Any]
 ) -> Blocks:
-    """Return how a call is cut into blocks, and which outputs are written past the caches."""
+    """Return how a call is cut into blocks, and which outputs are written past the caches.
+
+    Lanes of columns are `WIDE` vectors in a window's block. Rows are computed in pieces of `PIECE`
+    steps; only long ones that are whole (without `problem.ends`, the ends of a part) are streamed.
+    """
     outer, num_steps, inner = layout.outer, layout.num_steps, layout.inner
     if problem.window:
         lanes = 1 if inner == 1 else WIDE * lanes_of(dtype)

@@ -284,7 +284,11 @@ def _cut_columns(
 
 @functools.cache
 def _block_kind(dtype: str) -> Any:
-    """Return numba's type of a `LaneBlock`."""
+    """Return numba's type of a `LaneBlock`.
+
+    Its `sources` are addresses as whole numbers, since they are computed from the arrays' places;
+    fields that functions index are pointers.
+    """
     number, whole = types.CPointer(getattr(types, dtype)), types.int64
     pointers = {"memory", "extras", "failures", "target"}
     fields = {name: number if name in pointers else whole for name in LaneBlock._fields}

@@ -49,12 +49,12 @@ def solve_tridiagonal(
     One matrix for many right-hand sides is eliminated again for each of them: `factor_tridiagonal`
     takes about a third of the time.
 
-    The backward error is some epsilons for ordinary systems. With 1e-14 for every second diagonal
-    and ones elsewhere it is 3e2 epsilons, in proportion to the terms of each equation, in the worst
-    of 1,280 systems of 1,000 unknowns, and 8e3 in LAPACK's worst of 80. Few systems of 2,048
-    unknowns or more, and all of 32,768, are cut into chunks, which have less choice of pivots: a
-    lone system of 10,000 such equations has up to 1e9 epsilons, and 5e2 in proportion to the
-    largest terms. `check="residual"` mends that.
+    The componentwise backward error, in proportion to the terms of each equation, is some epsilons
+    for ordinary systems. With 1e-14 for every second diagonal and ones elsewhere it is 3e2 epsilons
+    in the worst of 1,280 systems of 1,000 unknowns, and 8e3 in LAPACK's worst of 80. Few systems of
+    2,048 unknowns or more, and all of 32,768, are cut into chunks, which have less choice of
+    pivots: a lone system of 10,000 such equations has up to 1e9 epsilons, and normwise, in
+    proportion to the largest terms, 5e2. `check="residual"` mends that.
 
     Args:
         lower: coefficients below the diagonal; `lower[0]` is ignored, whatever it is.
@@ -180,12 +180,16 @@ def _solve_ordinary(
 
 @functools.lru_cache(maxsize=256)
 def _ordinary_plan(shape: tuple[int, ...], dtype: Any, pivoting: bool) -> Array | None:
-    """Return what `plan_of` does; None for systems that are cut or are no ordinary ones."""
+    """Return the plan of ordinary systems, cached; None for others, and for those that are cut.
+
+    A plan is an array of sizes and strides (`SolvePlan`); callers fill addresses into a copy.
+    """
     if dtype.char not in "fd" or not dtype.isnative or not shape or 0 in shape:
         return None
     n = shape[-1]
     count = math.prod(shape) // n
-    like = np.empty((count, n, 1), dtype)  # memory that is not touched is not there
+    # Axes: systems, unknowns, and lanes side by side. Memory that is not touched is not there.
+    like = np.empty((count, n, 1), dtype)
     if cut_systems(count, n, dtype):
         return None
     return plan_of(SOLVE, inputs_of([like] * 4), like, LaneArguments(pivoting=pivoting))

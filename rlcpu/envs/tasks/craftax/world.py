@@ -67,8 +67,8 @@ def draw_slopes(s: Any, rng: Rng, first: int, count: int) -> None:
 def blend_line(s: Any, line: int, columns: int) -> None:
     """Blend the slopes of two neighbouring corners to each column of the map between them.
 
-    Writes `s.edges`, (4, SIZE): a line of the lattice becomes the one below, which so far was the
-    line above. The lattice has `columns` cells from left to right.
+    Writes `s.edges`, (4, SIZE): what was the line below becomes the line above, and this line of
+    the lattice the one below. The lattice has `columns` cells from left to right.
     """
     width = SIZE // columns
     for cell in range(columns):

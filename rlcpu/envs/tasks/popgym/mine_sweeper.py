@@ -40,7 +40,7 @@ def mine_sweeper(id: str, size: int, mines: int) -> Dynamics:
     costs 0.5 and one success.
     """
     limit = size * size - mines
-    success, repeated = 1.0 / limit, -0.5 / (limit - 2)
+    success, repeated = 1.0 / limit, -0.5 / (limit - 2)  # POPGym's numbers
 
     def reset(s: Any, rng: Rng, params: NoParams) -> None:
         remaining = mines
