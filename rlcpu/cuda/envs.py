@@ -35,7 +35,7 @@ class DeviceStates(NamedTuple):
 
 
 class StepOutputs(NamedTuple):
-    """What `step_kernel` writes beside the states."""
+    """Outputs of `step_kernel` beside the states."""
 
     observations: Any  # (observation_size * N,) float32
     rewards: Any  # (N,)

@@ -218,7 +218,7 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
 
 
 class LaneInputs(NamedTuple):
-    """What a recurrence reads."""
+    """Inputs of a recurrence."""
 
     steps: Step  # of `DeviceStrided`, flags as uint8
     last: DeviceStrided  # values after the last steps, of one step
@@ -227,7 +227,7 @@ class LaneInputs(NamedTuple):
 
 
 class LaneOutputs(NamedTuple):
-    """What a recurrence writes, `DeviceStrided`; the same array twice for a rule of one output."""
+    """Outputs of a recurrence, `DeviceStrided`; the same array twice for a rule of one output."""
 
     first: DeviceStrided
     second: DeviceStrided
@@ -352,7 +352,7 @@ THREADS = 4 if SIMULATED else 256
 
 
 class RowRule(NamedTuple):
-    """How rows are scanned.
+    """Functions by which rows are scanned.
 
     A state (m, s), two numbers, stands for some steps that follow each other.
     """

@@ -184,7 +184,7 @@ def _make_eliminate(dtype: Any, pivoting: bool, load: Any) -> Any:
 
 
 class KnownUnknowns(NamedTuple):
-    """What substitution has found so far, from the bottom up to equation k."""
+    """Unknowns that substitution has computed so far, from the bottom up to equation k."""
 
     x: Any  # x[k]
     next_x: Any  # x[k+1]

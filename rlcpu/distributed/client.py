@@ -194,7 +194,7 @@ class ShardClient:
 
     # ------------------------------------------------------------ items
 
-    def ask(self, size: int, share: float) -> Asked:
+    def request(self, size: int, share: float) -> Asked:
         """Ask for items, drawn at random; all priorities that are not sent go with the message."""
         unsent = _join(self._unsent)
         calls = self._call("sample", size, *unsent)

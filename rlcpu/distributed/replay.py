@@ -255,7 +255,7 @@ class ShardedReplay:
         shares = np.array([shard.status.total for shard in self._shards]) / self._total()
         counts = self._rng.multinomial(size, shares)
         return [
-            shard.ask(int(count), float(share))
+            shard.request(int(count), float(share))
             for shard, count, share in zip(self._shards, counts, shares, strict=True)
             if count
         ]

@@ -147,7 +147,7 @@ def _address(kind: Any) -> int:
 
 
 class Source(NamedTuple):
-    """Where a field of transitions is in memory."""
+    """Place in memory of a field of transitions."""
 
     address: int  # of the first row
     row_bytes: int

@@ -391,16 +391,16 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 or number of environments; nothing has changed then.
         """
         arrays = {k: x for k, x in self._arrays("restore").items() if k != "carried"}
-        given = dict(snapshot) if isinstance(snapshot, Mapping) else {}
+        saved = dict(snapshot) if isinstance(snapshot, Mapping) else {}
         # Recurrent states, which are there if a policy with memory acted, and of any size.
-        carried = {"carried": given.pop("carried")} if "carried" in given else {}
+        carried = {"carried": saved.pop("carried")} if "carried" in saved else {}
         if carried:
             check_carried(carried["carried"], self.num_envs)
-        if given.keys() != arrays.keys():
-            names = list(given) if isinstance(snapshot, Mapping) else type(snapshot).__name__
+        if saved.keys() != arrays.keys():
+            names = list(saved) if isinstance(snapshot, Mapping) else type(snapshot).__name__
             raise TypeError(f"snapshot: expected arrays named {', '.join(arrays)}, got {names}")
         for name, array in arrays.items():
-            part = given[name]
+            part = saved[name]
             if not isinstance(part, np.ndarray) or part.dtype != array.dtype:
                 kind = getattr(part, "dtype", type(part).__name__)
                 raise TypeError(f"snapshot[{name!r}] is of {kind}: expected {array.dtype}")
@@ -409,7 +409,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                     f"snapshot[{name!r}] has shape {part.shape}: expected {array.shape}"
                 )
         for name, array in arrays.items():
-            array[...] = given[name]
+            array[...] = saved[name]
         self.engine.put_carried(carried)
         self.engine.mark_ready()
 

@@ -133,7 +133,7 @@ class View(types.Type):
 
 @register_model(View)
 class _ViewModel(models.PrimitiveModel):
-    """How a view lies in memory: as LLVM's pointer to the tuple."""
+    """Memory of a view: LLVM's pointer to the tuple."""
 
     def __init__(self, manager: Any, view: Any) -> None:
         super().__init__(manager, view, manager.lookup(view.kind).get_data_type().as_pointer())

@@ -262,7 +262,7 @@ def specialise(
 
 
 class _Target(NamedTuple):
-    """What a function is specialised for; see `specialise`."""
+    """Settings for which a function is specialised; see `specialise`."""
 
     dtype: type
     exact: bool

@@ -60,7 +60,7 @@ def clamp_by_branch(builder: Any, index: Any, size: Any) -> Any:
 
 
 class _Inside(NamedTuple):
-    """How the index of an array becomes one that stays inside."""
+    """Conversion of an array's index to one that stays inside."""
 
     kind: Any  # numba's type of the new index
     #: (context, builder, array, index) -> the new index, which it emits.

@@ -286,12 +286,12 @@ def _signature_of_replace(kind: Any, new: dict[str, Any], context: Any) -> Any:
             raise errors.TypingError(text)
     field_types, arguments, names = [], [], []
     for name, old in zip(kind.fields, kind.types, strict=True):
-        given = new.get(name, types.Omitted(None))
-        joined = None if name not in new else context.unify_pairs(old, types.unliteral(given))
-        stays_real = isinstance(old, types.Float) and isinstance(given, types.Integer)
+        argument = new.get(name, types.Omitted(None))
+        joined = None if name not in new else context.unify_pairs(old, types.unliteral(argument))
+        stays_real = isinstance(old, types.Float) and isinstance(argument, types.Integer)
         # Where there is no common type, it fails when the value is converted to the field's.
         field_types.append(old if joined is None or stays_real else joined)
-        arguments.append(given)
+        arguments.append(argument)
         by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD
         names.append(inspect.Parameter(name, by_name, default=None))
     result = types.BaseTuple.from_types(field_types, kind.instance_class)

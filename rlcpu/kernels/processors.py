@@ -33,14 +33,15 @@ def numa_nodes(root: Path = Path("/")) -> list[list[int]]:
 def share_of_cpus(index: int, count: int, nodes: list[list[int]]) -> list[int]:
     """Return the CPUs for process `index` of `count` on a machine: some of one NUMA node.
 
-    Processes take turns among nodes, so that all nodes' memory is read. Those of a node divide its
-    CPUs evenly; if there are fewer CPUs than processes, all share all.
+    `nodes` has the CPUs of each node. Processes take turns among nodes, so that all nodes' memory
+    is read. Those of a node divide its CPUs evenly; if there are fewer CPUs than processes, each
+    gets all CPUs of the node.
     """
-    node, rank = nodes[index % len(nodes)], index // len(nodes)  # its rank among those of the node
-    sharing = len(range(index % len(nodes), count, len(nodes)))  # processes of the node
-    if sharing > len(node):
-        return node
-    return node[rank * len(node) // sharing : (rank + 1) * len(node) // sharing]
+    node_number, rank = index % len(nodes), index // len(nodes)  # the rank is that in its node
+    cpus, num_processes = nodes[node_number], len(range(node_number, count, len(nodes)))
+    if num_processes > len(cpus):
+        return cpus
+    return cpus[rank * len(cpus) // num_processes : (rank + 1) * len(cpus) // num_processes]
 
 
 def show_cpus(root: Path = Path("/")) -> dict[str, str]:

@@ -141,7 +141,7 @@ def _peek(
     pointer = pointer_at(context, builder, kind, start, index)
     first = len(builder.block.instructions)
     value = context.unpack_value(builder, kind.dtype, pointer)
-    _mark(builder, scopes, first)
+    _attach_scopes(builder, scopes, first)
     return value
 
 
@@ -158,7 +158,7 @@ def _poke(
     pointer = pointer_at(context, builder, kind, start, index)
     first = len(builder.block.instructions)
     context.pack_value(builder, kind.dtype, value, pointer)
-    _mark(builder, scopes, first)
+    _attach_scopes(builder, scopes, first)
 
 
 def _scopes_of(name: str, row: int) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def _check_row(array: Any) -> None:
         raise errors.TypingError(f"rows have to be one-dimensional contiguous arrays, not {array}")
 
 
-def _mark(builder: Any, names: tuple[str, ...], first: int) -> None:
+def _attach_scopes(builder: Any, names: tuple[str, ...], first: int) -> None:
     """Attach scopes to the loads and stores of the block from its instruction number `first` on.
 
     LLVM takes two accesses for disjoint where all scopes of one are foreign to the other.

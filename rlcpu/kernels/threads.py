@@ -45,7 +45,7 @@ _lost_in_fork: frozenset[str] = frozenset()
 
 
 class UsableCpus(NamedTuple):
-    """How many CPUs this process may use."""
+    """Number of CPUs that this process may use."""
 
     number: int
     limit: str  # name of what limits them; "" for nothing

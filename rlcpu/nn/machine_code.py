@@ -17,7 +17,7 @@ from rlcpu.nn.update import make_kernel, make_update
 
 
 class MachineCode(NamedTuple):
-    """What Python calls for an update."""
+    """Compiled functions that Python calls for an update."""
 
     kernel: Any  #: of `rlcpu.nn.update.make_kernel`
     update: int  #: address of the function that all workers run, see `make_update`

@@ -97,7 +97,7 @@ class _Manifest(NamedTuple):
 
 
 class _SectionPlan(NamedTuple):
-    """What a save does with a section."""
+    """Treatment of a section by a save."""
 
     section: Section
     parts: list[_Part]  # that lie in old segments, and stay

@@ -133,7 +133,7 @@ def find_object(argument: str, text: str) -> Any:
 
 
 class Result(NamedTuple):
-    """What a step of either environment returns."""
+    """Results of a step, of either environment."""
 
     observation: Array  # (count,) float32, all numbers in the order of our space
     reward: float

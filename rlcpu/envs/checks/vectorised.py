@@ -164,8 +164,8 @@ def called_functions(step: Any) -> Iterator[Any]:
             continue
         visited.add(function)
         yield function
-        found = (value for value in references(function) if isinstance(value, types.FunctionType))
-        queue += [value for value in found if is_users(value.__module__)]
+        called = (value for value in references(function) if isinstance(value, types.FunctionType))
+        queue += [value for value in called if is_users(value.__module__)]
 
 
 def _search_sources(step: Any, search: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:

@@ -67,7 +67,7 @@ class Decide(NamedTuple):
 
 
 class OutputPlaces(NamedTuple):
-    """Where in scratch memory the outputs of networks are, for `lanes` lanes."""
+    """Places in scratch memory of the outputs of networks, for `lanes` lanes."""
 
     lanes: Any
     #: Output k of lane i is at `outputs + k * lanes + i`.

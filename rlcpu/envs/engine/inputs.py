@@ -35,7 +35,7 @@ ROWS_OF_STARTS = 2
 
 
 class WrittenInputs(NamedTuple):
-    """How `write_inputs` wrote the inputs of networks, see `make_write_inputs`."""
+    """Form in which `write_inputs` wrote the inputs of networks, see `make_write_inputs`."""
 
     #: True if they are listed: inputs that are one as int32, in the place of the inputs, lane after
     #: lane.

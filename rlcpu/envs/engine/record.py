@@ -204,22 +204,23 @@ def _make_write_observation(env: Structure, dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_record_access(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
-    """Make two intrinsics: (rows, i) -> record i of memory `rows`, and (record,), which zeroes it.
+    """Make two intrinsics: (memory, i) -> record i, and (record,), which zeroes it.
 
-    `dtype` is that of a record's floats.
+    `memory` is a pointer to, or an array of, records one after the other, and `dtype` that of their
+    floats.
     """
     record_type = _record_type(layout.record(dtype))
     size = layout.record(dtype).itemsize
 
     @intrinsic
-    def record_at(typing, rows, i):
+    def record_at(typing, memory, i):
         def generate(context, builder, signature, args):
             """Emit a pointer to byte `i * size` of the memory."""
-            first = pointer_at(context, builder, rows, args[0], _I64(0), to=ir.IntType(8))
+            first = pointer_at(context, builder, memory, args[0], _I64(0), to=ir.IntType(8))
             place = builder.gep(first, [builder.mul(args[1], _I64(size))])
             return builder.bitcast(place, context.get_value_type(record_type))
 
-        return record_type(rows, types.intp), generate
+        return record_type(memory, types.intp), generate
 
     @intrinsic
     def clear(typing, record):

@@ -30,7 +30,7 @@ MOST_SEEDS = 2**31
 
 
 class Moment(NamedTuple):
-    """When environments returned something, for messages."""
+    """Moment at which environments returned something, for messages."""
 
     where: str  # such as "in step 7"
     actions: Array | None = None  # (N,) or (N, action_size) of that step

@@ -337,8 +337,8 @@ class MuJoCoDynamics(base.Dynamics):
         drawn, of_each = tuple(self.randomized), {}
         if bool(drawn) != (self.randomize is not None):
             raise ValueError(f"randomized={drawn}: expected the fields that randomize writes")
-        for name, given in self.varied.items():
-            values = check_values(self.model, name, given)
+        for name, from_user in self.varied.items():
+            values = check_values(self.model, name, from_user)
             if values.ndim == field_numbers(self.model, name).ndim:  # the same for all
                 write_field(self.model, name, values)
             else:

@@ -84,7 +84,7 @@ def find_offset(struct: Any, name: str) -> int:
 
 
 class WarningCounts(NamedTuple):
-    """Where mjData counts its warnings, one int32 for each kind."""
+    """Places in mjData of its counts of warnings, one int32 for each kind."""
 
     first: int  # bytes from mjData's start to the first count
     stride: int  # bytes from one count to the next

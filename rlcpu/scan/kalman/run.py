@@ -85,8 +85,8 @@ def _make_task(
         gradients = [array.reshape(models, *row) for array, row in pairs]
     elif results:  # predicted and filtered ones, or smoothed ones in the place of the filtered
         states[-len(results) :] = [array.reshape(models, steps, -1) for array in results]
-    kept = (m + p) * (m + p + 1)  # numbers of a step
-    length = min(steps, max(LEAST, min(LONGEST, NUMBERS // kept)))
+    step_size = (m + p) * (m + p + 1)  # numbers that are stored of a step
+    length = min(steps, max(LEAST, min(LONGEST, NUMBERS // step_size)))
     return KalmanTask(
         inputs=ModelArrays(*map(to_rows, problem.inputs, sizes.rows)),
         positions=find_positions(sizes, lanes),

@@ -376,14 +376,14 @@ def _estimate(
     last = check_real("last_values", arguments["last_values"], dtype, backend=backend)
     if last.ndim:
         check_shape("last_values", last, shape[:axis] + shape[axis + 1 :])
-    given = [name for name in LIKE_REWARDS if name in arguments]
+    names = [name for name in LIKE_REWARDS if name in arguments]
     if arguments["final_values"] is None:
-        given.remove("final_values")
+        names.remove("final_values")
         if flags["truncated"].any() and (flags["truncated"] > flags["terminated"]).any():
             text = "needed where an episode was truncated and not terminated"
             raise ValueError(f"final_values: {text}")
     fields = {name: flag.view(np.uint8) for name, flag in flags.items()}
-    for name in given:
+    for name in names:
         array = check_real(name, arguments[name], dtype, backend=backend)
         fields[name.removesuffix("s")] = check_shape(name, array, shape)
     for name in FACTORS:

@@ -186,8 +186,13 @@ def _make_compute_y(cuts_at_zero: bool, dtype: Any) -> Any:
 def make_rows(rule: Rule, dtype: Any) -> Any:
     """Make `rows(plan, clips, outer, width)`: all steps of `width` rows from `outer` on.
 
-    It writes the outputs; or, where `plan.ends_address` is not 0, the last y of each row and the
-    product of its a there. `plan` is a view of a `RecurrencePlan`, `clips` are those of `Rule`.
+    A piece, `PIECE` steps of all rows, is computed in three passes, which `PieceScratch` connects:
+    a and b along the rows, y across them in place of b, and the outputs along the rows.
+
+    It writes the outputs. But where rows are parts of a longer one, `plan.ends_address` is that of
+    two arrays, to which it writes the last y of each row and the product of all its a: by these the
+    parts are joined. A rule that cuts at an a of 0 has none. `plan` is a view of a
+    `RecurrencePlan`, `clips` are those of `Rule`.
     """
     vector_lanes, max_rows, row_stride = lanes_of(dtype), block_rows(dtype), row_stride_of(dtype)
     plane_size, tile_size = max_rows * row_stride, vector_lanes * max_rows
@@ -204,8 +209,9 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         prefer_small_code()
         num_steps, direction = plan.num_steps, plan.direction
         memory, starts = np.zeros(size, dtype), np.empty(max_rows, np.int64)
-        for row in range(max_rows):
+        for row in range(max_rows):  # of the planes
             starts[row] = row * row_stride
+        # One after the other in memory: tiles, y before a piece, products, y, planes of a and b.
         tiles = shifted(address(memory), to_line(address(memory), 0))
         y_before = shifted(tiles, 2 * tile_size)
         products = shifted(y_before, max_rows)

@@ -55,7 +55,8 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
     It writes the output of `width` lanes from (outer, lane) on, for `plan.block_windows` steps from
     `begin` on; a window has `plan.window_steps`, and beyond the last step the value is one of
-    `plan.last_values`. The rule reads nothing of the step after but its value.
+    `plan.last_values`. The rule reads nothing of the step after but its value. `plan` is a view of
+    a `RecurrencePlan`, `clips` are those of `Rule`.
     """
     vector_lanes = lanes_of(dtype)
     compute_coefficients = _make_compute_coefficients(rule, dtype, is_rows)
@@ -66,10 +67,10 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
         """Compute the windows of `width` lanes that begin from step `begin` on."""
         prefer_small_code()
         stop = min(begin + plan.block_windows, plan.num_steps)
-        end = stop - 1 + plan.window_steps
+        end = stop - 1 + plan.window_steps  # of the last window
         row_stride = 1 if is_rows else WIDE * vector_lanes
         size = (end - begin) * row_stride + vector_lanes  # to load a whole vector at the end
-        memory = np.empty(3 * size, dtype)
+        memory = np.empty(3 * size, dtype)  # a, b and next values
         a = address(memory)
         scratch = WindowScratch(a, shifted(a, size), shifted(a, 2 * size), row_stride)
         block = WindowBlock(outer, lane, width, begin, stop, end)

@@ -154,7 +154,7 @@ def plan_of(
 
 
 class PlanFacts(NamedTuple):
-    """What a plan depends on, besides the lane function and the layout of the arrays."""
+    """Facts on which a plan depends, besides the lane function and the layout of the arrays."""
 
     shape: tuple[int, ...]  # of the output, (outer, n, inner)
     cut: Cut | None  # see `LaneArguments`; so the next two

@@ -33,7 +33,7 @@ class Status(enum.IntEnum):
 
 
 class TridiagonalInfo(NamedTuple):
-    """What `solve_tridiagonal` returns beside the solutions on demand.
+    """Statuses of systems, which `solve_tridiagonal` returns beside the solutions on demand.
 
     Attributes:
         status: (batch...) int8, a `Status` for each system.

@@ -346,7 +346,7 @@ def row_speeds(leg: Leg, motion: Motion, spin: float) -> LegVector:
 
 
 class Hinge(NamedTuple):
-    """What a leg's motor, or a stop, does in one step; positive impulses open the leg."""
+    """Action of a leg's motor, or of a stop, in one step; positive impulses open the leg."""
 
     target: float  # rad/s, speed of opening that it wants
     start: float  # N m s, impulse from which it starts
@@ -424,11 +424,11 @@ def leg_impulses(leg: Leg, speed: LegVector, hinge: Hinge, friction: float) -> L
     normal, tangent = contact_impulses(nn, nt, tt, vn, vt, friction)
     needed = alone - (n_share * normal + t_share * tangent if touches else 0.0)
     # With the impulse that the hinge can give.
-    given = max(min(hinge.start + hinge.gain * (needed - hinge.start), hinge.high), hinge.low)
-    given = max(needed, given) if hinge.is_inner_stop else given
-    vn, vt = speed.normal + responses.nh * given, speed.tangent + responses.th * given
+    turn = max(min(hinge.start + hinge.gain * (needed - hinge.start), hinge.high), hinge.low)
+    turn = max(needed, turn) if hinge.is_inner_stop else turn
+    vn, vt = speed.normal + responses.nh * turn, speed.tangent + responses.th * turn
     normal, tangent = contact_impulses(responses.nn, responses.nt, responses.tt, vn, vt, friction)
-    return LegVector(normal if touches else 0.0, tangent if touches else 0.0, given)
+    return LegVector(normal if touches else 0.0, tangent if touches else 0.0, turn)
 
 
 def pin_speed(leg: Leg, impulses: LegVector) -> tuple[float, float]:

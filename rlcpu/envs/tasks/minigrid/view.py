@@ -129,13 +129,15 @@ def visible(opaque: int) -> int:
     row before it, straight and diagonally: MiniGrid's `process_vis`. `opaque` has walls and closed
     doors, which are seen, but not what is behind them.
     """
-    seen = AGENT
+    in_sight = AGENT  # the cells that light has reached
     for k in range(7):
         row_ahead = NEAR >> k  # the row of the view k cells ahead
         for _ in range(6):  # from one side of the row to the other
-            lit = seen & row_ahead & ~opaque
-            seen = seen | ((lit << 7 | lit >> 7) & ALL)  # cells on the right and on the left
-        lit = seen & row_ahead & ~opaque
+            lit = in_sight & row_ahead & ~opaque
+            in_sight = in_sight | (
+                (lit << 7 | lit >> 7) & ALL
+            )  # cells on the right and on the left
+        lit = in_sight & row_ahead & ~opaque
         spread = lit | lit << 7 | lit >> 7
-        seen = seen | (spread >> 1 & row_ahead >> 1 & ALL if k < 6 else 0)  # one cell ahead
-    return seen
+        in_sight = in_sight | (spread >> 1 & row_ahead >> 1 & ALL if k < 6 else 0)  # one cell ahead
+    return in_sight
