@@ -33,10 +33,14 @@ MAY_IMPORT = {
     "policies": ("envs",),
     "distributed": ("kernels", "envs", "replay"),
     "train": ("terminal", "kernels", "nn", "replay", "scan", "envs", "distributed"),
+    "experiments": ("terminal", "kernels", "envs", "train"),
     "cuda": ("backends", "kernels", "nn", "replay", "scan", "envs"),
     "adapters": ("kernels", "nn", "replay", "envs"),
     "catalogue": ("envs", "train"),
-    "cli": ("terminal", "kernels", "envs", "distributed", "train", "cuda", "catalogue"),
+    "cli": (
+        *("terminal", "kernels", "envs", "distributed", "train", "experiments", "cuda"),
+        "catalogue",
+    ),
     "__main__": ("cli",),
 }
 #: Rooms of `envs` that the others know by ids and classes alone, and what in `envs` imports them.
