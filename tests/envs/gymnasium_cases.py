@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 Array = Any
@@ -92,6 +92,28 @@ class Plain(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):
 
     def step(self, actions: Any) -> Any:
         return self.inner.step(actions)
+
+
+class OneArray(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Returns all observations, or each part of them, in one array, into which it writes."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], parts: bool = False) -> None:
+        super().__init__(env)
+        self.array, self.parts = np.zeros(env.observation_space.shape or ()), parts
+        if parts:
+            self.observation_space = Dict({"here": env.observation_space, "there": Discrete(9)})
+
+    def write(self, observation: Any) -> Any:
+        self.array[...] = observation
+        return {"here": self.array, "there": 3} if self.parts else self.array
+
+    def reset(self, **options: Any) -> Any:
+        observation, infos = self.env.reset(**options)
+        return self.write(observation), infos
+
+    def step(self, action: Any) -> Any:
+        observation, *others = self.env.step(action)
+        return self.write(observation), *others
 
 
 def make_books(lengths: list[list[int]], mode: str, **spaces: Any) -> tuple[Any, list[Book]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ import rlcpu
 from rlcpu.envs import GymnasiumEnv
 from rlcpu.envs.gymnasium.task import EnvironmentFailure
 from rlcpu.policies import MLP, Scalar, Uniform
-from tests.envs.gymnasium_cases import MODES, Book, Plain, make_books
+from tests.envs.gymnasium_cases import MODES, Book, OneArray, Plain, make_books
 
 LENGTHS = [[3, 1, 5], [2], [7, 4]]
 
@@ -92,6 +93,53 @@ def test_all_modes_are_one_run() -> None:
     for mode in ("SameStep", "Disabled"):
         for name, array in run(mode).items():
             np.testing.assert_array_equal(array, first[name], err_msg=f"{mode} {name}")
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("copied", [False, True])  # what the vector environment itself returns
+def test_an_environment_may_write_all_observations_into_one_array(
+    parts: bool, copied: bool
+) -> None:
+    def run(mode: str) -> Any:
+        _, books = make_books(LENGTHS, "Disabled")
+        makers = [lambda book=book: OneArray(book, parts) for book in books]
+        vector = SyncVectorEnv(makers, copy=copied, autoreset_mode=AutoresetMode(mode))
+        for env in (GymnasiumEnv(vector), GymnasiumEnv(vector)):  # agents may make a second one
+            env.reset(seed=1)
+        found = [[] for _ in books]
+        for num_steps in (7, 1, 12):
+            columns = rlcpu.collect(env, Uniform(), num_steps).transitions()
+            for k in range(num_steps * len(books)):
+                taken = {
+                    name: columns[name]["here"][k] if parts else columns[name][k]
+                    for name in ("observation", "next_observation")
+                }
+                found[k % len(books)].append(taken)
+        return found, [book.book for book in books]
+
+    for mode in ("SameStep", "NextStep", "Disabled"):
+        found, books = run(mode)
+        for ours, book in zip(found, books, strict=True):
+            for column, entry in zip(ours, book, strict=True):
+                for name, value in column.items():
+                    np.testing.assert_array_equal(value, entry[name], err_msg=f"{mode} {name}")
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_last_observations_that_the_reset_overwrote_are_told_of(
+    in_place: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where they cannot be copied: in other processes and vector environments of others."""
+    book = Book([3, 1, 4])
+    one = OneArray(book) if in_place else book
+    env = GymnasiumEnv(Plain(SyncVectorEnv([lambda: one], autoreset_mode=AutoresetMode.SAME_STEP)))
+    with caplog.at_level(logging.WARNING, "rlcpu"):
+        rlcpu.collect(env, Uniform(), 3 + 1 + 4 + 3 + 1 + 4 + 3 + 1 + 4 + 2)
+        assert not caplog.records
+        rlcpu.collect(env, Uniform(), 30)
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == in_place
+    assert all("last observation of each of the first 10 episodes is the first" in t for t in texts)
 
 
 @pytest.mark.parametrize("value", ["separate", "shared"])

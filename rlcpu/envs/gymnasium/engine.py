@@ -8,6 +8,9 @@ step led, and `waiting` says which environments are reset in their next step, an
 from __future__ import annotations
 
 import collections
+import copy
+import functools
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,13 +21,17 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
-from rlcpu.envs.engine.masks import masks_of_infos, pack_masks
+from rlcpu.envs.engine.masks import mask_rows, masks_of_infos, pack_masks
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.gymnasium.task import EnvironmentFailure, GymnasiumTask, has_masks
 from rlcpu.envs.policies import Policy
 from rlcpu.kernels.random import splitmix64, stream_seeds
 
+logger = logging.getLogger("rlcpu")
+
 Array = npt.NDArray[Any]
+#: Episodes whose last observation has to be the first of the next one for a warning.
+SUSPICIOUS_ENDS = 10
 #: Seeds below this are taken by every environment, also by those that give them to C code.
 MOST_SEEDS = 2**31
 
@@ -55,6 +62,8 @@ class GymnasiumEngine(Engine):
         ready: whether the arrays are those of the environments: not before a reset, and not after
             an exception in a step.
         number: of the next step of a rollout, for messages.
+        suspicious_ends: episodes so far whose last observation was the first of the next one; None
+            after one of which it was not, and after the warning.
     """
 
     dynamics: GymnasiumTask
@@ -79,6 +88,9 @@ class GymnasiumEngine(Engine):
         self.totals, self.lengths = np.zeros(n), np.zeros(n, np.uint32)
         self.waiting, self.number = np.zeros(n, np.bool_), 0
         self.ahead: list[collections.deque[Any]] = []
+        self.suspicious_ends: int | None = 0 if self.same_step else None
+        if self.same_step and isinstance(env.unwrapped, SyncVectorEnv):
+            _copy_final_observations(env.unwrapped)
         self._set_view()
 
     def _set_view(self) -> None:
@@ -184,6 +196,7 @@ class GymnasiumEngine(Engine):
         if self.same_step and ended.any():
             finals = rows.copy()
             finals[ended] = self._finals(observations, infos, moment, ended, terminated)
+            self._warn_of_overwritten(finals[ended], rows[ended], self.observed[ended])
         elif self._resets_at_once and ended.any():
             rows = rows.copy()
             rows[ended] = self._reset_some(ended, f"in the reset after step {number}")
@@ -222,6 +235,33 @@ class GymnasiumEngine(Engine):
         final_infos = infos.get("final_info", {})
         return self._rows(all_finals, final_infos, moment, over=terminated | ~ended)[envs]
 
+    def _warn_of_overwritten(self, finals: Array, firsts: Array, before: Array) -> None:
+        """Log a warning if the last observations of episodes seem to be overwritten by the reset.
+
+        They are if an environment returns one array that it writes in place, in another process or
+        in vector environments that are not Gymnasium's. Of each of some episodes that ended, by
+        rows (count, rows): `finals` are the last observations, `firsts` the first ones of the next
+        episode, and `before` those before the last step.
+        """
+        if self.suspicious_ends is None:
+            return
+        numbers = slice(self.rows - mask_rows(self.view.num_masked))
+        finals, firsts, before = (x[:, numbers].view(np.uint32) for x in (finals, firsts, before))
+        told_apart = (before != firsts).any(axis=1)  # not if all observations are the same
+        if (finals[told_apart] != firsts[told_apart]).any():
+            self.suspicious_ends = None
+            return
+        self.suspicious_ends += int(told_apart.sum())
+        if self.suspicious_ends >= SUSPICIOUS_ENDS:
+            logger.warning(
+                "%s: the last observation of each of the first %d episodes is the first of the "
+                "next episode: an environment that returns one array, which it writes in place, "
+                "has to return copies of it where episodes end and begin in the same step",
+                self.dynamics.id,
+                self.suspicious_ends,
+            )
+            self.suspicious_ends = None
+
     def bounded(self, actions: Array) -> Array:
         """Return the actions in the environments' own dtype, clipped to the bounds of a `Box`."""
         space: Any = self.env.single_action_space
@@ -231,8 +271,11 @@ class GymnasiumEngine(Engine):
         return clipped
 
     def _convert_results(self, name: str, values: Any, dtype: Any) -> Array:
-        """Return results of a step as (N,) of a dtype; raise ValueError for another shape."""
-        array = np.asarray(values, dtype)
+        """Return a copy of results of a step, (N,) of a dtype; raise ValueError for another shape.
+
+        A vector environment may write into its own array in the reset that follows the step.
+        """
+        array = np.array(values, dtype)
         if array.shape != (self.num_envs,):
             raise ValueError(
                 f"{self.dynamics.id}: step returned {name} of shape {array.shape}: "
@@ -356,6 +399,23 @@ class GymnasiumEngine(Engine):
             raise EnvironmentFailure(
                 f"{self.dynamics.id}: {subject} raised {error!r} {where}"
             ) from error
+
+
+def _copy_final_observations(env: SyncVectorEnv) -> None:
+    """Let a vector environment copy the last observation of an episode before its reset.
+
+    Gymnasium keeps the array that `step` returned, into which `reset` writes where an environment
+    has one array for all its observations.
+    """
+    if "_add_info" not in vars(env):
+        vars(env)["_add_info"] = functools.partial(_add_copied_info, env._add_info)
+
+
+def _add_copied_info(add_info: Any, infos: Any, info: dict[str, Any], i: int) -> Any:
+    """Return what `add_info` of Gymnasium's does, with a copy of the last observation."""
+    if "final_obs" in info:
+        info = {**info, "final_obs": copy.deepcopy(info["final_obs"])}
+    return add_info(infos, info, i)
 
 
 def _with_finals(observations: Any, finals: list[Any], envs: Array) -> Any:
