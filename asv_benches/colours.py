@@ -1,13 +1,11 @@
-"""One colour for each library and for each algorithm, in every picture: those of Okabe and Ito.
+"""One colour of `rlcpu.palette` for each library and for each algorithm, in every picture.
 
 Readers who see few colours tell lines apart by their style and bars by their names.
 """
 
 from __future__ import annotations
 
-# Without their yellow, which is hard to see on white.
-BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
-SKY, VERMILION, PURPLE, GREY = "#56B4E9", "#D55E00", "#CC79A7", "#7f7f7f"
+from rlcpu.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 
 #: Colour and line style by algorithm.
 ALGORITHMS = {
@@ -27,7 +25,6 @@ LIBRARIES = {
     "PyTorch": (VERMILION, ("torch",)),
     "Gymnasium": (ORANGE, ("gym", "vectorenv", "cartpole")),
 }
-LINES = ("-", "--", "-.", ":")
 
 
 def library(contender: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 #: Chapters whose classes have pages of their own.
-CHAPTERS = ("collect", "replay", "simulate", "train")
+CHAPTERS = ("collect", "experiments", "replay", "simulate", "train")
 NAME = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 FOLDER = Path(__file__).parent / "reference"
 

@@ -13,7 +13,7 @@ from rlcpu.envs.registration import make_vec, register, registered
 from rlcpu.envs.registration import register_built_in as _register_built_in
 
 if TYPE_CHECKING:
-    from rlcpu import envs, nn, policies, replay, scan, train
+    from rlcpu import envs, experiments, nn, policies, replay, scan, train
     from rlcpu.envs import Dynamics, VectorEnv
     from rlcpu.envs.collect import Rollout, Statistics, collect, simulate
 
@@ -25,6 +25,7 @@ __all__ = [
     "VectorEnv",
     "collect",
     "envs",
+    "experiments",
     "make_vec",
     "nn",
     "policies",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 #: Imported at first use: `import rlcpu` takes gymnasium alone, and what knows the environments.
-_MODULES = ("nn", "policies", "replay", "scan", "train")
+_MODULES = ("experiments", "nn", "policies", "replay", "scan", "train")
 _FROM_ENVS = ("Dynamics", "VectorEnv")
 _FROM_COLLECT = ("Rollout", "Statistics", "collect", "simulate")
 

@@ -19,7 +19,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "tests" / "public_names.txt"
-MODULES = ("", ".envs", ".envs.transforms", ".nn", ".policies", ".replay", ".scan", ".train")
+MODULES = (
+    *("", ".envs", ".envs.transforms", ".experiments", ".nn", ".policies", ".replay", ".scan"),
+    ".train",
+)
 SIMPLE = (bool, int, float, str, bytes, tuple, type(None))
 
 

@@ -32,7 +32,7 @@ EXTRAS = {
     "rlcpu.scan.xla": "jax",
 }
 PUBLIC = (
-    *("rlcpu", "rlcpu.cuda", "rlcpu.envs.transforms", "rlcpu.policies"),
+    *("rlcpu", "rlcpu.cuda", "rlcpu.envs.transforms", "rlcpu.experiments", "rlcpu.policies"),
     *("rlcpu.replay", "rlcpu.scan", "rlcpu.train"),
 )
 

@@ -24,6 +24,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MAY_IMPORT = {
     "_settings": (),
     "terminal": (),
+    "palette": (),
     "backends": (),
     "kernels": ("terminal",),
     "nn": ("kernels",),
@@ -32,8 +33,8 @@ MAY_IMPORT = {
     "envs": ("backends", "kernels", "nn"),
     "policies": ("envs",),
     "distributed": ("kernels", "envs", "replay"),
-    "train": ("terminal", "kernels", "nn", "replay", "scan", "envs", "distributed"),
-    "experiments": ("terminal", "kernels", "envs", "train"),
+    "train": ("terminal", "palette", "kernels", "nn", "replay", "scan", "envs", "distributed"),
+    "experiments": ("terminal", "palette", "kernels", "envs", "train"),
     "cuda": ("backends", "kernels", "nn", "replay", "scan", "envs"),
     "adapters": ("kernels", "nn", "replay", "envs"),
     "catalogue": ("envs", "train"),

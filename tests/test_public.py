@@ -18,7 +18,7 @@ import rlcpu
 from tests import public_names
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("envs", "nn", "policies", "replay", "scan", "train")
+PARTS = ("envs", "experiments", "nn", "policies", "replay", "scan", "train")
 MODULES = ("rlcpu", *(f"rlcpu.{part}" for part in PARTS))
 NAMES = [(name, each) for name in MODULES for each in importlib.import_module(name).__all__]
 

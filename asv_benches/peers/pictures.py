@@ -15,6 +15,7 @@ from typing import Any
 
 from asv_benches import colours
 from asv_benches.peers.rows import RATES
+from rlcpu import palette
 
 Curve = Mapping[float, float]  # abscissa: ordinate
 Curves = Mapping[str, Curve]  # by label
@@ -50,7 +51,7 @@ def curves(lines: Curves, axes: tuple[str, str, int], limits: Mapping[str, Curve
         styles: dict[str, Any] = {}
         for number, (label, points) in enumerate(lines.items()):
             ours, library = label.startswith("rlcpu"), colours.library(label)
-            style = styles.setdefault(library, itertools.cycle(colours.LINES))
+            style = styles.setdefault(library, itertools.cycle(palette.STYLES))
             plot.plot(
                 *zip(*sorted(points.items()), strict=True),
                 label=label,

@@ -63,18 +63,18 @@ def train(args: argparse.Namespace) -> int:
         print(f"{env_id} is Gymnasium's own: its steps are Python's", file=sys.stderr)
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
     print_run(agent, args, target)
-    results, options = Results(args, agent, target), processes_of(args, agent)
+    files, options = Files(args, agent, target), processes_of(args, agent)
     with terminating():
         try:
-            returns = learn_and_evaluate(results, options)
+            returns = learn_and_evaluate(files, options)
         except KeyboardInterrupt as error:
             # 128 and the signal's number, as shells have it.
-            return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
+            return files.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
         except (
             *(FloatingPointError, EndlessEpisodeError, MemoryError),
             *(EnvironmentFailure, OSError),  # the latter of --tensorboard and of --ray
         ) as error:
-            return results.stop(EXIT_FAILED, f"stopped: {error}")
+            return files.stop(EXIT_FAILED, f"stopped: {error}")
         except (TypeError, ValueError) as error:
             # The first rollout compiles, and raises TypeError for a function of the user's that
             # cannot be compiled; collectors raise for a replay that they cannot fill.
@@ -86,28 +86,28 @@ def train(args: argparse.Namespace) -> int:
     if ledger := getattr(agent, "ledger", None):
         print_ledger(ledger, agent.history.actors)
     code = print_evaluation(returns, target)
-    failed = results.print_files()
-    print_next(args, results.saved, solved=code == 0)
+    failed = files.print_files()
+    print_next(args, files.saved, solved=code == 0)
     return failed or code
 
 
-def learn_and_evaluate(results: Results, options: dict[str, Any]) -> NDArray[np.float64]:
+def learn_and_evaluate(files: Files, options: dict[str, Any]) -> NDArray[np.float64]:
     """Let the agent learn, and write what is wanted; return returns of greedy episodes.
 
     `options` are those of `learn` that `processes_of` returns.
     """
-    args, agent = results.args, results.agent
+    args, agent = files.args, files.agent
     shown = not args.no_progress and is_watched()
     if args.schedule is not None:
         options = {**options, "schedule": args.schedule}
     with tensorboard(args.tensorboard) as logging:
-        options = {**logging, **options, "target_return": results.target, "progress": shown}
+        options = {**logging, **options, "target_return": files.target, "progress": shown}
         agent.learn(args.steps, **options)
-        results.write_agent()
+        files.write_agent()
         returns: NDArray[np.float64] = agent.evaluate(
             num_episodes=args.episodes, seed=next_seed(agent)
         )
-        results.write_pictures(returns)
+        files.write_pictures(returns)
     return returns
 
 
@@ -209,7 +209,7 @@ def terminating() -> Iterator[None]:
         raise Terminated
 
     try:
-        # SIGINT's too, which `Results.stop` changes.
+        # SIGINT's too, which `Files.stop` changes.
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         signal.signal(signal.SIGTERM, stop)
     except ValueError:  # not in the main thread, which alone gets signals
@@ -301,7 +301,7 @@ def load_agent(args: argparse.Namespace) -> Agent:
     return agent
 
 
-# ---------------------------------------------------------------- results
+# ---------------------------------------------------------------- files
 
 
 def schedules_of(config: Any) -> list[str]:
@@ -310,7 +310,7 @@ def schedules_of(config: Any) -> list[str]:
     return [name for name in names if name in config.names()]
 
 
-class Results:
+class Files:
     """The files of a training run; where one cannot be written, the others still are."""
 
     def __init__(self, args: argparse.Namespace, agent: Agent, target: float | None) -> None:

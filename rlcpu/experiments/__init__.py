@@ -1,5 +1,12 @@
 """Many runs of one environment: variants by seeds, in a folder that can be gone on with."""
 
-from rlcpu.experiments.folder import Experiment, Run, read
+from rlcpu.experiments.folder import Experiment, Run
+from rlcpu.experiments.results import Results, load
+from rlcpu.experiments.tables import Table
+from rlcpu.experiments.verdicts import Verdict
 
-__all__ = ["Experiment", "Run", "read"]
+__all__ = ["Experiment", "Results", "Run", "Table", "Verdict", "load"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,7 +12,7 @@ import math
 import os
 from typing import Any
 
-from rlcpu import terminal
+from rlcpu import palette, terminal
 from rlcpu.terminal import rounded, short
 from rlcpu.train.files import replacing
 from rlcpu.train.objective import Losses
@@ -177,7 +177,7 @@ def _draw_curve(curve: list[tuple[int, float]], width: int = 360, height: int = 
     )
     return (
         f'<svg width="{width}" height="{height}" role="img" aria-label="mean return over steps">'
-        f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5"/></svg>'
+        f'<polyline points="{line}" fill="none" stroke="{palette.BLUE}" stroke-width="1.5"/></svg>'
     )
 
 
