@@ -1,5 +1,6 @@
 // act(policy, observation) returns the action of what agent.export("policy.json") wrote.
 // With memory it overwrites `state`, an array of policy.state_size zeros before an episode.
+// Of NaN, and of a number that is no choice, the action is NaN, or choice -1.
 const times = (n, f) => Array.from({ length: n }, (_, k) => f(k));
 const clip = (x, low, high) => Math.min(Math.max(x, low), high);
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
@@ -21,7 +22,8 @@ const operations = {
   embedding: ([x], [weights], { choices }, size) => {
     const choose = (each) => (each >= 0 && each < choices ? Math.trunc(each) : 0);
     const rows = x.map((each, i) => i * choices + choose(each));
-    return times(size, (k) => rows.reduce((sum, row) => sum + weights[row * size + k], 0));
+    const zero = x.reduce((sum, each) => sum + (each - each), 0); // or NaN
+    return times(size, (k) => rows.reduce((sum, row) => sum + weights[row * size + k], zero));
   },
   gru: ([x], [weights, biases], _, size, h) => {
     const products = operations.dense([h], [weights, biases], _, 3 * size);
@@ -61,7 +63,8 @@ const operations = {
 
 function outputs(policy, observation, state) {
   const { mean, scale } = policy.arrays;
-  const seen = policy.shape.length ? observation : mean.map((_, k) => Number(k === observation));
+  const isChoice = mean[observation] !== undefined;
+  const seen = policy.shape.length ? observation : mean.map((_, k) => (isChoice ? Number(k === observation) : NaN));
   const values = [seen.map((x, k) => clip((x - mean[k]) * scale[k], -policy.clip, policy.clip))];
   for (const each of policy.statements) {
     const read = each.sources.map((k) => values[k]);
@@ -75,8 +78,8 @@ function outputs(policy, observation, state) {
 }
 
 function act(policy, observation, allowed, state) {
-  const isAllowed = (k) => !allowed || allowed[k];
-  const x = outputs(policy, observation, state).map((each, k) => (isAllowed(k) ? each : -Infinity));
+  const isAllowed = (k, each) => !allowed || allowed[k] || Number.isNaN(each);
+  const x = outputs(policy, observation, state).map((each, k) => (isAllowed(k, each) ? each : -Infinity));
   if (policy.choices.length) {
     let first = 0;
     const chosen = policy.choices.map((count) => {

@@ -166,13 +166,16 @@ class ActorCritic(nn.Module):
             allowed: (..., num_actions) bool, which actions are allowed; None where all are.
 
         Returns:
-            Actions (...,) or (..., action_size), within their bounds.
+            Actions (...,) or (..., action_size), within their bounds; NaN, or choices -1, where an
+            output is NaN.
         """
         head, outputs = self.head, self(observations)[0][..., : self.head.size]
         if head.choices:  # sizes of groups of outputs, each of which chooses one number
+            is_nan = outputs.isnan().any(dim=-1, keepdim=True)
             outputs = outputs if allowed is None else outputs.masked_fill(~allowed, -math.inf)
             groups = outputs.split(head.choices, dim=-1)
             chosen = torch.stack([group.argmax(dim=-1) for group in groups], dim=-1)
+            chosen = chosen.masked_fill(is_nan, -1)
             return chosen if head.is_list else chosen[..., 0]
         bounds = head.center, head.half, head.low, head.high
         center, half, low, high = (torch.from_numpy(x).to(outputs) for x in bounds)
@@ -267,10 +270,13 @@ class Choices(nn.Module):
         self.register_buffer("offsets", torch.arange(inputs) * choices)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return (..., size) for (..., inputs); a number that is no choice counts as 0."""
+        """Return (..., size) for (..., inputs); a number that is no choice counts as 0.
+
+        NaN makes NaN: the difference of a number and itself, NaN or 0, is added.
+        """
         is_choice = (inputs >= 0) & (inputs < self.choices)
         rows = torch.where(is_choice, inputs, 0.0).long() + self.offsets
-        return self.weight[rows].sum(dim=-2)
+        return self.weight[rows].sum(dim=-2) + (inputs - inputs).sum(dim=-1, keepdim=True)
 
 
 class Joined(nn.Module):

@@ -29,8 +29,9 @@ from tests.envs.test_multi_discrete import LEVERS
 Array = np.ndarray
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
 CC, NODE = shutil.which("cc") or shutil.which("gcc"), shutil.which("node")
+CXX = shutil.which("c++") or shutil.which("g++")
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
+FLAGS = ("-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-pedantic")
 
 
 def graph(outputs: int) -> Any:
@@ -135,11 +136,12 @@ def agent(request: pytest.FixtureRequest) -> Any:
 # ---------------------------------------------------------------- C
 
 
-def compile_c(path: Path, out: Path, *options: str) -> None:
-    """Compile a file; a warning is an error."""
-    if CC is None:
-        pytest.skip("needs a C compiler")
-    command = [CC, *FLAGS, *options, str(path), "-lm", "-o", str(out)]
+def compile_c(path: Path, out: Path, *options: str, is_cpp: bool = False) -> None:
+    """Compile a file as C99, or as C++; a warning is an error."""
+    compiler, language = (CXX, ("-x", "c++")) if is_cpp else (CC, ("-std=c99",))
+    if compiler is None:
+        pytest.skip(f"needs a compiler of {'C++' if is_cpp else 'C'}")
+    command = [compiler, *FLAGS, *options, *language, str(path), "-lm", "-o", str(out)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
@@ -150,37 +152,47 @@ def place(array: Array, dtype: Any) -> Any:
     return ctypes.c_void_p(array.ctypes.data), array
 
 
-def test_c(agent: Any, tmp_path: Path) -> None:
-    agent.export(tmp_path / "my-policy.c")
-    compile_c(tmp_path / "my-policy.c", tmp_path / "policy.so", "-shared", "-fPIC")
-    library = ctypes.CDLL(str(tmp_path / "policy.so"))
+def compiled(agent: Any, folder: Path, is_cpp: bool = False) -> Callable[..., tuple[Array, Any]]:
+    """Outputs and action of an observation, a mask and a state, which is overwritten, by C."""
+    agent.export(folder / "my-policy.c")
+    compile_c(folder / "my-policy.c", folder / "policy.so", "-shared", "-fPIC", is_cpp=is_cpp)
+    library, head = ctypes.CDLL(str(folder / "policy.so")), agent.policy.head
     library.my_policy_check.restype = ctypes.c_float
-    assert library.my_policy_check() < 1e-6
-    head, outputs, actions = agent.policy.head, [], []
-    seen, masks = observations_of(agent)
-    for k, row in enumerate(seen):
-        observation, _1 = place(row, np.float32)
+    assert library.my_policy_check() < 2e-6
+
+    def act(row: Array, mask: Array | None = None, state: Array | None = None) -> tuple[Array, Any]:
+        observation = place(row, np.float32)
         made = np.full(head.size, np.nan, np.float32)
-        library.my_policy_outputs(observation, place(made, np.float32)[0])
-        outputs.append(made)
+        copied = [] if state is None else [place(state.copy(), np.float32)]
+        arguments = [observation, *copied, place(made, np.float32)]
+        library.my_policy_outputs(*(address for address, _ in arguments))
         arguments = [observation]
-        if masks is not None:
-            allowed, _2 = place(masks[k], np.uint8)
-            arguments.append(allowed)
+        arguments += [] if state is None else [place(state, np.float32)]
+        arguments += [] if mask is None else [place(mask, np.uint8)]
         if not head.is_list:
-            actions.append(library.my_policy_act(*arguments))
-            continue
+            return made, library.my_policy_act(*(address for address, _ in arguments))
         count, dtype = len(head.choices) or head.size, np.int32 if head.choices else np.float32
         action = np.zeros(count, dtype)
-        library.my_policy_act(*arguments, place(action, dtype)[0])
-        actions.append(action)
-    check(agent, outputs, actions)
+        arguments.append(place(action, dtype))
+        library.my_policy_act(*(address for address, _ in arguments))
+        return made, action
+
+    return act
+
+
+@pytest.mark.parametrize("is_cpp", [False, True], ids=["C", "C++"])
+def test_c(agent: Any, is_cpp: bool, tmp_path: Path) -> None:
+    act = compiled(agent, tmp_path, is_cpp)
+    seen, masks = observations_of(agent)
+    made = [act(row, None if masks is None else masks[k]) for k, row in enumerate(seen)]
+    check(agent, [outputs for outputs, _ in made], np.array([action for _, action in made]))
 
 
 @pytest.mark.parametrize("name", ["choices", "several", "masked", "squashed"])
 def test_c_as_a_program(name: str, tmp_path: Path) -> None:
     agent = agent_of(name)
     agent.export(tmp_path / "policy.c")
+    compile_c(tmp_path / "policy.c", tmp_path / "policy", "-DPOLICY_MAIN", is_cpp=True)
     compile_c(tmp_path / "policy.c", tmp_path / "policy", "-DPOLICY_MAIN")
     program = str(tmp_path / "policy")
     assert float(subprocess.check_output([program, "--check"])) < 1e-6
@@ -195,20 +207,55 @@ def test_c_as_a_program(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(actions, expected, rtol=1e-6, atol=2e-6)
 
 
+def with_nan(agent: Any) -> tuple[Array, Array | None]:
+    """Observations with NaN among their numbers, each in another place, and action masks."""
+    seen, masks = observations_of(agent)
+    rows = seen.reshape(len(seen), -1)
+    # Convolutions of stride 2 leave out the last row and column of ten.
+    rows[np.arange(len(rows)), np.arange(len(rows)) % min(rows.shape[1], 9)] = np.nan
+    return seen, masks
+
+
+def check_nan(agent: Any, outputs: Any, actions: Any) -> None:
+    """NaN has come through: all outputs and real numbers are NaN, and choices none there is."""
+    assert np.isnan(np.array(outputs, float)).all()
+    actions = np.array(actions, float)
+    assert (actions == -1).all() if agent.policy.head.choices else np.isnan(actions).all()
+
+
+def test_nan_in_c(agent: Any, tmp_path: Path) -> None:
+    """It makes no action that looks like others, and no choice that does not exist does."""
+    act = compiled(agent, tmp_path)
+    if not agent.policy.observation_shape:
+        made = [act(np.array([choice])) for choice in (np.nan, -1.0, 16.0, np.inf)]
+    else:
+        seen, masks = with_nan(agent)
+        made = [act(row, None if masks is None else masks[k]) for k, row in enumerate(seen)]
+    check_nan(agent, *zip(*made, strict=True))
+
+
 # ---------------------------------------------------------------- files of arrays
 
 
-def test_onnx(agent: Any, tmp_path: Path) -> None:
+def session_of(agent: Any, path: Path) -> Any:
+    """ONNX Runtime's session of an agent's policy."""
     onnx = pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    path = str(tmp_path / "policy.onnx")
     agent.export(path)
-    onnx.checker.check_model(onnx.load(path), full_check=True)
-    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    onnx.checker.check_model(onnx.load(str(path)), full_check=True)
+    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def test_onnx(agent: Any, tmp_path: Path) -> None:
+    session = session_of(agent, tmp_path / "policy.onnx")
     seen, masks = observations_of(agent)
     feed = {"observation": seen, **({} if masks is None else {"allowed": masks})}
     actions, outputs = session.run(["action", "outputs"], feed)
     check(agent, outputs, actions)
+    if agent.policy.observation_shape:
+        seen, _ = with_nan(agent)
+        actions, outputs = session.run(["action", "outputs"], {**feed, "observation": seen})
+        check_nan(agent, outputs, actions)
 
 
 def shown(name: str) -> dict[str, Any]:
@@ -229,6 +276,10 @@ def test_npz(agent: Any, tmp_path: Path) -> None:
     check(agent, outputs, policy.act(seen, True if masks is None else masks))
     probed = policy.outputs(policy.arrays["probe"][None])[0, : agent.policy.head.size]
     np.testing.assert_allclose(probed, policy.arrays["expected"], rtol=1e-5, atol=1e-6)
+    if agent.policy.observation_shape:
+        seen, masks = with_nan(agent)
+        allowed = True if masks is None else masks
+        check_nan(agent, policy.outputs(seen), policy.act(seen, allowed))
 
 
 def run_node(script: str, given: Any) -> Any:
@@ -249,12 +300,16 @@ def test_json(agent: Any, tmp_path: Path) -> None:
         const policy = {(tmp_path / "policy.json").read_text()};
         const all = given.seen.map((x, k) => [
             outputs(policy, x).slice(0, given.size), act(policy, x, given.masks?.[k])]);
-        console.log(JSON.stringify(all));
+        const nan = (x, k) => x.map ? x.with(k % Math.min(x.length, 9), NaN) : NaN;
+        const nothing = given.seen.map(nan).map((x, k) => [
+            outputs(policy, x), act(policy, x, given.masks?.[k])]);
+        console.log(JSON.stringify([all, nothing]));
     """
     rows = seen.reshape(len(seen), *([-1] if agent.policy.observation_shape else [])).tolist()
     given = {"seen": rows, "masks": None if masks is None else masks.tolist()}
-    made = run_node(script, {**given, "size": agent.policy.head.size})
+    made, nothing = run_node(script, {**given, "size": agent.policy.head.size})
     check(agent, [outputs for outputs, _ in made], np.array([action for _, action in made]))
+    check_nan(agent, *zip(*nothing, strict=True))  # JSON has null for NaN
 
 
 # ---------------------------------------------------------------- memory
@@ -334,6 +389,16 @@ def test_memory(name: str, tmp_path: Path) -> None:
         made = policy.outputs(probe[None], state)[0, : agent.policy.head.size]
         np.testing.assert_allclose(made, expected, **near)
 
+    act, remembered = compiled(agent, tmp_path, is_cpp=True), np.zeros(policy.state_size, "f")
+    for k, row in enumerate(seen):
+        remembered[:] = 0.0 if starts[k] else remembered
+        made, action = act(row, None if masks is None else masks[k], remembered)
+        assert action == actions[k]
+        np.testing.assert_allclose(made, outputs[k], **near)
+    mask = None if masks is None else masks[0]
+    check_nan(agent, *act(np.full_like(seen[0], np.nan), mask, remembered))
+    check_nan(agent, *act(seen[0], mask, remembered))  # what is remembered is NaN
+
     compile_c(tmp_path / "policy.c", tmp_path / "policy", "-DPOLICY_MAIN")
     program = str(tmp_path / "policy")
     assert float(subprocess.check_output([program, "--check"])) < 2e-6
@@ -385,6 +450,9 @@ def test_torch(agent: Any) -> None:
     with torch.no_grad():
         outputs = module(seen)[0][..., : agent.policy.head.size]
         check(agent, outputs.numpy(), module.act(seen, masks).numpy())
+        if agent.policy.observation_shape:
+            broken = torch.from_numpy(with_nan(agent)[0])
+            check_nan(agent, module(broken)[0].numpy(), module.act(broken, masks).numpy())
         before = agent.policy.outputs(observations_of(agent)[0])
         parameters = list(module.policy.parameters())
         for tensor in parameters:

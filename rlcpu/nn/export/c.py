@@ -60,11 +60,11 @@ static float *append(const float *x, float *y, int size)
 static void convolution(const float *x, int height, int width, int channels, int window, int stride,
                         int padding, const float *weights, const float *biases, float *y, int size)
 {
-    int high = (height + 2 * padding - window) / stride + 1;
+    int tall = (height + 2 * padding - window) / stride + 1;
     int wide = (width + 2 * padding - window) / stride + 1;
-    int made = size / (high * wide), pixel, row, column, c, k;
-    for (pixel = 0; pixel < high * wide; pixel++) {
-        float *restrict out = y + pixel * made;
+    int made = size / (tall * wide), pixel, row, column, c, k;
+    for (pixel = 0; pixel < tall * wide; pixel++) {
+        float *RESTRICT out = y + pixel * made;
         int top = pixel / wide * stride - padding, left = pixel % wide * stride - padding;
         for (k = 0; k < made; k++) out[k] = biases[k];
         for (row = 0; row < window; row++)
@@ -82,7 +82,7 @@ static void convolution(const float *x, int height, int width, int channels, int
 """,
     "dense": """\
 static void dense(const float *x, int inputs, const float *weights, const float *biases,
-                  float *restrict y, int size)
+                  float *RESTRICT y, int size)
 {
     int i, k;
     for (k = 0; k < size; k++) y[k] = biases[k];
@@ -99,7 +99,8 @@ static void embedding(const float *x, int inputs, int choices, const float *weig
     for (k = 0; k < size; k++) y[k] = 0;
     for (i = 0; i < inputs; i++) {
         int row = i * choices + (x[i] >= 0 && x[i] < (float)choices ? (int)x[i] : 0);
-        for (k = 0; k < size; k++) y[k] += weights[row * size + k];
+        float zero = x[i] - x[i]; /* or NaN */
+        for (k = 0; k < size; k++) y[k] += weights[row * size + k] + zero;
     }
 }
 """,
@@ -131,12 +132,13 @@ static void layer_norm(const float *x, int group, const float *gains, const floa
 {
     int k;
     for (; size > 0; size -= group, x += group, y += group) {
-        float mean = 0, variance = 0;
-        for (k = 0; k < group; k++) mean += x[k];
-        mean /= (float)group;
-        for (k = 0; k < group; k++) variance += (x[k] - mean) * (x[k] - mean);
+        float average = 0, variance = 0;
+        for (k = 0; k < group; k++) average += x[k];
+        average /= (float)group;
+        for (k = 0; k < group; k++) variance += (x[k] - average) * (x[k] - average);
         variance = variance / (float)group + EPSILONf;
-        for (k = 0; k < group; k++) y[k] = (x[k] - mean) / sqrtf(variance) * gains[k] + shifts[k];
+        for (k = 0; k < group; k++)
+            y[k] = (x[k] - average) / sqrtf(variance) * gains[k] + shifts[k];
     }
 }
 """.replace("EPSILON", str(NORM_EPSILON)),
@@ -174,8 +176,10 @@ static void max_pool(const float *x, int height, int width, int channels, int wi
             for (column = 0; column < window; column++) {
                 int i = top + row, j = left + column;
                 if (i < 0 || i >= height || j < 0 || j >= width) continue;
-                for (c = 0; c < channels; c++)
-                    out[c] = fmaxf(out[c], x[(i * width + j) * channels + c]);
+                for (c = 0; c < channels; c++) {
+                    float number = x[(i * width + j) * channels + c];
+                    if (number > out[c] || number != number) out[c] = number;
+                }
             }
     }
 }
@@ -195,12 +199,28 @@ static void min_gru(const float *x, float *h, float *y, int size)
     "silu": _EACH.format(name="silu", formula="x[k] / (1 + expf(-x[k]))"),
     "tanh": _EACH.format(name="hyperbolic", formula="tanhf(x[k])"),
 }
+#: Functions of what is not a network. `fminf` and `fmaxf` would make a number of NaN.
+_CLIP = """\
+static float clip(float x, float least, float most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+"""
+_ONE_HOT = """\
+static float one_hot(float choice, int k, int size)
+{
+    if (!(choice >= 0 && choice < (float)size)) return NAN;
+    return (float)(k == (int)choice);
+}
+"""
 _LARGEST = """\
 static int largest(const float *x, {mask}int size)
 {{
     int k, best = {first};
-    for (k = 0; k < size; k++)
+    for (k = 0; k < size; k++) {{
+        if (x[k] != x[k]) return -1;
         if ({condition}x[k] > x[best]{after}) best = k;
+    }}
     return {result};
 }}
 """
@@ -216,18 +236,29 @@ _FILE = """\
        at most about 1e-6.
 
    An observation has {observation_is}; it is normalised here.{state_note}
-   Compile this file
-   together with yours, or with -DPOLICY_MAIN alone: the program reads observations{line_note}
-   and prints actions; with the argument --check it prints {name}_check() and fails above 1e-4.
-   C99; link with -lm. */
+   {nan_note}
+
+   Compile this file together with yours, or with -DPOLICY_MAIN alone: that program reads
+   observations and prints actions.{line_note}
+   With the argument --check it prints {name}_check() and fails above 1e-4.
+   C99 or C++; link with -lm. */
 #include <math.h>
 
-{arrays}
-{functions}
+#ifdef __cplusplus
+#define RESTRICT __restrict
+extern "C" {{
+#else
+#define RESTRICT restrict
+#endif
 void {name}_outputs(const float *observation, {state_parameter}float *outputs);
 {signature}
 float {name}_check(void);
+#ifdef __cplusplus
+}}
+#endif
 
+{arrays}
+{functions}
 void {name}_outputs(const float *observation, {state_parameter}float *outputs)
 {{
     {storage}float {declare_values};
@@ -250,7 +281,7 @@ float {name}_check(void)
         {name}_outputs(probe + i * {observation_size}, {state_argument}outputs);
         for (k = 0; k < {num_outputs}; k++) {{
             float difference = fabsf(outputs[k] - right[k]) / fmaxf(1, fabsf(right[k]));
-            if (!(difference <= worst)) worst = difference;
+            if (difference > worst || difference != difference) worst = difference;
         }}
     }}
     return worst;
@@ -313,12 +344,13 @@ def as_c(program: ExportedPolicy, name: str) -> bytes:
         name=name,
         act_does=_describe(program),
         num_outputs=head.size,
-        observation_is=f"{observation_size} numbers" if program.shape else "one number, a choice",
+        observation_is=_describe_observation(program),
         observation_size=observation_size,
         state_parameter="float *state, " if has_state else "",
         state_argument="state, " if has_state else "",
         declare_state=f"\n    float state[{state_size}] = {{0}};" if has_state else "",
         state_note=_STATE_NOTE.format(size=state_size) if has_state else "",
+        nan_note=_describe_nan(program),
         line_note=_describe_lines(program),
         arrays="".join(_arrays(program)),
         functions=_functions(program),
@@ -369,11 +401,29 @@ def _words_of_main(program: ExportedPolicy, name: str) -> dict[str, str]:
     }
 
 
+def _describe_observation(program: ExportedPolicy) -> str:
+    """Return what an observation consists of."""
+    if not program.shape:
+        return f"one number, a choice from 0 to {program.size - 1}"
+    return f"{math.prod(program.shape)} numbers"
+
+
+def _describe_nan(program: ExportedPolicy) -> str:
+    """Return what comes of NaN."""
+    cause = "NaN in it" if program.shape else "NaN, or a number that is no choice,"
+    made = "-1" if program.head.choices else "NaN"
+    after = ", and stays in the state" if program.state_size else ""
+    return f"{cause} makes outputs NaN and actions {made}{after}."
+
+
 def _describe_lines(program: ExportedPolicy) -> str:
     """Return what stands beside observations that the program reads."""
-    beside = ["after 1 where an episode begins, else 0"] if program.state_size else []
-    beside += ["followed by its mask"] if program.is_masked else []
-    return f", each {' and '.join(beside)}," if beside else ""
+    notes = []
+    if program.state_size:
+        notes.append("In front of each it reads 1 where an episode begins, else 0.")
+    if program.is_masked:
+        notes.append(f"Behind each it reads its mask, {program.head.size} zeros and ones.")
+    return "".join(f"\n   {note}" for note in notes)
 
 
 def _describe(program: ExportedPolicy) -> str:
@@ -384,7 +434,7 @@ def _describe(program: ExportedPolicy) -> str:
     if head.is_list:
         return f"writes an action, {len(head.choices)} choices."
     says = f"returns an action, 0 to {head.size - 1}"
-    return f"{says}, one whose number in `allowed` is not 0." if masked else f"{says}."
+    return f"{says}, whose number in `allowed` is not 0." if masked else f"{says}."
 
 
 def _arrays(program: ExportedPolicy) -> Iterator[str]:
@@ -410,11 +460,10 @@ def _identifier(name: str) -> str:
 
 def _inputs(program: ExportedPolicy) -> str:
     """Return lines that make the network's inputs of an observation."""
-    number = "observation[k]" if program.shape else "(float)(k == (int)observation[0])"
-    clip = f"{CLIP}f"
+    number = "observation[k]" if program.shape else f"one_hot(observation[0], k, {program.size})"
     return (
         f"    for (k = 0; k < {program.size}; k++)\n"
-        f"        v0[k] = fminf(fmaxf(({number} - mean[k]) * scale[k], -{clip}), {clip});"
+        f"        v0[k] = clip(({number} - mean[k]) * scale[k], -{CLIP}f, {CLIP}f);"
     )
 
 
@@ -445,9 +494,10 @@ def _call(statement: Statement, out: str) -> str:
 
 
 def _functions(program: ExportedPolicy) -> str:
-    """Return the functions of operations, and that which finds the largest output of choices."""
+    """Return the functions of operations, and those that read observations and choose actions."""
     used = sorted({each.operation for each in program.statements})
-    text = "\n".join(FUNCTIONS[operation] for operation in used)
+    others = [_CLIP] if program.shape else [_CLIP, _ONE_HOT]
+    text = "\n".join([*others, *(FUNCTIONS[operation] for operation in used)])
     if not program.head.choices:
         return text
     words = {"mask": "", "first": "0", "condition": "", "after": "", "result": "best"}
@@ -473,7 +523,7 @@ def _act(program: ExportedPolicy, signature: str, name: str) -> str:
         x = "tanhf(outputs[k])" if head.is_squashed else "outputs[k]"
         scaled = f"center[k] + half[k] * {x}"
         lines.append(f"for (k = 0; k < {head.size}; k++)")
-        lines.append(f"    action[k] = fminf(fmaxf({scaled}, low[k]), high[k]);")
+        lines.append(f"    action[k] = clip({scaled}, low[k], high[k]);")
     elif head.is_list:
         first = 0
         for k, count in enumerate(head.choices):

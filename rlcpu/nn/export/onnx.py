@@ -181,7 +181,10 @@ def _silu(nodes: Nodes, x: str, _: Any) -> str:
 
 
 def _embedding(nodes: Nodes, x: str, weights: str, each: Statement) -> str:
-    """Add the sum of the rows of weights that choices x name; other numbers count as choice 0."""
+    """Add the sum of the rows of weights that choices x name; other numbers count as choice 0.
+
+    NaN alone does not: the difference of x and x, NaN or 0, is added.
+    """
     choices = each.options["choices"]
     zero, end = np.array(0, np.float32), np.array(choices, np.float32)
     is_positive = nodes.add("GreaterOrEqual", x, zero)
@@ -189,7 +192,8 @@ def _embedding(nodes: Nodes, x: str, weights: str, each: Statement) -> str:
     chosen = nodes.add("Cast", nodes.add("Where", is_choice, x, zero), to=TYPES["int64"])
     offsets = np.arange(each.options["inputs"], dtype=np.int64) * choices
     rows = nodes.add("Gather", weights, nodes.add("Add", chosen, offsets))
-    return nodes.add("ReduceSum", rows, np.array([1]), keepdims=0)
+    zeros = nodes.add("ReduceSum", nodes.add("Sub", x, x), np.array([1]), keepdims=1)
+    return nodes.add("Add", nodes.add("ReduceSum", rows, np.array([1]), keepdims=0), zeros)
 
 
 def _columns(nodes: Nodes, x: str, begin: int, end: int, out: str = "") -> str:
@@ -330,19 +334,22 @@ def _inputs(nodes: Nodes, program: ExportedPolicy) -> str:
 
 
 def _act(nodes: Nodes, program: ExportedPolicy, outputs: str) -> None:
-    """Add the nodes that make the action of outputs."""
+    """Add the nodes that make the action of outputs: of NaN it is NaN, or choice -1."""
     head = program.head
     if not head.choices:
         x = nodes.add("Tanh", outputs) if head.is_squashed else outputs
         x = nodes.add("Add", nodes.add("Mul", x, head.half), head.center)
         nodes.add("Min", nodes.add("Max", x, head.low), head.high, out="action")
         return
+    total = nodes.add("ReduceSum", outputs, np.array([1]), keepdims=int(head.is_list))
+    is_nan = nodes.add("IsNaN", total)
     if program.is_masked:
         outputs = nodes.add("Where", "allowed", outputs, np.array(-np.inf, np.float32))
-    if not head.is_list:
-        nodes.add("ArgMax", outputs, axis=1, keepdims=0, out="action")
-        return
-    ends = np.cumsum((0, *head.choices))
-    groups = [_columns(nodes, outputs, begin, end) for begin, end in itertools.pairwise(ends)]
-    chosen = [nodes.add("ArgMax", each, axis=1, keepdims=1) for each in groups]
-    nodes.add("Concat", *chosen, axis=1, out="action")
+    if head.is_list:
+        ends = np.cumsum((0, *head.choices))
+        groups = [_columns(nodes, outputs, begin, end) for begin, end in itertools.pairwise(ends)]
+        each = [nodes.add("ArgMax", group, axis=1, keepdims=1) for group in groups]
+        chosen = nodes.add("Concat", *each, axis=1)
+    else:
+        chosen = nodes.add("ArgMax", outputs, axis=1, keepdims=0)
+    nodes.add("Where", is_nan, np.array(-1), chosen, out="action")
