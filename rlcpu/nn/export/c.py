@@ -410,7 +410,7 @@ def _describe_observation(program: ExportedPolicy) -> str:
 
 def _describe_nan(program: ExportedPolicy) -> str:
     """Return what comes of NaN."""
-    cause = "NaN in it" if program.shape else "NaN, or a number that is no choice,"
+    cause = "NaN in an observation" if program.shape else "NaN, or a number that is no choice,"
     made = "-1" if program.head.choices else "NaN"
     after = ", and stays in the state" if program.state_size else ""
     return f"{cause} makes outputs NaN and actions {made}{after}."
