@@ -105,8 +105,7 @@ def test_a_network_acts_as_it_does_in_python() -> None:
     density = (-0.5 * z * z - policy.log_std - 0.5 * np.log(2 * np.pi)).sum(axis=1)
     np.testing.assert_allclose(rollout.log_probs.ravel(), density, atol=2e-4)
     np.testing.assert_allclose(rollout.values.ravel(), policy.evaluate(seen), atol=2e-5)
-    policy.deterministic = True
-    rollout = rlcpu.collect(env, policy, 1)
+    rollout = rlcpu.collect(env, policy, 1, deterministic=True)
     means = policy.outputs(rollout.observations[0])
     np.testing.assert_allclose(rollout.actions[0], means, atol=2e-5)
 

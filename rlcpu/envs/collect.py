@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Engine
 from rlcpu.envs.engine.lane import PENDING
-from rlcpu.envs.policies import Policy
+from rlcpu.envs.policies import Policy, as_deterministic
 from rlcpu.envs.results import Rollout, Statistics
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
@@ -18,7 +18,12 @@ __all__ = ["Rollout", "Statistics", "collect", "simulate"]
 
 
 def collect(
-    env: VectorEnv, policy: Policy, num_steps: int, *, out: Rollout | None = None
+    env: VectorEnv,
+    policy: Policy,
+    num_steps: int,
+    *,
+    out: Rollout | None = None,
+    deterministic: bool | None = None,
 ) -> Rollout:
     """Let a policy act for K steps in N environments, and record everything.
 
@@ -28,10 +33,16 @@ def collect(
 
     Args:
         env: the environments.
-        policy: `Uniform`, `Linear`, `MLP`, `NetworkPolicy` or `Scalar`.
+        policy: `Uniform`, `Linear`, `MLP`, `NetworkPolicy` or `Scalar`, or an agent's `policy`,
+            which explores as it does while the agent learns.
         num_steps: K, steps of each environment.
         out: a rollout of the same shape, spaces and device, whose memory is used again: its arrays
             are overwritten.
+        deterministic: True takes the most likely actions, or the best, as `Agent.evaluate` does;
+            False draws them, or explores; None does what the policy is set to, by its attribute
+            `deterministic`. The policy itself does not change. `Uniform` and `Scalar` have no such
+            choice: None alone is allowed. `log_probs` are those of the actions taken if they had
+            been drawn.
 
     Returns:
         The rollout; `out` itself if given.
@@ -44,7 +55,7 @@ def collect(
             infinity pass.)
         gymnasium.error.ResetNeeded: autoreset is disabled and an episode has ended in `env.step`.
     """
-    num_steps = _check_arguments(env, num_steps)
+    num_steps, policy = _check_arguments(env, num_steps), as_deterministic(policy, deterministic)
     runner, rollout = env.engine.runner(policy), take_rollout(env.engine, num_steps, out)
     first_states = runner.states()  # of a policy with memory; else None
     has_fault = runner.collect(num_steps, rollout.outputs)
@@ -55,7 +66,12 @@ def collect(
 
 
 def simulate(
-    env: VectorEnv, policy: Policy, num_steps: int | None = None, *, num_episodes: int | None = None
+    env: VectorEnv,
+    policy: Policy,
+    num_steps: int | None = None,
+    *,
+    num_episodes: int | None = None,
+    deterministic: bool | None = None,
 ) -> Statistics:
     """Let a policy act in N environments, and keep only statistics of the episodes.
 
@@ -67,11 +83,12 @@ def simulate(
 
     Args:
         env: the environments.
-        policy: `Uniform`, `Linear`, `MLP`, `NetworkPolicy` or `Scalar`.
+        policy: see `collect`: an agent's `policy` explores unless `deterministic` is True.
         num_steps: K, steps of each environment.
         num_episodes: whole episodes, in the place of `num_steps`. All environments are reset first;
             those that are done before others go on, in episodes that count in no mean. Steps are
             recorded for a moment, so that it takes the time of `collect`.
+        deterministic: see `collect`.
 
     Raises:
         TypeError, ValueError, FloatingPointError, gymnasium.error.ResetNeeded: see `collect`.
@@ -92,8 +109,9 @@ def simulate(
             f"num_steps={num_steps!r}, num_episodes={num_episodes!r}: expected one of them"
         )
     if num_episodes is not None:
-        return _simulate_episodes(env, policy, check_count("num_episodes", num_episodes))
-    num_steps = _check_arguments(env, num_steps)
+        num_episodes = check_count("num_episodes", num_episodes)
+        return _simulate_episodes(env, as_deterministic(policy, deterministic), num_episodes)
+    num_steps, policy = _check_arguments(env, num_steps), as_deterministic(policy, deterministic)
     sums = env.engine.runner(policy).simulate(num_steps)
     elapsed = env.engine.elapsed()
     # Episodes under way: they have begun, and are not over (`PENDING`).

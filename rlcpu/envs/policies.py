@@ -6,6 +6,7 @@ or a network, see `rlcpu.envs.networks`. All compute in float32, whatever the en
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import math
@@ -153,6 +154,33 @@ def check_policy(policy: Any) -> None:
     """Raise TypeError unless the policy has the methods of one."""
     if isinstance(policy, type) or not (hasattr(policy, "code") and hasattr(policy, "arrays")):
         raise TypeError(f"policy={policy!r}: expected one of rlcpu.policies")
+
+
+def as_deterministic(policy: Any, deterministic: bool | None) -> Any:
+    """Return a policy that draws no action, or draws them: a copy, which shares its arrays.
+
+    None, and what the policy is set to, return the policy itself.
+
+    Raises:
+        TypeError: deterministic is neither None nor a bool, or a bool of what is no policy or
+            has no such choice: a scalar function says itself how it acts.
+    """
+    if deterministic is None:
+        return policy
+    check_policy(policy)
+    if not isinstance(deterministic, bool | np.bool_):
+        raise TypeError(f"deterministic={deterministic!r}: expected True, False or None")
+    if not hasattr(policy, "deterministic"):
+        raise TypeError(
+            f"deterministic={deterministic}: {type(policy).__name__} says itself how it acts, "
+            "expected None"
+        )
+    if policy.deterministic == deterministic:
+        return policy
+    mark_of(policy)  # drawn now, so that the copy has the same, and goes on with its memory
+    other = copy.copy(policy)
+    other.deterministic = bool(deterministic)
+    return other
 
 
 def version_of(policy: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.collect import EndlessEpisodeError, play_episodes
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
+from rlcpu.envs.policies import as_deterministic
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed
 
@@ -37,7 +37,8 @@ def evaluate(
         policy: chooses the actions.
         num_episodes: how many.
         seed: of the episodes.
-        deterministic: take the most likely action in place of drawing one.
+        deterministic: take the most likely action in place of drawing one. Policies without that
+            choice, `Uniform` and `Scalar`, act as they do.
 
     Returns:
         (num_episodes,) float64, a function of the arguments alone.
@@ -48,9 +49,7 @@ def evaluate(
         EndlessEpisodeError: an episode does not end.
     """
     num_episodes, seed = check_count("num_episodes", num_episodes), check_seed(seed)
-    # A copy that shares the arrays: an interrupt cannot leave the policy itself greedy.
-    policy = copy.copy(policy)
-    policy.deterministic = deterministic
+    policy = as_deterministic(policy, deterministic if hasattr(policy, "deterministic") else None)
     if isinstance(env, GymnasiumEnv):
         with env.copies(num_episodes) as copies:
             return _finish_episodes(copies, policy, num_episodes, seed)

@@ -44,6 +44,42 @@ def test_two_calls_are_one_longer_call(case: str) -> None:
     np.testing.assert_array_equal(env.state, twin.state)
 
 
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_a_call_may_ask_for_deterministic_actions(name: str) -> None:
+    """The policy stays what it is set to; so does the next call."""
+    (env, policy), (twin, greedy) = make(f"{name} tanh"), make(f"{name} greedy")
+    for deterministic in (True, False):
+        wanted = rlcpu.collect(twin, greedy if deterministic else policy, 8)
+        assert_equal(rlcpu.collect(env, policy, 8, deterministic=deterministic), wanted)
+        wanted = rlcpu.collect(twin, greedy, 4)
+        assert_equal(rlcpu.collect(env, greedy, 4), wanted)
+        for length in ({"num_steps": 9}, {"num_episodes": 5}):
+            sums = rlcpu.simulate(twin, greedy if deterministic else policy, **length)
+            assert rlcpu.simulate(env, policy, **length, deterministic=deterministic) == sums
+            sums = rlcpu.simulate(twin, policy if deterministic else greedy, **length)
+            assert rlcpu.simulate(env, greedy, **length, deterministic=not deterministic) == sums
+    assert (policy.deterministic, greedy.deterministic) == (False, True)
+
+
+@pytest.mark.parametrize("policy", [Uniform(), Scalar(lean, Lean(), 2)], ids=repr)
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_function_says_itself_how_it_acts(policy: Any, deterministic: bool) -> None:
+    env, _ = make("CartPole-v1 tanh")
+    message = f"deterministic={deterministic}: {type(policy).__name__} says itself how it acts"
+    with pytest.raises(TypeError, match=message):
+        rlcpu.collect(env, policy, 2, deterministic=deterministic)
+    for length in ({"num_steps": 2}, {"num_episodes": 2}):
+        with pytest.raises(TypeError, match=message):
+            rlcpu.simulate(env, policy, **length, deterministic=deterministic)
+
+
+@pytest.mark.parametrize("deterministic", [1, "yes", np.nan])
+def test_deterministic_is_a_bool(deterministic: Any) -> None:
+    env, policy = make("CartPole-v1 tanh")
+    with pytest.raises(TypeError, match=r"deterministic=.*: expected True, False or None"):
+        rlcpu.collect(env, policy, 2, deterministic=deterministic)
+
+
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 def test_collecting_and_stepping_mix(mode: AutoresetMode) -> None:
     """Returns and lengths count the steps of both."""

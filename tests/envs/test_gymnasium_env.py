@@ -160,8 +160,8 @@ def test_the_network_says_what_it_says_of_the_same_observations(value: str) -> N
     )
     assert cut.any()
     assert not cut.all()
-    policy.deterministic = True
-    greedy = rlcpu.collect(env, policy, 5)
+    greedy = rlcpu.collect(env, policy, 5, deterministic=True)
+    assert not policy.deterministic
     np.testing.assert_array_equal(
         greedy.actions.ravel(), policy.outputs(greedy.observations.reshape(-1, 2)).argmax(axis=1)
     )

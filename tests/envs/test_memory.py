@@ -164,6 +164,18 @@ def test_another_policy_leaves_no_memory(other: Any) -> None:
     assert not rlcpu.collect(env, policy, 2).states.any()
 
 
+def test_the_same_policy_remembers_whether_it_draws_actions_or_not() -> None:
+    env, twin = (make_env(AutoresetMode.NEXT_STEP, 70) for _ in range(2))
+    policy, same = remember(), remember()
+    for deterministic in (False, True, None):
+        rollout = rlcpu.collect(env, policy, 3, deterministic=deterministic)
+        same.deterministic = deterministic is not False
+        wanted = rlcpu.collect(twin, same, 3)
+        np.testing.assert_array_equal(rollout.actions, wanted.actions)
+        np.testing.assert_array_equal(rollout.states, wanted.states)
+    assert wanted.states.any()
+
+
 def test_bad_states_are_refused() -> None:
     policy = remember()
     rows = np.zeros((3, 1), np.float32)

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 
+import rlcpu
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, dqn, history, ppo, pqn, sac, td3
 from tests.train import test_off_policy, test_ppo, test_pqn
 from tests.train.test_off_policy import everything
@@ -109,6 +111,25 @@ def test_an_attribute_that_nobody_would_read_is_refused(make: Callable[[], Any])
     with pytest.raises(TypeError, match=r"config=\{\}: expected a "):
         agent.config = {}
     assert make().config == agent.config
+
+
+@EVERY
+def test_collect_and_simulate_act_greedily_where_they_are_asked_to(make: Callable[[], Any]) -> None:
+    """An agent's policy explores, above all before it has learnt; it is not changed."""
+    agent = make()
+    env, policy = agent.env, agent.policy
+    greedy = rlcpu.collect(env, policy, 10, deterministic=True)
+    actions, space = greedy.actions, env.single_action_space
+    if not isinstance(space, Discrete):
+        actions = np.clip(actions, space.low, space.high)
+    seen = greedy.observations.reshape(-1, *greedy.observations.shape[2:])
+    np.testing.assert_allclose(
+        actions.reshape(-1, *space.shape), agent.predict(seen), rtol=1e-5, atol=1e-5
+    )
+    explored = rlcpu.collect(env, policy, 10)
+    predicted = agent.predict(explored.observations.reshape(seen.shape))
+    assert (explored.actions.reshape(predicted.shape) != predicted).any()
+    assert policy.deterministic is False
 
 
 @EVERY

@@ -298,9 +298,10 @@ def test_collect_and_simulate(case: str) -> None:
 def test_greedy_actions() -> None:
     cpu, device = make("CartPole-v1")
     policy = mlp("CartPole-v1", (5,), "shared")
-    policy.deterministic = True
-    expected, found = (rlcpu.collect(env, policy, 3) for env in (cpu, device))
+    expected, found = (rlcpu.collect(env, policy, 3, deterministic=True) for env in (cpu, device))
     assert_close(found.actions, expected.actions, "float32")
+    drawn = rlcpu.collect(device, policy, 3)
+    assert (to_host(drawn.actions) != to_host(found.actions)).any()
 
 
 def test_finished_episodes_start_anew() -> None:
