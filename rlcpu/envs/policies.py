@@ -34,6 +34,10 @@ class PolicyCode(NamedTuple):
     #: Scalar function (observation, params, uniforms) -> (action, log_prob, value); None of a
     #: network.
     act: Callable[..., Any] | None = None
+    #: The same for arrays in the place of tuples, in loops over actions or over numbers of an
+    #: action; those it writes to an array, its last argument, and returns (log_prob, value). None
+    #: without such a form.
+    loop_act: Callable[..., Any] | None = None
     #: Class of the params, if they are a NamedTuple.
     params_type: type | None = None
     #: Numbers in the params of `act`, or of a head of the policy's own.
@@ -205,15 +209,13 @@ def uniform_discrete(
 
 
 @functools.cache
-def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
+def uniform_allowed(size: int) -> Callable[..., Any]:
     """Make a scalar policy that draws one of the allowed actions, of `size`, with equal chances.
 
     With `count` allowed actions, it chooses the last one that has at most `uniform * count` allowed
     ones before it, and action 0 if none is allowed: the source for each action k is the body of the
-    loops of `_loop_uniform_allowed`, which `loops` asks for, for masks that are arrays.
+    loops of `loop_uniform_allowed`.
     """
-    if loops:
-        return _loop_uniform_allowed(size)
     ones = [f"(1.0 if mask[{k}] else 0.0)" for k in range(size)]
     lines = [
         f"count = {' + '.join(ones)}",
@@ -230,24 +232,19 @@ def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
     return define(source, i32=np.int32, zero=np.int32(0), log=math.log)
 
 
-def _loop_uniform_allowed(size: int) -> Callable[..., Any]:
-    """Make the policy of `uniform_allowed` with loops over actions."""
-    i32 = np.int32
-
-    def act(observation, params, uniforms, mask):
-        count, before, action = 0.0, 0.0, i32(0)
-        for k in range(size):
-            count += 1.0 if mask[k] else 0.0
-        place = uniforms[0] * count
-        for k in range(size):
-            if mask[k]:
-                if before > place:
-                    break
-                action = i32(k)
-                before += 1.0
-        return action, -math.log(max(count, 1.0)), 0.0
-
-    return act
+def loop_uniform_allowed(observation, params, uniforms, mask):
+    """Draw one of the allowed actions; see `uniform_allowed`."""
+    count, before, action = 0.0, 0.0, np.int32(0)
+    for k in range(len(mask)):
+        count += 1.0 if mask[k] else 0.0
+    place = uniforms[0] * count
+    for k in range(len(mask)):
+        if mask[k]:
+            if before > place:
+                break
+            action = np.int32(k)
+            before += 1.0
+    return action, -math.log(max(count, 1.0)), 0.0
 
 
 @functools.cache
@@ -261,6 +258,13 @@ def uniform_choices(size: int) -> Callable[..., Any]:
     return define(source, i32=np.int32)
 
 
+def _loop_uniform_choices(observation, params, uniforms, numbers):
+    """Draw whole numbers; see `uniform_choices`."""
+    for k in range(len(numbers)):
+        numbers[k] = np.int32(uniforms[k] * params[k])
+    return params[len(numbers)], 0.0
+
+
 @functools.cache
 def uniform_box(size: int) -> Callable[..., Any]:
     """Make a scalar policy that draws each of `size` numbers from [low, low + width).
@@ -270,6 +274,14 @@ def uniform_box(size: int) -> Callable[..., Any]:
     items = "".join(f"params[{k}] + params[{size + k}] * uniforms[{k}], " for k in range(size))
     source = f"def act(observation, params, uniforms): return ({items}), params[{2 * size}], 0.0"
     return define(source)
+
+
+def _loop_uniform_box(observation, params, uniforms, numbers):
+    """Draw real numbers; see `uniform_box`."""
+    size = len(numbers)
+    for k in range(size):
+        numbers[k] = params[k] + params[size + k] * uniforms[k]
+    return params[2 * size], 0.0
 
 
 class Uniform:
@@ -288,12 +300,15 @@ class Uniform:
         """Return the scalar function that draws from the action space, and facts of it."""
         size = dynamics.action_size
         if dynamics.num_masked:
-            return PolicyCode(uniform_allowed(dynamics.num_actions), draws=1, masked=True)
+            act, loop = uniform_allowed(dynamics.num_actions), loop_uniform_allowed
+            return PolicyCode(act, loop_act=loop, draws=1, masked=True)
         if dynamics.choices:
-            return PolicyCode(uniform_choices(size), num_params=size + 1, draws=size)
+            act, loop = uniform_choices(size), _loop_uniform_choices
+            return PolicyCode(act, loop_act=loop, num_params=size + 1, draws=size)
         if dynamics.is_discrete:
             return PolicyCode(uniform_discrete, num_params=2, draws=1)
-        return PolicyCode(uniform_box(size), num_params=2 * size + 1, draws=size)
+        act, loop = uniform_box(size), _loop_uniform_box
+        return PolicyCode(act, loop_act=loop, num_params=2 * size + 1, draws=size)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """Return the params of the function of `code`, which describes them."""

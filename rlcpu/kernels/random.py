@@ -97,25 +97,26 @@ def uniforms(count: int, first: int, dtype: type) -> Callable[..., Any]:
     return inline(define(source, u32=u32, mix=mix, to_number=to_number))
 
 
+@inline
+def _key_of(index):
+    """Return what `uniforms_of_keys` takes of an index: group, addend of a, addend of b."""
+    to_a, to_b = word_addends(index)
+    return u32(index // GROUP), to_a, to_b
+
+
 @functools.cache
 def make_draw_keys(count: int) -> Callable[..., Any]:
     """Make `keys(first)`, for kernels: what `uniforms_of_keys` takes of `count` indices from first.
 
     It is a tuple of (group, addend of a, addend of b) for each.
     """
-
-    @inline
-    def key(index):
-        to_a, to_b = word_addends(index)
-        return u32(index // GROUP), to_a, to_b
-
     keys = source_of_tuple(f"key(first + {k})" for k in range(count))
-    return inline(define(f"def keys(first): return {keys}", key=key))
+    return inline(define(f"def keys(first): return {keys}", key=_key_of))
 
 
 @functools.cache
-def uniforms_of_keys(count: int, dtype: type) -> Callable[..., Any]:
-    """Make `draw(a, b, keys)`: the numbers of `uniforms` whose index is known at run time only."""
+def _make_number_of_key(dtype: type) -> Callable[..., Any]:
+    """Make `number(a, b, key)`: the number of `uniforms` whose index has the key."""
     to_number = make_to_number(dtype)
 
     @inline
@@ -125,8 +126,31 @@ def uniforms_of_keys(count: int, dtype: type) -> Callable[..., Any]:
         a, b = (a, b) if group == u32(0) else (mixed_a, mixed_b)
         return to_number(u32(u32(a + to_a) * u32(b + to_b)))
 
+    return number
+
+
+@functools.cache
+def uniforms_of_keys(count: int, dtype: type) -> Callable[..., Any]:
+    """Make `draw(a, b, keys)`: the numbers of `uniforms` whose index is known at run time only."""
     numbers = source_of_tuple(f"number(a, b, keys[{k}])" for k in range(count))
-    return inline(define(f"def draw(a, b, keys): return {numbers}", number=number))
+    source = f"def draw(a, b, keys): return {numbers}"
+    return inline(define(source, number=_make_number_of_key(dtype)))
+
+
+@functools.cache
+def make_draw_many(dtype: type) -> Callable[..., Any]:
+    """Make `draw(a, b, first, numbers)`: write those of `uniforms` from `first` on to an array.
+
+    `numbers` is of a dtype. However many it has, there are no lines for each, as of `uniforms`.
+    """
+    number = _make_number_of_key(dtype)
+
+    @inline
+    def draw(a, b, first, numbers):
+        for k in range(numbers.size):
+            numbers[k] = number(a, b, _key_of(first + k))
+
+    return draw
 
 
 def _addends(place: int) -> tuple[int, int]:

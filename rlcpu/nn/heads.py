@@ -6,8 +6,17 @@ Acting is one scalar function, which rollouts compile into their kernels,
 
 with the outputs of one observation, random numbers in [0, 1), the network's free parameters, and
 whether to take the most likely action in place of drawing one. The masked form of a head, which
-environments with action masks need, takes as a fifth argument which actions are allowed. `Head`
-takes the most likely actions in Python. See `rlcpu.nn.operations` for the other side, which
+environments with action masks need, takes as a fifth argument which actions are allowed. An action
+of several numbers is a tuple.
+
+In that form each action, and each number of an action, has lines of its own, which compile in
+vectors of environments, and take the longer to compile the more they are: beyond `UNROLLED` of them
+`act` is asked for in its form with loops. That one takes arrays, and writes an action of several
+numbers to one:
+
+    act(outputs, uniforms, params, greedy, numbers) -> log_prob
+
+`Head` takes the most likely actions in Python. See `rlcpu.nn.operations` for the other side, which
 learns.
 
 Sources: Williams (1992) for stochastic policies; the Gaussian is drawn by Box & Muller (1958).
@@ -32,8 +41,9 @@ TWO_PI = 2.0 * math.pi
 HALF_LOG_2_PI = 0.5 * math.log(TWO_PI)
 #: Logit of an action that is not allowed: e**x is 0, and 0 * x is not NaN as for -inf.
 FORBIDDEN = -1e30
-#: Actions up to which kernels have lines for each, and so vectors of environments. Compiling these
-#: takes time with the square of their number: half a minute for 250. Beyond there are loops.
+#: Actions, and numbers of an action, up to which kernels have lines for each, and so vectors of
+#: environments. Compiling these takes time with the square of their number: half a minute for 250
+#: actions. Beyond there are loops.
 UNROLLED = 32
 
 
@@ -69,10 +79,11 @@ def act_categorical(size: int, masked: bool = False, loops: bool = False) -> Cal
         size: number of actions.
         masked: `act` takes a mask, and actions that it forbids have probability 0. Sums may be
             reordered and differ in the last bit, so that each choice checks the mask.
-        loops: over actions, in the place of lines for each; outputs and mask may be arrays then.
+        loops: over actions, in the place of lines for each; outputs and mask may be arrays then,
+            of any size.
     """
     if loops:
-        return _loop_masked_categorical(size) if masked else _loop_categorical(size)
+        return _loop_masked_categorical if masked else _loop_categorical
     numbers = range(size)
     lines = lines_of_largest(size, masked)
     if masked:
@@ -119,77 +130,57 @@ def define_act(lines: Iterable[str], masked: bool = False, **namespace: Any) -> 
     return define("\n    ".join([source, *lines]), **names, **namespace)
 
 
-def _loop_categorical(size: int) -> Callable[..., Any]:
-    """Return `act_categorical` with loops over actions."""
-    i32, largest, exp, log = np.int32, loop_largest(size), exponential, logarithm
+def _loop_categorical(logits, uniforms, params, greedy):
+    """Draw an action by its probability, or take the best; see `act_categorical`."""
+    top, best = loop_largest(logits)
+    total, before, action = 0.0, 0.0, 0
+    for k in range(len(logits)):
+        total += exponential(logits[k] - top)
+    mass = uniforms[0] * total
+    for k in range(len(logits) - 1):
+        before += exponential(logits[k] - top)
+        if before > mass:
+            break
+        action = k + 1
+    taken = best if greedy else np.int32(action)
+    return taken, logits[taken] - top - logarithm(total)
 
-    def act(logits, uniforms, params, greedy):
-        """Draw an action by its probability, or take the best; returns it and its log_prob."""
-        top, best = largest(logits)
-        total, before, action = 0.0, 0.0, 0
-        for k in range(size):
-            total += exp(logits[k] - top)
-        mass = uniforms[0] * total
-        for k in range(size - 1):
-            before += exp(logits[k] - top)
+
+def _loop_masked_categorical(logits, uniforms, params, greedy, mask):
+    """Draw an allowed action by its probability, or take the best; see `act_categorical`."""
+    top, best = loop_largest_allowed(logits, mask)
+    total, before, action = 0.0, 0.0, best
+    for k in range(len(logits)):
+        total += exponential(logits[k] - top) if mask[k] else 0.0
+    mass = uniforms[0] * total
+    for k in range(len(logits)):
+        if mask[k]:
             if before > mass:
                 break
-            action = k + 1
-        taken = best if greedy else i32(action)
-        return taken, logits[taken] - top - log(total)
-
-    return act
-
-
-def _loop_masked_categorical(size: int) -> Callable[..., Any]:
-    """Return `act_categorical` among allowed actions, with loops."""
-    i32, largest, lowest = np.int32, loop_largest(size, True), FORBIDDEN
-    exp, log = exponential, logarithm
-
-    def act(logits, uniforms, params, greedy, mask):
-        """Draw an allowed action by its probability, or take the best; see `act_categorical`."""
-        top, best = largest(logits, mask)
-        total, before, action = 0.0, 0.0, best
-        for k in range(size):
-            total += exp(logits[k] - top) if mask[k] else 0.0
-        mass = uniforms[0] * total
-        for k in range(size):
-            if mask[k]:
-                if before > mass:
-                    break
-                action = i32(k)
-                before += exp(logits[k] - top)
-        action = best if greedy else action
-        # A mask that allows nothing leaves action 0, and a log_prob that is not finite.
-        return action, (logits[action] if mask[action] else lowest) - top - log(total)
-
-    return act
+            action = np.int32(k)
+            before += exponential(logits[k] - top)
+    action = best if greedy else action
+    # A mask that allows nothing leaves action 0, and a log_prob that is not finite.
+    return action, (logits[action] if mask[action] else FORBIDDEN) - top - logarithm(total)
 
 
-@functools.cache
-def loop_largest(size: int, masked: bool = False) -> Callable[..., Any]:
-    """Return a scalar function of `size` numbers: the largest, and its index, the first of equals.
+def loop_largest(numbers):
+    """Return the largest number, and its index as int32, the first of equals."""
+    top, best = numbers[0], np.int32(0)
+    for k in range(1, len(numbers)):
+        best = np.int32(k) if numbers[k] > top else best
+        top = max(top, numbers[k])
+    return top, best
 
-    With `masked` it takes a mask too, and looks at the allowed numbers alone.
-    """
-    i32, lowest = np.int32, FORBIDDEN
 
-    def largest(numbers):
-        top, best = numbers[0], i32(0)
-        for k in range(1, size):
-            best = i32(k) if numbers[k] > top else best
+def loop_largest_allowed(numbers, mask):
+    """Return what `loop_largest` does, of the numbers alone that a mask allows."""
+    top, best = FORBIDDEN, np.int32(0)
+    for k in range(len(numbers)):
+        if mask[k]:
+            best = np.int32(k) if numbers[k] > top else best
             top = max(top, numbers[k])
-        return top, best
-
-    def largest_allowed(numbers, mask):
-        top, best = lowest, i32(0)
-        for k in range(size):
-            if mask[k]:
-                best = i32(k) if numbers[k] > top else best
-                top = max(top, numbers[k])
-        return top, best
-
-    return largest_allowed if masked else largest
+    return top, best
 
 
 # ---------------------------------------------------------------- several whole numbers
@@ -215,15 +206,33 @@ def _act_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
     return define_act(lines, **acts)
 
 
+@functools.cache
+def _loop_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
+    """Return `_act_categoricals` in its form with loops, see above."""
+    ends, draw = np.cumsum(choices), _loop_categorical
+
+    def act(outputs, uniforms, params, greedy, numbers):
+        begin, log_prob = 0, 0.0
+        for j in range(len(numbers)):
+            end = ends[j]
+            number, log_prob_of_one = draw(outputs[begin:end], (uniforms[j],), params, greedy)
+            numbers[j] = number
+            log_prob += log_prob_of_one
+            begin = end
+        return log_prob
+
+    return act
+
+
 @dataclasses.dataclass(frozen=True)
 class ActCategoricals:
     """Makes the function above; equal ones are the same to a kernel, and after pickling."""
 
     choices: tuple[int, ...]
 
-    def __call__(self, size: int, masked: bool = False) -> Callable[..., Any]:
+    def __call__(self, size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
         """Return the scalar function that acts."""
-        return _act_categoricals(self.choices)
+        return (_loop_categoricals if loops else _act_categoricals)(self.choices)
 
 
 # ---------------------------------------------------------------- real numbers
@@ -243,11 +252,18 @@ def standard_normal(uniform: float, angle: float) -> float:
 
 
 @functools.cache
-def act_gaussian(size: int) -> Callable[..., Any]:
+def act_gaussian(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
     """Return a scalar function that draws `size` numbers, Normal(outputs[k], exp(params[k])).
 
     Each takes two uniform numbers; greedy takes the means.
+
+    Args:
+        size: how many numbers an action has.
+        masked: False: real numbers have no mask.
+        loops: see above.
     """
+    if loops:
+        return loop_numbers(act_gaussian(1), "k", uniforms="2 * k, 2 * k + 1", params="k")
     lines = []
     for k in range(size):
         lines += [
@@ -258,6 +274,31 @@ def act_gaussian(size: int) -> Callable[..., Any]:
     lines += [f"l{k} = density(z{k}, params[{k}])" for k in range(size)]
     lines += [return_vector(size)]
     return define_act(lines, normal=standard_normal, density=log_density, exp=math.exp)
+
+
+def loop_numbers(
+    act_one: Callable[..., Any], outputs: str, *, uniforms: str, params: str
+) -> Callable[..., Any]:
+    """Return `act` of several real numbers in its form with loops, see above.
+
+    Args:
+        act_one: `act` for actions of one number.
+        outputs: the indices of the outputs that `act_one` takes for number k, such as "k, 3 + k".
+        uniforms: those of its random numbers.
+        params: those of its params.
+    """
+    indices = {"outputs": outputs, "uniforms": uniforms, "params": params}
+    tuples = ", ".join(
+        f"({', '.join(f'{name}[{index}]' for index in each.split(', '))},)"
+        for name, each in indices.items()
+    )
+    source = f"""def act(outputs, uniforms, params, greedy, numbers):
+    log_prob = 0.0
+    for k in range(len(numbers)):
+        (numbers[k],), log_prob_of_one = act_one({tuples}, greedy)
+        log_prob += log_prob_of_one
+    return log_prob"""
+    return define(source, act_one=act_one)
 
 
 def return_vector(size: int) -> str:

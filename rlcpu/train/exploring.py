@@ -6,7 +6,7 @@ has the network's outputs for one observation, random numbers in [0, 1), and the
 whose first ones say how much it explores: so an agent's random first steps, its learning and its
 evaluation run in one kernel. The masked form takes a mask of allowed actions, too. Functions
 `act_...` make one of lines of Python, in which each number of an action has lines of its own; see
-`rlcpu.nn.heads` for the names that lines may use.
+`rlcpu.nn.heads` for the names that lines may use, and for the form with loops.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.policies import uniform_allowed
+from rlcpu.envs.policies import loop_uniform_allowed, uniform_allowed
 from rlcpu.nn.heads import (
     define_act,
     lines_of_largest,
     log_density,
     loop_largest,
+    loop_largest_allowed,
+    loop_numbers,
     return_vector,
     standard_normal,
 )
@@ -86,7 +88,7 @@ def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> 
         loops: see `rlcpu.nn.heads.act_categorical`.
     """
     if loops:
-        return _loop_epsilon_greedy(size, masked)
+        return _loop_masked_epsilon_greedy if masked else _loop_epsilon_greedy
     drawn = f"drawn = i32(uniforms[1] * {float(size)})"
     if masked:
         drawn = "drawn, _, _ = draw(observation, draw_params, (uniforms[1],), mask)"
@@ -101,34 +103,29 @@ def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> 
     return define_act(lines, masked, **names)
 
 
-def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
-    """Return what `act_epsilon_greedy` makes, with loops over actions in the place of lines."""
-    i32, count = np.int32, float(size)
-    largest, draw = loop_largest(size, masked), uniform_allowed(size, loops=True)
-    observation, draw_params = (), ()  # `draw`, a scalar policy, reads neither
+def _loop_epsilon_greedy(values, uniforms, params, greedy):
+    """Take the action of the largest value, or explore; see `act_epsilon_greedy`."""
+    explores = uniforms[0] < params[0] and not greedy
+    _, best = loop_largest(values)
+    return np.int32(uniforms[1] * float(len(values))) if explores else best, 0.0
 
-    def act(values, uniforms, params, greedy):
-        explores = uniforms[0] < params[0] and not greedy
-        _, best = largest(values)
-        return i32(uniforms[1] * count) if explores else best, 0.0
 
-    def act_masked(values, uniforms, params, greedy, mask):
-        explores = uniforms[0] < params[0] and not greedy
-        action = i32(0)
-        if explores:
-            action, _, _ = draw(observation, draw_params, (uniforms[1],), mask)
-        else:
-            _, action = largest(values, mask)
-        return action, 0.0
-
-    return act_masked if masked else act
+def _loop_masked_epsilon_greedy(values, uniforms, params, greedy, mask):
+    """Take the allowed action of the largest value, or explore; see `act_epsilon_greedy`."""
+    explores = uniforms[0] < params[0] and not greedy
+    action = np.int32(0)
+    if explores:  # a scalar policy, which reads neither observation nor params
+        action, _, _ = loop_uniform_allowed((), (), (uniforms[1],), mask)
+    else:
+        _, action = loop_largest_allowed(values, mask)
+    return action, 0.0
 
 
 # ---------------------------------------------------------------- bounded real numbers
 
 
 @functools.cache
-def act_squashed(size: int) -> Callable[..., Any]:
+def act_squashed(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
     """Make `act`: draw from a squashed Gaussian, scaled to the bounds of actions.
 
     Of `size` outputs the first half are means, the others logarithms of deviations. `params` are
@@ -142,8 +139,20 @@ def act_squashed(size: int) -> Callable[..., Any]:
         a = 2.0 * uniforms[0] - 1.0 if explores else a
         a0 = params[1] + params[2] * a
         return (a0,), l0
+
+    Args:
+        size: number of outputs.
+        masked: False: real numbers have no mask.
+        loops: see `rlcpu.nn.heads`.
     """
     count = size // 2
+    if loops:
+        return loop_numbers(
+            act_squashed(2),
+            f"k, {count} + k",
+            uniforms=f"2 * k, 2 * k + 1, {2 * count}",
+            params=f"0, 1 + k, {1 + count} + k",
+        )
     lines = [f"explores = (uniforms[{2 * count}] < params[0]) and not greedy"]
     for k in range(count):
         mean, log_std = f"outputs[{k}]", f"outputs[{count + k}]"
@@ -160,13 +169,20 @@ def act_squashed(size: int) -> Callable[..., Any]:
 
 
 @functools.cache
-def act_noisy(size: int) -> Callable[..., Any]:
+def act_noisy(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
     """Make `act`: take tanh of `size` outputs plus noise, scaled to the bounds of actions.
 
     `params` are the probability of an action drawn uniformly from the bounds instead, the deviation
-    of the Gaussian noise, then centres and half widths of the bounds. Lines are as those of
-    `act_squashed`.
+    of the Gaussian noise, then centres and half widths of the bounds. Lines, and arguments, are as
+    those of `act_squashed`.
     """
+    if loops:
+        return loop_numbers(
+            act_noisy(1),
+            "k",
+            uniforms=f"2 * k, 2 * k + 1, {2 * size}",
+            params=f"0, 1, 2 + k, {2 + size} + k",
+        )
     lines = [f"explores = (uniforms[{2 * size}] < params[0]) and not greedy"]
     for k in range(size):
         center, half = f"params[{2 + k}]", f"params[{2 + size + k}]"

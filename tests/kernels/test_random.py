@@ -20,6 +20,7 @@ from rlcpu.kernels.random import (
     Rng,
     _addends,
     keys,
+    make_draw_many,
     mix,
     splitmix64,
     stream_seeds,
@@ -80,6 +81,20 @@ def test_streams_never_change():
     assert (found * 2.0**24).astype(int).tolist() == NUMBERS
     found = sample(seeds, counters, 2, 7, np.float64)
     assert (found * 2.0**32).astype(int).tolist() == DOUBLES
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_array_gets_the_numbers_that_lines_draw(dtype: type):
+    draw, seeds = make_draw_many(dtype), np.arange(5)
+
+    @kernel
+    def fill(low, high, numbers):
+        for i in range(numbers.shape[0]):
+            draw(*mix(low[i], high[i], u32(9)), 3, numbers[i])
+
+    numbers = np.empty((5, 2 * GROUP + 1), dtype)
+    fill(*keys(seeds.astype(np.uint64))[:2], numbers)
+    np.testing.assert_array_equal(numbers, sample(seeds, 9, numbers.shape[1], 3, dtype))
 
 
 KEYS = [[2065550767, 2298633409, 459615264], [3793791033, 2433363436, 3839455607]]

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, MultiDiscrete
 
-from rlcpu.envs.policies import uniform_allowed
-from rlcpu.nn.heads import act_categorical, act_gaussian
+from rlcpu.envs import Dynamics
+from rlcpu.envs.policies import Uniform, loop_uniform_allowed, uniform_allowed
+from rlcpu.nn.heads import ActCategoricals, act_categorical, act_gaussian
 from rlcpu.nn.operations import normal_log_density
-from rlcpu.train.exploring import act_epsilon_greedy
+from rlcpu.train.exploring import act_epsilon_greedy, act_noisy, act_squashed
+
+
+class Unused(NamedTuple):
+    unused: float = 0.0
 
 
 def test_log_density_is_that_of_a_normal_number() -> None:
@@ -57,5 +64,46 @@ def test_loops_over_actions_choose_what_lines_choose(size: int) -> None:
                 action, log_prob = lines(tuple(outputs), uniforms, (0.5,), greedy, *more)
                 found = loops(outputs, uniforms, (0.5,), greedy, *more)
                 assert found == (action, pytest.approx(log_prob, abs=1e-12))
-        lines, loops = uniform_allowed(size), uniform_allowed(size, loops=True)
-        assert lines((), (), uniforms, tuple(mask)) == loops((), (), uniforms, mask)
+        expected = uniform_allowed(size)((), (), uniforms, tuple(mask))
+        assert loop_uniform_allowed((), (), uniforms, mask) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 40])
+@pytest.mark.parametrize("make", [act_gaussian, act_squashed, act_noisy, ActCategoricals])
+def test_loops_over_numbers_draw_what_lines_draw(make: Any, size: int) -> None:
+    """Of actions of several numbers, with the same outputs, random numbers and params."""
+    rng = np.random.default_rng(size)
+    num_outputs, params = size, rng.random(2 + 2 * size)
+    if make is act_squashed:
+        num_outputs = 2 * size
+    if make is ActCategoricals:
+        choices = rng.integers(1, 5, size)
+        num_outputs, make = int(choices.sum()), make(tuple(choices.tolist()))
+    for _ in range(20):
+        outputs, uniforms = rng.normal(0.0, 2.0, num_outputs), rng.random(2 * size + 1)
+        greedy, numbers = bool(rng.random() < 0.3), np.zeros(size)
+        given = tuple(outputs), tuple(uniforms), tuple(params), greedy
+        action, log_prob = make(num_outputs)(*given)
+        found = make(num_outputs, loops=True)(outputs, uniforms, params, greedy, numbers)
+        np.testing.assert_allclose(numbers, action, rtol=1e-12)
+        assert found == pytest.approx(log_prob, abs=1e-12)
+
+
+@pytest.mark.parametrize("space", [Box(-2.0, 3.0, (7,)), MultiDiscrete([2, 5, 3])])
+def test_uniform_policies_draw_in_loops_what_lines_draw(space: Any) -> None:
+    dynamics = Dynamics(
+        id="Drawn-v0",
+        step=lambda state, action, params: (state, 0.0, False),
+        reset=lambda rng, params: (0.0,),
+        observation_space=Box(-1.0, 1.0, (1,)),
+        action_space=space,
+        params=Unused(),
+    )
+    code, params = Uniform().code(dynamics), Uniform().arrays(dynamics).weights
+    uniforms, numbers = np.random.default_rng(0).random(code.draws), np.zeros(dynamics.action_size)
+    assert code.act is not None
+    assert code.loop_act is not None
+    action, *others = code.act((), tuple(params), tuple(uniforms))
+    assert code.loop_act((), params, uniforms, numbers) == tuple(others)
+    np.testing.assert_array_equal(numbers, action)
+    assert space.contains(numbers.astype(space.dtype))

@@ -24,7 +24,6 @@ Terms of `rlcpu.nn.acting`: `settings[NETWORK]` of a `KernelPolicy` is the addre
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -178,8 +177,8 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     numbers of one group, and last a number for each action where masks are unpacked to memory.
 
     A head makes the scalar function that draws an action (`rlcpu.nn.heads`): it is called with the
-    number of outputs, then True for a function that takes a mask, and `loops=True`, if it knows
-    that, for one that takes arrays in the place of tuples.
+    number of outputs, then True for a function that takes a mask, and `loops=True` for one that
+    takes arrays in the place of tuples.
     """
     num_actions, draw_uniforms = interface.num_actions, uniforms_of_keys(policy.draws, np.float32)
     head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
@@ -193,7 +192,7 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     # `load_mask` reads the rows of the mask alone, so that it begins with the first of these.
     unpack_mask, mask_size = make_unpack(first=0, count=num_actions), 0
     mask_of = inline(lambda words, scratch: unpack_mask(words))
-    if num_actions > UNROLLED and "loops" in inspect.signature(head).parameters:
+    if num_actions > UNROLLED:
         # Of many actions, outputs and mask are arrays, over which the head has loops.
         scalar_act = head(num_outputs, masked, loops=True)
         load_outputs = inline(

@@ -24,7 +24,7 @@ from rlcpu.envs.policies import Policy, PolicyCode, mark_of
 from rlcpu.envs.running import refuse_policy
 from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
 from rlcpu.kernels.functions import reads_argument
-from rlcpu.kernels.random import mix_key, uniforms
+from rlcpu.kernels.random import make_draw_many, mix_key, uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
 
@@ -71,6 +71,7 @@ class GymnasiumRunner(Runner):
         self._kernel = make_choose_kernel(
             self._code, dynamics.num_actions, dynamics.action_size, num_inputs
         )
+        self._drawn = np.empty(self._code.draws, np.float32)  # for the kernel
         self._mark, self.state_size = mark_of(policy), self._arrays.state_size
 
     def collect(self, num_steps: int, records: Any) -> bool:
@@ -169,7 +170,7 @@ class GymnasiumRunner(Runner):
             inputs, params = self._function_inputs(rows), self._arrays.weights
             checked = [log_probs, values, actions]
         self._kernel(
-            inputs, engine.keys, engine.clock, params, self._arrays.greedy, masks,
+            inputs, engine.keys, engine.clock, params, self._arrays.greedy, masks, self._drawn,
             actions, log_probs, values,
         )  # fmt: skip
         if not all(np.isfinite(array).all() for array in checked):
@@ -185,7 +186,7 @@ class GymnasiumRunner(Runner):
         return inputs
 
     def _run_networks(self, rows: Array, values: Array) -> Array:
-        """Return the outputs of the policy's network, (N, outputs); overwrite `values`, (N,)."""
+        """Return the outputs that the head reads, (N, outputs); overwrite `values`, (N,)."""
         arrays, engine = self._arrays, self.engine
         inputs = (engine.view.inputs(rows) - arrays.mean) * arrays.scale
         inputs = np.clip(inputs, single(-CLIP), single(CLIP))
@@ -198,7 +199,7 @@ class GymnasiumRunner(Runner):
         elif self._code.value == "separate":
             value_outputs = _run_network(arrays.value_network, inputs, value_states, begins)
             values[:] = value_outputs[:, 0]
-        return outputs
+        return np.ascontiguousarray(outputs[:, : self._num_outputs])
 
 
 def _run_network(network: Any, inputs: Array, states: Array, begins: Array) -> Array:
@@ -258,54 +259,92 @@ def draw_bits(keys, clock, i):
 
 
 @functools.cache
-def _make_write_action(action_size: int) -> Callable[..., Any]:
-    """Make an inlinable function (row, action) that writes an action, a number or a tuple."""
-    lines = "; ".join(f"row[{k}] = action[{k}]" for k in range(action_size)) or "row[0] = action"
-    return inline(define(f"def write_action(row, action): {lines}"))
-
-
-@functools.cache
 def make_choose_kernel(
     policy: PolicyCode, num_actions: int, action_size: int, num_inputs: int
 ) -> Any:
     """Make the kernel that draws the actions of all environments.
 
-    It is (inputs, keys, clock, params, greedy, masks, actions, log_probs, values), where `inputs`
-    has a row for each environment: the outputs of a network, or the observation for a scalar
-    policy, `num_inputs` numbers or, if that is 0, one whole number; the last three are overwritten.
-    A network's head writes no values.
+    It is (inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values), where
+    `inputs` has a row for each environment: the outputs of a network, or the observation for a
+    scalar policy, `num_inputs` numbers or, if that is 0, one whole number; `drawn` has room for the
+    random numbers of one action; the last three are overwritten. A network's head writes no values.
+
+    What has a form with loops takes rows of arrays, however many actions there are: so environments
+    of all sizes share a kernel. Functions of users take tuples.
     """
-    masked, mask_of = policy.masked, tuple_of(None, num_actions)
-    write_action = _make_write_action(action_size)
-    draw, by_function = uniforms(policy.draws, 0, np.float32), policy.act is not None
-    # `load` makes of a row, and `unpack` of the params, the tuples that `act` takes: None makes one
-    # without names. A head is called with True for an `act` that takes a mask.
-    if policy.act is not None:
-        act = specialise(policy.act, np.float32)
-        load = tuple_of(None, num_inputs) if num_inputs else inline(lambda row: row[0])
-        unpack = tuple_of(policy.params_type, policy.num_params)
-    else:
-        outputs = policy.outputs or action_size or num_actions
+    if policy.act is None:
         head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
-        act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
-        load = tuple_of(None, outputs)
-        unpack = tuple_of(None, policy.num_params if policy.head else action_size)
+        act = head(policy.outputs, policy.masked, loops=True)
+        return _make_choose_by_head(act, policy.masked, action_size > 0)
+    if policy.loop_act is not None:
+        return _make_choose_by_loops(policy.loop_act, policy.masked)
+    return _make_choose_by_tuples(policy, num_actions, action_size, num_inputs)
+
+
+@functools.cache
+def _make_choose_by_head(act: Callable[..., Any], masked: bool, is_list: bool) -> Any:
+    """Make `make_choose_kernel`'s kernel of a network's head, in its form with loops.
+
+    `is_list` says whether an action has several numbers.
+    """
+    act, draw = specialise(act, np.float32), make_draw_many(np.float32)
 
     @kernel(subject="policies")
-    def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
+    def choose(inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values):
+        for i in range(keys.size):
+            draw(*draw_bits(keys, clock, i), 0, drawn)
+            # Only the call that the policy's kind takes is compiled: both flags are constants.
+            if is_list:
+                log_probs[i] = act(inputs[i], drawn, params, greedy, actions[i])
+            elif masked:
+                choice = act(inputs[i], drawn, params, greedy, masks[i])
+                actions[i, 0], log_probs[i] = choice
+            else:
+                actions[i, 0], log_probs[i] = act(inputs[i], drawn, params, greedy)
+
+    return choose
+
+
+@functools.cache
+def _make_choose_by_loops(act: Callable[..., Any], masked: bool) -> Any:
+    """Make `make_choose_kernel`'s kernel of a scalar policy's form with loops."""
+    act, draw = specialise(act, np.float32), make_draw_many(np.float32)
+
+    @kernel(subject="policies")
+    def choose(inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values):
+        for i in range(keys.size):
+            draw(*draw_bits(keys, clock, i), 0, drawn)
+            if masked:
+                actions[i, 0], log_probs[i], values[i] = act(inputs[i], params, drawn, masks[i])
+            else:
+                log_probs[i], values[i] = act(inputs[i], params, drawn, actions[i])
+
+    return choose
+
+
+def _make_choose_by_tuples(
+    policy: PolicyCode, num_actions: int, action_size: int, num_inputs: int
+) -> Any:
+    """Make `make_choose_kernel`'s kernel of a scalar policy, whose function takes tuples."""
+    assert policy.act is not None
+    act: Any = specialise(policy.act, np.float32)
+    masked, mask_of = policy.masked, tuple_of(None, num_actions)
+    draw_uniforms = uniforms(policy.draws, 0, np.float32)
+    load = tuple_of(None, num_inputs) if num_inputs else inline(lambda row: row[0])
+    unpack = tuple_of(policy.params_type, policy.num_params)
+    lines = "; ".join(f"row[{k}] = action[{k}]" for k in range(action_size)) or "row[0] = action"
+    write_action = inline(define(f"def write_action(row, action): {lines}"))
+
+    @kernel(subject="policies")
+    def choose(inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values):
         constants = unpack(params)
         for i in range(keys.size):
-            numbers, drawn = load(inputs[i]), draw(*draw_bits(keys, clock, i))
-            # Only the call that the policy's kind takes is compiled: both flags are constants.
-            if by_function and masked:
-                choice = act(numbers, constants, drawn, mask_of(masks[i]))
+            numbers = draw_uniforms(*draw_bits(keys, clock, i))
+            if masked:
+                choice = act(load(inputs[i]), constants, numbers, mask_of(masks[i]))
                 action, log_probs[i], values[i] = choice
-            elif by_function:
-                action, log_probs[i], values[i] = act(numbers, constants, drawn)
-            elif masked:
-                action, log_probs[i] = act(numbers, drawn, constants, greedy, mask_of(masks[i]))
             else:
-                action, log_probs[i] = act(numbers, drawn, constants, greedy)
+                action, log_probs[i], values[i] = act(load(inputs[i]), constants, numbers)
             write_action(actions[i], action)
 
     return choose
