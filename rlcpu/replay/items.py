@@ -7,7 +7,7 @@ e * length + s % length.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from rlcpu.kernels.compile import EXACT, inline, kernel
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.replay.checks import check_count, check_number
 from rlcpu.replay.fields import Shown, TransitionField
-from rlcpu.replay.structure import TransitionStructure
+from rlcpu.replay.structure import TransitionStructure, parts_of
 
 Array = npt.NDArray[Any]
 
@@ -131,16 +131,21 @@ def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
 
 
 @dataclass(eq=False, repr=False)
-class Batch(Shown):
+class Batch(Shown, Mapping[Any, Any]):
     """Transitions, or sequences of them, drawn from a buffer; arrays are where the buffer is.
+
+    A mapping of the parts of `data` by their names, or by position where the example is a tuple or
+    list: `batch["reward"]`, `dict(batch)`, `**batch`; an example of one array has none. Its length
+    is not that of a mapping, but how many were drawn.
 
     Attributes:
         data: structured like the buffer's example, each leaf (batch_size, *shape), or
             (sequence_length, batch_size, *shape). `sample(out=)` overwrites these arrays: an entry
             that you replace by another array stays as it is.
         indices: (batch_size,) int64, for `update_priorities`.
-        probabilities: (batch_size,) float64, with which each was drawn; None if all were alike.
-        weights: (batch_size,) float32, importance weights, at most 1; None if all are alike.
+        probabilities: (batch_size,) float64, with which each was drawn; None if all were alike, and
+            of a `ReturnWeightedBuffer`, which draws none twice.
+        weights: (batch_size,) float32, importance weights, at most 1; None if there are none.
         discounts: (batch_size,) float32, of the value of what follows an n-step return; None if
             there is none.
         rows, owner: the data's memory, and the buffer; None in a copy.
@@ -159,10 +164,31 @@ class Batch(Shown):
         return {**vars(self), "rows": None, "owner": None}
 
     def __getitem__(self, key: Any) -> Any:
-        """Return the part of the data: `batch["reward"]` is `batch.data["reward"]`."""
-        return self.data[key]
+        """Return a part of the data: `batch["reward"]` is `batch.data["reward"]`."""
+        return self.data[key] if type(self.data) is dict else parts_of(self.data)[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(parts_of(self.data))
+
+    # Views of the parts: those of `Mapping` would ask for the batch's length.
+
+    def keys(self) -> KeysView[Any]:
+        """Return the names of the parts."""
+        return parts_of(self.data).keys()
+
+    def values(self) -> ValuesView[Any]:
+        """Return the parts."""
+        return parts_of(self.data).values()
+
+    def items(self) -> ItemsView[Any, Any]:
+        """Return the parts with their names."""
+        return parts_of(self.data).items()
+
+    # Of arrays, which `Mapping` would compare.
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __len__(self) -> int:
+        """Return how many were drawn."""
         return len(self.indices)
 
     def _facts(self) -> list[str]:

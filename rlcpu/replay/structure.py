@@ -251,6 +251,15 @@ def _open(value: Any, whole: str) -> _Container | None:
     return None
 
 
+def parts_of(data: Any) -> dict[Any, Any]:
+    """Return the parts of a batch by name, of a tuple or list by position; none of one array."""
+    opened = _open(data, "data")
+    if opened is None:
+        return {}
+    is_plain = opened.kind in ("tuple", "list")
+    return dict(enumerate(data)) if is_plain else dict(opened.items)
+
+
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
