@@ -237,9 +237,16 @@ class DeviceTree(tree_cpu.Tree):
         return leaves / total, xp.exp(xp.log(ratios) * np.float32(-beta))
 
     def draw_distinct(
-        self, stream: Any, out: Any, stratified: bool = False, filled: int | None = None
+        self,
+        stream: Any,
+        out: Any,
+        stratified: bool = False,
+        filled: int | None = None,
+        fills: bool = False,
     ) -> bool:
         """Fill `out` with different leaves, by weight; False where fewer have one.
+
+        With `fills` the values that have none follow, all as likely.
 
         In rounds, as on the CPU. What they do not find, because all weights are zero or below the
         rounding errors of their sums, the CPU draws from a copy of the tree.
@@ -249,7 +256,7 @@ class DeviceTree(tree_cpu.Tree):
             return True
         host, drawn = copy.copy(self), np.empty(out.size, np.int64)
         host.numbers = device.to_host(self.numbers)
-        is_full = tree_cpu.Tree.draw_distinct(host, stream, drawn, stratified, filled)
+        is_full = tree_cpu.Tree.draw_distinct(host, stream, drawn, stratified, filled, fills)
         if is_full:
             out[:] = device.asarray(drawn)
         return is_full

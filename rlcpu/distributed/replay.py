@@ -168,9 +168,15 @@ class ShardedReplay:
     # ------------------------------------------------------------ sampling
 
     def can_sample(self, batch_size: int = 1) -> bool:
-        """Tell whether any shard has something to be drawn."""
+        """Tell whether `sample` could draw so many, as far as is known here.
+
+        A shard whose weights have become zero meanwhile, or that dies, may still let `sample` raise
+        `EmptyError`.
+        """
+        size = check_count("batch_size", batch_size)
         self.take_answers()
-        return self._total() > 0.0
+        num_left = 0 if self._stock is None else len(self._stock.order)
+        return self._total() > 0.0 or num_left >= size
 
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None

@@ -196,8 +196,8 @@ class ReplayShard:
         return Updated(applied, self.status()), self._draw(count)
 
     def _draw(self, count: int) -> Drawn:
-        """Draw from the buffer; nothing, with empty arrays, while no item has a weight."""
-        if not self.buffer.total_weight() > 0.0:
+        """Draw from the buffer; nothing, with empty arrays, while it cannot be sampled."""
+        if not self.buffer.can_sample(count):
             fields, none = self.buffer.structure.fields, np.empty(0, np.int64)
             lead = (self._items.steps, 0) if self._items.steps else (0,)
             leaves = [np.empty((*lead, *field.shape), field.dtype) for field in fields]

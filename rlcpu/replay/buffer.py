@@ -175,9 +175,10 @@ class Buffer(Locked, Shown):
     # ------------------------------------------------------------ sampling
 
     def can_sample(self, batch_size: int = 1) -> bool:
-        """Tell whether `sample` could draw so many."""
+        """Tell whether `sample` could draw so many; where it could not, it raises ValueError."""
         count = check_count("batch_size", batch_size)
-        return bool(self._sampler.can_draw(self._ring, count))
+        with self.locked():
+            return bool(self._sampler.can_draw(self._ring, count))
 
     def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
         """Draw transitions or sequences; the class says which, and with which probabilities.

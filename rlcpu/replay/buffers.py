@@ -222,8 +222,12 @@ class ReturnWeightedBuffer(Buffer):
     """Transitions with a value each, drawn in proportion to it, none twice in a batch.
 
     The weight of a transition is its value - min(0, smallest value that is in the buffer); where
-    all weights are zero, all transitions are as likely. Arguments and errors are those of
-    `ReplayBuffer`, without `num_envs`, `n_step`, `gamma` and `truncated`.
+    all weights are zero, all transitions are as likely. The other arguments, and errors, are those
+    of `ReplayBuffer`, without `num_envs`, `n_step`, `gamma` and `truncated`.
+
+    Args:
+        fill_up: whether a batch takes transitions without a weight, all as likely, where fewer have
+            one than are wanted: these are all in it then. False is a ValueError in that case.
 
     Example:
         >>> buffer = ReturnWeightedBuffer(1000, {"reward": 0.0}, seed=0)
@@ -235,16 +239,18 @@ class ReturnWeightedBuffer(Buffer):
     capacity: int
     example: Any
     _: KW_ONLY
+    fill_up: bool = False
     derive_next: bool = False
     num_envs: int | None = field(init=False, default=None)
     _sampler: ByValue = field(init=False)
 
     def _make_items(self) -> Items:
+        self.fill_up = check_flag("fill_up", self.fill_up)
         self.capacity = check_count("capacity", self.capacity)
         return Items(num_envs=1, per_env=self.capacity)
 
     def _make_sampler(self) -> ByValue:
-        return ByValue(self._items, self.backend)
+        return ByValue(self._items, self.backend, self.fill_up)
 
     def add(self, batch: Any, values: npt.ArrayLike) -> None:  # type: ignore[override]
         """Store transitions with values, (n,) or one for all, finite; see `ReplayBuffer.add`."""

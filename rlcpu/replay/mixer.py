@@ -110,7 +110,7 @@ class Mixer:
         self.buffers[to].add(batch, **options)
 
     def can_sample(self, batch_size: int = 1) -> bool:
-        """Tell whether each buffer has an item to draw."""
+        """Tell whether `sample` could draw so many: each buffer the part that it draws."""
         pairs = zip(self.buffers, self._sizes(batch_size), strict=True)
         return all(buffer.can_sample(size) for buffer, size in pairs if size)
 

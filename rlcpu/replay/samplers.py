@@ -40,7 +40,7 @@ class UniformSampler:
         """
 
     def can_draw(self, ring: Ring, count: int) -> bool:
-        """Tell whether so many can be drawn."""
+        """Tell whether so many can be drawn: whether `draw` would not raise."""
         begin, end = self.items.numbers(ring)
         return end > begin
 
@@ -155,6 +155,10 @@ class ByPriority(_Weighted):
         begin = max(num_begun_before, end)  # those that have begun since, and are not complete
         self.tree.write_runs(items.num_envs, begin, num_begun, np.zeros(1))
 
+    def can_draw(self, ring: Ring, count: int) -> bool:
+        """Tell whether there are items, and one has a priority above zero."""
+        return super().can_draw(ring, count) and self.total_weight(ring) > 0.0
+
     def draw(
         self, stream: Array, ring: Ring, indices: Array, batch: Any, beta: float | None = None
     ) -> None:
@@ -209,14 +213,18 @@ class ByPriority(_Weighted):
 class ByValue(_Weighted):
     """Draws different transitions of one environment by value - min(0, smallest value there).
 
+    Where all weights are zero, all transitions are as likely; `fill_up` says whether those without
+    a weight follow where fewer have one than are wanted.
+
     The tree holds sums of the values themselves: where another value becomes the smallest, all
     weights change, and no sum does.
     """
 
     name = "values"
 
-    def __init__(self, items: Items, backend: Any) -> None:
+    def __init__(self, items: Items, backend: Any, fill_up: bool) -> None:
         super().__init__(items, backend)
+        self.fill_up = fill_up
         self.tree = backend.tree(items.per_env, extremes=True)
         # Sums of values that are raised by the smallest, to 2 * most each, have to be finite; there
         # are `per_env` leaves and some more to whole nodes.
@@ -237,13 +245,19 @@ class ByValue(_Weighted):
         self.tree.update(indices, values, ring.filled)
 
     def can_draw(self, ring: Ring, count: int) -> bool:
-        """Tell whether there are so many."""
-        return count <= ring.filled
+        """Tell whether there are so many, with a weight unless others fill up: draw, to find out.
+
+        From any stream of random numbers, for what they are decides only which items are drawn.
+        """
+        if self.fill_up or count > ring.filled:
+            return count <= ring.filled
+        stream, indices = np.zeros(2, np.uint64), self.backend.empty(count, np.int64)
+        return bool(self.tree.draw_distinct(stream, indices, filled=ring.filled))
 
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
         """Draw different items; see `UniformSampler.draw`."""
         filled = ring.filled
-        if not self.tree.draw_distinct(stream, indices, filled=filled):
+        if not self.tree.draw_distinct(stream, indices, filled=filled, fills=self.fill_up):
             values = self.tree.leaves[:filled]
             num_weighted = int((values > min(values.min(), 0.0)).sum()) if filled else 0
             raise ValueError(

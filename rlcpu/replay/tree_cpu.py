@@ -198,13 +198,37 @@ def _leaf_without_weight(shift):
 
 
 @inline(exact=True)
-def _draw_successively(levels, key, counter, stratified, out):
+def _has_no_weights(levels, shift):
+    """Tell whether no leaf has a weight; False for priorities, whose largest is not kept.
+
+    `shift` is that of the levels, see `_leaf_without_weight`.
+    """
+    if shift is None:
+        return False
+    highest = vectors.highest(load_vector(levels.highs, levels.highs.size - WIDTH))
+    return highest + shift <= 0.0
+
+
+@inline(exact=True)
+def _with_weights(levels, shift):
+    """Return levels in which all leaves without a weight, whose values are equal, have the same."""
+    if shift is None:
+        return levels
+    shift += max(shift, 1.0)  # beside a large shift 1 would be rounded away
+    return Levels(levels.sums, levels.lows, levels.highs, levels.offsets, shift, levels.filled)
+
+
+@inline(exact=True)
+def _draw_successively(levels, key, counter, stratified, fills, out):
     """Draw different leaves, each from those that were not drawn before (successive sampling).
 
     In rounds: a batch of leaves is drawn, of which the first of equals count; they get a weight of
     zero, and the sums are recomputed. In the end all leaves are put back bit for bit. `out`, (n,)
     int64, is overwritten with them; `counter` is that of the first random number, and `stratified`
     draws of a round are from equal parts of the sum of weights.
+
+    Where no leaf has a weight, items of equal values are drawn as if they had equal ones; with
+    `fills` also those that are left when all with a weight are drawn.
 
     Returns:
         How many leaves were drawn, and how many random numbers that took.
@@ -218,7 +242,17 @@ def _draw_successively(levels, key, counter, stratified, out):
         for k in range(num_before, num_drawn):
             nodes[k] = out[k]
         _propagate(levels, nodes[num_before:num_drawn], num_drawn - num_before)
-        num_before, weight = num_drawn, _weight_of_all(levels)
+        num_before = num_drawn
+        if _has_no_weights(levels, levels.shift):
+            if num_drawn > 0 and not fills:
+                break
+            levels = _with_weights(levels, levels.shift)
+            no_weight = _leaf_without_weight(levels.shift)
+            for k in range(num_drawn):
+                nodes[k] = out[k]
+                levels.sums[out[k]] = no_weight
+            _propagate(levels, nodes, num_drawn)
+        weight = _weight_of_all(levels)
         count = min(size - num_drawn, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
         next_counter = u64(counter + u64(num_draws))  # of draw 0 of this round
@@ -247,26 +281,15 @@ def _draw_successively(levels, key, counter, stratified, out):
     return num_drawn, num_draws
 
 
-@inline(exact=True)
-def _with_weights(levels):
-    """Return levels in which not all weights are zero; where they were, all are equal now."""
-    highest = vectors.highest(load_vector(levels.highs, levels.highs.size - WIDTH))
-    shift = levels.shift
-    if highest + shift <= 0.0:  # all values are equal; beside a large shift 1 would be rounded away
-        shift += max(shift, 1.0)
-    return Levels(levels.sums, levels.lows, levels.highs, levels.offsets, shift, levels.filled)
-
-
 @kernel(fastmath=EXACT)
-def draw_distinct(numbers, capacity, filled, stream, stratified, out):
+def draw_distinct(numbers, capacity, filled, stream, stratified, fills, out):
     """Fill `out`, (n,) int64, with different leaves, and return how many there are.
 
-    Fewer than n only if no others have a weight. For the other arguments see `draw`.
+    Fewer than n only if no others have a weight, and without `fills`, by which others follow where
+    leaves are values. For the other arguments see `draw`.
     """
     levels = unpack(numbers, capacity, filled)
-    if filled is not None:
-        levels = _with_weights(levels)
-    drawn, draws = _draw_successively(levels, stream[0], stream[1], stratified, out)
+    drawn, draws = _draw_successively(levels, stream[0], stream[1], stratified, fills, out)
     stream[1] += u64(draws)
     return drawn
 
@@ -427,12 +450,20 @@ class Tree:
         return total
 
     def draw_distinct(
-        self, stream: Array, out: Array, stratified: bool = False, filled: int | None = None
+        self,
+        stream: Array,
+        out: Array,
+        stratified: bool = False,
+        filled: int | None = None,
+        fills: bool = False,
     ) -> bool:
-        """Fill `out`, (n,) int64, with different leaves, by weight; False where fewer have one."""
+        """Fill `out`, (n,) int64, with different leaves, by weight; False where fewer have one.
+
+        With `fills` the values that have none follow, all as likely.
+        """
         counter_before, num_drawn = stream[1], 0
         if out.size <= (self.capacity if filled is None else filled):
-            arguments = (self.numbers, self.capacity, filled, stream, stratified, out)
+            arguments = (self.numbers, self.capacity, filled, stream, stratified, fills, out)
             num_drawn = draw_distinct(*arguments)
         if num_drawn < out.size:
             stream[1] = counter_before  # as if nothing had been drawn

@@ -415,6 +415,36 @@ def test_priorities_become_temporal_differences() -> None:
         assert seen[index] == pytest.approx(abs(error), rel=1e-5)
 
 
+def test_n_steps_and_gamma_of_model_and_buffer_are_the_same() -> None:
+    agent = agent_of(sb3.DQN, None, gamma=0.9, replay_buffer_kwargs={"n_steps": 3})
+    assert (agent.n_steps, agent.replay_buffer.n_steps, agent.replay_buffer.gamma) == (3, 3, 0.9)
+    with pytest.raises(ValueError, match="has n_steps=3: expected that of the model, 2"):
+        agent_of(sb3.DQN, None, n_steps=2, replay_buffer_kwargs={"n_steps": 3})
+    with pytest.raises(ValueError, match=r"has gamma=0\.5: expected that of the model, 0\.9"):
+        agent_of(sb3.DQN, None, n_steps=2, gamma=0.9, replay_buffer_kwargs={"gamma": 0.5})
+
+
+def test_nothing_is_learnt_while_no_priority_is_above_zero() -> None:
+    agent = agent_of(sb3.DQN, None, replay_buffer_kwargs={"epsilon": 0.0})
+    agent.learn(40)
+    before = agent._n_updates
+    agent.replay_buffer.update_priorities(agent.replay_buffer.sample(900).indices, 0.0)
+    agent.train(3, 16)
+    assert agent._n_updates == before
+    agent.learn(8, reset_num_timesteps=False)
+    assert agent._n_updates > before
+
+
+def test_returns_of_which_few_are_above_zero() -> None:
+    """The first success leaves fewer transitions with a weight than a batch has."""
+    buffer = sb3.ReturnWeightedReplayBuffer(40, SEEN, MOVES, device="cpu", n_envs=N, seed=0)
+    for number, (*step, rewards, done, infos) in enumerate(steps(20)):
+        has_won = number == 4
+        rewards, done = np.float32(rewards * 0 + has_won), np.full_like(done, has_won)
+        buffer.add(*step, rewards, done, infos)
+    assert len(buffer.sample(32).rewards) == 32
+
+
 def test_a_network_that_is_nan_is_refused_before_a_step() -> None:
     agent = agent_of(sb3.DQN, None)
     agent.learn(100)

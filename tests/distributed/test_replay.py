@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rlcpu.distributed import EmptyError, ShardedReplay, StoreFullError
+from rlcpu.distributed import EmptyError, ReplayShard, ShardedReplay, StoreFullError
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import TransitionStructure
 from tests.distributed.local import Local
@@ -76,6 +76,27 @@ def test_weights_are_of_the_probabilities_that_were_drawn_with():
     batch = replay.sample(4000)
     assert abs((batch.indices["shard"] == 0).mean() - 0.5) < 0.05
     np.testing.assert_allclose(batch.probabilities, 0.05, rtol=1e-9)
+
+
+def test_nothing_is_sampled_where_no_shard_has_a_weight():
+    options = {"capacity": 50, "example": EXAMPLE, "epsilon": 0.0}
+    shard = Local(lambda: ReplayShard(PrioritizedReplayBuffer, options))
+    replay = ShardedReplay([shard], STRUCTURE, prefetch=4)
+    assert not replay.can_sample()
+    replay.add(block_of(0, 20))
+    replay.take_answers(wait=True)
+    assert replay.can_sample(10_000)
+    batch = replay.sample(100)  # of all items; 300 more are here
+    assert len(set(batch["x"].tolist())) == 20
+    replay.update_priorities(batch.indices, 0.0)
+    for client in replay._shards:
+        client.send_priorities()
+        client.take_answers(wait=True)
+    assert [replay.can_sample(count) for count in (1, 300, 301)] == [True, True, False]
+    assert len(replay.sample(300)) == 300
+    assert not replay.can_sample()
+    with pytest.raises(EmptyError):
+        replay.sample(1)
 
 
 def test_the_order_of_a_batch_is_random():

@@ -18,8 +18,9 @@ class DQN(stable_baselines3.DQN):
 
     The loss of a transition is weighted by its importance weight, and its priority becomes the size
     of its temporal difference. Arguments are the same; `replay_buffer_class` is
-    `PrioritizedReplayBuffer` where it is None, and `n_steps` and `gamma` reach it. With another
-    class it learns as `stable_baselines3.DQN` does.
+    `PrioritizedReplayBuffer` where it is None, and `n_steps` and `gamma` reach it: in
+    `replay_buffer_kwargs` others are a ValueError. With another class it learns as
+    `stable_baselines3.DQN` does.
     """
 
     replay_buffer_class: Any
@@ -30,9 +31,17 @@ class DQN(stable_baselines3.DQN):
         """Make buffer and network; n-step returns are the buffer's where it has them."""
         kind = self.replay_buffer_class = self.replay_buffer_class or PrioritizedReplayBuffer
         n_steps = self.n_steps
-        if issubclass(kind, ReplayBuffer) and n_steps > 1:
-            options = {"n_steps": n_steps, "gamma": self.gamma}
-            self.replay_buffer_kwargs = {**options, **self.replay_buffer_kwargs}
+        if issubclass(kind, ReplayBuffer):
+            options = {**self.replay_buffer_kwargs}
+            if n_steps == 1:  # its default: those of the buffer count
+                n_steps = options.get("n_steps", 1)
+            for name, value in (("n_steps", n_steps), ("gamma", self.gamma)):
+                if n_steps > 1 and options.setdefault(name, value) != value:
+                    raise ValueError(
+                        f"replay_buffer_kwargs has {name}={options[name]!r}: expected that of the "
+                        f"model, {value!r}"
+                    )
+            self.replay_buffer_kwargs = options
             self.n_steps = 1  # stable-baselines3 warns that other classes do without it
         super()._setup_model()
         self.n_steps = n_steps
@@ -46,8 +55,9 @@ class DQN(stable_baselines3.DQN):
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         progress = 1.0 - self._current_progress_remaining
-        losses = []
-        for _ in range(gradient_steps):
+        losses: list[Any] = []
+        # Without an epsilon all priorities may become 0: then nothing is learnt until a new step.
+        while len(losses) < gradient_steps and buffer.buffer.can_sample(batch_size):
             batch = buffer.sample(batch_size, self._vec_normalize_env, progress)
             values, targets = self._values(batch)
             with torch.no_grad():
@@ -63,9 +73,10 @@ class DQN(stable_baselines3.DQN):
             self.policy.optimizer.step()
             huber = np.where(sizes < 1.0, 0.5 * sizes * sizes, sizes - 0.5)
             losses.append(np.mean(batch.weights.cpu().numpy()[:, 0] * huber))
-        self._n_updates += gradient_steps
+        self._n_updates += len(losses)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        self.logger.record("train/loss", np.mean(losses))
+        if losses:
+            self.logger.record("train/loss", np.mean(losses))
 
     def _values(self, batch: PrioritizedSamples) -> tuple[Tensor, Tensor]:
         """Return Q(s, a) and r + gamma^n max_a' Q'(s', a'), each (batch_size, 1)."""

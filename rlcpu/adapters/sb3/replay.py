@@ -332,8 +332,9 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
 
     While an episode runs, its transitions have the mean return of the last 100 episodes. An episode
     that a reset cut off goes on in the next one: `learn(reset_num_timesteps=False)` resets nothing.
-    None is drawn twice in a batch: it is smaller while the buffer holds less. The arguments are
-    those of `ReplayBuffer`, without `n_steps`.
+    None is drawn twice in a batch: it is smaller while the buffer holds less, and where fewer have
+    a weight, the others fill it up, all as likely. The arguments are those of `ReplayBuffer`,
+    without `n_steps`.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -349,6 +350,7 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
         self._totals = np.zeros(self.n_envs)  # returns of running episodes so far
         self._begins = np.zeros(self.n_envs, np.int64)  # steps at which these began
         options: dict[str, Any] = {"derive_next": self.derive_next, "seed": self.seed}
+        options["fill_up"] = True  # stable-baselines3 does not ask whether there are enough
         return replay.ReturnWeightedBuffer(self._capacity, self._example(), **options)
 
     def sample(self, batch_size: int, env: vec_env.VecNormalize | None = None) -> Any:

@@ -19,9 +19,12 @@ pytestmark = pytest.mark.device
 CAPACITIES = [3, 70, 600]
 
 
-def make(capacity: int) -> tuple[ReturnWeightedBuffer, ReturnWeightedBuffer]:
-    host = ReturnWeightedBuffer(capacity, {"x": 0}, seed=1)
-    return host, ReturnWeightedBuffer(capacity, {"x": 0}, seed=1, device="cuda")
+def make(capacity: int, fill_up: bool = False) -> tuple[ReturnWeightedBuffer, ReturnWeightedBuffer]:
+    host, buffer = (
+        ReturnWeightedBuffer(capacity, {"x": 0}, seed=1, fill_up=fill_up, device=device)
+        for device in ("cpu", "cuda")
+    )
+    return host, buffer
 
 
 def add(host: ReturnWeightedBuffer, buffer: ReturnWeightedBuffer, values: Any) -> None:
@@ -114,11 +117,25 @@ def test_too_few_have_a_weight() -> None:
             with pytest.raises(ValueError, match=message):
                 each.sample(size)
         assert_alike(host, buffer)
-    assert buffer.can_sample(4)
-    assert not buffer.can_sample(5)
+    for each in (host, buffer):
+        assert [each.can_sample(size) for size in (1, 2, 3, 5)] == [True, True, False, False]
+    assert_alike(host, buffer)
     assert sorted(to_host(buffer.sample_indices(2))) == [1, 2]
     with pytest.raises(ValueError, match="1 different transitions wanted, of 0"):
         make(3)[1].sample(1)
+
+
+@pytest.mark.parametrize("low", [0.0, -3.7])
+def test_batches_are_filled_up(low: float) -> None:
+    host, buffer = make(80, fill_up=True)
+    values = np.full(70, low)
+    values[[3, 8, 21, 64]] = 1.0, 2.0, 3.0, 4.0
+    add(host, buffer, values)
+    for size in (2, 4, 5, 60):
+        assert buffer.can_sample(size)
+        assert equal(buffer.sample_indices(size), host.sample_indices(size))
+        assert_alike(host, buffer)
+    assert not buffer.can_sample(71)
 
 
 @pytest.mark.parametrize("where", [on_device, lambda batch: batch])
