@@ -200,12 +200,12 @@ class Session:
 
     def _start_collectors(self, kind: Any, seeds: list[int]) -> list[RayActor]:
         """Start a collector for each seed that acts as the agent does; `kind` is of the shards."""
-        agent, buffer, config = self.agent, self._own_buffer, self.agent.config
+        agent, config = self.agent, self.agent.config
         options = {
             "num_envs": config.num_envs,
             "dtype": agent.env.dtype.name,
-            "n_step": buffer.n_step,
-            "gamma": buffer.gamma,
+            "n_step": config.n_step,
+            "gamma": config.gamma,
             "prioritized": kind is PrioritizedReplayBuffer,
             "reward_scale": getattr(config, "reward_scale", 1.0),
         }

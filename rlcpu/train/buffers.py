@@ -1,10 +1,15 @@
-"""The replay buffer of an agent: how it is made, checked, filled and saved."""
+"""The replay buffer of an agent: how it is made, checked, filled and saved.
+
+Settings that a buffer was made with become those of the agent that it is given to, see
+`settings_of`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +37,7 @@ BUFFERS: dict[str, type[Buffer]] = {
 def make_buffer(env: VectorEnv, config: Any, seed: int) -> Any:
     """Make the buffer of an `OffPolicyConfig`."""
     kind: Any = BUFFERS[config.replay]
-    options = {}
+    options: dict[str, Any] = {"fill_up": True}  # at the first success few have a weight
     if config.replay != "return":
         options = {"num_envs": config.num_envs, "n_step": config.n_step, "gamma": config.gamma}
     return kind(config.capacity, example_of(env), seed=seed, **options)
@@ -40,7 +45,8 @@ def make_buffer(env: VectorEnv, config: Any, seed: int) -> Any:
 
 def check_buffer(buffer: Any, env: VectorEnv) -> None:
     """Raise TypeError or ValueError unless a buffer holds the transitions of an environment."""
-    if not isinstance(buffer, replay.ReplayBuffer | replay.ReturnWeightedBuffer):
+    kinds = replay.ReplayBuffer, replay.ReturnWeightedBuffer
+    if not isinstance(buffer, kinds) or isinstance(buffer, replay.ItemBuffer):
         raise TypeError(
             f"buffer={buffer!r}: expected a ReplayBuffer, PrioritizedReplayBuffer or "
             "ReturnWeightedBuffer"
@@ -50,6 +56,62 @@ def check_buffer(buffer: Any, env: VectorEnv) -> None:
     check_fields(buffer, example_of(env))
     if buffer.num_envs not in (None, env.num_envs):
         raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
+    n_step = getattr(buffer, "n_step", 1)
+    if buffer.num_envs is None and n_step > 1 and env.num_envs > 1:
+        raise ValueError(
+            f"buffer has n_step={n_step} and num_envs=None: it adds up rewards of one environment, "
+            f"expected num_envs={env.num_envs}"
+        )
+
+
+# ---------------------------------------------------------------- settings of a given buffer
+
+
+def settings_of(buffer: Any, capacity: Any = None) -> dict[str, Any]:
+    """Return the settings of an agent that a buffer decides, by name; none if it is no buffer.
+
+    `gamma` is among them where returns are of several steps: those of one have no discount.
+    `capacity` is that of the agent's settings; a buffer of sequences rounds it down.
+    """
+    drawn = "prioritized" if has_priorities(buffer) else "uniform"
+    if isinstance(buffer, replay.ReturnWeightedBuffer):
+        return {"replay": "return", "n_step": 1, "capacity": buffer.capacity}
+    if isinstance(buffer, replay.ReplayBuffer):
+        decided = {"replay": drawn, "n_step": buffer.n_step, "capacity": buffer.capacity}
+        decided |= {"gamma": buffer.gamma} if buffer.n_step > 1 else {}
+        return decided | ({"num_envs": buffer.num_envs} if buffer.num_envs else {})
+    if isinstance(buffer, replay.TrajectoryBuffer):
+        size, period = buffer.num_envs * buffer.length, buffer.num_envs * buffer.period
+        is_same = isinstance(capacity, int | float) and capacity // period * period == size
+        chosen = capacity if is_same else size
+        return {"replay": drawn, "num_envs": buffer.num_envs, "capacity": chosen}
+    return {}
+
+
+def check_settings(decided: Mapping[str, Any], wanted: Mapping[str, Any], tuned: Any) -> None:
+    """Raise ValueError where a user's setting is another than a buffer decides.
+
+    A warning names those that are tuned for the environment, and lost.
+
+    Args:
+        decided: see `settings_of`.
+        wanted: settings by the user's word.
+        tuned: the settings of the environment, None if there are none.
+    """
+    for name, value in decided.items():
+        if wanted.get(name, value) != value:
+            reason = f"buffer has {value!r}, which counts; expected the same"
+            raise ValueError(f"{name}={wanted[name]!r}: {reason}")
+    # Class and capacity are written wherever a buffer is made; these have defaults there.
+    for name in sorted({"n_step", "gamma"} & (decided.keys() - wanted.keys())):
+        value = decided[name]
+        best, usual = getattr(tuned, name, value), getattr(type(tuned)(), name, value)
+        if best not in (value, usual):
+            warnings.warn(
+                f"{name}={best!r} is tuned for this environment: buffer has {value!r}, which "
+                f"counts; make it with {name}={best!r}, or give the agent {name}={value!r} too",
+                stacklevel=3,
+            )
 
 
 def check_fields(buffer: Any, example: Any) -> None:

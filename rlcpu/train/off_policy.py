@@ -8,6 +8,7 @@ makes `num_updates` updates from minibatches of the buffer. An agent of its own 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -81,7 +82,9 @@ class OffPolicy(Agent):
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
         buffer: what `rlcpu.replay` makes, uniform, prioritised or return-weighted, with the fields
-            of `rlcpu.envs.transitions.example_of(env)`; None makes one as the settings say.
+            of `rlcpu.envs.transitions.example_of(env)`; None makes one as the settings say. Its
+            class, capacity, `num_envs`, `n_step`, and `gamma` if `n_step` is above 1, become the
+            settings `replay`, `capacity` and so on.
         config: all settings at once; None takes the environment's default ones.
         **settings: fields of the config that are to be different; None changes nothing.
 
@@ -92,7 +95,11 @@ class OffPolicy(Agent):
         ledger: `rlcpu.distributed.Ledger` of the last call with `num_collectors`; else None.
 
     Raises:
-        TypeError, ValueError: a bad argument, with its name and value.
+        TypeError, ValueError: a bad argument, with its name and value; a setting that is another
+            than the buffer has.
+
+    Warns:
+        UserWarning: `n_step` or `gamma` are tuned for the environment, and the buffer has others.
     """
 
     num_kernels: ClassVar[int] = 29
@@ -114,14 +121,21 @@ class OffPolicy(Agent):
         config: Settings | None = None,
         **settings: Any,
     ) -> None:
+        decided = self._settings_of_buffer(buffer, env, config, settings)
+        all_settings = {**settings, **decided}
         seeds = self._begin(
-            env, config, settings, seed=seed, num_threads=num_threads, dtype=dtype, num_seeds=4
+            env, config, all_settings, seed=seed, num_threads=num_threads, dtype=dtype, num_seeds=4
         )
         self.policy = self._make_policy(self.env.dynamics, seeds.weights)
         self.learner = self._make_learner(seeds.order, num_threads or self.env.num_threads)
         self._check_reported(self.learner)
         self._memories = replayed.Memories(self.learner, self.env.num_envs)
         self.buffer = self._choose_buffer(buffer, seeds.draws)
+        wanted = {name: value for name, value in settings.items() if value is not None}
+        if config is None:
+            buffers.check_settings(decided, wanted, entry_of(self.env.dynamics.id, self.defaults))
+        else:
+            buffers.check_settings(decided, {**vars(config), **wanted}, tuned=None)
         self._batches: dict[int, Any] = {}  # memory of batches by their size, to be used again
         self._last_batch: Any = None
         self._evaluated = 0  # steps at the last evaluation against the target
@@ -238,6 +252,20 @@ class OffPolicy(Agent):
         return {"learning_rate": rate}
 
     # ------------------------------------------------------------ the buffer
+
+    @classmethod
+    def _settings_of_buffer(
+        cls, buffer: Any, env: Any, config: Any, settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the settings that a user's buffer decides, as far as the agent has such ones.
+
+        Environments that are given have their own number.
+        """
+        capacity = settings.get("capacity") or getattr(config, "capacity", None)
+        decided = buffers.settings_of(buffer, capacity)
+        if not isinstance(env, str | Dynamics):
+            decided.pop("num_envs", None)
+        return {name: value for name, value in decided.items() if name in cls.Config.names()}
 
     def _choose_buffer(self, buffer: Any, seed: int) -> Any:
         """Return the user's buffer, after checks, or a new one."""
@@ -408,9 +436,11 @@ class OffPolicy(Agent):
         while updates_left > 0:
             count = min(updates_left, most)
             updates_left -= count
-            if batch is None:
-                batch = self._draw(count * self._draw_size)
-            report = self._learn_from(batch)
+            size = count * self._draw_size
+            # Errors of 0 may be the last priorities above 0, if the buffer has no epsilon.
+            if report and buffers.has_priorities(self.buffer) and not self.buffer.can_sample(size):
+                break
+            report = self._learn_from(self._draw(size) if batch is None else batch)
             batch = None
         return self._losses_of(report)
 
@@ -484,12 +514,11 @@ class OffPolicy(Agent):
         Rewards of the batch are sums of `n_step` steps.
         """
         weights, discounts = _constant_columns(len(batch), self.config.gamma)
-        n_step = getattr(self.buffer, "n_step", 1)
         columns = {
             "observation": self._inputs(batch["observation"]),
             "next_observation": self._inputs(batch["next_observation"]),
             "action": batch["action"],
-            "reward": self._learnt_rewards(batch["reward"], n_step),
+            "reward": self._learnt_rewards(batch["reward"], self.config.n_step),
             "discount": discounts if batch.discounts is None else batch.discounts,
             "terminated": batch["terminated"],
             "weight": weights if batch.weights is None else batch.weights,
@@ -568,5 +597,11 @@ class OffPolicy(Agent):
     def _arguments_of(
         cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
     ) -> dict[str, Any]:
-        name = description["buffer"]
-        return {"buffer": name and buffers.buffer_of(name, arrays, num_threads)}
+        name, saved = description["buffer"], description["config"]
+        buffer = name and buffers.buffer_of(name, arrays, num_threads)
+        # Older versions saved settings that a user's buffer had others of, which counted.
+        description["config"] = {
+            **saved,
+            **cls._settings_of_buffer(buffer, description["env"], None, saved),
+        }
+        return {"buffer": buffer}

@@ -76,11 +76,19 @@ def can_repeat(agent: Any, rollout: Any, batch: Any, steps_left: int) -> bool:
         and type(agent.buffer) in (ReplayBuffer, PrioritizedReplayBuffer)
         and agent.buffer.device == "cpu"
         and not agent.buffer.derive_next  # it stores next observations
+        and not _may_be_empty(agent.buffer)
         and rollouts.fits(agent.env, rollout)
         and (not agent.config.normalize_rewards or rollout.rewards.size <= SUMMED)
         and _find_inputs(agent, rollout) is not None
         and _find_conversions(agent, batch) is not None
     )
+
+
+def _may_be_empty(buffer: Any) -> bool:
+    """Tell whether items of a buffer may all have a priority of zero: then Python draws none."""
+    if not isinstance(buffer, PrioritizedReplayBuffer):
+        return False
+    return not buffer.epsilon**buffer.alpha > 0.0
 
 
 def _has_usual_rounds(agent: Any) -> bool:
@@ -279,7 +287,7 @@ def _plan_rounds(
         rewards=Running(np.empty((num_returns, 1)), **rewards.statistics.state()),
         returns=rewards.returns,
         gamma=float(agent.config.gamma),
-        max_reward=float(CLIP * getattr(agent.buffer, "n_step", 1)),
+        max_reward=float(CLIP * agent.config.n_step),
         scratch=np.empty(size),
         clock=_clock(),
     )

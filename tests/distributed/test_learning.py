@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rlcpu import make_vec
 from rlcpu.distributed import learning
+from rlcpu.envs.transitions import example_of
+from rlcpu.replay import ReplayBuffer
 from rlcpu.train import DQN, SAC
 from tests.distributed.local import Here
 
@@ -57,6 +60,18 @@ def test_a_block_that_has_no_room_is_asked_for_again(monkeypatch):
     assert (ledger.collector_restarts, ledger.carried) == (1, 0)
     assert ledger.lost_with_collectors == session._block + 2 * agent.config.num_envs
     ledger.check()
+
+
+def test_discounts_are_those_of_the_settings(monkeypatch):
+    """A buffer of one step has a `gamma` that nothing reads."""
+    monkeypatch.setattr(learning, "Cluster", Here)
+    own = ReplayBuffer(500, example_of(make_vec("CartPole-v1", 1)), gamma=0.9)
+    settings = {"hidden": (8,), "learning_starts": 10**6, "n_step": 1}
+    agent = DQN("CartPole-v1", seed=0, buffer=own, gamma=0.5, **settings)
+    with learning.Session(agent, 10_000) as session:
+        session.advance(agent.history)
+        session.replay.take_answers(wait=True)
+        assert set(session.replay.sample(50).discounts.tolist()) == {0.5}
 
 
 @pytest.mark.parametrize("num_collectors", [1, 2])

@@ -324,6 +324,22 @@ def test_sequences_that_do_not_fit_are_refused() -> None:
     assert state.shape == (2, 32)
 
 
+def test_settings_of_a_buffer_of_sequences_become_those_of_the_agent(tmp_path: Path) -> None:
+    own = DQN(RECALL, **{**REPLAY, "replay": "prioritized"}).buffer
+    agent = DQN(RECALL, buffer=own, **REPLAY)  # whose capacity is rounded to whole sequences
+    assert (agent.buffer, agent.config.replay, agent.config.capacity) == (own, "prioritized", 2000)
+    with pytest.raises(ValueError, match="replay='uniform': buffer has 'prioritized', which count"):
+        DQN(RECALL, buffer=own, **REPLAY, replay="uniform")
+    with pytest.raises(ValueError, match="capacity=3000: buffer has 1992, which counts"):
+        DQN(RECALL, buffer=own, **{**REPLAY, "capacity": 3000})
+    others = {name: x for name, x in REPLAY.items() if name not in ("capacity", "num_envs")}
+    agent = DQN(RECALL, buffer=own, **others)
+    assert (agent.config.capacity, agent.config.num_envs) == (1992, 12)
+    agent.save(tmp_path / "agent")
+    loaded = DQN.load(tmp_path / "agent", env=rlcpu.VectorEnv(RECALL, 12))
+    assert loaded.config == agent.config
+
+
 @pytest.mark.parametrize("network", ["mingru", "gru"])
 def test_finds_the_way_in_a_t_maze(network: str) -> None:
     """The best return is 4; without memory it is 2, by turning to one side."""

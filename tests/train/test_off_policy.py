@@ -18,6 +18,7 @@ from rlcpu.cli import main
 from rlcpu.train import DDPG, DQN, PPO, SAC, TD3
 from rlcpu.train.buffers import example_of
 from rlcpu.train.evaluate import EndlessEpisodeError
+from tests.train.rare import RARE, RARE_BOX
 from tests.train.states import state_of
 
 #: One size for all tests: the same kernels.
@@ -210,16 +211,120 @@ def test_bad_arguments_are_named(kind: Any, env: str) -> None:
 
 @EVERY
 def test_buffers_of_ones_own(kind: Any, env: str) -> None:
-    own = replay.PrioritizedReplayBuffer(300, example_of(env), num_envs=4, alpha=0.7, seed=1)
-    agent = kind(env, seed=0, buffer=own, **SMALL)
-    agent.learn(320)
+    own = replay.PrioritizedReplayBuffer(500, example_of(env), num_envs=4, alpha=0.7, seed=1)
+    agent = kind(env, seed=0, buffer=own, **{**SMALL, "num_envs": None})
+    agent.learn(544)
     assert agent.buffer is own
-    assert len(own) == 300
+    assert len(own) == 500
     assert own.sample(10).weights.min() < 1.0  # priorities differ: they were updated
     with pytest.raises(ValueError, match="buffer has the fields reward"):
         kind(env, buffer=replay.ReplayBuffer(100, {"reward": 0.0}), **SMALL)
+    two = replay.ReplayBuffer(500, example_of(env), num_envs=2)
     with pytest.raises(ValueError, match="buffer has num_envs=2: env has 4"):
-        kind(env, buffer=replay.ReplayBuffer(100, example_of(env), num_envs=2), **SMALL)
+        kind(rlcpu.make_vec(env, num_envs=4), buffer=two, **SMALL)
+    with pytest.raises(ValueError, match="num_envs=4: buffer has 2, which counts"):
+        kind(env, buffer=two, **SMALL)
+    with pytest.raises(TypeError, match="expected a ReplayBuffer, PrioritizedReplayBuffer or"):
+        kind(env, buffer=replay.ItemBuffer(500, example_of(env)), **SMALL)
+    several = replay.ReplayBuffer(500, example_of(env), n_step=3)  # of one environment
+    with pytest.raises(ValueError, match=r"n_step=3 and num_envs=None: .* expected num_envs=4"):
+        kind(env, buffer=several, **{**SMALL, "n_step": 3})
+    one = {**SMALL, "n_step": 3, "gamma": 0.99, "num_envs": 1}
+    assert kind(env, buffer=several, **one).buffer is several
+
+
+def buffer_of(env: str, kind: Any = replay.ReplayBuffer, **options: Any) -> Any:
+    """Return a buffer for `SMALL`."""
+    return kind(SMALL["capacity"], example_of(env), num_envs=4, seed=1, **options)
+
+
+#: `SMALL` without what a buffer decides.
+OTHERS = {
+    name: value for name, value in SMALL.items() if name not in ("capacity", "n_step", "num_envs")
+}
+
+
+@EVERY
+def test_settings_of_a_buffer_become_those_of_the_agent(kind: Any, env: str) -> None:
+    own = buffer_of(env, replay.PrioritizedReplayBuffer, n_step=3, gamma=0.9)
+    with pytest.warns(UserWarning, match="is tuned for this environment: buffer has"):
+        agent = kind(env, seed=0, buffer=own, **OTHERS)
+    config = agent.config
+    assert (config.replay, config.n_step, config.gamma) == ("prioritized", 3, 0.9)
+    assert (config.capacity, config.num_envs) == (500, 4)
+    # The same settings without the buffer, but for its exponents and seed, make the same one.
+    made = kind(env, seed=0, config=config).buffer
+    assert made.describe()["settings"] == own.describe()["settings"]
+    agent.learn(96)
+    columns = agent._columns(agent.buffer.sample(48))
+    assert set(columns["discount"].tolist()) <= {float(np.float32(0.9**k)) for k in (1, 2, 3)}
+    # A buffer of one step has no discount: that of the settings counts.
+    agent = kind(env, seed=0, buffer=buffer_of(env), **OTHERS, n_step=1, gamma=0.5)
+    assert (agent.config.replay, agent.config.n_step, agent.config.gamma) == ("uniform", 1, 0.5)
+    agent.learn(96)
+    assert (agent._columns(agent.buffer.sample(48))["discount"] == 0.5).all()
+    weighted = replay.ReturnWeightedBuffer(500, example_of(env))
+    agent = kind(env, seed=0, buffer=weighted, **{**SMALL, "capacity": None})
+    assert (agent.config.replay, agent.config.n_step) == ("return", 1)
+
+
+@EVERY
+def test_a_setting_that_a_buffer_has_another_of_is_refused(kind: Any, env: str) -> None:
+    own = buffer_of(env, n_step=3, gamma=0.9)
+    for wrong in (
+        {"n_step": 1},
+        {"gamma": 0.99},
+        {"replay": "prioritized"},
+        {"capacity": 1000},
+        {"num_envs": 2},
+    ):
+        ((name, value),) = wrong.items()
+        match = f"^{name}={value!r}: buffer has .*, which counts; expected the same"
+        config = kind.Config(num_envs=4, capacity=500, n_step=3, gamma=0.9).replace(wrong)
+        for settings in ({**OTHERS, **wrong}, {"config": config}):
+            with pytest.raises(ValueError, match=match):
+                kind(env, buffer=own, **settings)
+    same = {"n_step": 3, "gamma": 0.9, "replay": "uniform", "capacity": 500, "num_envs": 4}
+    assert kind(env, buffer=own, **OTHERS, **same).buffer is own
+
+
+def test_a_tuned_setting_that_a_buffer_has_another_of_is_named() -> None:
+    with pytest.warns(UserWarning, match=r"n_step=5 is tuned .* buffer has 1, .* n_step=1 too"):
+        agent = DQN("CartPole-v1", buffer=buffer_of("CartPole-v1"), **OTHERS)
+    assert agent.config.n_step == 1
+    own = buffer_of("Pendulum-v1", n_step=2)
+    with pytest.warns(UserWarning, match=r"gamma=0.95 is tuned .* buffer has 0.99") as told:
+        SAC("Pendulum-v1", buffer=own, **OTHERS)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    SAC("Pendulum-v1", buffer=own, **OTHERS, gamma=0.99)  # no warning: somebody means it
+    DQN("CartPole-v1", buffer=buffer_of("CartPole-v1", n_step=5), **OTHERS)
+
+
+def test_settings_that_did_not_count_are_those_of_the_buffer_in_a_loaded_agent(
+    tmp_path: Path,
+) -> None:
+    own = buffer_of("Pendulum-v1", n_step=2)
+    agent = SAC("Pendulum-v1", seed=0, buffer=own, gamma=0.99, **OTHERS)
+    agent.learn(96)
+    vars(agent)["config"] = agent.config.replace({"n_step": 1, "gamma": 0.5, "capacity": 900})
+    agent.save(tmp_path / "agent.npz")  # as older versions did
+    config = SAC.load(tmp_path / "agent.npz").config
+    assert (config.n_step, config.gamma, config.capacity) == (2, 0.99, 500)
+
+
+def test_priorities_may_all_become_zero() -> None:
+    """Without an epsilon a round that finds no error ends, and a new step is learnt from."""
+    own = buffer_of("CartPole-v1", replay.PrioritizedReplayBuffer, epsilon=0.0)
+    agent = DQN("CartPole-v1", seed=0, buffer=own, **{**OTHERS, "n_step": 1, "num_updates": 16})
+    update, rows = own.update_priorities, np.arange(500)
+    own.update_priorities = lambda *_: update(rows[rows % 125 < own.num_added], 0.0)
+    agent.learn(64)
+    before = agent.num_updates
+    agent.learn(128)
+    # Of two calls of the learner in each round the first has made eight updates.
+    assert agent.num_updates == before + 4 * 8
+    assert not own.can_sample()
 
 
 @EVERY
@@ -252,6 +357,46 @@ def test_transitions_are_weighted_by_the_return_of_their_episode(kind: Any, env:
     assert len(expected) > 200
     for k, total in expected.items():
         assert values[k] == pytest.approx(total, rel=1e-5)
+
+
+@EVERY
+def test_few_transitions_of_a_return_above_zero_are_learnt_from(kind: Any, env: str) -> None:
+    """The first success leaves fewer transitions with a weight than a batch has: others join."""
+    settings: dict[str, Any] = {**SMALL, "replay": "return", "capacity": 2000}
+    agent = kind(RARE if kind is DQN else RARE_BOX, seed=0, **settings)
+    shares, sample = [], agent.buffer.sample
+
+    def spy(size: int, **options: Any) -> Any:
+        values = agent.buffer._sampler.tree.leaves[: len(agent.buffer)]
+        batch = sample(size, **options)
+        drawn = values[batch.indices]
+        # All that have a weight, or nothing else.
+        assert (drawn > 0.0).sum() == min(size, (values > 0.0).sum()) or not values.any()
+        assert len(set(batch.indices.tolist())) == size
+        shares.append((drawn > 0.0).mean())
+        return batch
+
+    agent.buffer.sample = spy
+    agent.learn(2000)
+    assert agent.num_updates == (agent.steps - 64) // 32 * 4 + 4  # in every round
+    assert 0 < sum(agent.returns) < len(agent.returns) / 4
+    assert min(shares) == 0.0
+    assert any(0.0 < share < 1.0 for share in shares)
+    assert max(shares) == 1.0
+
+
+def test_an_agent_waits_for_a_strict_buffer() -> None:
+    env = RARE.with_params(share=0.0)
+    strict = replay.ReturnWeightedBuffer(500, example_of(rlcpu.make_vec(env, 4)))
+    agent = DQN(env, seed=0, buffer=strict, num_envs=4, **OTHERS)
+    agent.learn(64)
+    strict.update_values(np.arange(40), 1.0)  # those of the episodes that have ended
+    before = agent.num_updates
+    agent.learn(32)
+    assert agent.num_updates == before
+    strict.update_values(np.arange(80), 1.0)
+    agent.learn(32)
+    assert agent.num_updates == before + 4
 
 
 @EVERY

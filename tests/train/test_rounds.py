@@ -16,7 +16,9 @@ from gymnasium.spaces import Discrete
 import rlcpu
 from rlcpu import nn
 from rlcpu.nn.layers import embedding
+from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.train import DDPG, DQN, SAC, TD3
+from rlcpu.train.buffers import example_of
 from rlcpu.train.rounds import LEAST_CALLS
 from tests.envs.masked import COUNTER
 from tests.train.states import state_of
@@ -109,6 +111,14 @@ ACTORS = [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1"), (TD3, "Pendulum-v1"), (DDP
 @pytest.mark.parametrize("kept", ["uniform", "prioritized"])
 def test_a_kernel_makes_the_rounds_that_python_makes(kind: Any, env: str, kept: str) -> None:
     assert_same(*learn_both(kind, env, replay=kept))
+
+
+def test_python_makes_all_rounds_of_a_buffer_without_an_epsilon() -> None:
+    """Of which no item may have a priority above zero."""
+    own = PrioritizedReplayBuffer(500, example_of(rlcpu.make_vec("CartPole-v1", 1)), epsilon=0.0)
+    agent = make(DQN, "CartPole-v1", False, buffer=own)
+    agent.learn(ROUNDS)
+    assert agent.buffer.draws == agent.num_updates == ROUNDS - 60 + 1
 
 
 SEVERAL: dict[str, Any] = {"num_envs": 4, "num_steps": 8, "num_updates": 16}
