@@ -71,10 +71,10 @@ PAIRS: dict[str, dict[str, float | None]] = {
 
 def make(env_id: str, algorithm: str, seed: int) -> tuple[Any, int]:
     """An agent as `rlcpu train` makes it, and how many steps it learns."""
-    from rlcpu.cli.train import algorithms
+    from rlcpu.train import algorithms
     from rlcpu.train.tuned import default_steps
 
-    agent = algorithms()[algorithm](env_id, seed=seed)
+    agent = algorithms.algorithm(algorithm)(env_id, seed=seed)
     return agent, default_steps(agent)
 
 

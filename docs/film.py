@@ -26,8 +26,8 @@ from PIL import Image, ImageDraw
 
 import rlcpu
 from rlcpu.cli.pictures import film
-from rlcpu.cli.train import algorithms
 from rlcpu.envs.registration import registered
+from rlcpu.train.algorithms import algorithm
 from rlcpu.train.tuned import default_steps, fitting
 
 ROOT = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ def make_random(name: str) -> Any:
 
 def trained(name: str) -> Any:
     """An agent after the steps that `rlcpu train` takes."""
-    agent = algorithms()[fitting(name)](name, seed=0)
+    agent = algorithm(fitting(name))(name, seed=0)
     agent.learn(default_steps(agent), target_return=agent.env.dynamics.reward_threshold)
     return agent
 

@@ -35,7 +35,6 @@ from rlcpu.cli.train import (
     ALGORITHMS,
     EPISODES,
     EXIT_FAILED,
-    algorithms,
     evaluate,
     load_agent,
     train,
@@ -310,10 +309,11 @@ def warm_collect(env_id: str, dtype: str) -> None:
 def warm_train(env_id: str, dtype: str) -> None:
     """Compile the default training of each algorithm that takes the environment's actions."""
     from rlcpu.envs.collect import EndlessEpisodeError
+    from rlcpu.train.algorithms import algorithm
 
-    for agent_class in algorithms().values():
+    for name in ALGORITHMS:
         try:
-            agent = agent_class(env_id, seed=0, dtype=dtype)
+            agent = algorithm(name)(env_id, seed=0, dtype=dtype)
         except (TypeError, ValueError):  # before anything is compiled
             continue
         enough = getattr(agent.config, "learning_starts", 0)

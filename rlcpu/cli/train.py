@@ -35,7 +35,7 @@ EPISODES = 100
 FILES = ("csv", "tensorboard", "plot", "video")
 #: Columns of the report, whose lines begin with a word of at most 12.
 COLUMNS = 70
-#: What --algo takes: names of the classes in `rlcpu.train`.
+#: What --algo takes: the names of `rlcpu.train.algorithms`, which help need not import.
 ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
 #: Options of new agents, which saved ones have already.
 _OF_NEW_AGENTS = ("algo", "seed", "num_envs", "dtype", "param", "set")
@@ -231,6 +231,7 @@ def make_agent(args: argparse.Namespace) -> Agent:
         CommandError: the trainer refuses one of them.
     """
     from rlcpu.envs.registration import find
+    from rlcpu.train.algorithms import algorithm
     from rlcpu.train.tuned import fitting
 
     if args.load:
@@ -244,18 +245,11 @@ def make_agent(args: argparse.Namespace) -> Agent:
     options = {"dtype": "float32", **{k: v for k, v in options.items() if v is not None}}
     try:
         env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
-        kind = algorithms()[args.algo or fitting(args.env.id)]
+        kind = algorithm(args.algo or fitting(args.env.id))
         agent: Agent = kind(env, seed=args.seed or 0, **{**options, **unique(args.set, options)})
         return agent
     except (TypeError, ValueError, MemoryError) as error:
         raise CommandError(error) from error
-
-
-def algorithms() -> dict[str, Any]:
-    """Return the classes of agents, by the names that --algo takes."""
-    from rlcpu import train
-
-    return {name: getattr(train, name.upper()) for name in ALGORITHMS}
 
 
 def unique(pairs: list[tuple[str, Any]], options: dict[str, Any]) -> dict[str, Any]:
@@ -275,13 +269,13 @@ def _agent_class(path: str) -> type[Agent]:
 
     PPO's `load` says what is wrong with a file that has no such format.
     """
+    from rlcpu.train.algorithms import NAMES, algorithm
     from rlcpu.train.checkpoint import format_of
 
-    kinds = algorithms()
-    match format_of(path).split():
-        case [_, algorithm, _]:
-            return kinds.get(algorithm.lower(), kinds["ppo"])
-    return kinds["ppo"]
+    match format_of(path).lower().split():
+        case [_, name, _] if name in NAMES:
+            return algorithm(name)
+    return algorithm("ppo")
 
 
 def load_agent(args: argparse.Namespace) -> Agent:

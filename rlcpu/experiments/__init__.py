@@ -1,11 +1,23 @@
 """Many runs of one environment: variants by seeds, in a folder that can be gone on with."""
 
-from rlcpu.experiments.folder import Experiment, Run
+from rlcpu.experiments.folder import Experiment, Run, UnwritableError
 from rlcpu.experiments.results import Results, load
+from rlcpu.experiments.runner import run
+from rlcpu.experiments.single import RunError
 from rlcpu.experiments.tables import Table
 from rlcpu.experiments.verdicts import Verdict
 
-__all__ = ["Experiment", "Results", "Run", "Table", "Verdict", "load"]
+__all__ = [
+    "Experiment",
+    "Results",
+    "Run",
+    "RunError",
+    "Table",
+    "UnwritableError",
+    "Verdict",
+    "load",
+    "run",
+]
 
 
 def __dir__() -> list[str]:

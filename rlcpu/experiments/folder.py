@@ -54,6 +54,10 @@ CURVE, EPISODES, POLICY, DONE = "curve.csv", "episodes.npy", "policy.npz", "done
 LONGEST_NAME = 80
 
 
+class UnwritableError(OSError):
+    """Raised where a run cannot be written, for which the environment is not to blame."""
+
+
 class Curve(NamedTuple):
     """The evaluations of one run on the way, E of them, in the order of their steps."""
 
@@ -230,27 +234,33 @@ def _damage_named(path: Path) -> Iterator[None]:
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest, in the place of an older one; OSError where it cannot be written."""
-    _write_json(folder / MANIFEST, manifest)
+    _write_json(folder / MANIFEST, manifest, is_durable=True)
 
 
 def write_run(folder: Path, run: Run, agent: Any) -> None:
     """Write a run and its agent; it counts from the moment at which its last file has its name.
 
+    Only the agent waits for the disk: that takes 15 ms, a run may take 500. A run that a power
+    failure has damaged is made again.
+
     Raises:
-        OSError: the files cannot be written. The run does not count then.
+        UnwritableError: the files cannot be written. The run does not count then.
     """
     path = run_folder(folder, run.variant, run.seed)
-    path.mkdir(parents=True, exist_ok=True)
-    _write_curve(path / CURVE, run.curve)
-    with replacing(path / EPISODES) as file:
-        np.lib.format.write_array(file, run.episodes, allow_pickle=False)
-    agent.save(path / POLICY)
-    _write_json(path / DONE, run.done._asdict())
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _write_curve(path / CURVE, run.curve)
+        with replacing(path / EPISODES, is_durable=False) as file:
+            np.lib.format.write_array(file, run.episodes, allow_pickle=False)
+        agent.save(path / POLICY)
+        _write_json(path / DONE, run.done._asdict(), is_durable=False)
+    except OSError as error:
+        raise UnwritableError(f"{path}: {error.strerror or error}") from error
 
 
 def _write_curve(path: Path, curve: Curve) -> None:
     """Write a curve as a table."""
-    with replacing(path) as file:
+    with replacing(path, is_durable=False) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
         table = csv.writer(text)
         table.writerow(Curve._fields)
@@ -258,9 +268,9 @@ def _write_curve(path: Path, curve: Curve) -> None:
         text.detach()  # or it would close the file
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: Any, is_durable: bool) -> None:
     """Write what JSON takes; floats that are not finite are written as Python reads them."""
-    with replacing(path) as file:
+    with replacing(path, is_durable) as file:
         file.write(json.dumps(value, indent=1).encode())
 
 

@@ -32,8 +32,10 @@ class CompilePlan(NamedTuple):
 
 
 _lock = threading.Lock()
-#: Blocks of `time_counted` that run now, when the first of them began, and the seconds before it.
-_running, _since, _total = 0, 0.0, 0.0
+#: Blocks of `time_counted` that run now.
+_running = 0
+#: Seconds when the first of them began, and those counted before it: of the clock, of the CPUs.
+_since, _total = (0.0, 0.0), (0.0, 0.0)
 #: What `expect` announced, and how many of its kernels are there.
 _plan: CompilePlan | None = None
 _ready = 0
@@ -43,7 +45,20 @@ _is_shown = False  # whether there is a line
 def seconds() -> float:
     """Return the seconds in which this process has compiled, loaded or awaited kernels."""
     with _lock:
-        return _total + (time.perf_counter() - _since if _running else 0.0)
+        return _counted()[0]
+
+
+def _counted() -> tuple[float, float]:
+    """Return the seconds of all blocks of `time_counted` so far: of the clock, of the CPUs."""
+    if not _running:
+        return _total
+    now, cpu_now = _now()
+    return _total[0] + now - _since[0], _total[1] + cpu_now - _since[1]
+
+
+def _now() -> tuple[float, float]:
+    """Return the clock, and the seconds of CPUs that this process has taken."""
+    return time.perf_counter(), time.process_time()
 
 
 @contextlib.contextmanager
@@ -51,14 +66,14 @@ def time_counted() -> Iterator[None]:
     """Count the seconds of a block; those that several threads share count once."""
     global _running, _since, _total
     with _lock:
-        _since = _since if _running else time.perf_counter()
+        _since = _since if _running else _now()
         _running += 1
     try:
         yield
     finally:
         with _lock:
+            _total = _total if _running > 1 else _counted()
             _running -= 1
-            _total += 0.0 if _running else time.perf_counter() - _since
 
 
 def expect(subject: str, total: int) -> None:
@@ -170,3 +185,9 @@ def _has_reader() -> bool:
 def clock() -> float:
     """Return seconds since some moment, without those in which kernels were compiled."""
     return time.perf_counter() - seconds()
+
+
+def cpu_clock() -> float:
+    """Return seconds of CPUs that this process has taken, but for compiling and loading kernels."""
+    with _lock:
+        return time.process_time() - _counted()[1]

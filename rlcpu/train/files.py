@@ -17,12 +17,16 @@ _NODE = f"{zlib.crc32(platform.node().encode()):08x}"
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str], is_durable: bool = True) -> Iterator[IO[bytes]]:
     """Yield a file that takes the place of `path` when the block ends without an exception.
 
-    It is on the disk then, under its name. What killed processes of this machine left of the same
-    file is removed (on Windows it stays: there is no safe way to ask whether a process runs).
-    A device or a pipe is written as it is.
+    What killed processes of this machine left of the same file is removed (on Windows it stays:
+    there is no safe way to ask whether a process runs). A device or a pipe is written as it is.
+
+    Args:
+        path: of the file.
+        is_durable: wait until the file is on the disk under its name, 15 ms. Otherwise it is there
+            after a kill, and may be empty or the old one after a power failure.
 
     Raises:
         OSError: it cannot be written.
@@ -37,14 +41,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with open(temporary, "xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                os.fsync(file.fileno())
         os.replace(temporary, target)
     finally:
         # There is none after the replacement, and no trouble here may hide what went wrong before.
         with contextlib.suppress(OSError):
             temporary.unlink()
     with contextlib.suppress(OSError):
-        _sync(target.parent)
+        if is_durable:
+            _sync(target.parent)
         _sweep(target)
 
 

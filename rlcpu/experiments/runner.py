@@ -1,0 +1,315 @@
+"""`rlcpu.experiments.run`: variants by seeds, those that are missing in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import platform
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numba
+import numpy as np
+
+import rlcpu
+from rlcpu import terminal
+from rlcpu.experiments import folder as folders
+from rlcpu.experiments.folder import UnwritableError
+from rlcpu.experiments.plan import Facts, Plan, check_seeds, make_plan, refuse_others
+from rlcpu.experiments.pool import Pool, can_start
+from rlcpu.experiments.results import Results, load
+from rlcpu.experiments.single import PlannedRun, RunError, describe, make_run
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.threads import usable_cpus
+
+#: Seconds without a step after which a line says why.
+QUIET = 1.0
+#: What says how seeds follow from that of a run; see `plan`.
+_SEEDS = {"training": "seed", "evaluations": "2**64 + seed", "final": "2 * 2**64 + seed"}
+
+
+def run(
+    env: Any,
+    variants: Mapping[str, Mapping[str, Any]],
+    *,
+    seeds: int | Sequence[int] = 10,
+    steps: int | float | None = None,
+    target: float | None = None,
+    evaluations: int = 20,
+    eval_episodes: int = 20,
+    final_episodes: int = 100,
+    eval_env: Any = None,
+    folder: str | os.PathLike[str],
+    workers: int | None = None,
+    mix_versions: bool = False,
+    **others: Any,
+) -> Results:
+    """Run variants with several seeds each, and return what the folder has then.
+
+    Runs that the folder has are not made again: the same call goes on where one was interrupted,
+    also by a kill, and one with more seeds or variants adds these. A score is of the last policy,
+    never of the best one on the way, in episodes that are the same for all variants.
+
+    Args:
+        env: an id; "module:id" of a module that registers it; "module:name" of a `Dynamics` or of a
+            function that makes an environment of Gymnasium; or one of these objects themselves.
+        variants: settings by name: fields of the algorithm's config, and "algo", a name such as
+            "dqn" or a class of agents. Without it the variant's name says the algorithm, as "ppo,
+            small steps" does, or else it is the one that `rlcpu train` takes. Networks and other
+            functions are functions of a module, or "module:name".
+        seeds: how many, from 0 on, or which; below 2**64.
+        steps: environment steps of each run; None takes the algorithms' default, if it is the same.
+        target: mean return that ends a run, see `Agent.learn`. Scores of runs that stopped are
+            biased: what counts then is the number of steps. None lets all runs make all steps.
+        evaluations: on the way, the last one at the end; see `rlcpu.train.evaluations.Evaluations`.
+        eval_episodes: deterministic episodes of each of them.
+        final_episodes: deterministic episodes of the last policy, of which the score is the mean.
+        eval_env: environment that episodes are played in, if it is another one. What is given as an
+            object of Gymnasium needs it, as playing there would change what is learnt.
+        folder: where runs are kept; a new one, or one of the same experiment. See
+            `rlcpu.experiments.folder`.
+        workers: processes with one thread each; None for one per CPU. 1 runs in this process, as
+            what a script or a notebook defines itself has to.
+        mix_versions: add runs to those that another version of rlcpu has made.
+        **others: none; words of other libraries are answered.
+
+    Returns:
+        What all runs of the folder say: a table, comparisons, pictures.
+
+    Raises:
+        TypeError, ValueError, ImportError: a bad argument, before anything runs; or the folder has
+            other settings, another protocol, code or version.
+        BlockingIOError: another process runs an experiment in the folder.
+        RunError: runs raised an exception, or their processes died; all others are made.
+        UnwritableError, OSError: the folder cannot be written; what is done stays.
+
+    Example:
+        results = run("CartPole-v1", {"ppo": {}, "ppo, small steps": {"learning_rate": 1e-4}},
+                      seeds=10, steps=100_000, folder="runs/steps")
+        print(results.table())
+    """
+    refuse_others(others, [name for name in inspect.signature(run).parameters if name != "others"])
+    numbers = {
+        "steps": steps,
+        "target": target,
+        "evaluations": evaluations,
+        "eval_episodes": eval_episodes,
+        "final_episodes": final_episodes,
+    }
+    chosen_seeds = check_seeds(seeds)
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"folder={folder!r}: expected the path of a folder")
+    if workers is not None:
+        workers = check_count("workers", workers)
+    plan, facts = make_plan(env, variants, eval_env, numbers)
+    size = _number_of_workers(workers, plan)
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    with folders.locked(path):
+        _enter(path, plan, facts)
+        done = _read_done(path)
+        jobs = [
+            PlannedRun(variant, seed)
+            for seed in chosen_seeds
+            for variant in plan.variants
+            if (variant, seed) not in done
+        ]
+        if jobs:
+            if not mix_versions:
+                _check_versions(path, {*done.values()})
+            _make_runs(plan, path, jobs, size)
+        return load(path)
+
+
+def _number_of_workers(workers: int | None, plan: Plan) -> int:
+    """Return how many processes make runs, 1 for this one.
+
+    Raises:
+        ValueError: several are wanted, and they could not import what is run.
+    """
+    here = plan.things_here()
+    if workers is None:
+        return 1 if here or not can_start() else usable_cpus().number
+    if workers > 1 and here:
+        raise ValueError(
+            f"workers={workers}: other processes cannot import {', '.join(here)}: move it to a "
+            "file and name it as module:name, or give workers=1"
+        )
+    return workers
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def _enter(path: Path, plan: Plan, facts: Facts) -> None:
+    """Write the manifest of a new folder, or add variants to that of an older one.
+
+    Raises:
+        ValueError: the folder holds something else, or another experiment.
+    """
+    described = plan.describe()
+    manifest = {
+        "format": folders.FORMAT,
+        "env": facts.env_id,
+        "env_spec": described["env"],
+        "eval_env_spec": described["eval_env"],
+        "reward_threshold": facts.threshold,
+        "protocol": {**described["protocol"], "seeds": _SEEDS},
+        "variants": described["variants"],
+        "versions": {
+            "rlcpu": rlcpu.__version__,
+            "numba": numba.__version__,
+            "numpy": np.__version__,
+            "gymnasium": gymnasium.__version__,
+            "python": platform.python_version(),
+        },
+        "processor": processor(),
+        "code": plan.code(),
+    }
+    if not (path / folders.MANIFEST).exists():
+        strangers = sorted({*os.listdir(path)} - {folders.LOCK, folders.RUNS})
+        strangers = [name for name in strangers if not name.startswith(folders.MANIFEST)]
+        if strangers:
+            raise ValueError(
+                f"folder={os.fspath(path)!r}: it holds {strangers[0]!r}, expected a new folder, or "
+                "that of an experiment"
+            )
+        folders.write_manifest(path, manifest)
+        return
+    older = folders.read_manifest(path)
+    _check_same(path, older, manifest)
+    merged = {
+        **older,
+        "variants": {**older["variants"], **manifest["variants"]},
+        "code": {**older["code"], **manifest["code"]},
+    }
+    if merged != older:
+        folders.write_manifest(path, merged)
+
+
+def _check_same(path: Path, older: Mapping[str, Any], newer: Mapping[str, Any]) -> None:
+    """Raise ValueError where two manifests are of different experiments, with what differs."""
+
+    def refuse(what: str, before: Any, now: Any) -> None:
+        raise ValueError(
+            f"{os.fspath(path)!r} has an experiment with {what}={before!r}, here it is {now!r}: "
+            "name another folder"
+        )
+
+    for name in ("env", "env_spec", "eval_env_spec"):
+        if older[name] != newer[name]:
+            refuse(name, older[name], newer[name])
+    for name, value in newer["protocol"].items():
+        if older["protocol"].get(name) != value:
+            refuse(name, older["protocol"].get(name), value)
+    for name, variant in newer["variants"].items():
+        before = older["variants"].get(name, variant)
+        values = {"algo": variant["algo"], **variant["config"]}
+        old_values = {"algo": before["algo"], **before["config"]}
+        for each in values | old_values:
+            if values.get(each) != old_values.get(each):
+                was, now = (f"{each}={those.get(each)!r}" for those in (old_values, values))
+                raise ValueError(
+                    f"{os.fspath(path)!r} has runs of {name!r} with {was}, here it is {now}: name "
+                    "the variant otherwise, or another folder"
+                )
+    for name, digest in newer["code"].items():
+        if older["code"].get(name, digest) != digest:
+            raise ValueError(
+                f"{os.fspath(path)!r} has runs of other code: {name} has changed since then: name "
+                "another folder"
+            )
+
+
+def _read_done(path: Path) -> dict[tuple[str, int], str]:
+    """Return the version of rlcpu that made each run, by variant and seed.
+
+    Damaged runs, as a power failure leaves them, are none: they are made again.
+    """
+    versions = {}
+    for variant in folders.read_manifest(path)["variants"]:
+        for seed in folders.done_seeds(path, variant):
+            try:
+                versions[variant, seed] = folders.read_run(path, variant, seed).done.version
+            except (ValueError, FileNotFoundError) as error:
+                warnings.warn(f"{error}; the run is made again", stacklevel=3)
+    return versions
+
+
+def _check_versions(path: Path, versions: set[str]) -> None:
+    """Raise ValueError if other versions than this one made runs of a folder."""
+    if others := versions - {rlcpu.__version__}:
+        raise ValueError(
+            f"{os.fspath(path)!r} has runs of rlcpu {', '.join(sorted(others))}, and this is "
+            f"{rlcpu.__version__}: give mix_versions=True to add to them, or name another folder"
+        )
+
+
+def processor() -> str:
+    """Return the name of this machine's processor, as the system has it."""
+    file = Path("/proc/cpuinfo")
+    match = re.search(r"model name\s*:\s*(.+)", file.read_text()) if file.exists() else None
+    return match[1].strip() if match else platform.processor() or platform.machine()
+
+
+# ---------------------------------------------------------------- runs
+
+
+def _make_runs(plan: Plan, path: Path, jobs: list[PlannedRun], size: int) -> None:
+    """Make runs, and show how far they are where somebody watches."""
+    steps_of_run, begin = plan.protocol.steps, time.perf_counter()
+    total = len(jobs) * steps_of_run
+    with contextlib.ExitStack() as opened:
+        bar, note = None, opened.enter_context(contextlib.ExitStack())
+        if terminal.reader() in ("terminal", "notebook"):
+            bar = opened.enter_context(terminal.Bar(f"{len(jobs)} runs", total, "steps"))
+            if size > 1:  # kernels that this process compiles have a line of their own
+                note.enter_context(terminal.noted(lambda: "preparing the first run", QUIET))
+
+        def show(steps: int, num_done: int) -> None:
+            """Show the steps of runs that are not done yet, and how many are."""
+            if steps or num_done:
+                note.close()
+            if bar is not None:
+                done = min(steps + num_done * steps_of_run, total)
+                bar.show(done, time.perf_counter() - begin, f"{num_done} of {len(jobs)} done")
+
+        try:
+            if size == 1:
+                _make_runs_here(plan, path, jobs, show)
+            else:
+                with Pool(plan, path, size, show) as pool:
+                    pool.make_runs(jobs)
+        except UnwritableError as error:
+            message = f"{error}; runs that are done stay, and the same call goes on from there"
+            raise UnwritableError(message) from error
+
+
+def _make_runs_here(
+    plan: Plan, path: Path, jobs: list[PlannedRun], show: Callable[[int, int], None]
+) -> None:
+    """Make runs in this process; see `Pool.make_runs`."""
+    failed: dict[str, str] = {}
+    for num_made, job in enumerate(jobs):
+        if job.variant in failed:
+            continue
+        try:
+            make_run(plan, job, path, functools.partial(_show_first, show, num_made))
+        except UnwritableError:
+            raise
+        except Exception as error:
+            failed[job.variant] = f"{job}: {describe(error)}"
+    if failed:
+        raise RunError(failed)
+
+
+def _show_first(show: Callable[[int, int], None], num_made: int, steps: int, _: bool) -> None:
+    """Show the steps of a run after others; a `Report` once the first two are given."""
+    show(steps, num_made)

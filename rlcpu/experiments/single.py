@@ -1,0 +1,111 @@
+"""One run of an experiment: an agent learns, is evaluated on the way, and scored at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rlcpu
+from rlcpu.experiments.environments import environments_of
+from rlcpu.experiments.folder import Curve, Done, Run, write_run
+from rlcpu.experiments.plan import SEED_LIMIT, Plan
+from rlcpu.kernels.announce import cpu_clock
+from rlcpu.train.evaluate import evaluate
+from rlcpu.train.evaluations import Evaluations
+
+
+class PlannedRun(NamedTuple):
+    """A run that is to be made."""
+
+    variant: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.variant!r} with seed {self.seed}"
+
+
+class RunError(RuntimeError):
+    """Raised for runs that did not come to their end; all others are in the folder.
+
+    Args:
+        failed: a sentence by the variant.
+    """
+
+    def __init__(self, failed: Mapping[str, str]) -> None:
+        super().__init__(f"{'; '.join(failed.values())}; the other runs are done")
+
+
+#: Called at every report of a run: the steps so far, and whether there was an update yet.
+Report = Callable[[int, bool], None]
+
+
+def make_run(plan: Plan, job: PlannedRun, folder: Path, report: Report) -> None:
+    """Make a run, and write it to the folder of an experiment.
+
+    Raises:
+        UnwritableError: it cannot be written.
+        Exception: whatever learning raises: of an environment of the user's that may be anything.
+    """
+    protocol, seed = plan.protocol, job.seed
+    with contextlib.ExitStack() as opened:
+        agent: Any = plan.make_agent(job.variant, seed, opened.enter_context(plan.env.open()))
+        opened.callback(agent.env.close)
+        other = None
+        if plan.eval_env is not None:
+            other = environments_of(opened.enter_context(plan.eval_env.open()))
+            opened.callback(other.close)
+        evaluations = Evaluations(
+            agent,
+            protocol.steps,
+            number=protocol.evaluations,
+            num_episodes=protocol.eval_episodes,
+            seed=SEED_LIMIT + seed,
+            env=other,
+        )
+        begin, evaluating = cpu_clock(), 0.0
+
+        def follow(progress: Any) -> None:
+            """Evaluate if it is time, and report."""
+            nonlocal evaluating
+            before = cpu_clock()
+            evaluations(progress)
+            evaluating += cpu_clock() - before
+            report(progress.steps, progress.losses.num_gradients > 0)
+
+        history = agent.learn(protocol.steps, target_return=protocol.target, callback=follow)
+        cpu_seconds = cpu_clock() - begin - evaluating
+        last_seed = 2 * SEED_LIMIT + seed
+        env = evaluations.env
+        episodes = evaluate(env, agent.policy, protocol.final_episodes, seed=last_seed)
+        curve = curve_of(evaluations)
+        done = Done(
+            seed=seed,
+            steps=history.steps,
+            seconds=round(float(curve.seconds[-1]), 6),
+            cpu_seconds=round(cpu_seconds, 6),
+            stopped=history.stopped,
+            solved=history.solved,
+            target_steps=history.steps if history.solved else None,
+            version=rlcpu.__version__,
+        )
+        write_run(folder, Run(job.variant, seed, curve, episodes, done), agent)
+
+
+def curve_of(evaluations: Evaluations) -> Curve:
+    """Return the curve of the evaluations of a run."""
+    made = evaluations.made
+    return Curve(
+        np.array([each.steps for each in made], np.int64),
+        np.array([each.seconds for each in made]),
+        np.array([each.returns.mean() for each in made]),
+        np.array([each.training_return for each in made]),
+    )
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception as one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

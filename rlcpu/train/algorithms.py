@@ -1,0 +1,25 @@
+"""The algorithms of this library by their names."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from rlcpu import train
+
+#: Their names, as `rlcpu train --algo` takes them.
+NAMES = tuple(name.lower() for name in train.__all__ if f"{name}Config" in train.__all__)
+
+
+def algorithm(name: str) -> Any:
+    """Return the class of agents of a name, imported now; ValueError for a name that none has.
+
+    Example:
+        >>> algorithm("ppo").algorithm
+        'PPO'
+    """
+    if name not in NAMES:
+        near = difflib.get_close_matches(name.lower(), NAMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(NAMES)}"
+        raise ValueError(f"algo={name!r}: there is no such algorithm; {hint}")
+    return getattr(train, name.upper())
