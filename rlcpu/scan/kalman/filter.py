@@ -16,12 +16,15 @@ The functions below compute a block of models, one in each lane of the cells of 
 take a `KalmanTask`, `task`; the number of the block's first lane, `first`; the block's `Workspace`,
 `w`, which they overwrite; a time step t, or the number k of a step in its chunk.
 
-Time is cut into chunks. With constant matrices P converges. Where no number of it has changed over
-a chunk by more than what rounding does to a sum of m products, m units, it is no longer computed in
-the following chunks without missing observations, which are called steady: what step k has computed
-of covariances is kept as record j, which is 0 for all steps of a steady chunk. If the distance to
-the limit shrinks by a factor d a step, what is left of it is at most m / (32 (1 - d)) units, below
-the 1 / (1 - d) that the recursion's own rounding adds up to, times m.
+Time is cut into chunks. With constant matrices P converges. Where no number of it has changed, over
+a chunk and in the chunk's last step, by more than what rounding does to a sum of m products, m
+units, it is no longer computed in the following chunks without missing observations, which are
+called steady: what step k has computed of covariances is kept as record j, which is 0 for all steps
+of a steady chunk. A P that stays as it is for a step stays so for ever, but for rounding: each step
+of a steady chunk is off by as many units as the recursion's own rounding. The ends of a chunk alone
+would be equal for a P whose period divides it; the last step alone, for one that moves slowly. If
+the distance to the limit is multiplied by d in each step, at most m / |1 - d| units are left of it,
+and m / (32 |1 - d|) where d is near 1.
 """
 
 from __future__ import annotations
@@ -79,17 +82,18 @@ class KalmanTask(NamedTuple):
     wants_states: Any  # whether the filter writes states
     varies: Any  # whether one of F, Q, H and R varies with time
     joseph: Any  # whether to update in Joseph's form
-    tolerance: Any  # change of a covariance, in standard deviations, that counts as rounding
+    tolerance: Any  # difference of covariances, in standard deviations, that counts as rounding
 
 
 #: The matrices of a block of models, see `lay_out_workspace`.
 Workspace: Any = namedtuple(
     "Workspace",
     "transition transition_cov design observation_cov mean cov design_cov innovation log_det "
-    "mahalanobis observed missing scaled_innovation filtered_mean filtered_cov gain precision "
-    "start_mean start_cov is_steady work_mm work_mm2 work_pm score mean_gradient "
-    "smoothed_mean smoothed_cov smoothing_error error_cov gain_adjoint adjoint adjoint_at_end "
-    "transition_gradient transition_cov_gradient design_gradient observation_cov_gradient",
+    "mahalanobis variances observed missing scaled_innovation filtered_mean filtered_cov gain "
+    "precision start_mean start_cov is_steady last_cov work_mm work_mm2 work_pm score "
+    "mean_gradient smoothed_mean smoothed_cov smoothing_error error_cov gain_adjoint adjoint "
+    "adjoint_at_end transition_gradient transition_cov_gradient design_gradient "
+    "observation_cov_gradient",
 )
 
 
@@ -108,6 +112,7 @@ def lay_out_workspace(arena, m, p, length, chunks):
         innovation=allocate(arena, p, 1),  # v
         log_det=allocate(arena, 1, 1),  # log(det(2 pi S))
         mahalanobis=allocate(arena, 1, 1),  # v' u
+        variances=allocate(arena, p, 1),  # the diagonal of S
         # Of each step of a chunk; in a steady one, the last three of its first step alone.
         observed=allocate(arena, p, 1, length),  # y, 0 where it is missing
         missing=allocate(arena, p, 1, length),  # 1 where y is missing, else 0
@@ -120,6 +125,7 @@ def lay_out_workspace(arena, m, p, length, chunks):
         start_mean=allocate(arena, m, 1, chunks),  # a
         start_cov=allocate(arena, m, m, chunks),  # P
         is_steady=allocate(arena, 1, 1, chunks),  # 1 if the chunk is steady, else 0
+        last_cov=allocate(arena, m, m),  # P of the last step of a chunk
         # Products on the way.
         work_mm=allocate(arena, m, m),
         work_mm2=allocate(arena, m, m),
@@ -172,15 +178,15 @@ def read_observations(task, first, w, begin, count):
 
 
 @inline
-def update_cov(w, k, j, joseph):
+def update_cov(task, w, k, j):
     """Compute record j of step k: S^-1, K and the covariance given y[k], from P."""
     gain, precision = matrix_at(w.gain, j), matrix_at(w.precision, j)
     filtered_cov = matrix_at(w.filtered_cov, j)
     multiply(w.design_cov, w.design, w.cov)
     add_symmetric(precision, w.observation_cov, PLUS, w.design_cov, transposed(w.design))  # S
-    invert(precision, matrix_at(w.missing, k), w.log_det)
+    invert(precision, matrix_at(w.missing, k), w.log_det, w.variances, task.tolerance)
     multiply(gain, transposed(w.design_cov), precision)
-    if joseph:
+    if task.joseph:
         subtract_from_identity(w.work_mm, gain, w.design)
         multiply(w.work_mm2, w.cov, transposed(w.work_mm))
         multiply(w.work_pm, w.observation_cov, transposed(gain))
@@ -246,15 +252,18 @@ def forward(task, first, w):
                 write_models(w.mean, PLUS, states.predicted_mean, first, t)
                 write_models(w.cov, PLUS, states.predicted_cov, first, t)
             if k == 0 or not is_steady:
-                update_cov(w, k, 0, task.joseph)
+                update_cov(task, w, k, 0)
             update_mean(w, k, 0)
             add_log_density(task, first, w, k)
             if wants_states:
                 write_models(matrix_at(w.filtered_mean, k), PLUS, states.mean, first, t)
                 write_models(matrix_at(w.filtered_cov, 0), PLUS, states.cov, first, t)
+            if k == count - 1:
+                copy(w.last_cov, w.cov)
             predict(w, k, 0, is_steady)
         has_converged = is_steady or (
             is_complete
             and not task.varies
+            and is_close(w.cov, w.last_cov, task.tolerance)
             and is_close(w.cov, matrix_at(w.start_cov, number), task.tolerance)
         )

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rlcpu.scan.arguments import check_broadcast, check_out, check_real, sum_to_shape
 from rlcpu.scan.kalman.model import KalmanProblem, check_observations, make_problem
 from rlcpu.scan.kalman.run import run
+from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status
 
 Array = npt.NDArray[Any]
 
@@ -113,10 +114,12 @@ def kalman_loglik(
         num_threads: at most so many threads; all by default.
 
     Returns:
-        (...) log-likelihoods, NaN where the covariance of an innovation is not positive definite;
-        `out` if given.
+        (...) log-likelihoods; `out` if given.
 
     Raises:
+        SingularMatrixError: the covariance of an innovation, S = H P H' + R, is singular to
+            rounding, as that of two copies of a sensor without noise is, or exceeds the largest
+            number. Its `status` says which models have none; `out` is not written then.
         TypeError: an array is of another dtype.
         ValueError: shapes do not fit or broadcast, a number is infinite (or NaN, but for missing
             observations), a covariance is not symmetric positive semi-definite, another argument is
@@ -163,7 +166,7 @@ def kalman_loglik_vjp(
         (...) log-likelihoods, and the gradients, new arrays.
 
     Raises:
-        TypeError, ValueError: see `kalman_loglik`.
+        SingularMatrixError, TypeError, ValueError: see `kalman_loglik`.
 
     Example:
         >>> y, one = np.full((1, 1), 2.0), np.eye(1)
@@ -177,7 +180,9 @@ def kalman_loglik_vjp(
     loglik, gradients = _run_checked(problem, "gradients")
     if (factor != 1.0).any():
         for gradient, shape in zip(gradients, shapes, strict=True):
-            gradient *= factor.reshape(factor.shape + (1,) * len(shape))
+            weight = factor.reshape(factor.shape + (1,) * len(shape))
+            np.multiply(gradient, weight, out=gradient, where=weight != 0.0)
+            np.copyto(gradient, 0.0, where=weight == 0.0)  # an infinite one, too
     arrays = zip(gradients, problem.inputs, strict=True)
     return loglik, KalmanGradients(
         *(sum_to_shape(gradient, like.shape) for gradient, like in arrays)
@@ -205,7 +210,7 @@ def kalman_filter(
         Means and covariances of all steps, new arrays, and the log-likelihoods.
 
     Raises:
-        TypeError, ValueError: see `kalman_loglik`.
+        SingularMatrixError, TypeError, ValueError: see `kalman_loglik`.
 
     Example:
         >>> y, one = np.full((1, 1), 2.0), np.eye(1)
@@ -240,7 +245,7 @@ def kalman_smooth(
         Means and covariances of all steps, new arrays, and the log-likelihoods.
 
     Raises:
-        TypeError, ValueError: see `kalman_loglik`.
+        SingularMatrixError, TypeError, ValueError: see `kalman_loglik`.
 
     Example:
         >>> y, one = np.array([[np.nan], [3.0]]), np.eye(1)
@@ -252,11 +257,17 @@ def kalman_smooth(
 
 
 def _run_checked(problem: KalmanProblem, outputs: str) -> tuple[Array, Any]:
-    """Return what `run` does; ValueError for infinite observations.
+    """Return what `run` does; raise the errors that are looked for afterwards.
 
-    To look for them before takes as long as the kernel: they leave no finite log-likelihood.
+    To look for infinite observations before takes as long as the kernel: they leave no finite
+    log-likelihood. Covariances of innovations that are singular make it NaN.
     """
     loglik, results = run(problem, outputs)
     if not np.isfinite(loglik).all():
         check_observations(problem)
+    is_nan = np.isnan(loglik)
+    if is_nan.any():
+        status = np.where(is_nan, Status.SINGULAR, Status.SOLVED).astype(np.int8)
+        reason = "have a covariance of an innovation that cannot be inverted"
+        raise SingularMatrixError(status, f"models {reason}")
     return loglik, results

@@ -214,22 +214,26 @@ def add_symmetric(out, start, factor, left, right):
 
 
 @inline
-def invert(x, missing, log_det):
+def invert(x, missing, log_det, variances, tolerance):
     """Replace a covariance S by its inverse, and set log_det, a cell, to log(det(2 pi S)).
 
     By Gauss and Jordan's sweeps, a row at a time. Rows and columns of which `missing`, a column, is
     1 are left out: the inverse is 0 there. Both results are NaN of a matrix that is not positive
-    definite.
+    definite: where what a row adds to those before it is at most `tolerance` times its variance.
+    `variances`, a column, is overwritten with the diagonal of S.
     """
     lanes, numbers = lanes_of(x), scalars_of(x)
     logs, is_missing = scalars_of(log_det), scalars_of(missing)
+    diagonal = scalars_of(variances)
     set_zero(log_det)
+    for k in range(x.rows):
+        set_element(variances, k, 0, element(x, k, k))
     for k in range(x.rows):
         for lane in range(lanes):
             at = k * (x.row_stride + x.column_stride) * lanes + lane  # of element (k, k)
             if is_missing[k * lanes + lane] != 0.0:
                 numbers[at] = 1.0  # any number that can be divided by
-            elif 0.0 < numbers[at] < math.inf:
+            elif tolerance * diagonal[k * lanes + lane] < numbers[at] < math.inf:
                 logs[lane] += math.log(2.0 * math.pi * numbers[at])
             else:
                 numbers[at] = logs[lane] = math.nan

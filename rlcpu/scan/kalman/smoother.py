@@ -16,7 +16,10 @@ The gradients (section 7.3.3), with the old r and N:
 
 The chunks are taken in reverse: each forward again from the state at its beginning, with everything
 recorded, then backward. In steady chunks, where P has converged, record 0 has the covariances of
-all steps, and N converges too; elsewhere step k has record j = k.
+all steps, and N converges too; elsewhere step k has record j = k. For N the two ends of a chunk
+tell: unlike P it cannot go round and meet itself there. N is a sum over the observations to come,
+and 0 along directions that these never reach. Along one that they reach, which no step shrinks, it
+grows with each of them; along all others it converges.
 
 As in `filter`, `task` is the `KalmanTask`, `first` the number of the block's first lane, `w` the
 `Workspace` of its matrices, which is overwritten, and k the number in its chunk of step t.
@@ -135,7 +138,7 @@ def replay_chunk(task, first, w, number, begin, count, is_steady):
         if task.varies:
             read_model(task, first, w, begin + k)
         if k == j:
-            update_cov(w, k, j, task.joseph)
+            update_cov(task, w, k, j)
         update_mean(w, k, j)
         predict(w, k, j, is_steady)
 

@@ -76,12 +76,12 @@ class SingularSystemError(np.linalg.LinAlgError):
 
 
 class SingularMatrixError(SingularSystemError):
-    """Some matrices cannot be factored, or what is solved with them is not finite.
+    """Some matrices cannot be factored or inverted, or what is solved with them is not finite.
 
-    The content of `out` is undefined after it.
+    The content of `out` is undefined after it, unless a function says that it is not written.
 
     Attributes:
-        status: (batch...) int8, a `Status` for each matrix or system.
+        status: (batch...) int8, a `Status` for each matrix, system or model.
     """
 
     _advice = ""

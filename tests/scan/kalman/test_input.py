@@ -1,12 +1,21 @@
 """What the Kalman functions take, and what bad arguments get."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as random_arrays
 
-from rlcpu.scan import kalman_filter, kalman_loglik, kalman_loglik_vjp, kalman_smooth
+from rlcpu.scan import (
+    SingularMatrixError,
+    Status,
+    kalman_filter,
+    kalman_loglik,
+    kalman_loglik_vjp,
+    kalman_smooth,
+)
 from rlcpu.scan.kalman.model import DEFECTS, MATRICES, check_covariances, defect
 from tests.scan.kalman.naive import NAMES, call, make_models
 
@@ -144,6 +153,59 @@ def test_bad_out_is_refused():
     for bad in (np.zeros(4), frozen, arrays["observations"][:, 0, 0]):
         with pytest.raises(ValueError, match=r"^out: "):
             call(kalman_loglik, arrays, out=bad)
+
+
+# ---------------------------------------------------------------- innovations without a density
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 9)])
+@pytest.mark.parametrize("sensor", [1.0, 0.3, 0.7, 3.3, 1e-9])
+def test_two_copies_of_a_sensor_without_noise_are_refused(function, dtype, batch, sensor):
+    """Of a third one between them, too; other models of the batch are not named."""
+    arrays = make_models(2, 3, 3, batch=batch, dtype=dtype)
+    last = (-1,) * len(batch)
+    arrays["design"][last][:] = [[sensor, 2 * sensor], [1.0, 0.0], [sensor, 2 * sensor]]
+    arrays["observation_cov"][last][:] = 0.0
+    options = {"out": np.full(batch, 7.0, dtype)} if function is kalman_loglik else {}
+    with pytest.raises(SingularMatrixError) as caught:
+        call(function, arrays, **options)
+    where = f"{tuple(n - 1 for n in batch)} " if batch else ""
+    assert str(caught.value) == (
+        f"1 of {math.prod(batch)} models have a covariance of an innovation that cannot be "
+        f"inverted: {where}singular"
+    )
+    expected = np.zeros(batch, np.int8)
+    expected[last] = Status.SINGULAR
+    np.testing.assert_array_equal(caught.value.status, expected)
+    assert np.all(options.get("out", 7.0) == 7.0)
+
+
+@pytest.mark.parametrize("steps", [1, 200])
+@pytest.mark.parametrize("variance", [0.0, math.inf])
+def test_a_variance_that_is_none_is_refused(variance, steps):
+    one = np.eye(1)
+    design, y = (1e200 if variance else 0.0) * one, np.zeros((steps, 1))
+    with pytest.raises(SingularMatrixError, match="1 of 1 models have a covariance"):
+        kalman_loglik(y, one, one, design, 0.0 * one)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_two_sensors_that_differ_by_more_than_rounding_are_taken(dtype):
+    """Each has a variance of 1, of which a share is noise that the other does not have."""
+    share = np.dtype(dtype).type(64.0 * np.finfo(dtype).eps)
+    one = np.eye(2, dtype=dtype)
+    y = np.array([[1.0, 1.0]], dtype)
+    design = np.sqrt(1.0 - share, dtype=dtype) * np.array([[1.0, 0.0], [1.0, 0.0]], dtype)
+    states = kalman_filter(y, one, one, design, share * one)
+    np.testing.assert_allclose(states.filtered_mean, [[1.0, 0.0]], rtol=0.1, atol=0.1)
+
+
+def test_missing_copies_of_a_sensor_without_noise_are_no_copies():
+    one, y = np.eye(2), np.array([[1.0, np.nan], [np.nan, 2.0]])
+    states = kalman_filter(y, one, one, np.array([[1.0, 0.0], [1.0, 0.0]]), 0.0 * one)
+    np.testing.assert_array_equal(states.filtered_mean, [[1.0, 0.0], [2.0, 0.0]])
 
 
 # ---------------------------------------------------------------- pieces
