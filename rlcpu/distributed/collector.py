@@ -204,7 +204,9 @@ def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, in
     discount = np.ones((count, num_envs), np.float32)
     continues = np.ones((count, num_envs), bool)
     for k in range(n):  # add step t + k to the sums of all steps t at once
-        reward += continues * discount * rows["reward"][k : k + count]
+        counts = continues & (discount != 0.0)  # else no reward is a term, NaN neither
+        added = rows["reward"][k : k + count]
+        reward += np.multiply(discount, added, where=counts, out=np.zeros_like(reward))
         discount *= np.where(continues, np.float32(gamma), np.float32(1.0))
         last += continues if k > 0 else 0
         continues &= ~ended[k : k + count]

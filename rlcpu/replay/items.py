@@ -225,7 +225,8 @@ def sum_ahead(rewards, terminated, truncated, row, settings):
     most_ahead = min(steps_to_newest, settings.n - 1)
     total, discount = 0.0, 1.0
     for ahead in range(settings.n):
-        total += discount * np.float64(rewards[row])
+        if discount != 0.0:  # else there is no such term, whatever the reward is
+            total += discount * np.float64(rewards[row])
         discount *= gamma
         if terminated[row] or truncated[row] or ahead == most_ahead:
             break

@@ -213,7 +213,9 @@ def targets_of(rewards: Array, terminated: Array, begins: Array, config: Any) ->
         if k == 0:
             learnt.is_learnt[is_truncated] = 0.0
         continues &= ~is_truncated
-        learnt.reward[...] += np.where(continues, learnt.discount * rewards[step], np.float32(0))
+        counts = continues & (learnt.discount != 0.0)  # else no reward is a term, NaN neither
+        terms = np.zeros_like(learnt.reward)
+        learnt.reward[...] += np.multiply(learnt.discount, rewards[step], where=counts, out=terms)
         learnt.discount[continues] *= np.float32(config.gamma)
         learnt.ahead[continues] += 1.0
         learnt.terminated[continues & terminated[step]] = 1.0

@@ -20,9 +20,10 @@ from tests.envs.masked import TIC_TAC_TOE
     steps=st.integers(1, 12),
     num_envs=st.integers(1, 3),
     n=st.integers(1, 5),
+    gamma=st.sampled_from([0.9, 0.0]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_n_step_transitions_are_those_of_a_plain_loop(steps, num_envs, n, seed):
+def test_n_step_transitions_are_those_of_a_plain_loop(steps, num_envs, n, gamma, seed):
     rng = np.random.default_rng(seed)
     shape = steps, num_envs
     rows = {
@@ -33,14 +34,16 @@ def test_n_step_transitions_are_those_of_a_plain_loop(steps, num_envs, n, seed):
         "terminated": rng.random(shape) < 0.2,
         "truncated": rng.random(shape) < 0.2,
     }
-    made, count = n_step_transitions(rows, n, 0.9)
+    rows["reward"][rng.random(shape) < 0.1] = rng.choice([np.nan, np.inf])
+    made, count = n_step_transitions(rows, n, gamma)
     assert count == max(steps - n + 1, 0)
     for t in range(count):
         for i in range(num_envs):
             reward, discount = 0.0, 1.0
             for last in range(t, t + n):
-                reward += discount * rows["reward"][last, i]
-                discount *= 0.9
+                if discount != 0.0:  # a term with the factor 0 is no term
+                    reward += discount * rows["reward"][last, i]
+                discount *= gamma
                 if rows["terminated"][last, i] or rows["truncated"][last, i]:
                     break
             np.testing.assert_allclose(made["reward"][t, i], reward, rtol=1e-5, atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,21 @@ def test_targets_end_with_episodes() -> None:
                 assert targets.ahead[t, b] == ahead
             kinds.add((discount == 0.0, ahead))
     assert kinds == {(True, 0), (False, 1), (False, 2), (False, 3)}
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_rewards_that_no_target_reaches_are_no_terms(poison: float) -> None:
+    """Those of the next episode and, without a discount, of all steps but the first."""
+    rewards = np.ones((TOTAL, 2), np.float32)
+    terminated, begins = np.zeros((2, TOTAL + 1, 2), bool)
+    first = CONFIG.burn_in
+    terminated[first, 0], begins[first + 1, 0], rewards[first + 1, 0] = True, True, poison
+    targets = replayed.targets_of(rewards, terminated[:-1], begins[:-1], CONFIG)
+    assert targets.reward[first, 0] == 1.0
+    undiscounted = dataclasses.replace(CONFIG, gamma=0.0)
+    targets = replayed.targets_of(rewards, terminated[:-1], begins[:-1], undiscounted)
+    learnt = slice(first, first + CONFIG.sequence_length)
+    np.testing.assert_array_equal(targets.reward[learnt], rewards[learnt])
 
 
 def test_priorities_are_between_mean_and_maximum() -> None:

@@ -2,7 +2,8 @@
 
 After a step that terminated the episode nothing follows; after one that truncated it the value of
 its last observation does, which is not the next row's, because that begins the next episode. Both
-cut the recurrence: nothing of an episode reaches back into the one before it.
+cut the recurrence: nothing of an episode reaches back into the one before it. A term whose factor
+is 0 (a discount, a weight, an importance ratio) is no term, even where it is NaN or infinite.
 
 The formulas are in `rlcpu.scan.recurrences.rules`.
 """
@@ -99,7 +100,8 @@ def discounted_returns(
     """Return discounted sums of the rewards to come, bootstrapped where an episode was cut short.
 
     R_t = r_t + gamma_t * R_{t+1}, where R_{t+1} is 0 if the episode terminated with step t,
-    final_values[t] if it was truncated (and not terminated), and R_T is last_values.
+    final_values[t] if it was truncated (and not terminated), and R_T is last_values. As in all
+    functions of returns a term with the factor 0 is none, even where it is NaN or infinite.
 
     Args:
         rewards: (num_steps, num_envs) float32 or float64, or any shape with time along `axis`.

@@ -3,7 +3,8 @@
 A recurrence here is y = b + a * previous_y, where previous_y belongs to the step computed just
 before: the next one in time for returns, the one before in time for filters. A `Rule` says what a
 and b are. Its functions take numbers, or vectors with a number for each of several lanes, and
-compute in IEEE arithmetic: memory is the limit, and results equal plain Python's.
+compute in IEEE arithmetic: memory is the limit, and results equal plain Python's. In all rules but
+`LINEAR` a term with the factor 0 is no term, whatever its value: it may be NaN.
 """
 
 from __future__ import annotations
@@ -66,6 +67,12 @@ def next_y(a: float, b: float, previous_y: float) -> Any:
 
 
 @inline(exact=True, plain=True)
+def weighted(factor: float, number: float) -> Any:
+    """Return factor * number: 0 of a factor of 0, even where the number is NaN or infinite."""
+    return where(factor == 0.0, 0.0, factor * number)
+
+
+@inline(exact=True, plain=True)
 def bootstrap(step: Step, following: float) -> Any:
     """Return the value of the observation after a step, `following` if the episode goes on."""
     return where(step.terminated, 0.0, where(step.truncated, step.final_value, following))
@@ -95,21 +102,24 @@ def linear_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
 @inline(exact=True, plain=True)
 def return_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of R_t = r_t + gamma * R_{t+1}; the last term is a value where it ended."""
-    return zero_if_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
+    following = bootstrap(step, 0.0)
+    return zero_if_ended(step, step.gamma), step.reward + weighted(step.gamma, following)
 
 
 @inline(exact=True, plain=True)
 def advantage_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of A_t = delta_t + gamma * lambda * A_{t+1}."""
-    delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
+    following = bootstrap(step, after.value)
+    delta = step.reward + weighted(step.gamma, following) - step.value
     return zero_if_ended(step, step.gamma * step.lambda_), delta
 
 
 @inline(exact=True, plain=True)
 def lambda_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
-    following = bootstrap(step, (1.0 - step.lambda_) * after.value)
-    return zero_if_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
+    following = bootstrap(step, weighted(1.0 - step.lambda_, after.value))
+    a = zero_if_ended(step, step.gamma * step.lambda_)
+    return a, step.reward + weighted(step.gamma, following)
 
 
 @inline(exact=True, plain=True)
@@ -118,18 +128,20 @@ def vtrace_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
 
     v_t + E_t is the target.
     """
-    target = step.reward + step.gamma * bootstrap(step, after.value)
+    following = bootstrap(step, after.value)
+    delta = step.reward + weighted(step.gamma, following) - step.value
     rho_clip, c_clip, _ = clips
-    weight = step.gamma * (step.lambda_ * clip_ratio(step.ratio, c_clip))
-    return zero_if_ended(step, weight), clip_ratio(step.ratio, rho_clip) * (target - step.value)
+    a = weighted(step.gamma, weighted(step.lambda_, clip_ratio(step.ratio, c_clip)))
+    return zero_if_ended(step, a), weighted(clip_ratio(step.ratio, rho_clip), delta)
 
 
 @inline(exact=True, plain=True)
 def retrace_coefficients(step: Step, after: Step, clips: Any) -> tuple[Any, Any]:
     """Return a and b of G_t = r_t + gamma * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1}))."""
-    c = after.lambda_ * clip_ratio(after.ratio, 1.0)
-    following = bootstrap(step, after.value - c * after.action_value)
-    return zero_if_ended(step, step.gamma * c), step.reward + step.gamma * following
+    c = weighted(after.lambda_, clip_ratio(after.ratio, 1.0))
+    following = bootstrap(step, after.value - weighted(c, after.action_value))
+    a = zero_if_ended(step, weighted(step.gamma, c))
+    return a, step.reward + weighted(step.gamma, following)
 
 
 # ---------------------------------------------------------------- results
@@ -150,9 +162,9 @@ def y_and_sum(y: Any, previous_y: Any, step: Step, after: Step, clips: Any) -> t
 @inline(exact=True, plain=True)
 def vtrace_results(y: Any, previous_y: Any, step: Step, after: Step, clips: Any) -> Any:
     """Return the target, and the advantage of the action against the next step's target."""
-    following = bootstrap(step, after.value + step.lambda_ * previous_y)
-    advantage = step.reward + step.gamma * following - step.value
-    return step.value + y, clip_ratio(step.ratio, clips[2]) * advantage
+    following = bootstrap(step, after.value + weighted(step.lambda_, previous_y))
+    advantage = step.reward + weighted(step.gamma, following) - step.value
+    return step.value + y, weighted(clip_ratio(step.ratio, clips[2]), advantage)
 
 
 # ---------------------------------------------------------------- the rules

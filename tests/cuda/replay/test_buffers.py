@@ -76,11 +76,12 @@ def test_priorities() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("num_envs", [None, 3])
-def test_returns_of_several_steps(num_envs: int | None, dtype: Any) -> None:
+@pytest.mark.parametrize("gamma", [0.7, 0.0])
+def test_returns_of_several_steps(num_envs: int | None, dtype: Any, gamma: float) -> None:
     lead = () if num_envs is None else (num_envs,)
     following = {"next_observation": {"number": np.int32(0)}, "truncated": False}
     example = {**EXAMPLE, **following, "reward": dtype(0)}
-    options: dict[str, Any] = {"num_envs": num_envs, "n_step": 3, "gamma": 0.7, "seed": 1}
+    options: dict[str, Any] = {"num_envs": num_envs, "n_step": 3, "gamma": gamma, "seed": 1}
     host, buffer = (
         PrioritizedReplayBuffer(21, example, **options),
         PrioritizedReplayBuffer(21, example, **options, device="cuda"),
@@ -93,6 +94,7 @@ def test_returns_of_several_steps(num_envs: int | None, dtype: Any) -> None:
             "truncated": rng.random((count, *lead)) < 0.2,
         }
         batch["reward"] = batch["reward"].astype(dtype)
+        batch["reward"][1] = np.inf  # counts where it is discounted, and where it comes first
         host.add(batch)
         buffer.add(batch)
         expected, found = host.sample(40), buffer.sample(40)

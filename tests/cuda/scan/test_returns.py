@@ -10,7 +10,7 @@ import pytest
 from rlcpu import scan
 from rlcpu.cuda.device import asarray, to_host, zeros
 from tests.scan.recurrences import naive
-from tests.scan.recurrences.problems import Problem, assert_close, make_problem
+from tests.scan.recurrences.problems import Problem, assert_close, make_problem, poisoned
 
 pytestmark = pytest.mark.device
 
@@ -83,6 +83,26 @@ def test_off_policy(problem: Problem) -> None:
     found = on_device(problem).call(scan.retrace, *names, gamma=0.9, lambda_=0.7)
     expected = naive.retrace(episodes, values, action_values, ratios, lambda_)
     assert_close(problem, to_host(found), expected)
+
+
+def test_terms_with_the_factor_0_are_left_out(problem: Problem) -> None:
+    """Infinities and NaN in them, too."""
+    problem, *factors = poisoned(problem, seed=2)
+    lambda_ = problem.columns(factors[1], np.longdouble)
+    given = dict(zip(("gamma", "lambda_"), map(asarray, factors), strict=True))
+    episodes, names = problem.episodes(factors[0]), ("values", "action_values", "ratios")
+    values, action_values, ratios = problem.arrays(*names)
+    with np.errstate(invalid="ignore"):
+        expected = {
+            scan.lambda_returns: naive.lambda_returns(episodes, values, lambda_),
+            scan.retrace: naive.retrace(episodes, values, action_values, ratios, lambda_),
+        }
+    for function, others in expected.items():
+        used = names if function is scan.retrace else names[:1]
+        found = to_host(on_device(problem).call(function, *used, **given))
+        np.testing.assert_allclose(
+            problem.columns(found, np.longdouble), others, rtol=1e-5, atol=1e-5
+        )
 
 
 def test_out_is_overwritten_and_returned() -> None:

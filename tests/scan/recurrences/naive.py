@@ -10,6 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
+def times(factor: Any, number: Any) -> Any:
+    """A term of a sum, which is none if its factor is 0, whatever the number is."""
+    return factor * number if factor != 0 else number.dtype.type(0.0)
+
+
 class Episodes(NamedTuple):
     """Arguments that estimators share; `last_values` (num_envs,), factors one for every step."""
 
@@ -42,7 +47,7 @@ def discounted_returns(e: Episodes) -> np.ndarray:
     returns = np.empty_like(e.rewards)
     for t, env in e.backward():
         following = e.next_value(returns, t, env)
-        returns[t, env] = e.rewards[t, env] + e.gamma[t, env] * e.after(t, env, following)
+        returns[t, env] = e.rewards[t, env] + times(e.gamma[t, env], e.after(t, env, following))
     return returns
 
 
@@ -50,12 +55,12 @@ def gae(e: Episodes, values: Any, lambda_: Any) -> np.ndarray:
     advantages = np.empty_like(e.rewards)
     for t, env in e.backward():
         following = e.after(t, env, e.next_value(values, t, env))
-        delta = e.rewards[t, env] + e.gamma[t, env] * following - values[t, env]
+        delta = e.rewards[t, env] + times(e.gamma[t, env], following) - values[t, env]
         if e.ended(t, env) or t + 1 == len(values):
             advantages[t, env] = delta
         else:
             decay = e.gamma[t, env] * lambda_[t, env]
-            advantages[t, env] = delta + decay * advantages[t + 1, env]
+            advantages[t, env] = delta + times(decay, advantages[t + 1, env])
     return advantages
 
 
@@ -63,9 +68,9 @@ def lambda_returns(e: Episodes, values: Any, lambda_: Any) -> np.ndarray:
     returns = np.empty_like(e.rewards)
     for t, env in e.backward():
         weight = lambda_[t, env]
-        mixed = (1 - weight) * e.next_value(values, t, env)
-        mixed = mixed + weight * e.next_value(returns, t, env)
-        returns[t, env] = e.rewards[t, env] + e.gamma[t, env] * e.after(t, env, mixed)
+        mixed = times(1 - weight, e.next_value(values, t, env))
+        mixed = mixed + times(weight, e.next_value(returns, t, env))
+        returns[t, env] = e.rewards[t, env] + times(e.gamma[t, env], e.after(t, env, mixed))
     return returns
 
 
@@ -75,8 +80,9 @@ def nstep_returns(e: Episodes, values: Any, lambda_: Any, n: int) -> np.ndarray:
         shorter = found.copy()
         for t, env in e.backward():
             weight = lambda_[t, env]
-            mixed = (1 - weight) * e.next_value(values, t, env) + weight * shorter[t + 1, env]
-            found[t, env] = e.rewards[t, env] + e.gamma[t, env] * e.after(t, env, mixed)
+            mixed = times(1 - weight, e.next_value(values, t, env))
+            mixed = mixed + times(weight, shorter[t + 1, env])
+            found[t, env] = e.rewards[t, env] + times(e.gamma[t, env], e.after(t, env, mixed))
     return found[:-1]
 
 
@@ -90,15 +96,15 @@ def vtrace(
         weight = e.rewards.dtype.type(1.0)
         for k in range(t, len(values)):
             following = e.after(k, env, e.next_value(values, k, env))
-            delta = e.rewards[k, env] + e.gamma[k, env] * following - values[k, env]
-            targets[t, env] += weight * rho[k, env] * delta
-            if e.ended(k, env):
-                break
+            delta = e.rewards[k, env] + times(e.gamma[k, env], following) - values[k, env]
+            targets[t, env] += times(weight * rho[k, env], delta)
             weight = weight * e.gamma[k, env] * lambda_[k, env] * c[k, env]
+            if e.ended(k, env) or weight == 0:
+                break
         value, target = (e.next_value(array, t, env) for array in (values, targets))
-        following = (1 - lambda_[t, env]) * value + lambda_[t, env] * target
-        found = e.rewards[t, env] + e.gamma[t, env] * e.after(t, env, following)
-        advantages[t, env] = pg_rho[t, env] * (found - values[t, env])
+        following = times(1 - lambda_[t, env], value) + times(lambda_[t, env], target)
+        found = e.rewards[t, env] + times(e.gamma[t, env], e.after(t, env, following))
+        advantages[t, env] = times(pg_rho[t, env], found - values[t, env])
     return targets, advantages
 
 
@@ -108,8 +114,8 @@ def retrace(e: Episodes, values: Any, action_values: Any, ratios: Any, lambda_: 
         following = e.next_value(values, t, env)
         if t + 1 < len(values):
             c = lambda_[t + 1, env] * min(1, ratios[t + 1, env])
-            following = following + c * (targets[t + 1, env] - action_values[t + 1, env])
-        targets[t, env] = e.rewards[t, env] + e.gamma[t, env] * e.after(t, env, following)
+            following = following + times(c, targets[t + 1, env] - action_values[t + 1, env])
+        targets[t, env] = e.rewards[t, env] + times(e.gamma[t, env], e.after(t, env, following))
     return targets
 
 

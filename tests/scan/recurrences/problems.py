@@ -110,6 +110,22 @@ def make_problem(
     return Problem(*arrays, last_values, final_values, axis)
 
 
+def poisoned(problem: Problem, seed: int) -> tuple[Problem, Any, Any]:
+    """A problem with NaN and infinities everywhere, and factors of which many are 0.
+
+    Returns:
+        The problem; gamma and lambda_, like the rewards.
+    """
+    rng, shape, dtype = np.random.default_rng(seed), problem.rewards.shape, problem.rewards.dtype
+    spoiled = {}
+    for name in ("rewards", "values", "action_values", "last_values", "final_values"):
+        array = getattr(problem, name)
+        poison = rng.choice([np.nan, np.inf, -np.inf], size=array.shape)
+        spoiled[name] = np.where(rng.random(array.shape) < 0.15, poison, array).astype(dtype)
+    gamma, lambda_, ratios = rng.choice([0.0, 0.5, 1.0], size=(3, *shape)).astype(dtype)
+    return problem._replace(ratios=2 * ratios, **spoiled), gamma, lambda_
+
+
 @st.composite
 def problems(draw: Any) -> Problem:
     """Problems of one to three axes, each array in a layout of its own."""
