@@ -22,7 +22,14 @@ from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, xp, zeros
 from rlcpu.kernels.compile import specialise
 from rlcpu.scan import log_sums
 from rlcpu.scan.recurrences.driver import RecurrenceProblem
-from rlcpu.scan.recurrences.rules import FLAGS, LINEAR, Rule, Step, next_y, next_y_or_cut
+from rlcpu.scan.recurrences.rules import (
+    FLAGS,
+    LINEAR,
+    LINEAR_GRADIENTS,
+    Rule,
+    Step,
+    next_y_or_cut,
+)
 
 __all__ = ["asarray", "layout_of", "run", "run_log_sums", "xp"]
 
@@ -200,7 +207,7 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
     the fields of this step that are read as those of the step after.
     """
     coefficients, results = device_rule(rule.coefficients, dtype), device_rule(rule.results, dtype)
-    continue_y = device_rule(next_y_or_cut if rule.cuts_at_zero else next_y, dtype)
+    continue_y = device_rule(rule.continue_y, dtype)
     has_second, zero = rule.outputs == 2, dtype(0.0)
 
     def advance(step, state, clips, lane, k, first, second):
@@ -332,7 +339,8 @@ def run(
         launch(window_kernel(rule, dtype), outs[0].size, inputs, sizes, problem.window, first)
     else:
         chosen = constant(1, np.int32)
-        if rule is LINEAR and sizes.inner == 1 and sizes.outer < MANY and sizes.num_steps > 1:
+        is_linear = rule in (LINEAR, LINEAR_GRADIENTS)
+        if is_linear and sizes.inner == 1 and sizes.outer < MANY and sizes.num_steps > 1:
             # The rows that it cannot compute are read again afterwards, and `out` may be b.
             inputs = inputs._replace(steps=_with_own_offsets(inputs.steps, first))
             chosen = _scan_linear_rows(inputs, sizes, direction, first)

@@ -30,7 +30,7 @@ from rlcpu.cuda.recurrences import (
     number_at,
     position_of,
 )
-from rlcpu.scan.arguments import Systems
+from rlcpu.scan.arguments import Systems, multiply_gradients
 from rlcpu.scan.tridiagonal.chunks import Mode
 from rlcpu.scan.tridiagonal.equations import Pending, Pivot, eliminate, scaled, substitute
 from rlcpu.scan.tridiagonal.status import Status, TridiagonalInfo
@@ -349,6 +349,6 @@ def multiply(gradients: Any, x: Any, axis: int) -> None:
     lower, diagonal, upper, multipliers = gradients
     head, tail = ((slice(None),) * axis + (part,) for part in (slice(None, -1), slice(1, None)))
     negative = -multipliers
-    xp.multiply(negative, x, out=diagonal)
-    xp.multiply(negative[tail], x[head], out=lower[tail])
-    xp.multiply(negative[head], x[tail], out=upper[head])
+    multiply_gradients(negative, x, diagonal, xp)
+    multiply_gradients(negative[tail], x[head], lower[tail], xp)
+    multiply_gradients(negative[head], x[tail], upper[head], xp)

@@ -20,7 +20,14 @@ from rlcpu.kernels.compile import EXACT, inline
 from rlcpu.kernels.maths import exp64, log64
 from rlcpu.kernels.memory import pointer_to, shifted
 from rlcpu.kernels.threads import Kernels, check_num_threads, for_cores, launch
-from rlcpu.scan.arguments import backend_of, check_axis, check_out, check_real, check_shape
+from rlcpu.scan.arguments import (
+    backend_of,
+    check_axis,
+    check_out,
+    check_real,
+    check_shape,
+    multiply_gradients,
+)
 from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.recurrences.linear import linear_scan
 
@@ -110,7 +117,8 @@ def logcumsumexp_vjp(
         num_threads: at most so many threads; all by default.
 
     Returns:
-        Like x; 0 where x is -inf.
+        Like x; 0 where x is -inf or all gradients of the sums that it is part of are 0, else NaN
+        where x is +inf or one of these sums is NaN.
 
     Raises:
         TypeError, ValueError: see `logcumsumexp`; or a shape is another.
@@ -126,12 +134,16 @@ def logcumsumexp_vjp(
     grad = check_shape("grad", check_real("grad", grad, x.dtype, backend=backend), x.shape)
     axis, num_threads = check_axis(axis, x.shape, "x"), check_num_threads(num_threads)
     xp = np if backend is None else backend.xp
+    # Where y is NaN a gradient is NaN, unless it is 0: then x has none by this y.
+    grad = xp.where(xp.isnan(y) & (grad != 0.0), y, grad)
     decay = xp.zeros_like(x)
     parts: Any = slice(None, -1), slice(1, None)
     here, after = ((slice(None),) * axis + (part,) for part in (parts[::-1] if reverse else parts))
     decay[here] = _exp_difference(y[here], y[after], xp)
+    decay[xp.isnan(decay)] = 1.0  # of two infinities, or up to a NaN
     h = linear_scan(decay, grad, axis=axis, reverse=not reverse, num_threads=num_threads)
-    h *= _exp_difference(x, y, xp)
+    multiply_gradients(h, _exp_difference(x, y, xp), h, xp)
+    h[x == -np.inf] = 0.0
     return h
 
 

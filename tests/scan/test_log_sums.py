@@ -151,6 +151,42 @@ def test_gradients_of_steep_and_empty_sums():
     assert logcumsumexp_vjp(np.empty((0, 3)), np.empty((0, 3)), np.empty((0, 3))).shape == (0, 3)
 
 
+def naive_gradient(x, y, grad):
+    """The gradient of one row, term by term; one with the factor 0 is none."""
+    found = np.zeros(len(x))
+    for t in range(len(x)):
+        for s in range(t, len(x)):
+            if grad[s] != 0.0 and x[t] != -INF:
+                found[t] += grad[s] * np.exp(x[t] - y[s])
+    return found
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_gradients_of_special_values(dtype, reverse):
+    """NaN where a sum that counts is NaN, and where x itself is infinite; else as of numbers."""
+    rng = np.random.default_rng(0)
+    x = rng.choice([-INF, INF, NAN, 0.0, 1.0, -1.0], (500, 6), p=[0.3, 0.1, 0.05, 0.2, 0.2, 0.15])
+    grad = rng.choice([0.0, 1.0, 0.5], (500, 6), p=[0.6, 0.2, 0.2])
+    x, grad, turn = x.astype(dtype), grad.astype(dtype), slice(None, None, -1 if reverse else 1)
+    y = logcumsumexp(x, reverse=reverse)
+    found = logcumsumexp_vjp(x, y, grad, reverse=reverse)
+    assert found.dtype == dtype
+    with np.errstate(invalid="ignore"):
+        rows = zip(*(array[:, turn].astype("f8") for array in (x, y, grad)), strict=True)
+        expected = np.array([naive_gradient(*row) for row in rows])[:, turn]
+    np.testing.assert_allclose(found, expected, rtol=1e-5 if dtype == "f4" else 1e-12)
+
+
+@pytest.mark.parametrize("padding", [0, 300, LONG])
+def test_a_gradient_of_0_has_no_term(padding):
+    """Not even of an infinite sum."""
+    x = np.array([1.0, INF, 2.0] + [0.5] * padding)
+    grad = np.zeros_like(x)
+    grad[0] = 1.0
+    np.testing.assert_array_equal(logcumsumexp_vjp(x, logcumsumexp(x), grad), grad)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcpu.kernels.compile import inline, prefer_small_code
 from rlcpu.kernels.memory import address, load, shifted, store, to_line
-from rlcpu.scan.recurrences.rules import Rule, next_y, next_y_or_cut
+from rlcpu.scan.recurrences.rules import Rule
 from rlcpu.scan.recurrences.steps import (
     lanes_of,
     make_step_readers,
@@ -66,8 +66,7 @@ def _make_compute_step(rule: Rule, dtype: Any) -> Any:
     the number of those that are streamed.
     """
     vector_lanes, has_second, zero = lanes_of(dtype), rule.outputs == 2, dtype(0.0)
-    coefficients, results = rule.coefficients, rule.results
-    continue_y = next_y_or_cut if rule.cuts_at_zero else next_y
+    coefficients, continue_y, results = rule.coefficients, rule.continue_y, rule.results
     _, _, read_step, read_after, prefetch_step = make_step_readers(rule, dtype)
 
     @inline(exact=True)

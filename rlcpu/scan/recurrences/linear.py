@@ -16,12 +16,13 @@ from rlcpu.scan.arguments import (
     check_out,
     check_real,
     common_shape,
+    multiply_gradients,
     repeated,
     sum_to_shape,
 )
 from rlcpu.scan.layout import layout_of
 from rlcpu.scan.recurrences.driver import UNUSED, Array, RecurrenceProblem, run
-from rlcpu.scan.recurrences.rules import LINEAR
+from rlcpu.scan.recurrences.rules import LINEAR, LINEAR_GRADIENTS, Rule
 from rlcpu.scan.recurrences.steps import lanes_of
 
 MANY = 16  # rows from which there are enough for vectors across them
@@ -117,7 +118,7 @@ def linear_scan_vjp(
 
     With g its gradient with respect to y, h_t = g_t + a_{t+1} * h_{t+1} is that with respect to
     b_t, h_t * y_{t-1} that with respect to a_t, and a_0 * h_0 that with respect to the initial
-    value; in reverse the other way round.
+    value; in reverse the other way round. A gradient of 0 stays 0, whatever it is multiplied by.
 
     Args:
         a: as it was given to `linear_scan`.
@@ -157,15 +158,17 @@ def linear_scan_vjp(
     along_axis: Any = (0, -1, slice(None, -1), slice(1, None))
     if reverse:
         along_axis = (-1, 0, slice(1, None), slice(None, -1))
-    first, last, head, tail = ((slice(None),) * axis + (index,) for index in along_axis)
+    first, last, head, tail = ((slice(None),) * axis + (index, ...) for index in along_axis)
     h[last] = grad[last]
     if y.shape[axis] > 1:
         layout = layout_of(grad[head], axis, backend)
         inputs = factor[tail], grad[head], grad[last]  # h begins with h[last], which is grad's
-        _scan(backend, layout, inputs, not reverse, h[head], num_threads)
-    xp.multiply(h[tail], y[head], out=products[tail])
-    products[first] = h[first] * asarray(start)
-    return LinearGradients(sum_to_shape(products, a.shape), h, asarray(factor[first] * h[first]))
+        _scan(backend, layout, inputs, not reverse, h[head], num_threads, rule=LINEAR_GRADIENTS)
+    multiply_gradients(h[tail], y[head], products[tail], xp)
+    multiply_gradients(h[first], asarray(start), products[first], xp)
+    starts = xp.empty_like(products[first])  # gradients of the initial values
+    multiply_gradients(h[first], factor[first], starts, xp)
+    return LinearGradients(sum_to_shape(products, a.shape), h, starts)
 
 
 # ---------------------------------------------------------------- rows of any length
@@ -179,6 +182,7 @@ def _scan(
     out: Array,
     num_threads: int | None,
     ends: Array | None = None,
+    rule: Rule = LINEAR,
 ) -> None:
     """Overwrite `out` with y of `linear_scan`, or `ends`, if given: see `RecurrenceProblem`.
 
@@ -188,7 +192,7 @@ def _scan(
     steps = UNUSED._replace(reward=b, gamma=a)
     problem = RecurrenceProblem(steps, initial=start, direction=1 if reverse else -1, ends=ends)
     compute = run if backend is None else backend.run
-    compute(LINEAR, layout, problem, (out,), num_threads)
+    compute(rule, layout, problem, (out,), num_threads)
 
 
 def _scan_long(

@@ -30,7 +30,7 @@ from rlcpu.kernels.memory import (
     to_line,
 )
 from rlcpu.kernels.vectors import fill, smallest_normal, where
-from rlcpu.scan.recurrences.rules import Rule, next_y, next_y_or_cut
+from rlcpu.scan.recurrences.rules import Rule, next_y
 from rlcpu.scan.recurrences.steps import (
     lanes_of,
     make_step_readers,
@@ -141,16 +141,17 @@ def _make_passes(rule: Rule, dtype: Any) -> tuple[Any, Any]:
 
 
 @functools.cache
-def _make_compute_y(cuts_at_zero: bool, dtype: Any) -> Any:
+def _make_compute_y(continue_y: Any, dtype: Any) -> Any:
     """Make `compute_y(scratch, count, direction, last_y, products)`: y of a piece, in place of b.
 
     The `count` steps go from the last to the first if `direction` is 1, the other way if -1.
-    `last_y` points to y of each row before the piece, and is overwritten with that after it. For
-    recurrences that are not cut where a is 0, `products` of each row are multiplied by all its a:
-    y after the row is linear in y before it, by this factor, which joins the parts of a long row.
+    `last_y` points to y of each row before the piece, and is overwritten with that after it.
+    `continue_y` is that of a `Rule`. If it is `next_y`, `products` of each row are multiplied by
+    all its a: y after the row is linear in y before it, by this factor, which joins the parts of a
+    long row.
     """
     vector_lanes, rows, zero = lanes_of(dtype), block_rows(dtype), dtype(0.0)
-    continue_y, tile_size = next_y_or_cut if cuts_at_zero else next_y, vector_lanes * rows
+    is_linear, tile_size = continue_y is next_y, vector_lanes * rows
 
     @outline(exact=True)
     def compute_y(scratch, count, direction, last_y, products):
@@ -168,11 +169,11 @@ def _make_compute_y(cuts_at_zero: bool, dtype: Any) -> Any:
                 factor = load(a, at, REGISTERS)
                 y = continue_y(factor, load(b, at, REGISTERS), y)
                 store(y, b, at)
-                if not cuts_at_zero:
+                if is_linear:
                     product = product * factor
             store_tile(b, scratch.b, scratch.starts, begin, REGISTERS)
         store(y, last_y, 0)
-        if not cuts_at_zero:
+        if is_linear:
             # To 0: subnormal numbers, in which many factors end, take 150 cycles an operation.
             vanished = abs(product) < smallest_normal(product)
             store(where(vanished, zero, product), products, 0)
@@ -191,13 +192,13 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
 
     It writes the outputs. But where rows are parts of a longer one, `plan.ends_address` is that of
     two arrays, to which it writes the last y of each row and the product of all its a: by these the
-    parts are joined. A rule that cuts at an a of 0 has none. `plan` is a view of a
+    parts are joined. Only linear rules have such parts. `plan` is a view of a
     `RecurrencePlan`, `clips` are those of `Rule`.
     """
     vector_lanes, max_rows, row_stride = lanes_of(dtype), block_rows(dtype), row_stride_of(dtype)
     plane_size, tile_size = max_rows * row_stride, vector_lanes * max_rows
-    cuts_at_zero, zero, one = rule.cuts_at_zero, dtype(0.0), dtype(1.0)
-    compute_y = _make_compute_y(cuts_at_zero, dtype)
+    is_linear, zero, one = rule.continue_y is next_y, dtype(0.0), dtype(1.0)
+    compute_y = _make_compute_y(rule.continue_y, dtype)
     compute_coefficients, write_results = _make_passes(rule, dtype)
     # Two tiles; y before a piece, products and y; planes of a and b.
     size = 2 * tile_size + 3 * max_rows + 2 * plane_size
@@ -233,7 +234,7 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
                 scratch.b[row * row_stride + piece.num_steps] = y_before[row]
             if plan.ends_address == 0:
                 write_results(plan, piece, scratch, clips)
-        if not cuts_at_zero and plan.ends_address != 0:
+        if is_linear and plan.ends_address != 0:
             ends = pointer_to(plan.ends_address, zero)
             for row in range(width):
                 ends[outer + row] = y[row]

@@ -15,6 +15,26 @@ from typing import Any, NamedTuple
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.vectors import where
 
+# ---------------------------------------------------------------- from step to step
+
+
+@inline(exact=True, plain=True)
+def next_y_or_cut(a: float, b: float, previous_y: float) -> Any:
+    """Return y of a step of a recurrence that is cut where a is 0, also after a NaN."""
+    return where(a == 0.0, b, b + a * previous_y)
+
+
+@inline(exact=True, plain=True)
+def next_y(a: float, b: float, previous_y: float) -> Any:
+    """Return y of a step of a recurrence whose NaN and infinities go on for ever."""
+    return b + a * previous_y
+
+
+@inline(exact=True, plain=True)
+def next_gradient(a: float, b: float, previous_y: float) -> Any:
+    """Return y of a step of a recurrence of gradients, of which a 0 stays 0, whatever a is."""
+    return where(previous_y == 0.0, b, b + a * previous_y)
+
 
 class Step(NamedTuple):
     """Inputs of a step; in kernels also a pointer, a place or a flag for each of them."""
@@ -47,23 +67,10 @@ class Rule(NamedTuple):
     results: Callable[..., Any]
     reads: tuple[str, ...]  # names of the fields of `step` that are used
     outputs: int = 1  # number of outputs, 1 or 2
-    #: a == 0 drops even a NaN of the steps computed before, which belong to another episode.
-    cuts_at_zero: bool = True
+    continue_y: Callable[..., Any] = next_y_or_cut  # (a, b, previous_y) -> y
 
 
 # ---------------------------------------------------------------- parts of rules
-
-
-@inline(exact=True, plain=True)
-def next_y_or_cut(a: float, b: float, previous_y: float) -> Any:
-    """Return y of a step of a recurrence that is cut where a is 0."""
-    return where(a == 0.0, b, b + a * previous_y)
-
-
-@inline(exact=True, plain=True)
-def next_y(a: float, b: float, previous_y: float) -> Any:
-    """Return y of a step of a recurrence whose NaN and infinities go on for ever."""
-    return b + a * previous_y
 
 
 @inline(exact=True, plain=True)
@@ -172,7 +179,8 @@ def vtrace_results(y: Any, previous_y: Any, step: Step, after: Step, clips: Any)
 _ENDS = ("terminated", "truncated", "final_value", "gamma")
 _VALUED = ("reward", "value", *_ENDS, "lambda_")
 
-LINEAR = Rule(linear_coefficients, y_alone, ("reward", "gamma"), cuts_at_zero=False)
+LINEAR = Rule(linear_coefficients, y_alone, ("reward", "gamma"), continue_y=next_y)
+LINEAR_GRADIENTS = LINEAR._replace(continue_y=next_gradient)
 RETURNS = Rule(return_coefficients, y_alone, ("reward", *_ENDS))
 ADVANTAGES = Rule(advantage_coefficients, y_and_sum, _VALUED, outputs=2)
 LAMBDA_RETURNS = Rule(lambda_coefficients, y_alone, _VALUED)

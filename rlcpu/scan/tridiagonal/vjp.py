@@ -140,9 +140,10 @@ _PART = 4096  # numbers that a core takes at a time: seven arrays of them fit th
 
 @inline(exact=True)
 def _multiply(multipliers, x, result):
-    """Overwrite a part of a gradient with -multipliers * x, all of one size."""
+    """Overwrite a part of a gradient with -multipliers * x, of one size; a multiplier 0 gives 0."""
     for i in range(result.size):
-        result[i] = -multipliers[i] * x[i]
+        product = -multipliers[i] * x[i]
+        result[i] = product if multipliers[i] != 0.0 else 0.0
 
 
 def _products(multipliers, x, lower, diagonal, upper, inner):

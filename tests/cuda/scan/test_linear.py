@@ -147,6 +147,21 @@ def test_linear_gradients(
     compare(found, linear_scan_vjp(a, y, grad, **options))
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((9,), -1), ((3, 9), -1), ((9, 3), 0)])
+def test_gradients_of_0_stay_0(shape: Any, axis: int) -> None:
+    """Whatever they are multiplied by: all but the first two y are not finite, and do not count."""
+    a, y, grad, x = np.full((4, *shape), 0.5)
+    for array, poison in ((a, np.inf), (y, np.nan), (grad, 0.0), (x, np.inf)):
+        np.moveaxis(array, axis, 0)[2:] = poison
+    found = linear_scan_vjp(*map(asarray, (a, y, grad)), axis=axis)
+    compare(found, linear_scan_vjp(a, y, grad, axis=axis))
+    assert np.isfinite(to_host(found.b)).all()
+    sums = logcumsumexp(x, axis=axis)
+    found = logcumsumexp_vjp(*map(asarray, (x, sums, grad)), axis=axis)
+    compare([found], [logcumsumexp_vjp(x, sums, grad, axis=axis)])
+    assert np.isfinite(to_host(found)).all()
+
+
 @pytest.mark.parametrize(("dtype", "reverse"), [(np.float32, False), (np.float64, True)])
 @pytest.mark.parametrize(("shape", "axis"), [((9,), -1), ((3, 6), 0)])
 def test_logcumsumexp_gradients(shape: Any, axis: int, reverse: bool, dtype: Any) -> None:

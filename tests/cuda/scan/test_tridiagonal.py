@@ -172,6 +172,14 @@ def test_gradients(shape: Any, own: Any, axis: int, dtype: Any) -> None:
     compare(out, expected)
 
 
+def test_gradients_of_0_stay_0() -> None:
+    x, grad = np.ones((2, 3)), np.ones((2, 3))
+    x[1], grad[1] = np.inf, 0.0
+    found = tridiagonal_vjp(1.0, 3.0, asarray(np.ones((2, 3))), *map(asarray, (x, grad)))
+    compare(found, tridiagonal_vjp(1.0, 3.0, np.ones((2, 3)), x, grad))
+    assert not to_host(found.upper)[1].any()
+
+
 def test_gradients_of_no_systems() -> None:
     x = asarray(np.ones((0, 3)))
     found = tridiagonal_vjp(1.0, asarray(np.ones(3)), 1.0, x, x)

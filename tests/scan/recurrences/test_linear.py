@@ -82,6 +82,31 @@ def test_gradient_is_that_of_the_loop(scan):
     assert_close(np.sum(found.a * da).astype(y.dtype), along_a, max(1.0, scale))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_0_stay_0(dtype, axis, reverse):
+    """Up to the last y that counts nothing changes; what follows may be NaN or infinite."""
+    rng = np.random.default_rng(0)
+    a, b, grad = rng.uniform(0.5, 1.0, size=(3, 40, 40)).astype(dtype)
+    initial = rng.normal(size=40).astype(dtype)
+    steps = np.indices(a.shape)[axis][:, ::-1] if reverse and axis else np.indices(a.shape)[axis]
+    steps = steps[::-1] if reverse and not axis else steps
+    counted = rng.integers(0, 41, size=40)  # steps of each lane whose y counts
+    is_counted = steps < (counted[:, None] if axis else counted)
+    poison = rng.choice([np.nan, np.inf, -np.inf], size=a.shape).astype(dtype)
+    spoiled = np.where(is_counted, a, poison)
+    grad[~is_counted] = 0.0
+    options = {"axis": axis, "initial": initial, "reverse": reverse}
+    with np.errstate(invalid="ignore"):
+        y = linear_scan(spoiled, b, **options)
+    assert not np.isfinite(y[~is_counted]).all()
+    found = linear_scan_vjp(spoiled, y, grad, **options)
+    expected = linear_scan_vjp(a, linear_scan(a, b, **options), grad, **options)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def shifted(y, axis, initial, reverse):
     """What each step multiplies by its factor."""
     y, found = np.moveaxis(y, axis, 0), np.moveaxis(np.empty_like(y), axis, 0)

@@ -119,6 +119,22 @@ def test_differences() -> None:
         np.testing.assert_allclose((gradient * change).sum(), difference, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_gradients_of_0_stay_0(axis: int, poison: float) -> None:
+    """Of solutions that are not finite, too: those of systems that failed, and do not count."""
+    system, x, grad = problem((9, 6), (9, 6))
+    arrays = [np.moveaxis(array, -1, axis) for array in (*system, x, grad)]
+    *_, x, grad = arrays
+    failed = (slice(None),) * (1 - axis) + (4,)
+    grad[failed] = 0.0
+    expected = tridiagonal_vjp(*arrays, axis=axis)
+    x[failed] = poison
+    for gradient, other in zip(tridiagonal_vjp(*arrays, axis=axis), expected, strict=True):
+        assert not gradient[failed].any()
+        np.testing.assert_array_equal(gradient, other)
+
+
 def test_empty() -> None:
     found = tridiagonal_vjp(*np.ones((3, 0, 4)), *np.ones((2, 0, 4)))
     assert [g.shape for g in found] == [(0, 4)] * 4
