@@ -422,7 +422,7 @@ def _check_act(act: Any) -> Any:
     except TypeError:
         expected = "(observation, params, uniforms), and `mask` if it heeds one"
         raise TypeError(f"act takes {inspect.signature(act)}: expected {expected}") from None
-    check_source(act)
+    check_source(act, random="random numbers come from `uniforms`, of which a policy gets `draws`")
     return act
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import dis
 import inspect
+import itertools
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterator
@@ -39,10 +40,7 @@ _GENERATOR = (
     "is a generator: begin with a tuple of constants, as (0.0,) * 7, and put its items in a loop "
     "over range(), items = replace(items, i, value)"
 )
-_RANDOM = (
-    "depends on something else than state and seed: say how many random numbers are needed "
-    "(reset_draws, step_draws; draws of a policy) and take them from `uniforms`"
-)
+_RANDOM = "depends on something else than state and seed"
 _OUTPUT = "reads or writes files or the screen, which a kernel cannot"
 _CALLS: dict[Any, str] = {input: _OUTPUT, open: _OUTPUT}
 _CALLS |= dict.fromkeys((list, sorted), _LIST)
@@ -57,7 +55,11 @@ _UNDEFINED = object()
 
 
 def check_source(
-    function: types.FunctionType, visited: set[Any] | None = None, *, writes: tuple[str, ...] = ()
+    function: types.FunctionType,
+    visited: set[Any] | None = None,
+    *,
+    writes: tuple[str, ...] = (),
+    random: str = "",
 ) -> None:
     """Raise for code that no kernel can run, in a function and in plain functions it calls.
 
@@ -65,18 +67,23 @@ def check_source(
         function: plain Python function.
         visited: functions that are not looked at again.
         writes: what it may write to: "items" of arrays that it is given, and "fields" of a state.
+        random: says how it gets random numbers, for messages; "" if it gets none.
 
     Raises:
         TypeError: it raises, allocates, prints, draws random numbers of its own, uses a name that
             is defined nowhere, and the like; with file, line and text of all such lines.
     """
-    reasons = dict.fromkeys(refused_lines(function, set() if visited is None else visited, writes))
+    visited = set() if visited is None else visited
+    reasons = dict.fromkeys(refused_lines(function, visited, writes, random))
     if reasons:
         raise TypeError("; ".join(reasons))
 
 
 def refused_lines(
-    function: types.FunctionType, visited: set[Any], writes: tuple[str, ...] = ()
+    function: types.FunctionType,
+    visited: set[Any],
+    writes: tuple[str, ...] = (),
+    random: str = "",
 ) -> Iterator[str]:
     """Yield a sentence on each line of a function, and of those it calls, that is refused.
 
@@ -87,16 +94,16 @@ def refused_lines(
         return
     visited.add(function)
     for code in codes(function.__code__):
-        for line, reason in _faults(function, code, writes):
+        for line, reason in _faults(function, code, writes, random):
             yield f"{place(code.co_filename, line, function.__name__)} {reason}"
         for _, _, value in _reads(function, code):
             plain = value.py_func if is_jitted(value) else value
             if isinstance(plain, types.FunctionType):
-                yield from refused_lines(plain, visited, writes)
+                yield from refused_lines(plain, visited, writes, random)
 
 
 def _faults(
-    function: types.FunctionType, code: types.CodeType, writes: tuple[str, ...]
+    function: types.FunctionType, code: types.CodeType, writes: tuple[str, ...], random: str
 ) -> Iterator[tuple[int, str]]:
     """Yield line and reason of everything in a code object that no kernel can do."""
     if code.co_flags & _GENERATORS:
@@ -113,15 +120,20 @@ def _faults(
             lines_of_lists.pop()
     for line in lines_of_lists:
         yield line, _LIST
-    for line, name, value in _reads(function, code):
+    reads, changes = [*_reads(function, code), (0, "", None)], False
+    for (line, name, value), (_, next_name, _) in itertools.pairwise(reads):
+        changes = changes or _is_changing(value)
+        if next_name.startswith(f"{name}."):
+            continue  # a module, of which a member is read: that one is told
         if value is builtins.print:  # Ray puts a function of its own in this place
             yield line, f"uses {name}, which {_OUTPUT}"
         elif value is _UNDEFINED:
             yield line, f"uses {name}, which is defined nowhere"
-        elif _is_changing(value):
-            yield line, f"uses {name}, which {_RANDOM}"
-        elif isinstance(value, Hashable) and value in _CALLS:
+        elif changes:
+            yield line, f"uses {name}, which {_RANDOM}{random and f': {random}'}"
+        elif callable(value) and isinstance(value, Hashable) and value in _CALLS:
             yield line, f"uses {name}, which {_CALLS[value]}"
+        changes = False
 
 
 def _reads(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[int, str, Any]]:

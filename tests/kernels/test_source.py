@@ -19,6 +19,7 @@ import numpy as np
 
 numbers = np.random.default_rng(0)
 table = np.arange(3.0)
+pair = table, table  # which has no hash
 
 def step(x):
     y = x + 1.0
@@ -35,12 +36,13 @@ def load(line: str) -> Any:
 
 #: The names of random numbers and clocks, each used where the trial run does not come.
 CHANGING = {
-    "y = random.random()": "random",
+    "y = random.random()": "random.random",
     "y = chance()": "chance",
-    "y = np.random.rand()": "np.random",
+    "y = np.random.rand()": "np.random.rand",
     "y = numbers.random()": "numbers",
-    "y = time.time()": "time",
-    "y = datetime.datetime.now().second": "datetime",
+    "y = time.time()": "time.time",
+    "y = datetime.datetime.now().second": "datetime.datetime.now",
+    "y = hash(np.random)": "np.random",
 }
 REFUSED = {
     "if x > 9.0: raise ValueError": "raises, and other environments",
@@ -66,12 +68,15 @@ REFUSED = {
 
 @pytest.mark.parametrize("line", [*CHANGING, *REFUSED])
 def test_what_no_kernel_can_do_is_named_by_its_line(line):
-    number = 9 if line in ("yield x",) else 11
-    reason = REFUSED.get(line) or f"uses {CHANGING[line]}, which depends on something else"
+    number = 10 if line in ("yield x",) else 12
+    reason = REFUSED.get(line) or f"uses {CHANGING[line]}, which depends on something else than "
     with pytest.raises(TypeError) as caught:
-        check_source(load(line))
-    assert str(caught.value).startswith(f"user.py, line {number}, in step: `")
-    assert f"` {reason}" in str(caught.value)
+        check_source(load(line), random="take a number from `rng`")
+    text = str(caught.value)
+    assert text.startswith(f"user.py, line {number}, in step: `")
+    assert f"` {reason}" in text
+    assert text.count("user.py") == 1  # a line is told once
+    assert ("seed: take a number from `rng`" in text) == (line in CHANGING)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +129,7 @@ def test_an_empty_closure_is_refused():
         "y = float(np.clip(x, 0.0, 1.0) + math.sin(x) + np.sqrt(y))",
         "y = x if x in (1.0, 2.0) else sum((x, y))",
         "for k in range(3): y = y + table[k]",
+        "y = (table, table)[1][0] + pair[0][1]",
     ],
 )
 def test_what_kernels_can_do_passes(line):
@@ -134,6 +140,6 @@ def test_a_call_that_does_not_end_is_stopped(monkeypatch):
     assert call_bounded(load("y = x"), 0.25) == 0.25
     assert sys.gettrace() is None
     monkeypatch.setattr(source, "MAX_INSTRUCTIONS", 1000)
-    with pytest.raises(EndlessError, match=r"^user.py, line 11, in step: `"):
+    with pytest.raises(EndlessError, match=r"^user.py, line 12, in step: `"):
         call_bounded(load("while x: pass"), 1.0)
     assert sys.gettrace() is None

@@ -184,13 +184,20 @@ def check_function(dynamics: Dynamics, name: str) -> None:
         )
 
 
+#: How functions of an environment draw random numbers.
+_RANDOM = (
+    "random numbers come from `rng`, an argument of reset and the last one of step, as in "
+    "rng.uniform(k)"
+)
+
+
 def check_sources(dynamics: Dynamics) -> None:
     """Raise TypeError if kernels cannot run the functions; it names all lines that they cannot."""
     faults: dict[str, None] = {}
     for name in dynamics.functions:
         # What they may write to: items of arrays, and fields of the state.
         writes = ("items", "fields") if dynamics.has_arrays and name != "randomize" else ()
-        lines = refused_lines(getattr(dynamics, name), visited=set(), writes=writes)
+        lines = refused_lines(getattr(dynamics, name), set(), writes, _RANDOM)
         faults |= dict.fromkeys(lines)  # each once, where functions share a helper
     if faults:
         raise TypeError(f"{dynamics.id}: {'; '.join(faults)}")

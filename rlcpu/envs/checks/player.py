@@ -240,8 +240,8 @@ class Player:
             self.note("error", f"{call} returned {fault} of observation_space", "outside")
         return result
 
-    def _warn(self, message: str) -> None:
-        self.note("warning", message)
+    def _warn(self, message: str, kind: Any) -> None:
+        self.note("warning", message, kind)
 
     def _watch_state(self, state: Any) -> None:
         watched.watch_state(state, self._warn)

@@ -24,8 +24,8 @@ from rlcpu.kernels import random
 from rlcpu.kernels.functions import rebuild
 from rlcpu.kernels.random import Rng
 
-#: Function that gets the message about a negative index.
-Report = Callable[[str], None]
+#: Function that gets the message about a negative index, and its kind: the line and the table.
+Report = Callable[[str, Any], None]
 
 
 def watch(dynamics: Dynamics, report: Report) -> dict[str, Callable[..., Any]]:
@@ -126,18 +126,19 @@ def _check_index(table: Any, index: Any, frame: types.FrameType, verb: str) -> N
     shown = ", ".join(map(str, items))
     table.report(
         f"{path}:{line}: `{linecache.getline(path, line).strip()}` {verb} {table.name}[{shown}], "
-        "which counts from the end of the table"
+        "which counts from the end of the table",
+        (path, line, table.name.partition("[")[0]),
     )
 
 
 class WatchedRng(Rng):
     """Random numbers that report one that a function asks for twice, by its index."""
 
-    report: Callable[[str, str], None]  # of level and message
+    report: Callable[[str, str, Any], None]  # of level, message and kind: both lines
     asked: dict[int, tuple[str, str]]  # by number: the line that asked first, and the method
 
     @classmethod
-    def of(cls, rng: Rng, report: Callable[[str, str], None]) -> WatchedRng:
+    def of(cls, rng: Rng, report: Callable[[str, str, Any], None]) -> WatchedRng:
         """Return the numbers of an `Rng`, of which none has been asked for."""
         twin = cls(*rng[:-1])  # without the count of numbers that were asked for in turn
         twin.report, twin.asked = report, {}
@@ -158,6 +159,7 @@ class WatchedRng(Rng):
                     "note" if use == first_use else "warning",
                     f"{place} takes number {k} again, after {first_place}: where both count, they "
                     "depend on each other, and one needs another number, or none",
+                    (place, first_place),
                 )
             self.asked.setdefault(k, (place, use))
         return super().word(k)

@@ -46,6 +46,8 @@ _ARGUMENTS = {
     "observe": ("data", "observation", "params"),
     "randomize": ("rng", "model", "params"),
 }
+#: How a reset gets random numbers.
+_RANDOM = "random numbers come from `uniforms`, of which reset gets `reset_draws`"
 #: Most simulation steps of one step: more take seconds.
 _MOST_STEPS = 2**17
 #: Functions that write into arrays.
@@ -353,7 +355,8 @@ class MuJoCoDynamics(base.Dynamics):
         check_plain(subject, function)
         check_arguments(subject, function, _ARGUMENTS[name])
         try:
-            check_source(function, writes=("items",) if name in _WRITERS else ())
+            writes = ("items",) if name in _WRITERS else ()
+            check_source(function, writes=writes, random=_RANDOM)
         except TypeError as error:
             raise TypeError(f"{self.id}: {error}") from None
 
