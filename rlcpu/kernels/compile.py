@@ -367,7 +367,10 @@ def _convert(value: Any, function: types.FunctionType, target: _Target) -> Any:
         if value.size == 0:  # an index is kept inside of the array: here is none that could be
             shape = f"of {value.shape}, expected items"
             raise TypeError(f"{function.__qualname__} reads an empty array, {shape}")
-        return value.astype(dtype) if value.dtype.kind == "f" else value
+        table = value.astype(dtype) if value.dtype.kind == "f" else value.view()
+        # Numba knows of globals that nothing writes them, and not of members of modules.
+        table.flags.writeable = False
+        return table
     if isinstance(value, tuple):
         return convert_items(value, lambda item: _convert(item, function, target))
     # NumPy's ufuncs have had a __module__ since 2.2 only.

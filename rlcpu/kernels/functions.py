@@ -156,14 +156,17 @@ def rebuild(
     if function in copies:
         return copies[function]
 
+    modules: dict[types.ModuleType, types.ModuleType] = {}  # their copies
+
     def read(name: str, value: Any) -> Any:
         """Return what the copy reads in the place of a value."""
         if not isinstance(value, types.ModuleType) or stays(value):
             return convert(name, value)
-        twin = types.ModuleType(value.__name__.removesuffix(COPY) + COPY)
-        for member, item in referenced_attributes(function, value).items():
-            setattr(twin, member, read(f"{name}.{member}", item))
-        return twin
+        if value not in modules:  # a module may be its own member, or that of another
+            twin = modules[value] = types.ModuleType(value.__name__.removesuffix(COPY) + COPY)
+            for member, item in referenced_attributes(function, value).items():
+                setattr(twin, member, read(f"{name}.{member}", item))
+        return modules[value]
 
     # The copy is made with nothing to read, and filled: it may read itself.
     scope = {"__name__": function.__module__}

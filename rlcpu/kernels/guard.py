@@ -5,8 +5,8 @@ checks nothing and would read other memory, and an exception would keep all othe
 step. So in a user's function an index outside of an array or a tuple means its first or last item,
 which costs two instructions and vectorises.
 
-A function that is given arrays reads a whole number of them as Python's: numba would add two uint8
-as uint64, whose difference with an int64 is a float64.
+A whole number that is read of an array is Python's: numba would add two uint8 as uint64, whose
+difference with an int64 is a float64.
 
 `rlcpu.kernels.user_compiler` puts these intrinsics in the place of numba's statements. What
 intrinsics and their generators are is said in `rlcpu.kernels.vectors`; a `table` is an array or a
@@ -25,6 +25,7 @@ from numba.core import cgutils, errors
 from numba.extending import intrinsic
 
 from rlcpu.kernels import hooks
+from rlcpu.kernels.scopes import attach_scopes
 
 _INDICES = (types.Integer, types.IntEnumMember)
 
@@ -105,11 +106,12 @@ def _index_inside(table: Any, index: Any, clamp_one: Callable[..., Any]) -> _Ins
 # ---------------------------------------------------------------- reads
 
 
-def _make_read(clamp_one: Callable[..., Any], widens: bool) -> Any:
+def _make_read(clamp_one: Callable[..., Any]) -> Any:
     """Make an intrinsic (table, index) -> `table[index]`, whose index is kept inside of the table.
 
-    `clamp_one` is that of `_index_inside`; `widens` says whether whole numbers of arrays become
-    int64.
+    `clamp_one` is that of `_index_inside`. Whole numbers of arrays become int64. Without an alias
+    scope a read of a constant would keep the loop over lanes from vectors: LLVM takes it for memory
+    that the loop writes.
     """
 
     @intrinsic(prefer_literal=True)
@@ -119,12 +121,15 @@ def _make_read(clamp_one: Callable[..., Any], widens: bool) -> Any:
             return _read_of_tuple(table, index)
         inside = _index_inside(table, index, clamp_one)
         kind, get = hooks.generator_of(typing_context, operator.getitem, (table, inside.kind))
-        is_narrow = widens and isinstance(kind, types.Integer) and kind != types.uint64
+        is_narrow = isinstance(kind, types.Integer) and kind != types.uint64
 
         def generate(context, builder, signature, values):
             array, position = values
             position = inside.move(context, builder, array, position)
+            first = len(builder.block.instructions)
             item = get(context, builder, (array, position))
+            if not table.mutable:  # a constant
+                attach_scopes(builder, ("table",), first)
             return context.cast(builder, item, kind, types.int64) if is_narrow else item
 
         return (types.int64 if is_narrow else kind)(table, index), generate
@@ -133,10 +138,7 @@ def _make_read(clamp_one: Callable[..., Any], widens: bool) -> Any:
 
 
 #: Of the state's arrays, and of tables of constants in functions whose lanes are a register's.
-read_item, read_table = (
-    _make_read(clamp_by_branch, widens=True),
-    _make_read(clamp, widens=False),
-)
+read_item, read_table = _make_read(clamp_by_branch), _make_read(clamp)
 
 
 def _read_of_tuple(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:

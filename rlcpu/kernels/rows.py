@@ -11,27 +11,14 @@ What intrinsics and their generators are is said in `rlcpu.kernels.vectors`.
 from __future__ import annotations
 
 import functools
-import weakref
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 from numba.core import errors
 from numba.extending import intrinsic
 
 from rlcpu.kernels.memory import pointer_at
-
-#: The promise: arrays accessed under different names never overlap, nor do the first `MAX_ROWS`
-#: rows of observations or finals, whose distance is known only at run time. What is written under a
-#: name has to be read under the same one, under `ANY`, or by plain Python.
-MAX_ROWS = 40
-SCOPES = (
-    *("state", "words", "actions", "rewards", "terminated", "truncated", "faults"),
-    *("source", "target", "outputs", "log_probs", "values", "totals", "lengths"),
-    *(f"{name}{row}" for name in ("observations", "finals") for row in range(MAX_ROWS)),
-)
-#: Name of accesses that promise only not to touch "target".
-ANY = "any"
+from rlcpu.kernels.scopes import attach_scopes, scopes_of
 
 
 @functools.cache
@@ -45,7 +32,7 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
         ValueError: the name is none of `SCOPES`, with or without the number of a row, nor `ANY`.
         numba.core.errors.TypingError: when compiled for another kind of array.
     """
-    scopes = _scopes_of(name, row)
+    scopes = scopes_of(name, row)
 
     @intrinsic
     def peek(typing_context, array, index):
@@ -79,7 +66,7 @@ def load_rows(count: int, name: str) -> Any:
 
     Python that reads them one after the other takes four times as long to compile.
     """
-    row_scopes = [_scopes_of(name, row) for row in range(count)]
+    row_scopes = [scopes_of(name, row) for row in range(count)]
 
     @intrinsic
     def load(typing_context, array, stride, i):
@@ -103,7 +90,7 @@ def load_rows(count: int, name: str) -> Any:
 @functools.cache
 def store_rows(count: int, name: str) -> Any:
     """Make an intrinsic (array, stride, i, values) that writes the first `count` numbers there."""
-    row_scopes = [_scopes_of(name, row) for row in range(count)]
+    row_scopes = [scopes_of(name, row) for row in range(count)]
 
     @intrinsic
     def store(typing_context, array, stride, i, values):
@@ -141,7 +128,7 @@ def _peek(
     pointer = pointer_at(context, builder, kind, start, index)
     first = len(builder.block.instructions)
     value = context.unpack_value(builder, kind.dtype, pointer)
-    _attach_scopes(builder, scopes, first)
+    attach_scopes(builder, scopes, first)
     return value
 
 
@@ -158,21 +145,7 @@ def _poke(
     pointer = pointer_at(context, builder, kind, start, index)
     first = len(builder.block.instructions)
     context.pack_value(builder, kind.dtype, value, pointer)
-    _attach_scopes(builder, scopes, first)
-
-
-def _scopes_of(name: str, row: int) -> tuple[str, ...]:
-    """Return the alias scopes of accesses to a row: one of `SCOPES`, or all that `ANY` means.
-
-    Rows that are `MAX_ROWS` apart share a scope: nothing is promised of these two.
-    """
-    has_rows = f"{name}0" in SCOPES
-    scope = f"{name}{row % MAX_ROWS}" if has_rows else name
-    if scope == ANY:
-        return tuple(each for each in SCOPES if each != "target")
-    if scope not in SCOPES:
-        raise ValueError(f"name={name!r}: expected one of {', '.join(SCOPES)}, {ANY}")
-    return (scope,)
+    attach_scopes(builder, scopes, first)
 
 
 def _check_row(array: Any) -> None:
@@ -180,37 +153,3 @@ def _check_row(array: Any) -> None:
     is_row = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
     if not (is_row or isinstance(array, types.CPointer)):
         raise errors.TypingError(f"rows have to be one-dimensional contiguous arrays, not {array}")
-
-
-def _attach_scopes(builder: Any, names: tuple[str, ...], first: int) -> None:
-    """Attach scopes to the loads and stores of the block from its instruction number `first` on.
-
-    LLVM takes two accesses for disjoint where all scopes of one are foreign to the other.
-    """
-    scopes, foreign = _lists_of(builder.module, names)
-    for instruction in builder.block.instructions[first:]:
-        if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
-            instruction.set_metadata("alias.scope", scopes)
-            instruction.set_metadata("noalias", foreign)
-
-
-def _lists_of(module: Any, names: tuple[str, ...]) -> tuple[Any, Any]:
-    """Return metadata of a module: a list of the scopes in `names`, and one of all others.
-
-    They are made once: a state of a hundred rows is loaded and stored by four hundred accesses.
-    LLVM compares scopes of one domain alone.
-    """
-    lists = _lists.setdefault(module, {})
-    if names not in lists:
-        domain = module.add_metadata([ir.MetaDataString(module, "rlcpu")])
-        nodes = {
-            name: module.add_metadata([ir.MetaDataString(module, name), domain]) for name in SCOPES
-        }
-        scopes = module.add_metadata([nodes[name] for name in names])
-        foreign = module.add_metadata([node for name, node in nodes.items() if name not in names])
-        lists[names] = scopes, foreign
-    return lists[names]
-
-
-#: By LLVM's module and names of scopes.
-_lists: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -120,7 +121,7 @@ def test_an_environment_of_ones_own_passes(capsys: pytest.CaptureFixture[str]) -
     first, second = (check(make(drift), steps=200, seed=3) for _ in range(2))
     assert first.ok, first
     assert {level for level, _ in first.findings} == {"note"}
-    assert "step and collect run in vectors" in str(first)
+    assert re.search(r"step,? (simulate )?and collect run in vectors", str(first))
     assert str(first) == str(second)
     assert capsys.readouterr().out == ""
 
@@ -159,7 +160,7 @@ def test_defects_of_kernels_are_found() -> None:
     parts = ["step((", "gives reward=", "kernel of float32", "in plain Python"]
     assert_found(report.findings, "error", parts)
     parts = ["tanf of the C library", "a loop whose number of turns is known at run time only"]
-    assert_found(report.findings, "warning", ["step and collect run", *parts, __file__])
+    assert_found(report.findings, "warning", ["and collect run one lane", *parts, __file__])
     assert not report.ok
     warnings = [finding for finding in report.findings if finding.level == "warning"]
     assert dataclasses.replace(report, findings=warnings).ok
@@ -231,6 +232,28 @@ def test_a_number_that_is_drawn_twice_is_found(step: Any, level: str) -> None:
     assert_found(
         player.findings.sorted(), level, [f"takes number {number} again, after", "rng.uniform("]
     )
+
+
+def often(state: Any, action: Any, params: Any, rng: Rng) -> Any:
+    k, total = int(state[0]), 0.0
+    total += TABLE[k % 7 - 4] + PAIRS[k % 3 - 1][k % 2 - 1]
+    for j in range(3):
+        total += rng.uniform(j)
+    for j in range(3):
+        total += rng.uniform(j)
+    return ((state[0] + 1.7) % 10.0, 0.0), total, False
+
+
+def test_a_line_is_told_once_whichever_numbers_it_reads() -> None:
+    player = Player(make(often, draws=0))
+    player.play(100, np.random.default_rng(0))
+    findings = player.findings.sorted()
+    first = f"{__file__}:{often.__code__.co_firstlineno + 2}: `"
+    warnings = [message for level, message in findings if level == "warning"]
+    assert sorted(message.partition(" reads ")[2][:5] for message in warnings) == ["PAIRS", "TABLE"]
+    assert all(message.startswith(first) and "times)" in message for message in warnings)
+    (again,) = (message for _, message in findings if " again, after " in message)
+    assert again.endswith("(300 times)")
 
 
 def far(place: float) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import re
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,14 +16,22 @@ from gymnasium.spaces import Box, Discrete
 import rlcpu
 from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng
+from rlcpu.envs.checks.checker import vectorisation_findings
 from rlcpu.envs.checks.vectorised import Driver, find_driver, lanes_of
 from rlcpu.envs.engine.rollout import simulate_kernels
 from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.tasks.t_maze import t_maze
 from tests.envs import connect_four
+from tests.envs.trials import try_kernels
 
 GAINS = np.linspace(-1.0, 1.0, 8)
+#: Of each column: whole numbers of 64, 32 and 8 bits, and real ones.
+WIND = np.array((0, 0, 1, 1, 2, 1, 0, 0))
+SHORT, BYTE, REAL = (WIND.astype(dtype) for dtype in (np.int32, np.uint8, np.float64))
+MAP = np.array([WIND, 2 * WIND])
+PAIRS = ((0.0, 1.0), (1.0, 0.0))
+this = sys.modules[__name__]
 
 
 class Params(NamedTuple):
@@ -162,6 +172,14 @@ def chosen(state: State, action: int, params: Params) -> tuple[State, float, boo
     return State(place + gain, turn), place, place < -3.0
 
 
+def blown(state: State, action: int, params: Params, table: Any = WIND) -> Any:
+    """Tables of all kinds: of globals, of a module, and of a default."""
+    turn = (state.turn + 1) % 8
+    wind = WIND[turn] + SHORT[turn] - BYTE[turn] + this.WIND[turn] + MAP[action, turn]
+    place = 0.5 * state.place + params.push * (REAL[turn] + PAIRS[action][1] + float(wind))
+    return State(place, turn + table[turn] - MAP[1][turn]), GAINS[turn], place > 3.9
+
+
 def make(step: Any) -> Dynamics:
     return Dynamics(
         id=f"{step.__name__.title()}-v0",
@@ -175,8 +193,8 @@ def make(step: Any) -> Dynamics:
     )
 
 
-def driver_of(dynamics: Dynamics) -> Driver:
-    kernel = step_kernels(structure(dynamics), np.float32).function
+def driver_of(dynamics: Dynamics, dtype: type = np.float32) -> Driver:
+    kernel = step_kernels(structure(dynamics), dtype).function
     (compiled,) = kernel.overloads.values()
     found = find_driver(compiled, dynamics.step)
     assert found is not None
@@ -190,6 +208,15 @@ def test_what_vectorises(step: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert found.lanes > 1
     assert str(found) == f"in vectors of {found.lanes} lanes"
     assert not caplog.records
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_reads_of_tables_gather_in_steps_and_in_rollouts(dtype: type) -> None:
+    """A read without an alias scope kept `simulate` from vectors, and `step` had them."""
+    dynamics = make(blown)
+    assert driver_of(dynamics, dtype).lanes > 1
+    assert driver_of_simulate(dynamics, dtype).lanes > 1
+    try_kernels(dynamics, steps=50)
 
 
 @pytest.mark.parametrize(
@@ -247,9 +274,9 @@ def test_in_a_tuple_is_named_where_it_keeps_rollouts_from_vectors() -> None:
     assert driver_of_simulate(maze).lanes > 1
 
 
-def driver_of_simulate(dynamics: Dynamics) -> Driver:
+def driver_of_simulate(dynamics: Dynamics, dtype: type = np.float32) -> Driver:
     code, policy = structure(dynamics), rlcpu.policies.Uniform().code(dynamics)
-    kernel = simulate_kernels(code, np.float32, policy).function
+    kernel = simulate_kernels(code, dtype, policy).function
     (compiled,) = kernel.overloads.values()
     found = find_driver(compiled, dynamics.step)
     assert found is not None
@@ -269,8 +296,29 @@ def test_a_step_in_single_lanes_is_told_once(
     rlcpu.simulate(rlcpu.make_vec(dynamics, 3), rlcpu.policies.Uniform(), 2)
     (record,) = (each for each in caplog.records if each.levelno == logging.WARNING)
     assert record.name == "rlcpu"
-    assert record.getMessage().startswith("Again-v0: step runs one lane at a time: a `while`: ")
+    text = "Again-v0: step and collect run one lane at a time: a `while`: "
+    assert record.getMessage().startswith(text)
     assert str(found) in record.getMessage()
+
+
+def test_the_warning_names_the_kernel_of_which_the_report_says_the_same(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An `in` keeps `simulate` from vectors, and not `step`."""
+    monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: None)
+
+    def within(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+        moved = 0.5 * state.place + (params.push if state.turn in (1, 4, 9) else 0.25)
+        return State(moved, (state.turn + 1) % 12), moved, moved > 3.9
+
+    dynamics = make(within)
+    findings = dict(reversed(finding) for finding in vectorisation_findings(dynamics))
+    (warning,) = (text for text, level in findings.items() if level == "warning")
+    (note,) = (text for text, level in findings.items() if level == "note")
+    assert note.startswith("step and collect run in vectors of ")
+    assert warning.startswith("simulate runs one lane at a time: `in`: compare with each item")
+    (record,) = (each for each in caplog.records if each.levelno == logging.WARNING)
+    assert record.getMessage() == f"Within-v0: {warning}"
 
 
 def test_powers_of_whole_numbers_keep_vectors_where_actions_are_drawn(
@@ -306,7 +354,10 @@ def test_lanes_are_those_of_the_clocks() -> None:
 
 
 def test_info_tells_how_an_environment_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, or two where registers of 512 bits are worth it in `simulate` alone."""
     assert cli.main(["info", "--env", "CartPole-v1"]) == 0
-    assert capsys.readouterr().out.startswith(
-        "CartPole-v1: step, simulate and collect run in vectors of "
-    )
+    lines = capsys.readouterr().out.splitlines()
+    wide = ["step and collect run", "simulate runs"]
+    kernels = wide if len(lines) == 2 else ["step, simulate and collect run"]
+    for line, kernel in zip(lines, kernels, strict=True):
+        assert re.fullmatch(rf"CartPole-v1: {kernel} in vectors of \d+ lanes", line)

@@ -2,6 +2,7 @@
 
 import enum
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ DTYPES = [np.float32, np.float64]
 SQUARE = np.arange(49.0).reshape(7, 7)
 ROW = np.arange(1.0, 8.0)
 COUNTS = np.arange(7)
+SMALL = np.arange(7, dtype=np.uint8)
 LIST = [2.5, 3.5, 4.5]
 PAIRS = ((0.5, 1.5), (2.5, 3.5), (4.5, 5.5))
 #: What int() makes of NaN and infinities is undefined, and must still be read from the table.
@@ -54,6 +56,17 @@ def of_whole_numbers(x):
     return 1.0 if COUNTS[int(x)] == 6 else 0.0
 
 
+def of_a_module(x):
+    return this.ROW[int(x)]
+
+
+def by_default(x, table=ROW):
+    return table[int(x)]
+
+
+this = sys.modules[__name__]
+
+
 def of_tuples(x):
     return PAIRS[int(x)][0] + PAIRS[int(x)][1]
 
@@ -69,6 +82,8 @@ READS: list[tuple[Any, Any]] = [
     (constant, lambda x: SQUARE[6, 0] + ROW[6] + ROW[0] + ROW[6]),
     (through_an_argument, lambda x: SQUARE[clamped(x, 7), 6] + SQUARE[6, 0]),
     (of_whole_numbers, lambda x: float(clamped(x, 7) == 6)),
+    (of_a_module, lambda x: ROW[clamped(x, 7)]),
+    (by_default, lambda x: ROW[clamped(x, 7)]),
     (of_tuples, lambda x: sum(PAIRS[clamped(x, 3)])),
     (of_a_list, lambda x: LIST[clamped(x, 3)]),
 ]
@@ -108,6 +123,21 @@ def test_reads_of_tables_vectorise(function, tmp_path, monkeypatch):
     assert ("vgather" in code) == (function is of_square)
     assert "ymm" in code
     assert "IndexError" not in "".join(driver.inspect_llvm().values())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_small_whole_numbers_of_a_table_are_python_s(dtype):
+    """Numba would add two uint8 as uint64, whose difference with an int64 is a float64."""
+    scalar = specialise(lambda k: SMALL[k] + SMALL[k] - k - 7, dtype)
+
+    @kernel
+    def driver(out):
+        for i in range(out.shape[0]):
+            out[i] = scalar(i)
+
+    out = np.zeros(7, np.int64)
+    driver(out)
+    np.testing.assert_array_equal(out, np.arange(7) - 7)
 
 
 def test_empty_tables_are_refused():

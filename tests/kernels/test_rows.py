@@ -8,7 +8,8 @@ import pytest
 from numba import njit
 
 from rlcpu.kernels.memory import address
-from rlcpu.kernels.rows import ANY, MAX_ROWS, SCOPES, row_access
+from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.scopes import ANY, MAX_ROWS, SCOPES
 
 DTYPES = ["float32", "float64", "int32", "int64", "uint32", "bool"]
 

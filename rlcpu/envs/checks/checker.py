@@ -76,7 +76,7 @@ def check(
     compiled = [compare_kernels(player, cases, dtype, seed) for dtype in TOLERANCES]
     if all(compiled):
         compare_batches(player, seed)
-        for finding in vectorisation_findings(dynamics, ("step", "collect")):
+        for finding in vectorisation_findings(dynamics):
             player.note(*finding)
     return Report(dynamics.id, len(cases), player.findings.sorted())
 
@@ -88,8 +88,8 @@ def vectorisation_findings(
 
     Args:
         dynamics: the environment.
-        names: of kernels: "step", "simulate" and "collect", which are compiled for float32, and the
-            latter two for actions that are drawn at random.
+        names: "step" and "collect", of which one compiled function steps the environment, and
+            "simulate", for actions that are drawn at random; all in float32.
     """
     if dynamics.has_arrays:
         yield "note", f"step runs {ONE_AT_A_TIME}"
@@ -98,11 +98,11 @@ def vectorisation_findings(
     code, policy = structure(dynamics), Uniform().code(dynamics)
     drivers: dict[str, Any] = {}
     for name in names:
-        if name == "step":
-            kernels: Any = step_kernels(code, np.float32)
+        if name == "simulate":
+            kernels: Any = simulate_kernels(code, np.float32, policy)
         else:
-            kernels = simulate_kernels(code, np.float32, policy)
+            kernels = step_kernels(code, np.float32)
         (compiled,) = kernels.function.overloads.values()  # for the one signature that it has
-        known = () if name == "step" else reasons_of_policies(code)
+        known = reasons_of_policies(code) if name == "simulate" else ()
         drivers[name] = find_driver(compiled, dynamics.step, known)
     yield from describe_drivers(drivers)

@@ -112,6 +112,10 @@ def _stored_lanes(code: str) -> list[int]:
     return [int(lanes or 1) for lanes, name in _STORES.findall(code) if name in lists_with_scope]
 
 
+#: What one compiled function runs: the engine calls it for a step, and rollouts do.
+SHARED = ("step", "collect")
+
+
 def describe_drivers(drivers: dict[str, Driver]) -> Iterator[tuple[str, str]]:
     """Yield level and message of findings about kernels, of the drivers by the kernels' names.
 
@@ -132,11 +136,20 @@ _warned: set[Any] = set()
 
 
 def tell_users(
-    compile: Callable[..., Any], step: Any, id: str, known: tuple[str, ...] = ()
+    compile: Callable[..., Any],
+    step: Any,
+    id: str,
+    names: tuple[str, ...],
+    known: tuple[str, ...] = (),
 ) -> Callable[..., Any]:
     """Return a compiler of a kernel that logs a warning, once, if a step got no vectors.
 
-    `compile` is the compiler that it calls, `id` the environment's, `known` as in `find_driver`.
+    Args:
+        compile: the compiler that it calls.
+        step: the function that its author wrote.
+        id: of the environment.
+        names: of what the kernel runs, see `describe_drivers`.
+        known: as in `find_driver`.
     """
 
     def compile_and_warn(*args: Any) -> Any:
@@ -145,7 +158,8 @@ def tell_users(
             driver = find_driver(compiled, step, known)
             if driver is not None and driver.lanes == 1:
                 _warned.add(step)
-                logger.warning("%s: step runs %s", id, driver)
+                for _, message in describe_drivers(dict.fromkeys(names, driver)):
+                    logger.warning("%s: %s", id, message)
         return compiled
 
     return compile_and_warn

@@ -39,7 +39,8 @@ from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, Poli
 from rlcpu.kernels.compile import define, inline, inline_source, specialise, tuple_of
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
 from rlcpu.kernels.random import uniforms_of_keys
-from rlcpu.kernels.rows import ANY, load_rows, row_access
+from rlcpu.kernels.rows import load_rows, row_access
+from rlcpu.kernels.scopes import ANY
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
 from rlcpu.nn.layers.kind import UNIT

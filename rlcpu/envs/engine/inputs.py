@@ -25,7 +25,8 @@ from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, inline_source, outline
 from rlcpu.kernels.matmul import MANY_ONES
 from rlcpu.kernels.memory import array_at, place_of
-from rlcpu.kernels.rows import ANY, row_access
+from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.scopes import ANY
 from rlcpu.nn.acting import job_at
 from rlcpu.nn.network import CLIP
 

@@ -40,7 +40,8 @@ from rlcpu.envs.engine.structure import Structure, user_functions
 from rlcpu.kernels.compile import define, inline, inline_source, outline
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_at, shifted
 from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP
-from rlcpu.kernels.rows import ANY, row_access, store_rows
+from rlcpu.kernels.rows import row_access, store_rows
+from rlcpu.kernels.scopes import ANY
 
 u32 = np.uint32
 

@@ -24,7 +24,8 @@ from rlcpu.envs.engine.interface import Interface, make_number_at
 from rlcpu.envs.engine.lane import ELAPSED, LANES
 from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.memory import address, shifted, to_line
-from rlcpu.kernels.rows import ANY, row_access
+from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.scopes import ANY
 
 u32 = np.uint32
 

@@ -39,7 +39,8 @@ from rlcpu.kernels.calls import View, contents
 from rlcpu.kernels.compile import inline_source
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import shifted
-from rlcpu.kernels.rows import ANY, row_access
+from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.scopes import ANY
 
 Array = npt.NDArray[Any]
 #: Environments that one core takes at a time; few, since some steps take longer than others.

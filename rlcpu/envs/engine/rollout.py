@@ -91,7 +91,8 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
     # Steps of states with arrays take longer: fewer of them are worth a second core.
     # The longer a step takes, the fewer make up for the start of threads.
     run, grain = make_simulate(env, dtype, policy), 1024 if env.state.is_record else 16384
-    return _compile_rollouts(env_kernel(env, dtype, by_address=True), run, SIMULATE, grain)
+    decorator = env_kernel(env, dtype, by_address=True, names=("simulate",))
+    return _compile_rollouts(decorator, run, SIMULATE, grain)
 
 
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:

@@ -31,7 +31,8 @@ from rlcpu.kernels.compile import define, inline, prefer_wide_vectors, tuple_of
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.memory import array_at, place_of
 from rlcpu.kernels.random import make_draw_keys
-from rlcpu.kernels.rows import ANY, load_rows, row_access
+from rlcpu.kernels.rows import load_rows, row_access
+from rlcpu.kernels.scopes import ANY
 
 u32 = np.uint32
 #: Steps of an environment with arrays for which random bits are drawn at once, in vectors, so that

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlcpu.envs.checks.fields import int_names
 from rlcpu.envs.checks.trial import check_result, results_with_none
-from rlcpu.envs.checks.vectorised import is_written_by_users, tell_users
+from rlcpu.envs.checks.vectorised import SHARED, is_written_by_users, tell_users
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.masks import mask_rows
 from rlcpu.envs.engine.observations import GroupPart, ObservationView
@@ -150,7 +150,9 @@ def user_functions(env: Structure, dtype: type) -> dict[str, Any]:
     return {name: specialise(getattr(env, name), dtype, exact, arrays) for name in names}
 
 
-def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
+def env_kernel(
+    env: Structure, dtype: type, by_address: bool = False, names: tuple[str, ...] = SHARED
+) -> Any:
     """Return the decorator that compiles kernels of an environment: `kernel`, with its options.
 
     Kernels are fast in float32 and exact in float64. Those of a user's environment in float32 also
@@ -160,6 +162,7 @@ def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
         env: the environment.
         dtype: of its floats.
         by_address: whether C calls the kernel, and not Python.
+        names: what users are told that the kernel runs.
     """
     functions = user_functions(env, dtype)
     options: dict[str, Any] = {
@@ -176,7 +179,7 @@ def env_kernel(env: Structure, dtype: type, by_address: bool = False) -> Any:
     def compile_and_report(function: Callable[..., Any]) -> Any:
         compiled = kernel(function, **options)
         step, id, known = env.step, ids.get(env, ""), reasons_of_policies(env)
-        hooks.wrap_compiler(compiled, lambda compiler: tell_users(compiler, step, id, known))
+        hooks.wrap_compiler(compiled, lambda compiler: tell_users(compiler, step, id, names, known))
         return compiled
 
     return compile_and_report
