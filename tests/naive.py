@@ -175,9 +175,13 @@ def value_of(policy: Any, observation: np.ndarray) -> float:
 def normalized(policy: Any, observation: np.ndarray) -> np.ndarray:
     if observation.dtype == np.int64:
         observation = np.eye(policy.observation_mean.size)[observation]
-    observation = observation.reshape(-1)
-    scaled = (observation - policy.observation_mean) * policy.observation_scale
-    return np.clip(scaled, -10.0, 10.0).astype(np.float64)
+    return normalized_rows(policy, observation.reshape(-1)).astype(np.float64)
+
+
+def normalized_rows(policy: Any, inputs: np.ndarray) -> np.ndarray:
+    """Inputs (..., size) as a policy's networks get them."""
+    scaled = (inputs - policy.observation_mean) * policy.observation_scale
+    return np.clip(scaled, -policy.observation_limit, policy.observation_limit)
 
 
 def decide(policy: Any, lane: Lane, observation: np.ndarray) -> tuple[Any, float, float]:

@@ -33,6 +33,7 @@ def network(env: Any, value: str | None = "separate", **options: Any) -> MLP:
     policy.log_std += rng.uniform(-1.0, 0.5, policy.log_std.size).astype(np.float32)
     policy.observation_mean += rng.uniform(-0.1, 0.1, policy.observation_mean.size)
     policy.observation_scale *= rng.uniform(0.5, 2.0, policy.observation_scale.size)
+    policy.observation_limit = 0.7
     for name, value in options.items():
         setattr(policy, name, value)
     return policy

@@ -19,7 +19,8 @@ from rlcpu.envs.networks import NetworkPolicy
 from rlcpu.envs.results import Rollout
 from rlcpu.nn.export.program import Statement, statements_of
 from rlcpu.nn.layers.norm import NORM_EPSILON
-from rlcpu.nn.network import CLIP, Network
+from rlcpu.nn.network import Network
+from rlcpu.nn.scaling import USUAL_LIMIT
 from rlcpu.replay.items import Batch
 
 Tensor = Any  # torch.Tensor
@@ -122,7 +123,7 @@ class ActorCritic(nn.Module):
             an agent that learns off-policy, if any, are among the outputs.
         shape, kind: the policy's observation shape, and its `value`: "shared", "separate" or None.
         head: the policy's, which says what outputs mean: choices, or numbers and their bounds.
-        observation_mean, observation_scale: (observation_size,) buffers.
+        observation_mean, observation_scale, observation_limit: (observation_size,) and () buffers.
     """
 
     def __init__(self, policy: Any) -> None:
@@ -136,7 +137,7 @@ class ActorCritic(nn.Module):
         self.policy, self.value = networks["policy"], networks.get("value")
         if isinstance(policy, NetworkPolicy):
             self.log_std = nn.Parameter(_share_memory(policy, "log_std"))
-        for name in ("observation_mean", "observation_scale"):
+        for name in ("observation_mean", "observation_scale", "observation_limit"):
             self.register_buffer(name, _share_memory(policy, name))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -152,11 +153,16 @@ class ActorCritic(nn.Module):
             it values (...,), or None without a value head.
         """
         inputs = (self._inputs(observations) - self.observation_mean) * self.observation_scale
-        inputs = inputs.clamp(-CLIP, CLIP)
+        inputs = inputs.clamp(-self.observation_limit, self.observation_limit)
         outputs = self.policy(inputs)
         if self.kind == "shared":
             return outputs[..., :-1], outputs[..., -1]
         return outputs, None if self.value is None else self.value(inputs)[..., 0]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Read a `state_dict`; one that was saved before policies had limits has the usual one."""
+        state_dict.setdefault(f"{prefix}observation_limit", torch.tensor(USUAL_LIMIT))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def act(self, observations: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Return the most likely actions, as an agent's `predict` does.

@@ -30,7 +30,8 @@ from rlcpu.kernels.compile import define, source_of_tuple, specialise
 from rlcpu.kernels.random import uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.layers.activations import hyperbolic_tangent
-from rlcpu.nn.network import CLIP, NORMALIZED, TANH
+from rlcpu.nn.network import NORMALIZED, TANH
+from rlcpu.nn.scaling import scaled
 
 #: Activations of a layer that stay in registers; of the 128 registers that four blocks of 128
 #: threads leave to each thread.
@@ -81,12 +82,12 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> NetworkFacts | None:
 
 
 def pack_policy(arrays: PolicyArrays, network: NetworkFacts | None) -> npt.NDArray[np.float32]:
-    """Return all run-time numbers of a policy: mean, scale, log_std and networks, or its params."""
+    """Return all run-time numbers of a policy: what scales, log_std and networks, or its params."""
     if network is None:
         return np.append(arrays.weights, np.float32(0))  # never empty
     parts = [
         np.append(part, np.zeros(_pad(part.size) - part.size, np.float32))
-        for part in (arrays.mean, arrays.scale, arrays.log_std)
+        for part in (arrays.mean, arrays.scale, arrays.limit, arrays.log_std)
     ]
     parts.append(pack(arrays.weights, network.sizes))
     if network.value_sizes:
@@ -134,7 +135,8 @@ def _decide_by_network(
     output of the policy's.
     """
     num_inputs = _pad(env.observation_rows)
-    first_log_std = 2 * num_inputs  # behind means and scales, see `pack_policy`
+    limit_at = 2 * num_inputs  # behind means and scales, see `pack_policy`
+    first_log_std = limit_at + _pad(1)
     size = first_log_std + _pad(env.action_size)
     forward = make_forward(network.sizes, network.activation, begin=size)
     size += _packed_size(network.sizes)
@@ -142,7 +144,7 @@ def _decide_by_network(
     if network.value_sizes:
         value_forward = make_forward(network.value_sizes, network.activation, begin=size)
         size += _packed_size(network.value_sizes)
-    normalise = _make_normalise(env.observation_rows, first_scale=num_inputs)
+    scale = _make_scale(env.observation_rows, first_scale=num_inputs, limit_at=limit_at)
     items = source_of_tuple(f"weights[{first_log_std + k}]" for k in range(env.action_size))
     log_stds = define(f"def log_stds(weights): return {items}")
     head: Any = act_categorical if env.num_actions else act_gaussian
@@ -152,7 +154,7 @@ def _decide_by_network(
 
     def choose(observation, weights, offset, greedy, bits):
         """Draw an action, and compute its log_prob and the value; 0 without a value head."""
-        inputs, value = normalise(observation, weights, offset), none
+        inputs, value = scale(observation, weights, offset), none
         if is_separate:
             value = value_forward(inputs, weights, offset)[0]
         outputs = forward(inputs, weights, offset)
@@ -163,7 +165,7 @@ def _decide_by_network(
 
     def evaluate(observation, weights, offset):
         """Compute the value alone."""
-        inputs = normalise(observation, weights, offset)
+        inputs = scale(observation, weights, offset)
         if is_separate:
             return value_forward(inputs, weights, offset)[0]
         return forward(inputs, weights, offset)[last]
@@ -171,22 +173,19 @@ def _decide_by_network(
     return DeviceDecide(choose, evaluate if is_shared or is_separate else None, size)
 
 
-def _make_normalise(count: int, first_scale: int) -> Callable[..., Any]:
-    """Return a function (observation, weights, offset) -> the networks' inputs.
+def _make_scale(count: int, first_scale: int, limit_at: int) -> Callable[..., Any]:
+    """Return a function (observation, weights, offset) -> the networks' inputs, float32.
 
-    They are (observation - mean) * scale, within +-`CLIP`, in float32 (`single`), whatever the
-    observation's dtype. In the weights `count` means come first, and scales begin at number
-    `first_scale`. In the source x, w and z stand for the three arguments.
+    In the weights `count` means come first, scales begin at number `first_scale`, and the limit is
+    number `limit_at`. In the source x, w and z stand for the three arguments.
     """
     items = source_of_tuple(
-        f"min(max((single(x[{k}]) - w[z + mean{k}]) * w[z + scale{k}], low), high)"
-        for k in range(count)
+        f"scaled(x[{k}], w[z + mean{k}], w[z + scale{k}], limit)" for k in range(count)
     )
-    clip = np.float32(CLIP)
-    names: dict[str, Any] = {"low": -clip, "high": clip, "single": np.float32}
+    names: dict[str, Any] = {"scaled": scaled, "limit_at": np.uint64(limit_at)}
     for k in range(count):
         names |= {f"mean{k}": np.uint64(k), f"scale{k}": np.uint64(first_scale + k)}
-    return define(f"def normalise(x, w, z): return {items}", **names)
+    return define(f"def scale(x, w, z): limit = w[z + limit_at]; return {items}", **names)
 
 
 # ---------------------------------------------------------------- the layout of weights

@@ -16,7 +16,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import inputs_by_part, num_inputs
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
-from rlcpu.envs.running import ARRAYS, RunsNetworks
+from rlcpu.envs.running import ARRAYS, RunsNetworks, check_limit
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import ActCategoricals, Head
@@ -52,8 +52,8 @@ class NetworkPolicy(RunsNetworks):
 
     Attributes:
         parameters, value_parameters: (P,) and (Q,) float32, those of the networks.
-        log_std, observation_mean, observation_scale, deterministic, value: see `MLP`; the value of
-            a network of its own is "separate".
+        log_std, observation_mean, observation_scale, observation_limit, deterministic, value: see
+            `MLP`; the value of a network of its own is "separate".
         head: makes the most likely action of outputs, see `rlcpu.nn.heads.Head`.
 
     Raises:
@@ -139,6 +139,7 @@ class NetworkPolicy(RunsNetworks):
         self.log_std = np.zeros(self.head.center.size, np.float32)  # none of a `Discrete`
         self.observation_mean = np.zeros(inputs, np.float32)
         self.observation_scale = np.ones(inputs, np.float32)
+        self.observation_limit = np.array(np.inf, np.float32)
         return inputs
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -153,6 +154,8 @@ class NetworkPolicy(RunsNetworks):
         elif name in ARRAYS:
             with np.errstate(over="ignore"):
                 value = np.asarray(as_numbers(f"policy.{name}", value), np.float32, order="C")
+        elif name == "observation_limit":
+            value = check_limit(value)
         elif name in _FIXED and name in vars(self):
             raise ValueError(f"{name}={value!r}: the sizes of a policy are fixed, make another one")
         super().__setattr__(name, value)
@@ -226,6 +229,7 @@ class NetworkPolicy(RunsNetworks):
             log_std=self._checked("log_std", 0 if dynamics.is_discrete else dynamics.action_size),
             mean=self._checked("observation_mean", inputs),
             scale=self._checked("observation_scale", inputs),
+            limit=self.observation_limit,
             greedy=self.deterministic,
             network=self._acting("policy"),
             value_network=self._acting("value") if "value" in networks else None,
@@ -242,7 +246,7 @@ class NetworkPolicy(RunsNetworks):
 
     def state(self) -> dict[str, Array]:
         """Return by name all arrays that users and agents may change, which checkpoints keep."""
-        return {name: getattr(self, name) for name in ARRAYS}
+        return {name: getattr(self, name) for name in (*ARRAYS, "observation_limit")}
 
     def evaluate(self, observations: npt.ArrayLike) -> Array:
         """Return the values, (n,) float32, of observations (n, observation_size).
@@ -291,7 +295,9 @@ class MLP(NetworkPolicy):
             layer, weights (inputs, outputs) row-major, then biases (outputs,). Writable in place.
         log_std: (action_size,) float32, logarithms of the Gaussian's standard deviations.
         observation_mean, observation_scale: (observation_size,) float32: the networks see
-            (observation - mean) * scale, clipped to +-10.
+            (observation - mean) * scale.
+        observation_limit: () float32, above 0: they see numbers beyond it as +-limit. Infinity, the
+            initial one, is none; agents that normalise observations set 10.
         deterministic: whether to take the most likely action in place of drawing one.
 
     Raises:

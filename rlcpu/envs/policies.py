@@ -24,6 +24,7 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define
 from rlcpu.kernels.functions import freeze
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
+from rlcpu.nn.scaling import NO_LIMIT
 
 Array = npt.NDArray[Any]
 
@@ -71,9 +72,11 @@ class PolicyArrays(NamedTuple):
     value_sizes: Array = _NO_LAYERS
     #: (action_size,) float32 of a Gaussian, or the params of a head of the policy's own.
     log_std: Array = _NO_FLOATS
-    #: (observation_size,) float32: networks get (observation - mean) * scale, clipped to +-10.
+    #: (observation_size,) float32, and () float32: by these networks get observations scaled, see
+    #: `rlcpu.nn.scaling`.
     mean: Array = _NO_FLOATS
     scale: Array = _NO_FLOATS
+    limit: Array = NO_LIMIT
     #: Code of the hidden layers' activation, see `rlcpu.nn.network.ACTIVATIONS`, of an `MLP`.
     activation: int = 0
     #: Whether to take the most likely action.
@@ -90,7 +93,7 @@ class PolicyArrays(NamedTuple):
             settings[NETWORK] = self.network.place  # the address of its `rlcpu.nn.acting.Job`
         if self.value_network is not None:
             settings[VALUE_NETWORK] = self.value_network.place
-        arrays = (self.weights, self.log_std, self.mean, self.scale)
+        arrays = (self.weights, self.log_std, self.mean, self.scale, self.limit)
         contiguous = [np.ascontiguousarray(array, np.float32) for array in arrays]
         return KernelPolicy._make([*contiguous, settings])
 
@@ -107,13 +110,15 @@ class PolicyArrays(NamedTuple):
 class KernelPolicy(NamedTuple):
     """The numbers of a policy as arguments of kernels: float32 as of `PolicyArrays`, and settings.
 
-    `settings` are (`NUM_SETTINGS`,) int64, whose places are named below.
+    `limit` is (1,) here: arrays of kernels have an axis. `settings` are (`NUM_SETTINGS`,) int64,
+    whose places are named below.
     """
 
     weights: Array
     log_std: Array
     mean: Array
     scale: Array
+    limit: Array
     settings: Array
 
 

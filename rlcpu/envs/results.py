@@ -85,16 +85,17 @@ class Critic:
 
     def __init__(self, policy: NetworkPolicy) -> None:
         parameters = "parameters" if policy.value == "shared" else "value_parameters"
-        self._names = (parameters, "observation_mean", "observation_scale")
+        names = parameters, "observation_mean", "observation_scale", "observation_limit"
         # With networks and arrays of its own: those of the policy go on to learn.
-        self._policy = policy.with_own_networks()
-        for name in self._names:
-            setattr(self._policy, name, np.array(getattr(policy, name), np.float32))
+        self._policy = own = policy.with_own_networks()
+        for name in names:
+            setattr(own, name, np.array(getattr(policy, name), np.float32))
+        self._arrays = {name: getattr(own, name) for name in names}
 
     def take(self, policy: NetworkPolicy) -> None:
         """Copy the present numbers of the policy."""
-        for name in self._names:
-            getattr(self._policy, name)[:] = getattr(policy, name)
+        for name, array in self._arrays.items():
+            array[...] = getattr(policy, name)
 
     def evaluate(self, observations: Array) -> Array:
         """Return values (n,) float32 of observations (n, observation_size)."""

@@ -18,9 +18,11 @@ import numpy.typing as npt
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.policies import Array
 from rlcpu.kernels.checks import as_numbers
-from rlcpu.nn.network import CLIP, Network
+from rlcpu.nn.network import Network
+from rlcpu.nn.scaling import Scaling
 
-#: Names of the arrays that a user may change; the first two are parameters of networks.
+#: Names of arrays of finite numbers that a user may change; the first two are parameters of
+#: networks.
 ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
 
 
@@ -29,13 +31,19 @@ class RunsNetworks:
 
     Attributes:
         view: of observations.
-        observation_mean, observation_scale: (observation_size,) float32: networks get (observation
-            - mean) * scale, clipped to +-10.
+        observation_mean, observation_scale, observation_limit: (observation_size,) float32, and ()
+            float32: networks get (observation - mean) * scale, within +-limit.
     """
 
     view: ObservationView
     observation_mean: Array
     observation_scale: Array
+    observation_limit: Array
+
+    @property
+    def scaling(self) -> Scaling:
+        """Return the arrays by which the networks get observations scaled."""
+        return Scaling(self.observation_mean, self.observation_scale, self.observation_limit)
 
     def networks(self) -> dict[str, Network]:
         """Return the networks by name, "policy" first."""
@@ -110,24 +118,29 @@ class RunsNetworks:
             number = inputs[tuple(place)]
             raise FloatingPointError(f"observations{place}={number}: expected finite numbers")
         acting = self._acting(name)
-        mean, scale = self.observation_mean, self.observation_scale
+        mean, scale, _ = scaling = self.scaling
         if not mean.size == scale.size == size:
             raise ValueError(
                 f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
                 f"{scale.shape}: expected ({size},)"
             )
         states, begins = check_state(state, starts, len(inputs), self.state_sizes[name])
-        outputs = acting.outputs(normalised(self, inputs), states, begins)  # overwrites `states`
+        outputs = acting.outputs(scaling.apply(inputs), states, begins)  # overwrites `states`
         if not np.isfinite(outputs).all():
             refuse_policy(self, "outputs that are not finite")
         return outputs, states
 
 
-def normalised(policy: RunsNetworks, inputs: Array) -> Array:
-    """Return inputs shifted, scaled and clipped for the networks of a policy."""
-    scaled = (inputs - policy.observation_mean) * policy.observation_scale
-    clipped: Array = np.clip(scaled, np.float32(-CLIP), np.float32(CLIP))
-    return clipped
+def check_limit(value: Any) -> Array:
+    """Return the limit of a policy's observations as an array () of its own, float32.
+
+    Anything but one number above 0, or infinity, is a TypeError or ValueError.
+    """
+    with np.errstate(over="ignore"):
+        limit = np.array(as_numbers("policy.observation_limit", value), np.float32)
+    if limit.shape != () or not limit > 0:
+        raise ValueError(f"policy.observation_limit={value!r}: expected a number above 0, or inf")
+    return limit
 
 
 def run_sequences(
@@ -142,7 +155,7 @@ def run_sequences(
         states: (n, any), of all networks before the sequences; see `Rollout.states`.
         starts: (T, n) bools, where an episode begins; None for nowhere.
     """
-    network, scaled = policy.networks()[name], normalised(policy, inputs)
+    network, scaled = policy.networks()[name], policy.scaling.apply(inputs)
     if network.state_size:
         outputs, _ = network.outputs(scaled, states_of(policy, name, states), starts)
     else:

@@ -6,7 +6,8 @@ The kernel reads each column by a record of addresses and sizes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from rlcpu.nn.instructions.chunk import COLUMN_RECORD, ColumnRecord
 from rlcpu.nn.layers.embedding import Ones
+from rlcpu.nn.scaling import Scaling
 
 Array = npt.NDArray[Any]
 
@@ -44,13 +46,13 @@ class Columns:
         return Columns, (self.widths, self.limits, self.takes_ones)
 
     def read(
-        self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, Array]]
+        self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, ...]]
     ) -> BatchColumns:
         """Return the columns of a batch as the kernel reads them, after checks.
 
         Args:
             batch: arrays (S,) or (S, width), or `Ones`, by name.
-            normalise: mean and scale (width,) of some columns, by name.
+            normalise: fields of a `Scaling` of some columns, by name.
 
         Raises:
             KeyError: a column is missing.
@@ -59,15 +61,16 @@ class Columns:
         for name in normalise:
             if name not in self.widths:
                 raise ValueError(f"normalise has {name!r}: expected {', '.join(self.widths)}")
+        scalings = {name: _scaling_of(name, each) for name, each in normalise.items()}
         columns: dict[str, _Column] = {}
         is_new = False  # whether the records of the last batch do not hold for this one
         for name, width in self.widths.items():
             if name not in batch:
                 raise KeyError(f"batch has no column {name!r}: expected {', '.join(self.widths)}")
-            values, pair = batch[name], normalise.get(name, _NO_PAIR)
+            values, scaling = batch[name], scalings.get(name, _NO_SCALING)
             column = self._last.get(name)
-            if column is None or not column.is_made_of(values, pair):
-                column, is_new = self._make(name, width, values, pair), True
+            if column is None or not column.is_made_of(values, scaling):
+                column, is_new = self._make(name, width, values, scaling), True
             elif column.array is not values:  # the kernel reads a copy
                 column.array[...] = values
             if name in self.limits:
@@ -84,33 +87,39 @@ class Columns:
         count = next(iter(columns.values())).samples
         return BatchColumns(self._records, columns, count)
 
-    def _make(self, name: str, width: int, values: Any, pair: tuple[Any, Any]) -> _Column:
-        """Return one column, after checks; `pair` is its mean and scale, or `_NO_PAIR`."""
+    def _make(self, name: str, width: int, values: Any, scaling: Scaling) -> _Column:
+        """Return one column, after checks."""
         if isinstance(values, Ones):
             values.check(width)
-            is_unscaled = pair is _NO_PAIR or _is_identity(*pair)
+            is_unscaled = scaling is _NO_SCALING or _keeps_ones(scaling)
             if is_unscaled and values.are_few() and name in self.takes_ones:
                 starts = as_writable(values.starts, np.int64)
                 places = as_writable(values.columns, np.int32)
                 record = ColumnRecord(address_of(starts), width, ones=address_of(places))
-                pair, samples = (starts, None), len(starts) - 1
-                return _Column(values, array=places, pair=pair, samples=samples, record=record)
+                return _Column(values, places, scaling, len(starts) - 1, record, starts)
             values = values.expand()
         array = as_writable(values, np.float32)
         is_narrow = width == 1 and array.ndim == 1
         if not is_narrow and (array.ndim == 0 or array.shape[1:] != (width,)):
             raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
-        mean_at = scale_at = 0
-        if pair is not _NO_PAIR:
-            pair = as_writable(pair[0], np.float32), as_writable(pair[1], np.float32)
-            _check_pair(name, pair, width)
-            mean_at, scale_at = map(address_of, pair)
-        record = ColumnRecord(address_of(array), width, mean=mean_at, scale=scale_at)
-        return _Column(values, array, pair, len(array), record)
+        record = ColumnRecord(address_of(array), width)
+        if scaling is not _NO_SCALING:
+            scaling = Scaling._make(as_writable(each, np.float32) for each in scaling)
+            _check_shapes(name, scaling, width)
+            record = record._replace(**{k: address_of(v) for k, v in scaling._asdict().items()})
+        return _Column(values, array, scaling, len(array), record)
 
 
-#: In the place of mean and scale, for a column that is not normalised.
-_NO_PAIR = (None, None)
+_NONE: Any = None
+#: For a column that is not scaled.
+_NO_SCALING = Scaling(_NONE, _NONE, _NONE)
+
+
+def _scaling_of(name: str, fields: Any) -> Scaling:
+    """Return the scaling of a column; ValueError for more or fewer fields than one has."""
+    if not 2 <= len(fields) <= 3:
+        raise ValueError(f"normalise[{name!r}]: expected mean, scale and perhaps a limit")
+    return Scaling(*fields)
 
 
 class BatchColumns(NamedTuple):
@@ -126,16 +135,17 @@ class _Column(NamedTuple):
 
     values: Any  #: the array, or `Ones`, that the batch has
     array: Array  #: the array that the kernel reads, the same or a copy; of `Ones` their columns
-    pair: tuple[Any, Any]  #: mean and scale, or `_NO_PAIR`; of `Ones` their starts and None
+    scaling: Scaling
     samples: int  #: how many
     record: ColumnRecord
+    starts: Any = None  #: of `Ones`, (samples + 1,) int64
 
     @property
     def is_of_ones(self) -> bool:
         """Tell whether the kernel has places of ones, and no numbers."""
         return self.record.ones != 0
 
-    def is_made_of(self, values: Any, pair: tuple[Any, Any]) -> bool:
+    def is_made_of(self, values: Any, scaling: Scaling) -> bool:
         """Tell whether the record holds for these arrays too, as they are the same ones.
 
         Only numbers of an array itself stay in their place: `Ones`, or arrays of other packages,
@@ -145,8 +155,7 @@ class _Column(NamedTuple):
             values is self.values
             and type(values) is np.ndarray
             and len(values) == self.samples
-            and pair[0] is self.pair[0]
-            and pair[1] is self.pair[1]
+            and all(map(operator.is_, scaling, self.scaling))
         )
 
 
@@ -175,8 +184,10 @@ def as_writable(values: Any, dtype: type) -> Array:
     return np.require(values, dtype, ("C", "W"))
 
 
-def _is_identity(mean: Array, scale: Array) -> bool:
-    return not np.any(mean) and bool(np.all(np.asarray(scale) == 1.0))
+def _keeps_ones(scaling: Scaling) -> bool:
+    """Tell whether zeros and ones stay the same."""
+    mean, scale, limit = scaling
+    return not np.any(mean) and bool(np.all(np.asarray(scale) == 1.0) and np.all(limit >= 1.0))
 
 
 def address_of(array: Array) -> int:
@@ -185,11 +196,12 @@ def address_of(array: Array) -> int:
     return place
 
 
-def _check_pair(name: str, pair: Sequence[Array], width: int) -> None:
-    for field, each in zip(("mean", "scale"), pair, strict=True):
-        if each.shape != (width,):
+def _check_shapes(name: str, scaling: Scaling, width: int) -> None:
+    for field, each in scaling._asdict().items():
+        expected = () if field == "limit" else (width,)
+        if each.shape != expected:
             shape = f"{field} has shape {each.shape}"
-            raise ValueError(f"normalise[{name!r}]: {shape}: expected ({width},)")
+            raise ValueError(f"normalise[{name!r}]: {shape}: expected {expected}")
 
 
 def _check_indices(name: str, values: Array, size: int) -> None:

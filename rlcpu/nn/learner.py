@@ -317,7 +317,7 @@ class Learner:
         self,
         batch: Mapping[str, Any],
         *,
-        normalise: Mapping[str, tuple[Array, Array]] | None = None,
+        normalise: Mapping[str, tuple[Array, ...]] | None = None,
         settings: Mapping[str, Any] | None = None,
         write: Sequence[str] | None = None,
         states: Mapping[str, npt.ArrayLike] | None = None,
@@ -328,8 +328,8 @@ class Learner:
         Args:
             batch: arrays (S,) or (S, width) for each column; or `nn.Ones`, for the input of
                 networks that is zeros but for a few ones.
-            normalise: by name of a column, mean and scale (width,): networks see (numbers - mean) *
-                scale, clipped to +-10.
+            normalise: by name of a column, mean and scale (width,), and perhaps a limit (): the
+                networks see (numbers - mean) * scale, within +-limit.
             settings: those that have changed.
             write: names of networks and arrays that are written; None for all but targets.
             states: by name of a network with memory its states before the first time step,

@@ -32,8 +32,6 @@ Array = npt.NDArray[Any]
 #: Codes of the activation of hidden layers; the last is added where they are normalised.
 TANH, RELU, NORMALIZED = 0, 1, 2
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
-#: Networks clip what they see to this many standard deviations.
-CLIP = 10.0
 #: Rows that pass a network at a time outside of rollouts and updates: 133 units, as 4-64-64-1 has,
 #: take 545 KB, which stay in the second-level cache.
 BATCH = 1024

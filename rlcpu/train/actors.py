@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.groups import num_inputs
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.networks import check_network, shape_of, view_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.envs.results import Rollout
-from rlcpu.envs.running import RunsNetworks
+from rlcpu.envs.running import RunsNetworks, check_limit
+from rlcpu.envs.scales import scaling_by_bounds
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import Head
 from rlcpu.nn.network import Network, orthogonal
@@ -33,8 +33,6 @@ from rlcpu.train.exploring import (
 from rlcpu.train.presets import network_of_values
 
 Array = npt.NDArray[Any]
-#: Bounds beyond this are none: Gymnasium gives speeds those of float32.
-_UNBOUNDED = 1e6
 
 
 def reusable(rollout: Rollout | None, num_steps: int) -> Rollout | None:
@@ -80,8 +78,9 @@ class Actor(RunsNetworks):
         self._actings = Actings()
         #: What the head reads; the first is the probability of an action drawn uniformly.
         self.params = np.array(params, np.float32)
-        #: The network sees (observation - mean) * scale, clipped to +-10.
-        self.observation_mean, self.observation_scale = normalisation(dynamics)
+        scaling = scaling_by_bounds(dynamics.observation_space)
+        self.observation_mean, self.observation_scale = scaling.mean, scaling.scale
+        self.observation_limit = np.array(np.inf, np.float32)
         self.view = view_of(dynamics.observation_space)
         self.observation_shape = shape_of(self.view)
         self.deterministic = False  # whether to act without exploring
@@ -157,6 +156,7 @@ class Actor(RunsNetworks):
             log_std=self.params,  # by this name kernels get the params of any head
             mean=self.observation_mean,
             scale=self.observation_scale,
+            limit=self.observation_limit,
             activation=self.network.code,
             greedy=bool(self.deterministic),
             network=self._acting("policy"),
@@ -174,6 +174,8 @@ class Actor(RunsNetworks):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("params", "observation_mean", "observation_scale"):
             value = np.asarray(value, np.float32, order="C")
+        elif name == "observation_limit":
+            value = check_limit(value)
         super().__setattr__(name, value)
         vars(self)["_version"] = self._version + 1
 
@@ -194,8 +196,9 @@ class Actor(RunsNetworks):
 
     def state(self) -> dict[str, Array]:
         """Return the arrays that a user or an agent may change, by name, for checkpoints."""
-        normalisation = {"mean": self.observation_mean, "scale": self.observation_scale}
-        return {"parameters": self.network.parameters, "params": self.params, **normalisation}
+        scaling = {"mean": self.observation_mean, "scale": self.observation_scale}
+        scaling["observation_limit"] = self.observation_limit
+        return {"parameters": self.network.parameters, "params": self.params, **scaling}
 
 
 class EpsilonGreedy(Actor):
@@ -343,29 +346,6 @@ class Noisy(Squashed):
             noise = self.params[1] * rng.standard_normal(actions.shape)
             actions = np.clip(actions + noise, -1.0, 1.0)
         return (self.center + self.half * actions).astype(np.float32)
-
-
-def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
-    """Return mean and scale, (observation_size,) float32, that map bounded observations to +-1.
-
-    Bounds of a million and more count as none.
-    """
-    space: Any = dynamics.observation_space
-    parts = space.values() if isinstance(space, Dict) else [space]
-    means, scales = zip(*map(_normalisation_of, parts), strict=True)
-    return np.concatenate(means), np.concatenate(scales)
-
-
-def _normalisation_of(space: Any) -> tuple[Array, Array]:
-    """Return mean and scale, (inputs,) float32, that map the bounds of a space to [-1, 1]."""
-    if not isinstance(space, Box):
-        size = num_inputs(space)
-        return np.zeros(size, np.float32), np.ones(size, np.float32)
-    low, high = (x.astype(np.float64).ravel() for x in (space.low, space.high))
-    is_bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED) & (high > low)
-    low, high = np.where(is_bounded, low, -1.0), np.where(is_bounded, high, 1.0)
-    mean, scale = (low + high) / 2, 2.0 / (high - low)
-    return mean.astype(np.float32), scale.astype(np.float32)
 
 
 def center_and_half(dynamics: Dynamics) -> tuple[Array, Array]:

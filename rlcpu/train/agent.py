@@ -20,8 +20,10 @@ from rlcpu.envs.running import is_one
 from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
+from rlcpu.nn.scaling import USUAL_LIMIT
 from rlcpu.train import precompile
 from rlcpu.train.actors import check_masks
+from rlcpu.train.advice import InputWatch
 from rlcpu.train.config import (
     check_config,
     check_env,
@@ -130,6 +132,7 @@ class Agent(SavedAgent):
         self.normalizer = Normalizer(dynamics.observation_size)
         self.rewards = RewardNormalizer(env.num_envs)
         self.returns = deque(maxlen=WINDOW)
+        self._input_watch = InputWatch(dynamics.observation_space)
         self._rollout: Rollout | None = None
         return seeds
 
@@ -150,6 +153,16 @@ class Agent(SavedAgent):
         if is_complete and not name.startswith("_"):
             self._check_attribute(name, value)
         super().__setattr__(name, value)
+        if is_complete and name == "config":
+            self._limit_observations()
+
+    def _limit_observations(self) -> None:
+        """Let the policy clip what its networks get as `clip_observations` of the settings says."""
+        limit = getattr(self.config, "clip_observations", None)  # a user's config may lack it
+        if limit is None and self.config.normalize_observations:
+            limit = USUAL_LIMIT
+        if limit is not None:
+            self.policy.observation_limit[...] = limit
 
     def _check_attribute(self, name: str, value: Any) -> None:
         """Raise AttributeError for an attribute that an agent lacks or that nobody may set."""
@@ -248,6 +261,7 @@ class Agent(SavedAgent):
                     )
                     while not history.stopped:
                         self._make_progress(history, call)
+                        self._input_watch.look(self)
                         if bar is not None:
                             bar.tell(history, history.time_total)
                         if callback is not None and callback(history) is False:
@@ -283,6 +297,13 @@ class Agent(SavedAgent):
     def _make_progress(self, history: History, call: Call) -> None:
         """Collect and learn until there is an entry for the history, and call `_add_entry`."""
         raise NotImplementedError
+
+    def _replayed_inputs(self, count: int) -> Array | None:
+        """Return about `count` observations (n, observation_size) of its replay, before scaling.
+
+        None where there is no replay, or nothing that is learnt from yet.
+        """
+        return None
 
     def _add_entry(self, history: History, call: Call) -> None:
         """Add the present progress to the history, and set `stopped` if learning has ended."""

@@ -51,6 +51,9 @@ class PPOConfig(Settings):
         normalize_advantages: each minibatch's to mean 0 and deviation 1.
         normalize_observations: by the mean and deviation of all observations so far, as they were
             when the rollout began; the policy keeps them.
+        clip_observations: networks get larger numbers, scaled and normalised, as +- this; `inf`
+            clips none. None is 10 with `normalize_observations`; without, it leaves the policy's
+            limit, of which a new one has none.
         normalize_rewards: they are divided by the deviation of all discounted returns so far, and
             clipped to +-10.
         reward_scale: rewards are multiplied by it, at last, before anything is learnt from them.
@@ -90,6 +93,7 @@ class PPOConfig(Settings):
     target_kl: float | None = None
     normalize_advantages: bool = True
     normalize_observations: bool = False
+    clip_observations: float | None = None
     normalize_rewards: bool = False
     reward_scale: float = 1.0
     adam_epsilon: float = 1e-5
@@ -128,6 +132,7 @@ class OffPolicyConfig(Settings):
         target_period: updates between two such steps.
         normalize_observations: by the mean and deviation of all observations so far, as they were
             when the round began; the policy keeps them, the buffer has observations as they were.
+        clip_observations: see `PPOConfig`.
         normalize_rewards: rewards that are drawn are divided by the deviation of all discounted
             returns so far and clipped to +-10; sums of n steps, to n times as much.
         max_gradient_norm: norm above which gradients are scaled down to it.
@@ -161,6 +166,7 @@ class OffPolicyConfig(Settings):
     tau: float = 0.005
     target_period: int = 1
     normalize_observations: bool = False
+    clip_observations: float | None = None
     normalize_rewards: bool = False
     max_gradient_norm: float = float("inf")
     adam_epsilon: float = 1e-8

@@ -221,12 +221,11 @@ class Updater(nn.Learner):
             options = sequences.options(config.minibatch_size)
         changed = {} if config is self._learnt_config else vars(config)
         self._learnt_config = config
-        scaling = self.policy.observation_mean, self.policy.observation_scale
         report: dict[str, Any] = self.update(
             columns,
             learning_rate=learning_rate,
             settings={**changed, "clip": clip},
-            normalise={"observation": scaling},
+            normalise={"observation": self.policy.scaling},
             shuffle=True,
             epochs=config.num_epochs,
             **options,

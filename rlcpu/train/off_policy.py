@@ -7,6 +7,7 @@ makes `num_updates` updates from minibatches of the buffer. An agent of its own 
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.program import STARTS
+from rlcpu.nn.scaling import Scaling
 from rlcpu.train import buffers, replayed
 from rlcpu.train.actors import Actor, Squashed, reusable
 from rlcpu.train.agent import WINDOW, Agent, Call, Processes
@@ -127,6 +129,7 @@ class OffPolicy(Agent):
             env, config, all_settings, seed=seed, num_threads=num_threads, dtype=dtype, num_seeds=4
         )
         self.policy = self._make_policy(self.env.dynamics, seeds.weights)
+        self._limit_observations()
         self.learner = self._make_learner(seeds.order, num_threads or self.env.num_threads)
         self._check_reported(self.learner)
         self._memories = replayed.Memories(self.learner, self.env.num_envs)
@@ -409,6 +412,27 @@ class OffPolicy(Agent):
             history.losses = self._improve(updates_left, batch)
             history.time_update += clock() - start
 
+    def _replayed_inputs(self, count: int) -> Array | None:
+        """Return observations of transitions, or sequences, in the buffer; see `Agent`.
+
+        A copy of it draws, so that its own random numbers stay as they are. Of a file, of shards
+        and of what draws by returns it is the batch that was drawn last.
+        """
+        batch = self._last_batch
+        if not self._can_improve():
+            return None
+        kinds = replay.ReplayBuffer, replay.TrajectoryBuffer
+        if isinstance(self.buffer, kinds) and self.buffer.memmap is None:
+            length = replayed.length_of(self.config) if self.state_size else 1
+            batch = copy.copy(self.buffer).sample(-(-count // length))
+        if batch is None:
+            return None
+        observations = batch["observation"]
+        if self.state_size:  # (T, B, ...)
+            observations = each_part(lambda x: x.reshape(-1, *x.shape[2:]), observations)
+        inputs: Array = self.env.view.inputs_of_stored(observations)
+        return inputs.reshape(len(inputs), -1)
+
     def _can_improve(self) -> bool:
         """Tell whether there is enough to learn from."""
         config = self.config
@@ -537,20 +561,19 @@ class OffPolicy(Agent):
         return inputs if inputs.ndim == 2 else inputs.reshape(len(inputs), -1)
 
     @property
-    def _normalisation(self) -> dict[str, tuple[Array, Array]]:
-        """Return mean and scale of columns, by which networks see them normalised."""
-        pair = self.policy.observation_mean, self.policy.observation_scale
-        names = "observation", "next_observation"
-        columns = {name: pair for name in names if name in self.learner.columns}
+    def _normalisation(self) -> dict[str, Scaling]:
+        """Return by which numbers networks get columns scaled, by their names."""
+        scaling, names = self.policy.scaling, ("observation", "next_observation")
+        columns = {name: scaling for name in names if name in self.learner.columns}
         if isinstance(self.policy, Squashed):
             columns["action"] = self._action_scaling
         return columns
 
     @functools.cached_property
-    def _action_scaling(self) -> tuple[Array, Array]:
+    def _action_scaling(self) -> Scaling:
         """Return center and inverse half width of actions; 0 for a number that cannot change."""
         center, half = self.policy.center, self.policy.half
-        return center, np.divide(1.0, half, out=np.zeros_like(half), where=half > 0)
+        return Scaling(center, np.divide(1.0, half, out=np.zeros_like(half), where=half > 0))
 
     def _is_solved(self, target: float | None, at_end: bool) -> bool:
         """Tell whether 100 greedy episodes, and 100 others, reach the target on average.

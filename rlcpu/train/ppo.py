@@ -105,6 +105,7 @@ class PPO(Agent):
             shape = {"hidden": policy.hidden, "activation": policy.activation}
             self.config = self.config.replace({**shape, "value": policy.value})
         networks = self._act_by(self.networks(seeds.weights))
+        self._limit_observations()
         check_length(self.config, sum(self.policy.state_sizes.values()))
         dynamics = self.env.dynamics
         self.learner = Updater(
@@ -251,6 +252,7 @@ class PPO(Agent):
         rollout = self._rollout = self.collect_rollout(
             self.env, self.policy, num_steps, out=reusable(self._rollout, num_steps)
         )
+        self._input_watch.add(rollout)
         self.count(rollout.rewards.size, rollout.episode_returns, history)
         history.time_collect += clock() - start
         return rollout

@@ -58,7 +58,7 @@ class PQNConfig(Settings):
         learning_rate_schedule: see `PPOConfig`.
         gamma: discount per step, in [0, 1].
         lambda_: weight of the return against the value after one step, in [0, 1].
-        normalize_observations, normalize_rewards: see `PPOConfig`.
+        normalize_observations, clip_observations, normalize_rewards: see `PPOConfig`.
         max_gradient_norm: norm above which gradients are scaled down to it.
         adam_epsilon: added to the root of RAdam's second moment.
         exploration_initial, exploration_final: probability of a random action, first and last.
@@ -85,6 +85,7 @@ class PQNConfig(Settings):
     gamma: float = 0.99
     lambda_: float = 0.65
     normalize_observations: bool = False
+    clip_observations: float | None = None
     normalize_rewards: bool = False
     max_gradient_norm: float = 10.0
     adam_epsilon: float = 1e-8
@@ -182,7 +183,9 @@ class PQN(OffPolicy):
         if buffer is not None:
             raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
 
-    _open_session = Agent._open_session  # PQN has no replay to share
+    # PQN has no replay to share, and none to look at.
+    _open_session = Agent._open_session
+    _replayed_inputs = Agent._replayed_inputs
 
     def _read_policy(self) -> None:
         self.learner.read_networks()
@@ -192,7 +195,7 @@ class PQN(OffPolicy):
         self.policy.params[0] = self._exploration()
 
     def _store(self, rollout: Rollout) -> None:
-        pass
+        self._input_watch.add(rollout)
 
     def _can_improve(self) -> bool:
         return True
@@ -223,7 +226,7 @@ class PQN(OffPolicy):
                 max_gradient_norm=config.max_gradient_norm,
                 epsilon=config.adam_epsilon,
                 rectified=True,  # RAdam
-                normalise={"observation": (policy.observation_mean, policy.observation_scale)},
+                normalise={"observation": policy.scaling},
             )
         except BaseException:
             self.learner.discard()

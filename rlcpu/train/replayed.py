@@ -23,12 +23,12 @@ import numpy.typing as npt
 from rlcpu import replay
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.results import Rollout
-from rlcpu.envs.running import RunsNetworks, normalised
+from rlcpu.envs.running import RunsNetworks
 from rlcpu.envs.transitions import example_of
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.nn.learner import Learner
-from rlcpu.nn.network import CLIP
 from rlcpu.nn.program import STARTS
+from rlcpu.nn.scaling import Scaling
 from rlcpu.train.buffers import check_fields
 
 Array = npt.NDArray[Any]
@@ -148,11 +148,11 @@ def _inputs_of(network: Any, observations: Array, actions: Array) -> Any:
 
 
 def steps_of(
-    rollout: Rollout, policy: RunsNetworks, memories: Memories, scaling: tuple[Array, Array] | None
+    rollout: Rollout, policy: RunsNetworks, memories: Memories, scaling: Scaling | None
 ) -> dict[str, Array]:
     """Return a policy's rollout as fields of a buffer of sequences, arrays (T, N, ...).
 
-    `scaling` is mean and scale by which networks see actions; None for choices.
+    `scaling` is that by which networks see actions; None for choices.
     """
     shape = rollout.rewards.shape
     assert rollout.states is not None
@@ -160,10 +160,10 @@ def steps_of(
     # In the first row it tells where nothing is remembered: also after a reset by the user, and
     # after steps of another policy.
     begins[0] = ~rollout.states.any(axis=1)
-    observations, actions = normalised(policy, rollout.inputs), rollout.actions.reshape(*shape, -1)
+    observations = policy.scaling.apply(rollout.inputs)
+    actions = rollout.actions.reshape(*shape, -1)
     if scaling is not None:
-        center, scale = scaling
-        actions = np.clip((actions - center) * scale, -CLIP, CLIP)
+        actions = scaling.apply(actions)
     states = memories.along(rollout.states, observations, actions, begins)
     columns = rollout.transitions(("observation", "action", "reward"), packed=True)
     columns["reward"] = columns["reward"].astype(np.float32, copy=False)

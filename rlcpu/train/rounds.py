@@ -131,7 +131,7 @@ def _find_conversions(agent: Any, batch: Any) -> Array | None:
     The columns are those of the agent's last update, which was given `batch`. None if Python made
     one in a way that the kernel does not know. Of choices and boards a column has the form of
     `rlcpu.nn.layers.embedding.Ones`: `column.array` are the places of ones, a single one of a
-    choice, and `column.pair[0]` says where those of each sample start.
+    choice, and `column.starts` where those of each sample start.
     """
     conversions = []
     attributes = {"weight": batch.weights, "discount": batch.discounts}
@@ -144,7 +144,7 @@ def _find_conversions(agent: Any, batch: Any) -> Array | None:
         if kind is None:
             return None
         least = agent.env.view.start[0] if kind == FROM_CHOICES else 0  # the smallest choice
-        starts = column.pair[0].ctypes.data if kind == FROM_BOARDS else 0
+        starts = column.starts.ctypes.data if kind == FROM_BOARDS else 0
         addresses = drawn.ctypes.data, column.array.ctypes.data
         conversions.append((kind, *addresses, column.array.size, least, starts))
     return np.array(conversions, CONVERSION_RECORD)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.nn.export import FORMATS as FORMATS
 from rlcpu.nn.export import ExportedPolicy
+from rlcpu.nn.scaling import USUAL_LIMIT
 from rlcpu.train import checkpoint
 from rlcpu.train.files import replacing
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
@@ -55,6 +56,8 @@ class SavedAgent:
     def _restore(self, description: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Write a saved agent's description and arrays, those of `_state`, to this new one."""
         state = self._state()
+        # Files that are older than limits are of policies that had this one.
+        arrays.setdefault("policy_observation_limit", np.array(USUAL_LIMIT, np.float32))
         checkpoint.check_fit(state, arrays)
         for name, target in state.items():
             target[...] = arrays[name]

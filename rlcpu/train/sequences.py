@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from rlcpu.envs.results import Rollout
-from rlcpu.envs.running import RunsNetworks, normalised, states_of
+from rlcpu.envs.running import RunsNetworks, states_of
 
 Array = npt.NDArray[Any]
 
@@ -52,7 +52,7 @@ def sequences_of(rollout: Rollout, policy: RunsNetworks, length: int | None) -> 
         if network.state_size:
             first_states = states_of(policy, name, rollout.states)
             if length < num_steps:
-                inputs = normalised(policy, rollout.inputs)
+                inputs = policy.scaling.apply(rollout.inputs)
                 # (T + 1, N, state_size), of which those before each sequence are taken.
                 along = network.states_along(inputs, first_states, rollout.starts)
                 first_states = along[:-1:length].reshape(-1, network.state_size)

@@ -41,6 +41,7 @@ _SHARE = _Range(0.0, 1.0)
 _REALS = {
     "learning_rate": _FROM_ZERO,
     "clip_range": _LIMIT,
+    "clip_observations": _LIMIT,
     "gamma": _SHARE,
     "lambda_": _SHARE,
     "entropy_coefficient": _FROM_ZERO,
@@ -99,6 +100,7 @@ _ALIASES = {
     "normalize_advantage": "normalize_advantages",
     "norm_adv": "normalize_advantages",
     "norm_obs": "normalize_observations",
+    "clip_obs": "clip_observations",
     "norm_reward": "normalize_rewards",
     "net_arch": "hidden",
     "hidden_sizes": "hidden",

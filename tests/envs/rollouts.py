@@ -54,6 +54,7 @@ def network(kind: Callable[..., MLP], **options: Any) -> Callable[[VectorEnv], M
         policy.log_std += rng.uniform(-1.0, 0.5, policy.log_std.size).astype(np.float32)
         policy.observation_mean += rng.uniform(-0.1, 0.1, policy.observation_mean.size)
         policy.observation_scale *= rng.uniform(0.5, 20.0, policy.observation_scale.size)
+        policy.observation_limit = 1.5
         return policy
 
     return make

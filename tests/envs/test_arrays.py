@@ -196,6 +196,7 @@ def test_networks_see_what_is_recorded() -> None:
     rng = np.random.default_rng(0)
     policy.parameters += 0.3 * rng.standard_normal(policy.parameters.size, np.float32)
     policy.observation_mean += 0.1
+    policy.observation_limit = 0.5
     rollout = rlcpu.collect(env, policy, 20)
     assert rollout.inputs.shape == (20, NUM_ENVS, 100)
     values = policy.evaluate(rollout.inputs.reshape(-1, 100)).reshape(20, NUM_ENVS)

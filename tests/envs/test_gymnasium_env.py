@@ -26,7 +26,7 @@ LENGTHS = [[3, 1, 5], [2], [7, 4]]
 def policy_of(env: GymnasiumEnv, **options: Any) -> MLP:
     policy = MLP(env.single_observation_space, env.single_action_space, (8,), seed=1, **options)
     policy.parameters[:] = np.random.default_rng(0).normal(0.0, 0.3, policy.parameters.size)
-    policy.observation_scale[:] = 1e-3
+    policy.observation_scale[:], policy.observation_limit = 1e-3, 0.4
     return policy
 
 

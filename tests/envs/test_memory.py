@@ -15,6 +15,7 @@ from rlcpu import nn
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.policies import NetworkPolicy, Uniform
+from tests import naive
 from tests.envs.recall import MOST, RECALL, Recall, remember
 
 Array = Any
@@ -77,8 +78,7 @@ def expected(policy: NetworkPolicy, rollout: Any) -> tuple[Array, Array, Array]:
     network = policy.networks()[name]
 
     def run(inputs: Array, state: Array) -> tuple[Array, Array]:
-        scaled = (inputs - policy.observation_mean) * policy.observation_scale
-        made, after = network.outputs(np.clip(scaled, -10, 10)[None], state)
+        made, after = network.outputs(naive.normalized_rows(policy, inputs)[None], state)
         rows = made["value"] if isinstance(made, dict) else made
         return rows[0, :, -1], after
 
@@ -106,7 +106,7 @@ def check_values(env: VectorEnv, value: str, num_steps: int) -> None:
     spaces = env.single_observation_space, env.single_action_space
     policy = NetworkPolicy.of_layers(*spaces, layers, value, seed=1)
     policy.parameters *= 3.0
-    policy.observation_scale[:] = 0.5
+    policy.observation_scale[:], policy.observation_limit = 0.5, 0.2
     for _ in range(2):
         rollout = rlcpu.collect(env, policy, num_steps)
         values, finals, last = expected(policy, rollout)
@@ -115,7 +115,8 @@ def check_values(env: VectorEnv, value: str, num_steps: int) -> None:
         np.testing.assert_array_equal(rollout.last_values, last)
         assert (finals != 0).any() or env.num_envs == 1
         network, size = policy.networks()["policy"], policy.state_sizes["policy"]
-        inputs = np.clip(rollout.inputs * np.float32(0.5), -10, 10)
+        inputs = naive.normalized_rows(policy, rollout.inputs)
+        assert (abs(inputs) == np.float32(0.2)).any()
         outputs, _ = network.outputs(inputs, rollout.states[:, :size], rollout.starts)
         outputs = outputs["policy"] if value == "shared" else outputs
         chosen = outputs - np.log(np.exp(outputs).sum(axis=-1, keepdims=True))

@@ -78,11 +78,12 @@ def test_seed_decides_the_weights() -> None:
 @pytest.mark.parametrize("value", ["separate", "shared", None])
 @pytest.mark.parametrize("hidden", [(), (1,), (17,), (64, 64), (9, 33, 5)])
 def test_outputs_and_values(hidden: tuple[int, ...], value: str | None, activation: str) -> None:
-    """Also of observations beyond +-10 deviations, and of more than one batch of them."""
+    """Also of observations beyond the limit, and of more than one batch of them."""
     policy = MLP(SEEN, NUMBERS, hidden, activation, value, seed=4)
     rng = np.random.default_rng(0)
     policy.parameters += rng.normal(0.0, 0.1, policy.parameters.size)
     policy.observation_mean[:], policy.observation_scale[:] = [0.0, 1.0, -1.0], [1.0, 2.0, 30.0]
+    policy.observation_limit = 10.0
     observations = rng.standard_normal((1100, 3), np.float32)
     outputs = policy.outputs(observations)
     assert (outputs.dtype, outputs.shape) == (np.float32, (1100, 2))

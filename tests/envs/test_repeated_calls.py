@@ -38,6 +38,8 @@ CHANGES: dict[str, tuple[str, Callable[[Any], None]]] = {
     "shared values in place": ("CartPole-v1 shared", in_place("parameters", 1.5)),
     "mean in place": ("CartPole-v1 tanh", in_place("observation_mean", -2.0)),
     "scale in place": ("CartPole-v1 tanh", in_place("observation_scale", 0.5)),
+    "limit in place": ("CartPole-v1 tanh", in_place("observation_limit", 0.5)),
+    "new limit": ("CartPole-v1 tanh", replace("observation_limit", lambda _: 0.3)),
     "deviation in place": ("Pendulum-v1 tanh", in_place("log_std", -1.0)),
     "new weights": ("CartPole-v1 tanh", replace("parameters", lambda a: a[::-1].copy())),
     "new deviation": ("Pendulum-v1 tanh", replace("log_std", lambda a: a + np.float32(1.0))),

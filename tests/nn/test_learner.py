@@ -177,13 +177,30 @@ def test_arrays_that_cannot_be_written_to_compile_nothing() -> None:
 def test_networks_see_normalised_and_clipped_columns() -> None:
     batch = make_batch(64)
     mean, scale = np.float32([0.1, -0.2, 0.0]), np.float32([2.0, 30.0, 1.0])
-    plain = batch | {"x": np.clip((batch["x"] - mean) * scale, -10.0, 10.0)}
-    assert (abs(plain["x"]) == 10.0).any()
-    reports = [
-        make_learner(dtype=np.float64).update(given, learning_rate=0.1, **options)
-        for given, options in ((plain, {}), (batch, {"normalise": {"x": (mean, scale)}}))
-    ]
-    assert reports[0] == pytest.approx(reports[1], rel=1e-5)
+    scaled = (batch["x"] - mean) * scale
+    for limit in (10.0, 3.0, np.inf):
+        assert (abs(scaled) > limit).any() == (limit < np.inf)
+        plain = batch | {"x": np.clip(scaled, -limit, limit)}
+        scalings: list[Any] = [(mean, scale, np.float32(limit))]
+        scalings += [(mean, scale)] if limit == np.inf else []  # which is the same
+        given = [(plain, {}), *((batch, {"normalise": {"x": each}}) for each in scalings)]
+        first, *others = (
+            make_learner(dtype=np.float64).update(columns, learning_rate=0.1, **options)
+            for columns, options in given
+        )
+        assert all(each == pytest.approx(first, rel=1e-5) for each in others)
+
+
+def test_a_scaling_that_is_none_is_refused() -> None:
+    learner, batch = make_learner(), make_batch(64)
+    pair = np.zeros(3, np.float32), np.ones(3, np.float32)
+    for scaling, message in (
+        (pair[:1], r"normalise\['x'\]: expected mean, scale and perhaps a limit"),
+        ((*pair, np.ones(3)), r"normalise\['x'\]: limit has shape \(3,\): expected \(\)"),
+        ((pair[0], np.ones(2)), r"normalise\['x'\]: scale has shape \(2,\): expected \(3,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            learner.update(batch, learning_rate=0.1, normalise={"x": scaling})
 
 
 def test_arrays_are_learnt_beside_networks() -> None:

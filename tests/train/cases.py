@@ -46,6 +46,7 @@ def make_policy(
     policy.log_std[:] = rng.normal(-0.3, 0.3, policy.log_std.size)
     policy.observation_mean[:] = rng.normal(0.0, 0.3, inputs)
     policy.observation_scale[:] = rng.uniform(0.5, 2.0, inputs)
+    policy.observation_limit = 1.5
     return policy
 
 

@@ -84,7 +84,7 @@ def loss(case: Case, arrays: list[Array], batch: Batch) -> float:
     """The loss of a whole batch as one minibatch with normalised advantages."""
     policy = case.policy
     inputs = (batch.observations - policy.observation_mean) * policy.observation_scale
-    inputs = np.clip(inputs, -10.0, 10.0).astype(np.float64)
+    inputs = np.clip(inputs, -policy.observation_limit, policy.observation_limit).astype(np.float64)
     outputs = run_network(policy.sizes, arrays[1], policy.activation, inputs)
     if policy.value == "shared":
         heads, values = outputs[:, :-1], outputs[:, -1]

@@ -38,7 +38,7 @@ def seen(agent: Any, observations: Array) -> Array:
     """Observations as the agent's networks see them."""
     policy = agent.policy
     inputs = (observations - policy.observation_mean) * policy.observation_scale
-    return np.clip(inputs, -10.0, 10.0)
+    return np.clip(inputs, -policy.observation_limit, policy.observation_limit)
 
 
 def plain(columns: dict[str, Any]) -> dict[str, Array]:

@@ -94,6 +94,8 @@ def agent_of(name: str) -> Any:
     is_wide = policy.observation_mean.size >= WIDE
     for array in () if is_wide else (policy.observation_mean, policy.observation_scale):
         array += rng.uniform(0.1, 0.6, array.shape).astype(np.float32)
+    if name not in ("planes", "convolution", "image", "dueling"):
+        policy.observation_limit = 1.5
     for network in policy.networks().values():
         network.parameters += rng.normal(0, 0.1, network.parameters.shape).astype(np.float32)
     return agent

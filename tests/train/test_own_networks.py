@@ -68,14 +68,14 @@ def test_a_rollout_is_what_the_network_says(env_id: str, kind: str, num_envs: in
         nn.Network(size, layers(actions, kind)),
         nn.Network(size, layers(1), seed=1),
     )
-    policy.observation_scale[:] = 0.5
+    policy.observation_scale[:], policy.observation_limit = 0.5, 0.3
     rollout = rlcpu.collect(env, policy, 5)
     np.testing.assert_allclose(
         rollout.log_probs.ravel(), log_probs(policy, rollout), rtol=1e-4, atol=1e-5
     )
     inputs = rollout.inputs.reshape(rollout.rewards.size, -1)
     np.testing.assert_array_equal(rollout.values.ravel(), policy.evaluate(inputs))
-    learnt = policy.networks()["policy"].outputs(np.clip(inputs * 0.5, -10, 10))
+    learnt = policy.networks()["policy"].outputs(np.clip(inputs * 0.5, -0.3, 0.3))
     np.testing.assert_array_equal(policy.outputs(inputs), learnt)
     assert rlcpu.simulate(env, policy, 5).num_steps == 5 * num_envs
 

@@ -173,7 +173,8 @@ def test_update_ends_before_the_step_that_would_diverge() -> None:
 
 def own_log_probs(policy: Any, batch: Any) -> np.ndarray:
     inputs = (batch.observations - policy.observation_mean) * policy.observation_scale
-    heads = naive.run_network(policy.sizes, policy.parameters, "tanh", np.clip(inputs, -10.0, 10.0))
+    inputs = np.clip(inputs, -policy.observation_limit, policy.observation_limit)
+    heads = naive.run_network(policy.sizes, policy.parameters, "tanh", inputs)
     log_probs, _ = naive.log_prob_and_entropy(heads, policy.log_std, batch)
     return log_probs.astype(np.float32)
 

@@ -19,7 +19,10 @@ from rlcpu.envs.checks.trial import call_function, check_result, draw_numbers, o
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import arrays
 from rlcpu.envs.engine.arrays import State, fields_of
+from rlcpu.envs.engine.observations import ObservationView
+from rlcpu.envs.scales import LEAST_ROWS, find_misfits, names_of_numbers, scaling_by_bounds
 from rlcpu.kernels.random import Rng
+from rlcpu.nn.scaling import Scaling
 
 #: Files of ours that may be below an author's lines in a traceback.
 _OWN_FILES = (watched.__file__, arrays.__file__)
@@ -192,19 +195,37 @@ class Player:
                 f"rewards are up to {largest:.4g}, of which default agents learn nothing: train "
                 f"with reward_scale={scale:g}, or PPO with normalize_rewards=True",
             )
-        observations = played.observations
-        if observations and self.dynamics.observation.is_plain:
-            rows = np.array(observations, np.float64).reshape(len(observations), -1)
-            sizes = np.abs(rows).max(axis=0)
-            if sizes.max() > LARGE:
-                k = int(sizes.argmax())
-                self.note(
-                    "note",
-                    f"observation[{k}] is up to {sizes[k]:.4g}: divide it in observe, or train PPO "
-                    "with normalize_observations=True",
-                )
+        self._note_scales_of_observations(played.observations)
         if any(played.masked_shares):
             self.note("note", f"{np.mean(played.masked_shares):.0%} of actions were masked")
+
+    def _note_scales_of_observations(self, observations: list[Any]) -> None:
+        """Note numbers of plain observations whose scale does not fit networks."""
+        space = self.dynamics.observation_space
+        names = names_of_numbers(space)
+        if not names or not observations:
+            return
+        inputs = _inputs_of(self.dynamics, observations)[:, list(names)]
+        mean, scale, limit = scaling_by_bounds(space)
+        scaling = Scaling(mean[list(names)], scale[list(names)], limit)
+        misfits = []
+        if len(inputs) >= LEAST_ROWS:
+            misfits = find_misfits(inputs, scaling, list(names.values()))
+        for misfit in misfits:
+            self.note(
+                "warning",
+                f"scaled by the bounds of observation_space, {misfit.message}: DQN, PQN, SAC, TD3 "
+                "and DDPG learn little of it; give bounds near its values, or train with "
+                "normalize_observations=True",
+            )
+        sizes = np.abs(inputs).max(axis=0)
+        if sizes.max() > LARGE and all(misfit.kind != "large" for misfit in misfits):
+            k = int(sizes.argmax())
+            self.note(
+                "note",
+                f"{list(names.values())[k]} is up to {sizes[k]:.4g}: divide it in observe, or "
+                "train with normalize_observations=True",
+            )
 
     def _call(self, name: str, *inputs: Any) -> Any:
         """Return the result of a plain function; note its faults, and return None if it is bad.
@@ -262,6 +283,14 @@ class Player:
         drawn = self._call("randomize", Rng.of_seed(int(rng.integers(2**63))), params)
         names = dynamics.randomized if drawn is not None else ()
         return with_numbers(params, {name: getattr(drawn, name) for name in names})
+
+
+def _inputs_of(dynamics: Dynamics, observations: list[Any]) -> Any:
+    """Return plain observations as inputs of networks, (n, num_inputs) float32."""
+    view = ObservationView.of(dynamics, "float32", np.dtype(np.float32))._replace(num_masked=0)
+    if isinstance(observations[0], np.ndarray):
+        return view.flatten(np.stack(observations))
+    return view.inputs(dynamics.observation.to_rows(observations, np.float32))
 
 
 def _comparable(value: Any) -> Any:

@@ -49,7 +49,7 @@ from rlcpu.nn.layers.kind import UNIT
 class Decide(NamedTuple):
     """Inlinable functions of one policy for one environment.
 
-    `policy` is a `KernelPolicy`: its weights, settings, and the mean and scale of normalisation.
+    `policy` is a `KernelPolicy`: its weights, its settings, and what scales observations.
     """
 
     #: (weights, log_std) -> constants, what `choose` needs of the policy's parameters.

@@ -1,12 +1,13 @@
 """Observations of a block of environments as the inputs of networks, inside a rollout's kernel.
 
-Inputs are float32 and normalised, see `normalised`: rows of `lanes` numbers, input k of lane i at
+Inputs are float32 and scaled, see `rlcpu.nn.scaling`: rows of `lanes` numbers, input k of lane i at
 `k * lanes + i`; where `observe` writes an array, and of groups, each lane has a row of inputs
 instead. Networks take lists of the ones where inputs are zeros and ones, mostly zeros.
 
 Here `lanes` is 1 or a multiple of 16, at least `count`, the lanes in use; `scratch` is a block's
-float32 memory, whose first numbers become the inputs; `mean` and `scale` have a number for each
-input. `mask_size` numbers at the end of scratch are not ours: action masks are unpacked there.
+float32 memory, whose first numbers become the inputs; of a `policy`, `mean` and `scale` have a
+number for each input, and `limit` has one. `mask_size` numbers at the end of scratch are not ours:
+action masks are unpacked there.
 """
 
 from __future__ import annotations
@@ -28,9 +29,8 @@ from rlcpu.kernels.memory import array_at, place_of
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.scopes import ANY
 from rlcpu.nn.acting import job_at
-from rlcpu.nn.network import CLIP
+from rlcpu.nn.scaling import scaled
 
-_LOW, _HIGH = np.float32(-CLIP), np.float32(CLIP)
 #: Rows of scratch memory for the int32 that say where each lane's ones begin, one more than lanes.
 ROWS_OF_STARTS = 2
 
@@ -54,7 +54,7 @@ def make_write_inputs(
     """Make the function that writes a block's observations into the inputs of networks.
 
     It is (observations, policy, lanes, count, scratch) -> `WrittenInputs`. Inputs are the first
-    rows of scratch, and normalised. If inputs are zeros and ones, few of them ones, it may list the
+    rows of scratch, and scaled. If inputs are zeros and ones, few of them ones, it may list the
     ones instead.
     """
     if interface.kind == "group":
@@ -66,21 +66,21 @@ def make_write_inputs(
 
     @inline_source
     def write_floats(observations, policy, lanes, count, scratch):
-        mean, scale = policy.mean, policy.scale
+        mean, scale, limit = policy.mean, policy.scale, policy.limit[0]
         for k in range(mean.size):
             for i in range(lanes):
                 x = get(observations, k * LANES + i)
-                set_(scratch, k * lanes + i, normalised(x, mean[k], scale[k]))
+                set_(scratch, k * lanes + i, scaled(x, mean[k], scale[k], limit))
         return WrittenInputs(False, 0, mean.size if lanes == 1 else 0)
 
     @inline_source
     def write_arrays(observations, policy, lanes, count, scratch):
-        mean, scale = policy.mean, policy.scale
+        mean, scale, limit = policy.mean, policy.scale, policy.limit[0]
         for i in range(count):
             begin = i * (observations.size // LANES)
             for k in range(mean.size):
                 x = get(observations, begin + k)
-                set_(scratch, i * mean.size + k, normalised(x, mean[k], scale[k]))
+                set_(scratch, i * mean.size + k, scaled(x, mean[k], scale[k], limit))
         return WrittenInputs(False, 0, mean.size)
 
     return write_floats if interface.in_rows else write_arrays
@@ -92,7 +92,7 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
     Parts have numbers of several dtypes, side by side: each lane's observation is gathered near the
     end of scratch, in front of `mask_size` numbers, and goes from there to the inputs.
     """
-    normalise, number_at = _make_normalise_group(interface), make_number_at(interface.in_rows)
+    scale, number_at = _make_scale_group(interface), make_number_at(interface.in_rows)
     size = interface.num_rows
 
     @inline_source
@@ -102,7 +102,7 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
         for i in range(count):
             for k in range(size):
                 rows[k] = observations[number_at(observations, k, i)]
-            normalise(rows, policy.mean, policy.scale, scratch, i)
+            scale(rows, policy.mean, policy.scale, policy.limit[0], scratch, i)
         return WrittenInputs(False, 0, policy.mean.size)
 
     return write_group
@@ -111,12 +111,12 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
 def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) -> Callable[..., Any]:
     """Make `write_inputs` of a choice or of planes, whose inputs are zeros and ones.
 
-    If the networks take lists of ones, the observations are not normalised, and at most the
-    fraction `MANY_ONES` of the inputs is one, it lists the ones and writes no inputs. The starts of
-    the lanes in the list are at the end of scratch, in front of `mask_size` numbers.
+    If the networks take lists of ones, scaling changes none, and at most the fraction `MANY_ONES`
+    of the inputs is one, it lists the ones and writes no inputs. The starts of the lanes in the
+    list are at the end of scratch, in front of `mask_size` numbers.
     """
     list_ones: Any = _make_list_ones(interface)
-    normalise: Any = _make_normalise_ones(interface)
+    write_scaled: Any = _make_write_scaled_ones(interface)
 
     @inline_source
     def write_ones(observations, policy, lanes, count, scratch):
@@ -129,21 +129,21 @@ def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) ->
         takes_ones = job.takes_ones  # 1 if the first layer can add up rows of weights
         if is_separate:
             takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
-        if takes_ones != 0 and is_plain_scale(policy.mean, policy.scale):
+        if takes_ones != 0 and keeps_ones(policy.mean, policy.scale, policy.limit[0]):
             most = np.int64(MANY_ONES * num_inputs * lanes)
             num_ones = list_ones(observations, lanes, count, num_inputs, starts, columns, most)
             are_few = num_ones <= most
         if not are_few:
-            normalise(observations, lanes, scratch, policy.mean, policy.scale)
+            write_scaled(observations, lanes, scratch, policy.mean, policy.scale, policy.limit[0])
         return WrittenInputs(are_few, starts_begin, num_inputs if lanes == 1 else 0)
 
     return write_ones
 
 
 @inline
-def is_plain_scale(mean, scale):
-    """Tell whether `normalised` changes nothing: all means are 0 and all scales are 1."""
-    same = True
+def keeps_ones(mean, scale, limit):
+    """Tell whether zeros and ones stay the same: means are 0, scales 1, the limit 1 or more."""
+    same = limit >= np.float32(1)
     for k in range(mean.size):
         same &= (mean[k] == np.float32(0)) & (scale[k] == np.float32(1))
     return same
@@ -194,38 +194,34 @@ def _make_list_ones(interface: Interface) -> Callable[..., Any]:
     return list_cells if num_planes else list_choices
 
 
-@inline
-def normalised(x, mean, scale):
-    """Return a number of an observation as networks get it: shifted, scaled, clipped; float32."""
-    return min(max((np.float32(x) - mean) * scale, _LOW), _HIGH)
-
-
-def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
+def _make_write_scaled_ones(interface: Interface) -> Callable[..., Any]:
     """Make the inlinable function that writes the inputs of a choice or of planes.
 
-    It is (observations, lanes, inputs, mean, scale): it writes the normalised zeros and ones of all
-    lanes to `inputs`, one row of `lanes` numbers for each choice or cell. `mean` and `scale` have a
-    number for each input.
+    It is (observations, lanes, inputs, mean, scale, limit): it writes the zeros and ones of all
+    lanes, scaled, to `inputs`, one row of `lanes` numbers for each choice or cell. `mean` and
+    `scale` have a number for each input.
     """
     zero, one, number_at = np.float32(0), np.float32(1), make_number_at(interface.in_rows)
     num_planes, lowest = interface.num_planes, interface.lowest
 
     @inline
-    def normalise_choice(observations, lanes, inputs, mean, scale):
+    def write_choice(observations, lanes, inputs, mean, scale, limit):
         """Write, for each value of the choice, a row with one in the lanes that have it."""
         choices = observations.view(np.int32)
         for k in range(mean.size):
-            off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
+            off = scaled(zero, mean[k], scale[k], limit)
+            on = scaled(one, mean[k], scale[k], limit)
             row = inputs[k * lanes : (k + 1) * lanes]
             for i in range(row.size):
                 row[i] = on if choices[number_at(observations, 0, i)] - lowest == k else off
 
     @inline
-    def normalise_planes(observations, lanes, inputs, mean, scale):
+    def write_planes(observations, lanes, inputs, mean, scale, limit):
         """Write, for each cell, a row with one in the lanes where the cell is set."""
         words, cells = observations.view(np.uint32), mean.size // num_planes
         for k in range(mean.size):
-            off, on = normalised(zero, mean[k], scale[k]), normalised(one, mean[k], scale[k])
+            off = scaled(zero, mean[k], scale[k], limit)
+            on = scaled(one, mean[k], scale[k], limit)
             cell = k % cells
             # A plane is a `Board`: 4 words of 32 bits.
             word, row = k // cells * 4 + cell // 32, inputs[k * lanes : (k + 1) * lanes]
@@ -233,24 +229,24 @@ def _make_normalise_ones(interface: Interface) -> Callable[..., Any]:
             for i in range(row.size):
                 row[i] = on if words[number_at(observations, word, i)] & bit != 0 else off
 
-    return normalise_planes if num_planes else normalise_choice
+    return write_planes if num_planes else write_choice
 
 
-def _make_normalise_group(interface: Interface) -> Callable[..., Any]:
-    """Make the function (rows, mean, scale, inputs, i) that writes the inputs of lane i.
+def _make_scale_group(interface: Interface) -> Callable[..., Any]:
+    """Make the function (rows, mean, scale, limit, inputs, i) that writes the inputs of lane i.
 
     `rows` are the numbers of its observation, side by side: for each part it calls a function.
     """
-    lines, functions, first_input = ["def normalise(rows, mean, scale, inputs, i):"], {}, 0
+    lines, functions, first_input = ["def write(rows, mean, scale, limit, inputs, i):"], {}, 0
     for k, part in enumerate(interface.parts):
-        functions[f"normalise{k}"] = _make_normalise_part(part, first_input)
-        lines.append(f"    normalise{k}(rows, mean, scale, inputs, i)")
+        functions[f"write{k}"] = _make_scale_part(part, first_input)
+        lines.append(f"    write{k}(rows, mean, scale, limit, inputs, i)")
         first_input += part.view.num_inputs
     return inline(define("\n".join(lines), **functions))
 
 
-def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any]:
-    """Make (rows, mean, scale, inputs, i), which writes one part's inputs, from `first_input` on.
+def _make_scale_part(part: GroupPart, first_input: int) -> Callable[..., Any]:
+    """Make (rows, mean, scale, limit, inputs, i), which writes a part's inputs from `first_input`.
 
     `rows` is the memory of lane i's group, in which the part begins with byte `part.begin`;
     `inputs` has a row for each lane. `part.view.size` is (planes, rows, columns) of planes, and of
@@ -259,48 +255,48 @@ def _make_normalise_part(part: GroupPart, first_input: int) -> Callable[..., Any
     view, begin, count, single = part.view, part.begin, part.view.num_inputs, np.float32
 
     @inline
-    def put_input(x, mean, scale, inputs, i, k):
+    def put_input(x, mean, scale, limit, inputs, i, k):
         """Write x as input k of the part."""
         column = first_input + k
-        inputs[i * mean.size + column] = normalised(x, mean[column], scale[column])
+        inputs[i * mean.size + column] = scaled(x, mean[column], scale[column], limit)
 
     if view.kind in ("floats", "numbers"):
         number_type: Any = np.float32 if view.kind == "floats" else np.dtype(view.form).type
         like = number_type(0)
 
         @outline
-        def normalise_numbers(rows, mean, scale, inputs, i):
+        def write_numbers(rows, mean, scale, limit, inputs, i):
             numbers = array_at(place_of(rows, 0) + begin, (count,), like)
             for k in range(count):
-                put_input(single(numbers[k]), mean, scale, inputs, i, k)
+                put_input(single(numbers[k]), mean, scale, limit, inputs, i, k)
 
-        return normalise_numbers
+        return write_numbers
     if view.kind == "planes":
         num_words, cells = 4 * view.size[0], math.prod(view.size[1:])
         like_word = np.uint32(0)
 
         @outline
-        def normalise_planes(rows, mean, scale, inputs, i):
+        def write_planes(rows, mean, scale, limit, inputs, i):
             words = array_at(place_of(rows, 0) + begin, (num_words,), like_word)
             for k in range(count):
                 cell = k % cells
                 word = words[k // cells * 4 + cell // 32]  # 4 words of 32 bits are a plane
                 bits = word >> np.uint32(cell % 32)
-                put_input(single(bits & np.uint32(1)), mean, scale, inputs, i, k)
+                put_input(single(bits & np.uint32(1)), mean, scale, limit, inputs, i, k)
 
-        return normalise_planes
+        return write_planes
     # One choice or several: an input for each value, 1 for the chosen one.
     sizes, starts, like_choice = np.array(view.size), np.array(view.start), np.int32(0)
     num_choices, zero, one = len(view.size), np.float32(0), np.float32(1)
 
     @outline
-    def normalise_choices(rows, mean, scale, inputs, i):
+    def write_choices(rows, mean, scale, limit, inputs, i):
         choices = array_at(place_of(rows, 0) + begin, (num_choices,), like_choice)
         first = 0
         for n in range(num_choices):
             for k in range(sizes[n]):
                 x = one if choices[n] - starts[n] == k else zero
-                put_input(x, mean, scale, inputs, i, first + k)
+                put_input(x, mean, scale, limit, inputs, i, first + k)
             first += sizes[n]
 
-    return normalise_choices
+    return write_choices

@@ -26,7 +26,7 @@ from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.random import make_draw_many, mix_key, uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
-from rlcpu.nn.network import CLIP
+from rlcpu.nn.scaling import Scaling
 
 if TYPE_CHECKING:
     from rlcpu.envs.gymnasium.engine import GymnasiumEngine
@@ -188,8 +188,8 @@ class GymnasiumRunner(Runner):
     def _run_networks(self, rows: Array, values: Array) -> Array:
         """Return the outputs that the head reads, (N, outputs); overwrite `values`, (N,)."""
         arrays, engine = self._arrays, self.engine
-        inputs = (engine.view.inputs(rows) - arrays.mean) * arrays.scale
-        inputs = np.clip(inputs, single(-CLIP), single(CLIP))
+        scaling = Scaling(arrays.mean, arrays.scale, arrays.limit)
+        inputs = scaling.apply(engine.view.inputs(rows))
         carried, begins = engine.carry(self._mark, self.state_size), engine.lengths == 0
         # Views of states of the policy's network, then of the value's, which are overwritten.
         states, value_states = np.split(carried, [arrays.network.plan.state_size], axis=1)

@@ -1,11 +1,11 @@
 """The functions by which a policy chooses the action of one simulation, inlined into a rollout.
 
 `i` is the simulation, `step` the step of the rollout, `job` has the rollout's arrays
-(`rlcpu.envs.mujoco.job`), and `policy` is the `KernelPolicy` with the weights, settings and
-normalisation; settings are read by the names of their places, `GREEDY` to `STATE_SIZE`. A "fault"
-is 0, or NaN if a number was not finite. What `job_at` returns is the job of a network itself: that
-has `size` inputs, `output_size` outputs, `units` numbers of scratch, and `state_size` numbers that
-it remembers of a simulation.
+(`rlcpu.envs.mujoco.job`), and `policy` is the `KernelPolicy` with the weights, settings and what
+scales observations; settings are read by the names of their places, `GREEDY` to `STATE_SIZE`. A
+"fault" is 0, or NaN if a number was not finite. What `job_at` returns is the job of a network
+itself: that has `size` inputs, `output_size` outputs, `units` numbers of scratch, and `state_size`
+numbers that it remembers of a simulation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.engine.inputs import normalised
 from rlcpu.envs.mujoco.physics import POLICY_KEY, STEPS
 from rlcpu.envs.policies import GREEDY, MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.compile import define, inline, source_of_tuple, specialise, tuple_of
@@ -22,6 +21,7 @@ from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import mix, mix_key, uniforms
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import act_gaussian
+from rlcpu.nn.scaling import scaled
 
 #: Policies compute and record in float32, whatever the dtype of the environments.
 single, u32 = np.float32, np.uint32
@@ -155,10 +155,10 @@ def states_of(settings, i):
 
 
 @inline
-def normalise(observation, mean, scale, inputs):
-    """Write an observation, shifted, scaled and clipped, to the first places of `inputs`."""
-    for k in range(mean.size):
-        inputs[k] = normalised(observation[k], mean[k], scale[k])
+def write_inputs(observation, policy, inputs):
+    """Write an observation, as the networks get it, to the first places of `inputs`."""
+    for k in range(policy.mean.size):
+        inputs[k] = scaled(observation[k], policy.mean[k], policy.scale[k], policy.limit[0])
 
 
 def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
@@ -173,7 +173,7 @@ def _by_network(code: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
         `critic` is the address of a value's own network, or 0.
         """
-        normalise(job.observation[i], policy.mean, policy.scale, scratch)
+        write_inputs(job.observation[i], policy, scratch)
         network, critic = job_at(policy.settings[NETWORK]), policy.settings[VALUE_NETWORK]
         state_size, states = policy.settings[STATE_SIZE], states_of(policy.settings, i)
         # Places in scratch.

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 
 from rlcpu.nn.export.program import Array, ExportedPolicy, Statement, shortest, sizes_of
 from rlcpu.nn.layers.norm import NORM_EPSILON
-from rlcpu.nn.network import CLIP
 
 #: Numbers between layers that a function keeps on the stack: 16 KB. Beyond, they are static.
 ON_STACK = 4096
@@ -461,9 +460,10 @@ def _identifier(name: str) -> str:
 def _inputs(program: ExportedPolicy) -> str:
     """Return lines that make the network's inputs of an observation."""
     number = "observation[k]" if program.shape else f"one_hot(observation[0], k, {program.size})"
+    limit = "INFINITY" if program.limit == math.inf else f"{program.limit!r}f"
     return (
         f"    for (k = 0; k < {program.size}; k++)\n"
-        f"        v0[k] = clip(({number} - mean[k]) * scale[k], -{CLIP}f, {CLIP}f);"
+        f"        v0[k] = clip(({number} - mean[k]) * scale[k], -{limit}, {limit});"
     )
 
 

@@ -17,6 +17,7 @@ are real numbers. `is_list` tells whether an action is several numbers.
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,6 @@ import numpy as np
 
 from rlcpu.nn.export.program import Array, ExportedPolicy, Statement
 from rlcpu.nn.layers.norm import NORM_EPSILON
-from rlcpu.nn.network import CLIP
 
 OPSET, IR_VERSION = 17, 8
 #: Numbers of ONNX: `TensorProto.DataType`, and `AttributeProto.AttributeType`.
@@ -330,7 +330,10 @@ def _inputs(nodes: Nodes, program: ExportedPolicy) -> str:
     else:
         x = nodes.add("OneHot", "observation", np.array([size]), off_and_on, axis=-1)
     x = nodes.add("Mul", nodes.add("Sub", x, program.mean), program.scale)
-    return nodes.add("Clip", x, np.array(-CLIP, np.float32), np.array(CLIP, np.float32))
+    if program.limit == math.inf:
+        return x
+    low, high = np.array(-program.limit, np.float32), np.array(program.limit, np.float32)
+    return nodes.add("Clip", x, low, high)
 
 
 def _act(nodes: Nodes, program: ExportedPolicy, outputs: str) -> None:

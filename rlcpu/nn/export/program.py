@@ -25,7 +25,7 @@ from rlcpu.nn.layers import (
     pools,
 )
 from rlcpu.nn.layers.kind import LayerStep
-from rlcpu.nn.network import CLIP, Network
+from rlcpu.nn.network import Network
 from rlcpu.nn.plan import NetworkPlan, TensorPlace
 
 Array = npt.NDArray[Any]
@@ -68,9 +68,10 @@ class ExportedPolicy(NamedTuple):
 
     title: str  # a sentence for users of the file
     shape: tuple[int, ...]  # of an observation; () of a choice
-    size: int  # inputs of the network: (observation - mean) * scale, within +-`CLIP`, where a
+    size: int  # inputs of the network: (observation - mean) * scale, within +-limit, where a
     mean: Array  # choice is one 1 among zeros; (size,) float32
     scale: Array  # (size,) float32
+    limit: float  # infinity for none
     statements: list[Statement]  # the last one makes the outputs
     arrays: dict[str, Array]  # parameters by their names, float32
     head: Head  # makes actions of the outputs
@@ -87,7 +88,7 @@ class ExportedPolicy(NamedTuple):
             ValueError: a layer has no operation here.
         """
         network: Network = policy.networks()["policy"]
-        mean, scale = policy.observation_mean, policy.observation_scale
+        mean, scale, limit = policy.scaling
         statements = statements_of(network.plan)
         state_size = sum(each.options.get("remembered", 0) for each in statements)
         probe = _probe(policy.observation_shape, mean, scale, PROBED if state_size else 1)
@@ -105,6 +106,7 @@ class ExportedPolicy(NamedTuple):
             size=mean.size,
             mean=mean,
             scale=scale,
+            limit=shortest(limit)[0],
             statements=statements,
             arrays={name: array.astype(np.float32) for name, array in network.arrays().items()},
             head=policy.head,
@@ -125,7 +127,8 @@ class ExportedPolicy(NamedTuple):
             "title": self.title,
             "shape": list(self.shape),
             "size": self.size,
-            "clip": CLIP,
+            # JSON has no infinity, and beyond float32's largest number nothing is clipped either.
+            "clip": min(self.limit, float(np.finfo(np.float32).max)),
             "statements": [each._asdict() for each in self.statements],
             "choices": list(head.choices),
             "is_list": head.is_list,

@@ -13,7 +13,7 @@ from rlcpu.kernels.memory import array_at
 class ColumnRecord(NamedTuple):
     """A column of a batch: addresses of its numbers, 0 for none, and their count.
 
-    Networks read (number - mean) * scale, or plain numbers where these are none.
+    Networks read scaled numbers, see `rlcpu.nn.scaling`, or plain ones where there is no mean.
     """
 
     values: int  #: address of its numbers; of a column of `Ones` that of their starts
@@ -21,6 +21,7 @@ class ColumnRecord(NamedTuple):
     ones: int = 0  #: address of the places of `Ones`
     mean: int = 0  #: address of `width` numbers
     scale: int = 0  #: address of `width` numbers
+    limit: int = 0  #: address of one number
 
 
 COLUMN_RECORD = np.dtype([(name, np.int64) for name in ColumnRecord._fields])

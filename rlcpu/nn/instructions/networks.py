@@ -25,7 +25,6 @@ from rlcpu.nn import passes
 from rlcpu.nn.instructions.chunk import floats_at
 from rlcpu.nn.layers.embedding import add_slopes, sum_ones
 from rlcpu.nn.layers.rows import copy, fill
-from rlcpu.nn.network import CLIP
 from rlcpu.nn.packed import (
     copy_rows,
     input_place,
@@ -36,6 +35,7 @@ from rlcpu.nn.packed import (
 )
 from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time
 from rlcpu.nn.program import FROM_COLUMN, FROM_ROWS
+from rlcpu.nn.scaling import scaled
 
 
 def apply(chunk: Any, instruction: Any) -> None:
@@ -226,7 +226,7 @@ def add_input_slopes(chunk: Any, operand: Any, network: Any, units: Any) -> None
 
 
 def write_column(units: Any, begin: int, width: int, chunk: Any, column: Any) -> None:
-    """Write a column's numbers of the chunk's samples to units, normalised if it has a mean.
+    """Write a column's numbers of the chunk's samples to units, scaled if it has a mean.
 
     Args:
         units: rows of `width` numbers, one for each sample.
@@ -237,24 +237,23 @@ def write_column(units: Any, begin: int, width: int, chunk: Any, column: Any) ->
     """
     samples, size = chunk.samples, column.width
     values = floats_at(column.values, chunk.frame.batch.size * size)
-    mean, scale = values, values  # of plain numbers they are not read
+    mean, scale, limit = values, values, np.float32(0)  # of plain numbers they are not read
     if column.mean != 0:
         mean, scale = floats_at(column.mean, size), floats_at(column.scale, size)
+        limit = floats_at(column.limit, 1)[0]
     for i in range(samples.size):
         first, out = samples[i] * size, i * width + begin
         if column.mean == 0:
             copy(units[out : out + size], values[first : first + size])
         else:
-            normalise_row(units[out : out + size], values[first : first + size], mean, scale)
+            scale_row(units[out : out + size], values[first : first + size], mean, scale, limit)
 
 
 @inline
-def normalise_row(out, row, mean, scale):
-    """Write (row - mean) * scale, clipped to +-`CLIP`."""
+def scale_row(out, row, mean, scale, limit):
+    """Write the numbers of a row, scaled."""
     for k in range(out.size):
-        x = (row[k] - mean[k]) * scale[k]
-        x = -CLIP if x < -CLIP else x
-        out[k] = CLIP if x > CLIP else x
+        out[k] = scaled(row[k], mean[k], scale[k], limit)
 
 
 def to_units(units: Any, width: int, place: int, row: Any) -> None:

@@ -246,6 +246,7 @@ def mlp(name: str, hidden: tuple[int, ...], value: str | None, activation: str =
     rng = np.random.default_rng(4)
     policy.parameters[:] = rng.normal(size=policy.parameters.size)
     policy.observation_mean[:] = rng.normal(size=policy.observation_mean.size)
+    policy.observation_limit = 0.8
     return policy
 
 

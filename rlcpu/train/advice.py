@@ -1,0 +1,81 @@
+"""Advice on settings that an agent gives by itself: on the scale of what its networks get."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.results import Rollout
+from rlcpu.envs.scales import LEAST_ROWS, find_misfits, names_of_numbers
+from rlcpu.nn.scaling import Scaling
+from rlcpu.train.tuned import entry_of
+
+Array = npt.NDArray[Any]
+#: Settings that decide how observations are scaled.
+_SCALING = ("normalize_observations", "clip_observations", "scale_observations")
+
+
+class InputWatch:
+    """Looks once, after the first steps, at the numbers that an agent's networks get.
+
+    Where their scale does not fit networks, it warns. Whatever it says, settings stay as they are.
+    """
+
+    def __init__(self, space: Any) -> None:
+        #: Names of the numbers of an observation, by their places; none once they were looked at.
+        self._names = names_of_numbers(space)
+        self._rows: list[Array] = []
+
+    def add(self, rollout: Rollout) -> None:
+        """Keep the observations of a rollout that is learnt from until `look`."""
+        if self._names:
+            self._add(rollout.inputs.reshape(rollout.rewards.size, -1))
+
+    def _add(self, inputs: Array) -> None:
+        self._rows.append(inputs[:, list(self._names)])
+
+    def look(self, agent: Any) -> None:
+        """Look if that is due, and warn, at the user's call of `learn`, of what does not fit.
+
+        The observations are those of rollouts so far, or of transitions in the buffer.
+        """
+        if not self._names or agent.steps < LEAST_ROWS:
+            return
+        if (inputs := agent._replayed_inputs(LEAST_ROWS)) is not None:
+            self._add(inputs)
+        if sum(map(len, self._rows)) < LEAST_ROWS:
+            return
+        rows, places = np.concatenate(self._rows), list(self._names)
+        names = list(self._names.values())
+        self._names, self._rows = {}, []
+        mean, scale, limit = agent.policy.scaling
+        misfits = find_misfits(rows, Scaling(mean[places], scale[places], limit), names)
+        if misfits and not _is_tuned(agent):
+            what = "; ".join(each.message for each in misfits)
+            change = _describe_changes(agent.config, {each.kind for each in misfits})
+            message = f"{agent.env.dynamics.id}: as the networks get it, {what}: try {change}"
+            warnings.warn(message, stacklevel=3)
+
+
+def _is_tuned(agent: Any) -> bool:
+    """Tell whether inputs are scaled by settings that were tuned for the environment."""
+    tuned = entry_of(agent.env.dynamics.id, getattr(agent, "defaults", {}))
+    return tuned is not None and all(
+        getattr(agent.config, name, None) == getattr(tuned, name, None) for name in _SCALING
+    )
+
+
+def _describe_changes(config: Any, kinds: set[str]) -> str:
+    """Return the settings to change, and what else there is, for some kinds of misfits."""
+    changes = ["other units in the environment"]
+    if "clipped" in kinds:
+        changes.insert(0, f"clip_observations={math.inf}")
+    if "small" in kinds and getattr(config, "scale_observations", False):
+        changes.insert(0, "scale_observations=False")
+    if not config.normalize_observations:
+        changes.insert(0, "normalize_observations=True")
+    return " or ".join(changes)
