@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rlcpu import _settings  # noqa: F401 (it comes before whatever imports numba)
 from rlcpu.envs.registration import make_vec, register, registered
 from rlcpu.envs.registration import register_built_in as _register_built_in
+from rlcpu.translation import ANSWERS
 
 if TYPE_CHECKING:
     from rlcpu import envs, experiments, nn, policies, replay, scan, train
@@ -64,10 +65,12 @@ def _load(name: str) -> types.ModuleType:
 
 
 def _hint(name: str) -> str:
-    """Return a hint at the public name that is most like this one."""
+    """Return what to write for a name of another library, or the public name most like it."""
     # Nobody types the first; Python looks for the second, which it imports then.
     if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}"):
         return ""
+    if name in ANSWERS:
+        return f": {ANSWERS[name]}"
     places = dict.fromkeys(__all__, "rlcpu")
     for module in ("envs", *_MODULES):
         for each in _load(module).__all__:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import difflib
 import importlib
 import importlib.util
 import math
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import rlcpu
+from rlcpu.translation import ANSWERS, COMMANDS, NAMES, OPTIONS, hint_at
 
 DTYPES = ("float32", "float64")
 
@@ -65,6 +66,11 @@ def finite(text: str) -> float:
     return value
 
 
+def target(text: str) -> float | str:
+    """Return a mean return to reach, a finite number or "none"; else ArgumentTypeError."""
+    return "none" if text.lower() == "none" else finite(text)
+
+
 def span(text: str) -> tuple[int, int]:
     """Return two whole numbers of a text such as 0:500000, or ArgumentTypeError."""
     first, _, last = text.partition(":")
@@ -88,6 +94,25 @@ def assignment(text: str) -> tuple[str, Any]:
     return name, words.get(value.lower(), value)
 
 
+def hint_at_arguments(message: str) -> str:
+    """Return what to write where argparse says that it knows an option or command not, or ""."""
+    if match := re.match(r"argument COMMAND: invalid choice: '(\w+)'", message):
+        ours = COMMANDS.get(match[1])
+        return f"did you mean {ours}?" if ours else ""
+    if not (match := re.match(r"unrecognized arguments: -+([^\s=]+)", message)):
+        return ""
+    from rlcpu import train
+
+    name = match[1].replace("-", "_")
+    configs = [getattr(train, each) for each in train.__all__ if each.endswith("Config")]
+    settings = {each for config in configs for each in config.names()}
+    if name in settings:
+        return f"write --set {name}=VALUE"
+    if name in NAMES and name not in OPTIONS:
+        return f"{hint_at(name, settings)} Write --set NAME=VALUE"
+    return OPTIONS.get(name) or ANSWERS.get(name, "")
+
+
 # ---------------------------------------------------------------- environments
 
 
@@ -103,19 +128,48 @@ def environment(text: str) -> Environment:
 
     An id that is not ours is one of Gymnasium's registry.
     """
-    from rlcpu.envs.registration import is_of_gymnasium
+    from rlcpu.envs.registration import ATARI, is_atari, is_of_gymnasium, nearest_id
 
     module, _, env_id = text.rpartition(":")
-    if module:
-        import_user_module(module)
+    registers = ids_of_module(module) if module else []
     known = known_environments()
     if env_id in known or is_of_gymnasium(env_id):
         return Environment(text, env_id)
-    nearest = difflib.get_close_matches(env_id, known, n=1, cutoff=0.5)
-    hint = f", did you mean {nearest[0]}?" if nearest else ";"
+    if module:
+        raise ArgumentTypeError(f"{module} {list_of(registers)}, not {env_id!r}")
+    file = Path(text if text.endswith(".py") else f"{text}.py")
+    if file.is_file() and not file.is_absolute():
+        name = ".".join(file.with_suffix("").parts)
+        written = " or ".join(f"{name}:{each}" for each in ids_of_module(name))
+        hint = f"write {written}" if written else f"{name} {list_of([])}"
+        raise ArgumentTypeError(f"{text!r} is a file: {hint}")
+    if text.endswith(".py"):
+        raise ArgumentTypeError(f"there is no file {text!r}")
+    nearest = nearest_id(env_id)
+    hint = f", did you mean {nearest}?" if nearest else ";"
+    if is_atari(env_id):
+        hint = f"; with the package ale-py it is {ATARI} and the like;"
     raise ArgumentTypeError(
         f"unknown environment {env_id!r}{hint} `rlcpu list` has all {len(known)}"
     )
+
+
+def ids_of_module(module: str) -> list[str]:
+    """Import a module of the user's, and return the ids of the environments that it registers."""
+    import gymnasium
+
+    from rlcpu.envs.registration import registered_by_users
+
+    before = {*registered_by_users(), *gymnasium.registry}
+    import_user_module(module)
+    new = [id for id in gymnasium.registry if id not in before and not id.startswith("rlcpu/")]
+    # One that was imported before is not run again: they are among these.
+    return registered_by_users() + new
+
+
+def list_of(ids: list[str]) -> str:
+    """Return what a module does that registers environments of these ids."""
+    return f"registers {' and '.join(ids)}" if ids else "registers no environment"
 
 
 def known_environments() -> list[str]:

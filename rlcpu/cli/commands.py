@@ -20,6 +20,7 @@ from rlcpu.cli.arguments import (
     assignment,
     environment,
     finite,
+    hint_at_arguments,
     import_user_module,
     known_environments,
     output_file,
@@ -27,6 +28,7 @@ from rlcpu.cli.arguments import (
     policy_file,
     seed,
     span,
+    target,
     video_file,
     whole,
 )
@@ -69,8 +71,9 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that answers a bad argument with one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the message and exit with status 2."""
-        self.exit(EXIT_BAD_ARGUMENTS, f"{self.prog}: error: {message}\n")
+        """Print the message, with what to write, and exit with status 2."""
+        hint = hint_at_arguments(message)
+        self.exit(EXIT_BAD_ARGUMENTS, f"{self.prog}: error: {message}{f'; {hint}' * bool(hint)}\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Print the message, in red on a terminal, and end with the status."""
@@ -342,7 +345,9 @@ REPEATED: dict[str, Any] = {
 HELP_STEPS = (
     "environment steps at most (default: what environment and algorithm take, often 1,000,000)"
 )
-HELP_TARGET = "mean return to reach (default: the environment's own threshold, if it has one)"
+HELP_TARGET = (
+    "mean return to reach, or none (default: the environment's own threshold, if it has one)"
+)
 HELP_EPISODES = "episodes of the evaluation (default: 100)"
 HELP_THREADS = "threads at most (default: all cores)"
 HELP_VIDEO = "film one greedy episode, as .gif or .mp4"
@@ -382,7 +387,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the run").add_argument
     add("env", metavar="ENV", nargs="?", type=environment, help=HELP_ENV)
     add("--steps", metavar="N", type=whole(1), help=HELP_STEPS)
-    add("--target", metavar="R", type=finite, help=HELP_TARGET)
+    add("--target", metavar="R", type=target, help=HELP_TARGET)
     add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
     of_load = "go on with a saved agent for --steps more, and save it there if there is no --save"
     add("--load", metavar="FILE", help=of_load)
@@ -407,7 +412,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ray", metavar="ADDRESS", help=cluster)
     add = parser.add_argument_group("a new agent").add_argument
     algo = "algorithm (default: the one that fits the environment, ppo for most)"
-    add("--algo", choices=ALGORITHMS, help=algo)
+    add("--algo", type=str.lower, choices=ALGORITHMS, help=algo)
     add(
         "--seed",
         metavar="N",
@@ -436,7 +441,7 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
     words = "seed of the episodes (default: the agent's, plus 1)"
     add("--seed", metavar="N", type=seed, help=words)
-    add("--target", metavar="R", type=finite, help=HELP_TARGET)
+    add("--target", metavar="R", type=target, help=HELP_TARGET)
     add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
     add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
 

@@ -61,7 +61,7 @@ def train(args: argparse.Namespace) -> int:
     if isinstance(agent.env, GymnasiumEnv):
         env_id = agent.env.dynamics.id
         print(f"{env_id} is Gymnasium's own: its steps are Python's", file=sys.stderr)
-    target = agent.env.dynamics.reward_threshold if args.target is None else args.target
+    target = target_of(args, agent)
     print_run(agent, args, target)
     files, options = Files(args, agent, target), processes_of(args, agent)
     with terminating():
@@ -111,6 +111,14 @@ def learn_and_evaluate(files: Files, options: dict[str, Any]) -> NDArray[np.floa
     return returns
 
 
+def target_of(args: argparse.Namespace, agent: Agent) -> float | None:
+    """Return the mean return to reach, by default the environment's; None where there is none."""
+    if args.target is None:
+        threshold: float | None = agent.env.dynamics.reward_threshold
+        return threshold
+    return None if args.target == "none" else args.target
+
+
 def next_seed(agent: Agent) -> int:
     """Return the seed after that of an agent's training, for episodes."""
     return (agent.seed + 1) % 2**128
@@ -124,7 +132,7 @@ def evaluate(args: argparse.Namespace) -> int:
     agent = load_agent(args)
     if args.video:
         check_renderer(agent)
-    target = agent.env.dynamics.reward_threshold if args.target is None else args.target
+    target = target_of(args, agent)
     seed = next_seed(agent) if args.seed is None else args.seed
     try:
         returns = agent.evaluate(num_episodes=args.episodes, seed=seed)

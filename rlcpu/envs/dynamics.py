@@ -47,6 +47,7 @@ from rlcpu.envs.engine.groups import (
     written_layout,
 )
 from rlcpu.envs.engine.layout import Field, Layout, floats
+from rlcpu.translation import hint_at
 
 
 class NoParams(NamedTuple):
@@ -410,8 +411,10 @@ class Dynamics:
         """
         unknown = sorted(params.keys() - set(self.params._fields))
         if unknown:
+            hint = hint_at(unknown[0], (*self.params._fields, "num_envs"))
             valid = ", ".join(self.params._fields) or "none"
-            raise TypeError(f"{self.id} has no parameter {', '.join(unknown)}; it has: {valid}")
+            reason = f"{self.id} has no parameter {', '.join(unknown)}; it has: {valid}"
+            raise TypeError(f"{reason}; {hint}" if hint else reason)
         numbers, varied = {}, dict(self.varied)
         for name, value in params.items():
             if is_array(value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -82,6 +83,11 @@ def registered() -> list[str]:
     return registry.installed_ids()
 
 
+def registered_by_users() -> list[str]:
+    """Return those ids whose environments are not of this library."""
+    return [id for id in registry.all_ids() if id not in registry.families]
+
+
 def find(environment: str | Dynamics) -> Dynamics:
     """Return the environment of an id, with or without the prefix "rlcpu/".
 
@@ -108,10 +114,35 @@ def find(environment: str | Dynamics) -> Dynamics:
         return known
     if is_of_gymnasium(environment):
         return find_task(environment)
-    ids = registry.all_ids()
-    near = difflib.get_close_matches(name, ids, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"environment={environment!r} is unknown: {hint}known are {', '.join(ids)}")
+    near = nearest_id(name)
+    hint = f"did you mean {near!r}? " if near else ""
+    if is_atari(name):
+        hint = f"with the package ale-py it is {ATARI!r} and the like; "
+    known_ids = ", ".join(registry.all_ids())
+    raise ValueError(f"environment={environment!r} is unknown: {hint}known are {known_ids}")
+
+
+#: How a game of Atari's is named, of which Gymnasium's registry knows once `ale_py` is imported.
+ATARI = "ale_py:ALE/Breakout-v5"
+
+
+def is_atari(id: str) -> bool:
+    """Tell whether an id is one of Gymnasium's for Atari's games, old or new."""
+    return id.startswith("ALE/") or re.search(r"(NoFrameskip|Deterministic)-v\d$", id) is not None
+
+
+def nearest_id(name: str) -> str:
+    """Return the id of ours that is most like a name, but for version, family and case, or ""."""
+    ids = {_bare(id): id for id in reversed(registry.all_ids())}
+    bare = _bare(name)
+    near = [each for each in sorted(ids) if bare and each.startswith(bare)]
+    near = near or difflib.get_close_matches(bare, ids, n=1, cutoff=0.7)
+    return ids[near[0]] if near else ""
+
+
+def _bare(id: str) -> str:
+    """Return an id without its version and family, in small letters."""
+    return re.sub(r"-v\d+$", "", id.rpartition("/")[2]).casefold()
 
 
 def is_of_gymnasium(id: str) -> bool:

@@ -36,7 +36,11 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
     def __getattr__(name):
         # Imported at first use: who trains by PPO does not wait for replay.
         if name not in __all__:
-            raise AttributeError(f"module 'rlcpu.train' has no attribute {name!r}")
+            from rlcpu.translation import hint_at
+
+            hint = "" if name.startswith("_") else hint_at(name, __all__)
+            reason = f"module 'rlcpu.train' has no attribute {name!r}"
+            raise AttributeError(f"{reason}: {hint}" if hint else reason)
         from rlcpu.train import dqn, pqn, sac, td3
 
         value = next(getattr(each, name) for each in (dqn, pqn, sac, td3) if hasattr(each, name))

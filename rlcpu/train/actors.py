@@ -355,9 +355,11 @@ def center_and_half(dynamics: Dynamics) -> tuple[Array, Array]:
     """
     space = dynamics.action_space
     if not isinstance(space, Box):
-        raise TypeError(f"{dynamics.id} has action_space={space}: expected a Box")
+        raise TypeError(_describe_unfit(space, dynamics, "a Box"))
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-        raise ValueError(f"{dynamics.id}: action_space={space} has to be bounded")
+        raise ValueError(
+            f"{dynamics.id}: action_space={space} has to be bounded; PPO takes it as it is"
+        )
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     return ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
 
@@ -403,6 +405,15 @@ def forbid(outputs: Array, masks: Array | None) -> Array:
 def check_discrete(dynamics: Dynamics) -> None:
     """Raise TypeError unless actions are numbers of a `Discrete`."""
     if not isinstance(dynamics.action_space, Discrete):
-        raise TypeError(
-            f"{dynamics.id} has action_space={dynamics.action_space}: expected Discrete"
-        )
+        raise TypeError(_describe_unfit(dynamics.action_space, dynamics, "Discrete"))
+
+
+def _describe_unfit(space: Any, dynamics: Dynamics, expected: str) -> str:
+    """Return the message for an action space that an algorithm does not take, with one that does.
+
+    `expected` is the class of those that it takes.
+    """
+    takes = {Discrete: "PPO, DQN and PQN take", Box: "PPO, SAC, TD3 and DDPG take"}
+    fitting = takes.get(type(space), "PPO takes")
+    reason = f"{dynamics.id} has action_space={space}: expected {expected}"
+    return f"{reason}; {fitting} a {type(space).__name__}"

@@ -8,7 +8,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ from rlcpu.train.history import History, LearningBar, Progress, losses_type
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.saved import SavedAgent
-from rlcpu.train.settings import describe_unknown
+from rlcpu.translation import ANSWERS, answered, describe_unknown
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
@@ -181,8 +181,18 @@ class Agent(SavedAgent):
             reason = describe_unknown(name, settings, kind)
             raise AttributeError(f"{reason}; settings are fields of its config")
 
+    if not TYPE_CHECKING:  # type checkers shall find names that there are not
+
+        def __getattr__(self, name):
+            hint = "" if name.startswith("_") else ANSWERS.get(name, "")
+            if name in self.Config.names():
+                hint = "it is a field of agent.config"
+            reason = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(f"{reason}; {hint}" if hint else reason, name=name, obj=self)
+
     # ------------------------------------------------------------ learning
 
+    @answered
     def learn(
         self,
         total_steps: int | float,
@@ -334,6 +344,7 @@ class Agent(SavedAgent):
 
     # ------------------------------------------------------------ acting
 
+    @answered
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
     ) -> npt.NDArray[np.float64]:
@@ -341,6 +352,7 @@ class Agent(SavedAgent):
         self._undo_interrupted_update()
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
+    @answered
     def predict(
         self,
         observations: npt.ArrayLike | Mapping[str, npt.ArrayLike],

@@ -235,8 +235,11 @@ def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
     """Return the described environment, or the given one; ValueError if that is another one."""
     if env is not None:
         env = take_env(env)
-        if env.dynamics.id != description["env"]:
-            raise ValueError(f"env={env!r}: expected {description['env']}")
+        id, is_ours = description["env"], not isinstance(env.dynamics, GymnasiumTask)
+        was_ours = not description.get("given") and id in registered()
+        if env.dynamics.id != id or is_ours != was_ours:
+            whose = "rlcpu's" if was_ours else "Gymnasium's"
+            raise ValueError(f"env={env!r}: expected {whose} {id}")
         return env.dynamics
     if description.get("given"):
         raise ValueError(

@@ -18,7 +18,8 @@ from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.train.presets import Layers, fitting_network
-from rlcpu.train.settings import Schedule, Settings, check_divides, describe_unknown
+from rlcpu.train.settings import Schedule, Settings, check_divides
+from rlcpu.translation import describe_unknown
 
 _Arguments = ParamSpec("_Arguments")
 Env = str | Dynamics | VectorEnv

@@ -45,6 +45,7 @@ from rlcpu.train.rounds_kernel import (
 from rlcpu.train.sequences import SampleSequences, sequences_in
 from rlcpu.train.settings import Settings, remaining_of, scheduled
 from rlcpu.train.tuned import entry_of
+from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]
 #: Episodes of a greedy evaluation that are played first.
@@ -112,6 +113,7 @@ class OffPolicy(Agent):
     policy: Any
     buffer: Any
 
+    @answered
     def __init__(
         self,
         env: str | Dynamics | VectorEnv,

@@ -31,6 +31,7 @@ from rlcpu.train.presets import layers_of
 from rlcpu.train.sequences import check_length, sequences_of
 from rlcpu.train.settings import remaining_of, scheduled
 from rlcpu.train.tuned import default_config
+from rlcpu.translation import ANSWERS, answered
 
 Array = npt.NDArray[Any]
 
@@ -86,6 +87,7 @@ class PPO(Agent):
     learner: Updater
 
     @typed_by(_Arguments)
+    @answered
     def __init__(
         self,
         env: str | Dynamics | VectorEnv,
@@ -141,7 +143,9 @@ class PPO(Agent):
         """Return the user's policy, after checks, or a new one."""
         if policy is not None:
             if not isinstance(policy, NetworkPolicy) or policy.value is None:
-                raise TypeError(f"policy={policy!r}: expected an MLP or NetworkPolicy with a value")
+                hint = ANSWERS.get(policy) if isinstance(policy, str) else None
+                expected = hint or "expected an MLP or NetworkPolicy with a value"
+                raise TypeError(f"policy={policy!r}: {expected}")
             policy.code(self.env.dynamics)  # raises where it does not fit
             return policy
         spaces = self.env.single_observation_space, self.env.single_action_space

@@ -17,6 +17,7 @@ from rlcpu.nn.scaling import USUAL_LIMIT
 from rlcpu.train import checkpoint
 from rlcpu.train.files import replacing
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]
 
@@ -137,6 +138,7 @@ class SavedAgent:
             file.write(content)
 
     @classmethod
+    @answered
     def load(
         cls,
         path: str | os.PathLike[str],

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import numbers
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.train.presets import check_network_setting
+from rlcpu.translation import describe_unknown
 
 #: How a number changes while what remains of the steps goes from 1 to 0.
 Schedule = Literal["constant", "linear", "cosine"] | Callable[[float], float]
 SCHEDULES = ("constant", "linear", "cosine")
+#: The settings that say how others change.
+_SCHEDULED = {"learning_rate": "learning_rate_schedule", "clip_range": "clip_schedule"}
 
 
 # ---------------------------------------------------------------- which values are allowed
@@ -82,45 +84,6 @@ _CHOICES = {
     "activation": ("tanh", "relu"),
     "replay": ("uniform", "prioritized", "return"),
 }
-#: What stable-baselines3 and CleanRL call our settings, and what else people try.
-_ALIASES = {
-    "n_envs": "num_envs",
-    "n_steps": "num_steps",
-    "n_epochs": "num_epochs",
-    "update_epochs": "num_epochs",
-    "batch_size": "minibatch_size",
-    "num_minibatches": "minibatch_size (num_envs * num_steps / num_minibatches)",
-    "lr": "learning_rate",
-    "anneal_lr": 'learning_rate_schedule="linear"',
-    "clip_coef": "clip_range",
-    "discount": "gamma",
-    "gae_lambda": "lambda_",
-    "vf_coef": "value_coefficient",
-    "max_grad_norm": "max_gradient_norm",
-    "normalize_advantage": "normalize_advantages",
-    "norm_adv": "normalize_advantages",
-    "norm_obs": "normalize_observations",
-    "clip_obs": "clip_observations",
-    "norm_reward": "normalize_rewards",
-    "net_arch": "hidden",
-    "hidden_sizes": "hidden",
-    "policy_kwargs": "hidden, activation and log_std_init",
-    "activation_fn": "activation",
-    "verbose": "learn(..., progress=True)",
-    "total_timesteps": "learn(total_steps)",
-    "n_jobs": "num_threads",
-    "buffer_size": "capacity",
-    "gradient_steps": "num_updates",
-    "train_freq": "num_steps",
-    "target_update_interval": "target_period",
-    "exploration_fraction": "exploration_steps",
-    "exploration_final_eps": "exploration_final",
-    "exploration_initial_eps": "exploration_initial",
-    "ent_coef": "entropy_coefficient",
-    "replay_buffer_class": "buffer",
-    "target_policy_noise": "target_noise",
-    "action_noise": "exploration_noise",
-}
 
 
 class Settings:
@@ -163,7 +126,7 @@ def _check_setting(name: str, value: Any, kind: str) -> Any:
     if name in _COUNTS:
         return check_count(name, value, _COUNTS[name].start, _COUNTS[name].stop)
     if name in _REALS:
-        return _check_real(name, value, _REALS[name])
+        return _check_real(name, value, _REALS[name], "None" in kind)
     if name == "hidden":
         if isinstance(value, str) or not hasattr(value, "__len__"):
             raise TypeError(f"hidden={value!r}: expected sizes of layers, such as (64, 64)")
@@ -185,10 +148,17 @@ def _check_setting(name: str, value: Any, kind: str) -> Any:
     return value
 
 
-def _check_real(name: str, value: Any, allowed: _Range) -> float:
-    """Return a number of a range as a float; TypeError or ValueError for anything else."""
+def _check_real(name: str, value: Any, allowed: _Range, may_be_none: bool = False) -> float:
+    """Return a number of a range as a float; TypeError or ValueError for anything else.
+
+    `may_be_none` says whether None is allowed, too, for messages.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name}={value!r}: expected a number")
+        hint = ", or None" if may_be_none else ""
+        if (callable(value) or isinstance(value, str)) and name in _SCHEDULED:
+            multiplies = "a function of what remains, 1 to 0, whose value multiplies"
+            hint = f'; {_SCHEDULED[name]} is "linear", or {multiplies}'
+        raise TypeError(f"{name}={value!r}: expected a number{hint}")
     least, most, has_least = allowed
     number: Any = value
     if not least <= number <= most or (number == least and not has_least):
@@ -206,13 +176,6 @@ def check_divides(sequence_length: int | None, num_steps: int) -> None:
     if sequence_length is not None and num_steps % sequence_length:
         expected = f"expected a divisor of num_steps={num_steps}, or None"
         raise ValueError(f"sequence_length={sequence_length}: {expected}")
-
-
-def describe_unknown(name: str, names: Sequence[str], algorithm: str = "PPO") -> str:
-    """Return the message for a setting that is none of `names`, with the one that may be meant."""
-    near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, names, n=1)), None)
-    hint = f"did you mean {near}?" if near else f"expected one of {', '.join(names)}"
-    return f"{name}: {algorithm} has no such setting; {hint}"
 
 
 # ---------------------------------------------------------------- schedules
