@@ -13,6 +13,7 @@ single numbers stay NumPy's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -220,6 +221,40 @@ def check_lengths(lengths: npt.ArrayLike, batch: tuple[int, ...], n: int) -> Arr
     return array.astype(np.int64)
 
 
+def check_unknowns(arrays: Mapping[str, Any], axis: int) -> None:
+    """Raise ValueError for an array of tridiagonal systems that lacks their axis of unknowns.
+
+    NumPy aligns the last axes of arrays: for unknowns along another one it would take a matrix of
+    one axis for a number of each system. The same for off-diagonals that are shorter by one.
+
+    Args:
+        arrays: by name; single numbers are repeated.
+        axis: of the unknowns, in the shape that the arrays broadcast to; not checked yet.
+    """
+    num_axes = max(array.ndim for array in arrays.values())
+    if not isinstance(axis, int | np.integer) or not -num_axes <= axis < num_axes:
+        return  # `check_axis` says so
+    after = num_axes - 1 - int(axis) % num_axes  # axes behind that of the unknowns
+    for name, array in arrays.items():
+        if 0 < array.ndim <= after and math.prod(array.shape) > 1:
+            place = ", ".join([":" if array.ndim == 1 else "..."] + ["None"] * after)
+            raise ValueError(
+                f"{name}: shape {tuple(array.shape)} lacks the axis of the unknowns, axis={axis}; "
+                f"write {name}[{place}] for numbers of equations that all systems share, "
+                f"{name}[None] for one number of each system"
+            )
+    lengths = {n: array.shape[-1 - after] for n, array in arrays.items() if array.ndim > after}
+    shorter = {name: lengths.pop(name, 0) for name in ("lower", "upper")}
+    n = lengths.get("diagonal", 1)
+    n = n if n > 1 else max(lengths.values(), default=0)  # one number is repeated
+    for name, length in shorter.items():
+        if length == n - 1 > 1:
+            raise ValueError(
+                f"{name}: expected {n} numbers along axis={axis}, got {length}; off-diagonals are "
+                f"padded to the length of the diagonal: lower[0] and upper[{n - 1}] are ignored"
+            )
+
+
 class Systems(NamedTuple):
     """Checked arguments of a solve."""
 
@@ -238,6 +273,7 @@ def check_systems(
     """
     named = dict(zip(("lower", "diagonal", "upper", "rhs"), arguments, strict=True))
     inputs = check_alike(named, backend)
+    check_unknowns(dict(zip(named, inputs, strict=True)), axis)
     shape, rhs = common_shape(named, inputs), inputs[3]
     if not shape:
         raise ValueError("rhs: expected at least one axis, got a number")

@@ -14,7 +14,7 @@ import jax.ffi
 import jax.numpy as jnp
 
 from rlcpu.scan import xla
-from rlcpu.scan.arguments import check_axis, common_shape, sum_to_shape
+from rlcpu.scan.arguments import check_axis, check_unknowns, common_shape, sum_to_shape
 from rlcpu.scan.tridiagonal.solve import solve_tridiagonal as solve_arrays
 
 Array = Any  # jax.Array, where jax is installed
@@ -45,6 +45,7 @@ def solve_tridiagonal(
     for name, array in zip(names, arrays, strict=True):
         if array.dtype != arrays[3].dtype or array.dtype not in (jnp.float32, jnp.float64):
             raise TypeError(f"{name}: expected all float32 or all float64, got {array.dtype}")
+    check_unknowns(dict(zip(names, arrays, strict=True)), axis)
     shape = common_shape(names, arrays)
     axis = check_axis(axis, shape, "rhs, broadcast with the coefficients,")
     arrays = [a.reshape((1,) * (len(shape) - a.ndim) + a.shape) for a in arrays]

@@ -92,6 +92,8 @@ class TestTorch:
             solve(one, one, one, one.float())
         with pytest.raises(ValueError, match="axis"):
             solve(one, one, one, one, axis=1)
+        with pytest.raises(ValueError, match=r"write lower\[:, None\]"):
+            solve(one, one, one, one.expand(3, 3), axis=0)
         with pytest.raises(np.linalg.LinAlgError, match="1 of 1 systems"):
             solve(one, 0 * one, one, one)
 
@@ -217,3 +219,5 @@ class TestJax:
             solve(one, one, one, np.ones(4))
         with pytest.raises(ValueError, match=r"axis=1: rhs, .* has 1 axes"):
             solve(one, one, one, one, axis=1)
+        with pytest.raises(ValueError, match=r"write lower\[:, None\]"):
+            solve(one, one, one, np.ones((3, 3)), axis=0)

@@ -25,6 +25,7 @@ from rlcpu.scan.arguments import (
     check_on_host,
     check_out,
     check_real,
+    check_unknowns,
     common_shape,
     repeated,
 )
@@ -172,6 +173,7 @@ def factor_tridiagonal(
     named = {"lower": lower, "diagonal": diagonal, "upper": upper}
     check_on_host("factor_tridiagonal", **named)
     arrays = check_alike(named)
+    check_unknowns(dict(zip(named, arrays, strict=True)), axis)
     shape = common_shape(named, arrays)
     position = check_axis(axis, shape, "lower, diagonal and upper")
     num_threads = check_num_threads(num_threads)

@@ -57,11 +57,13 @@ def solve_tridiagonal(
     proportion to the largest terms, 5e2. `check="residual"` mends that.
 
     Args:
-        lower: coefficients below the diagonal; `lower[0]` is ignored, whatever it is.
+        lower: coefficients below the diagonal, padded to n; `lower[0]` is ignored, whatever it is.
         diagonal: coefficients on the diagonal.
-        upper: coefficients above the diagonal; `upper[n-1]` is ignored, whatever it is.
+        upper: coefficients above it, padded to n; `upper[n-1]` is ignored, whatever it is.
         rhs: right-hand sides.
-        axis: of the unknowns of a system, in the shape that the arrays broadcast to.
+        axis: of the unknowns of a system, in the shape that the arrays broadcast to. All arrays but
+            single numbers have it: for right-hand sides as columns, axis=0, a matrix of one axis is
+            `lower[:, None]`, `diagonal[:, None]`, `upper[:, None]`.
         method: "pivot", or "thomas" for no pivoting: not faster, and accurate only where diagonals
             dominate, but without rounding where all pivots are exact.
         periodic: unknowns lie in a ring: `lower[0]` is the coefficient of x[n-1] and `upper[n-1]`
@@ -86,7 +88,8 @@ def solve_tridiagonal(
         NotImplementedError: an array is on a CUDA device, and `periodic` or `check` is asked for.
         TypeError: an array is neither float32, float64 nor of whole numbers (which are converted),
             or float32 and float64 are mixed.
-        ValueError: shapes do not broadcast, or an argument is out of its range.
+        ValueError: shapes do not broadcast, an array lacks the axis of the unknowns, off-diagonals
+            are shorter than the diagonal, or an argument is out of its range.
 
     Source: Golub and Van Loan, Matrix Computations, 4th edition, sections 3.4 and 3.5.2.
 

@@ -20,6 +20,7 @@ from rlcpu.scan.arguments import (
     check_broadcast,
     check_out,
     check_shape,
+    check_unknowns,
     repeated,
     sum_to_shape,
 )
@@ -88,6 +89,7 @@ def tridiagonal_vjp(
     named = {"x": x, "grad": grad, "lower": lower, "diagonal": diagonal, "upper": upper}
     x, grad, *others = check_alike(named, backend)
     check_shape("grad", grad, x.shape)
+    check_unknowns({"x": x, **dict(zip(("lower", "diagonal", "upper"), others, strict=True))}, axis)
     axis = check_axis(axis, x.shape, "x")
     num_threads = check_num_threads(num_threads)
     for name, array in zip(("lower", "diagonal", "upper"), others, strict=True):

@@ -118,6 +118,8 @@ def test_in_place(axis: int) -> None:
         ({"check": "norm"}, ValueError, "check='norm'"),
         ({"diagonal": np.ones((3, 6), np.float32)}, TypeError, "diagonal: expected float64"),
         ({"diagonal": np.ones((3, 5))}, ValueError, r"diagonal \(3, 5\)"),
+        ({"upper": np.ones((3, 5))}, ValueError, "upper: expected 6 numbers along axis=-1, got 5"),
+        ({"lower": np.ones(6), "axis": 0}, ValueError, r"write lower\[:, None\] for numbers"),
         ({"out": np.ones((3, 6))}, TypeError, "out"),
     ],
 )

@@ -5,12 +5,19 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlcpu.scan import SingularSystemError, Status, factor_tridiagonal, solve_tridiagonal
+from rlcpu.scan import (
+    SingularSystemError,
+    Status,
+    factor_tridiagonal,
+    solve_tridiagonal,
+    tridiagonal_vjp,
+)
 from tests.scan.tridiagonal import naive
 
 N = 12
@@ -178,6 +185,80 @@ def test_out_may_not_overlap_an_input() -> None:
     with pytest.raises(ValueError, match="out: overlaps another array"):
         solve_tridiagonal(ONES, 4 * ONES, ONES, a, out=shifted)
     assert (memory == 1.0).all()
+
+
+# ---------------------------------------------------------------- the axis of the unknowns
+
+
+def calls(lower: Any, diagonal: Any, upper: Any, rhs: Any, axis: int) -> Iterator[Any]:
+    """Every function that takes a matrix."""
+    yield lambda: solve_tridiagonal(lower, diagonal, upper, rhs, axis=axis)
+    yield lambda: solve_tridiagonal(lower, diagonal, upper, rhs, axis=axis, periodic=True)
+    if axis < 0:  # it is not told of axes before those of the matrices
+        yield lambda: factor_tridiagonal(lower, diagonal, upper, axis=axis)
+    yield lambda: tridiagonal_vjp(lower, diagonal, upper, rhs, rhs, axis=axis)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 6, 4), (3, 3, 3)])
+def test_one_matrix_for_columns(shape: tuple[int, ...]) -> None:
+    """Its numbers would be aligned with the systems, in silence where there are as many."""
+    n = shape[-2]
+    matrix = naive.make("dominant", (n,), seed=1)[:3]
+    rhs = np.random.default_rng(2).normal(size=shape)
+    columns = [array[:, None] for array in matrix]
+    expected = solve_tridiagonal(*matrix, np.moveaxis(rhs, -2, -1))
+    for axis in (-2, len(shape) - 2):
+        for k, name in enumerate(("lower", "diagonal", "upper")):
+            mixed = [*columns[:k], matrix[k], *columns[k + 1 :]]
+            message = re.escape(
+                f"{name}: shape ({n},) lacks the axis of the unknowns, axis={axis}; write "
+                f"{name}[:, None] for numbers of equations that all systems share"
+            )
+            for call in calls(*mixed, rhs, axis):
+                with pytest.raises(ValueError, match=f"^{message}"):
+                    call()
+        found = solve_tridiagonal(*columns, rhs, axis=axis)
+        np.testing.assert_allclose(np.moveaxis(found, -2, -1), expected, rtol=1e-13)
+    factors = factor_tridiagonal(*matrix)
+    np.testing.assert_allclose(factors.solve(rhs, axis=-2), found, rtol=1e-12)
+
+
+def test_one_right_hand_side_for_columns() -> None:
+    matrices, rhs = transposed(good(4)[:3], 0), np.ones(N)
+    with pytest.raises(ValueError, match=r"^rhs: shape \(12,\) lacks .* write rhs\[:, None\] for"):
+        solve_tridiagonal(*matrices, rhs, axis=0)
+    found = solve_tridiagonal(*matrices, rhs[:, None], axis=0)
+    expected = solve_tridiagonal(*(array.T for array in matrices), rhs)
+    np.testing.assert_allclose(found.T, expected, rtol=1e-13)
+
+
+def test_one_number_of_each_system() -> None:
+    """Along an axis of the unknowns of length 1 it is repeated; so are lone numbers."""
+    numbers = 3.0 + np.arange(4.0)
+    with pytest.raises(ValueError, match=r"diagonal\[None\] for one number of each system$"):
+        solve_tridiagonal(1.0, numbers, 1.0, np.ones((4, 4)), axis=0)
+    found = solve_tridiagonal([1.0], numbers[None], 1.0, np.ones((4, 4)), axis=0)
+    for x, number in zip(found.T, numbers, strict=True):
+        np.testing.assert_allclose(x, solve_tridiagonal(1.0, number, 1.0, np.ones(4)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, -2])
+@pytest.mark.parametrize("name", ["lower", "upper"])
+def test_shorter_off_diagonals_are_named(name: str, axis: int) -> None:
+    """As libraries take them that store no number for what is not there."""
+    arrays = dict(
+        zip(("lower", "diagonal", "upper", "rhs"), transposed(good(4), axis), strict=True)
+    )
+    arrays[name] = np.delete(arrays[name], 0, axis)
+    message = (
+        f"{name}: expected {N} numbers along axis={axis}, got {N - 1}; off-diagonals are padded to "
+        f"the length of the diagonal: lower[0] and upper[{N - 1}] are ignored"
+    )
+    for call in calls(**arrays, axis=axis):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            call()
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        solve_tridiagonal(**{**arrays, "diagonal": 3.0}, axis=axis)
 
 
 def test_numbers_alone_are_no_system() -> None:

@@ -154,7 +154,7 @@ def results(array: Any) -> TridiagonalGradients:
         ({"x": np.ones((2, 3), complex)}, TypeError, "x: expected float64"),
         ({"grad": np.ones((2, 3), np.float32)}, TypeError, "grad: expected float64, got float32"),
         ({"grad": np.ones(3)}, ValueError, r"grad: expected shape \(2, 3\), got \(3,\)"),
-        ({"upper": np.ones(2)}, ValueError, r"upper: expected a shape that broadcasts to \(2, 3\)"),
+        ({"upper": np.ones(4)}, ValueError, r"upper: expected a shape that broadcasts to \(2, 3\)"),
         ({"axis": 2}, ValueError, "axis=2: x has 2 axes"),
         ({"num_threads": 0}, ValueError, "num_threads=0"),
         ({"out": tuple(np.ones((4, 2, 3)))}, TypeError, "out: expected TridiagonalGradients"),
