@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -36,7 +37,7 @@ from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import History, LearningBar, Progress, losses_type
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.saved import SavedAgent
+from rlcpu.train.saved import SavedAgent, attributes_of
 from rlcpu.translation import ANSWERS, answered, describe_unknown
 
 Array = npt.NDArray[Any]
@@ -87,6 +88,8 @@ class Agent(SavedAgent):
     num_kernels: ClassVar[int]
     history: History
     ledger: Any = None
+    _rollout: Rollout | None
+    _input_watch: InputWatch
     #: Kind of its actions, see `learner_of`.
     _kind: str
 
@@ -94,6 +97,7 @@ class Agent(SavedAgent):
         """Show the fields of the config where the class is shown, as by `help`."""
         super().__init_subclass__()
         if hasattr(cls, "Config"):
+            cls._check_saved_numbers()
             agent_class: Any = cls
             agent_class.__signature__ = signature_of(cls)
 
@@ -133,7 +137,7 @@ class Agent(SavedAgent):
         self.rewards = RewardNormalizer(env.num_envs)
         self.returns = deque(maxlen=WINDOW)
         self._input_watch = InputWatch(dynamics.observation_space)
-        self._rollout: Rollout | None = None
+        self._rollout = None
         return seeds
 
     def _default_config(self, dynamics: Dynamics) -> Any:
@@ -177,7 +181,7 @@ class Agent(SavedAgent):
         if name == "config":
             check_config(self.config, value)
         is_ours = agent_class.__module__.startswith("rlcpu.")  # others may have more attributes
-        if is_ours and name not in _attributes(agent_class):
+        if is_ours and name not in attributes_of(agent_class):
             reason = describe_unknown(name, settings, kind)
             raise AttributeError(f"{reason}; settings are fields of its config")
 
@@ -235,6 +239,9 @@ class Agent(SavedAgent):
             FloatingPointError: a reward, observation, loss or gradient became NaN or infinite; the
                 message says which. It was not learnt from.
 
+        Warns:
+            UserWarning: `save` will refuse a subclass's numbers, see `saved_numbers`.
+
         After these, and after Ctrl-C and an exception in the callback, `history` holds the curve so
         far, the agent can be evaluated and saved, and the next `learn` goes on with it. `PPO` is
         what it was after its last whole update, environments included: where one of them showed NaN
@@ -246,6 +253,10 @@ class Agent(SavedAgent):
         processes = Processes(num_collectors, num_shards, address, replay_folder)
         check_learning(callback, target_return, processes._asdict())
         bounds = check_schedule(schedule, self.steps, total_steps)
+        # What `save` will refuse is told now, and not after hours.
+        self._read_numbers()
+        if unsaved := self._unsaved_numbers():
+            warnings.warn(unsaved, stacklevel=2)
         # A second process compiles the update from now on, while the policy is compiled here.
         with precompile.precompiled(self.learner, precompile.describe(self, self._kind)):
             self._undo_interrupted_update()
@@ -464,10 +475,3 @@ class Agent(SavedAgent):
         scale = np.float32(getattr(self.config, "reward_scale", 1.0))
         rewards = rewards.astype(np.float32, copy=False)
         return rewards if scale == 1.0 else rewards * scale
-
-
-@functools.cache
-def _attributes(kind: Any) -> set[str]:
-    """Return the names of a class's attributes, and of those that it annotates."""
-    declared = [vars(each).get("__annotations__", {}) for each in kind.__mro__]
-    return {*dir(kind), *(name for names in declared for name in names)}

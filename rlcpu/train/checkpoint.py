@@ -41,6 +41,7 @@ class Snapshot(NamedTuple):
     arrays: dict[str, Array]  # by the names of the agent's state, but for `_DERIVED`
     steps: int  # environment steps
     returns: tuple[float, ...]  # of the last training episodes
+    numbers: dict[str, Any]  # that a subclass names in `saved_numbers`
     num_updates: int  # of the present call of `learn`
 
 
@@ -103,15 +104,21 @@ def take_snapshot(agent: Any, state: dict[str, Array], arrays: dict[str, Array])
             np.copyto(arrays[name], array)
         else:
             arrays[name] = array.copy()
-    return Snapshot(arrays, agent.steps, tuple(agent.returns), len(agent.history.updates))
+    return Snapshot(
+        arrays=arrays,
+        steps=agent.steps,
+        returns=tuple(agent.returns),
+        numbers=agent._read_numbers(),
+        num_updates=len(agent.history.updates),
+    )
 
 
 def restore_snapshot(agent: Any, state: dict[str, Array], snapshot: Snapshot) -> None:
     """Restore an agent and its state from a snapshot. Interrupted, it can be called again."""
     for name, source in snapshot.arrays.items():
         state[name][...] = source
-    agent.learner.write_copies()
-    agent.learner.write_networks()
+    agent._write_networks()
+    agent._write_numbers(snapshot.numbers)
     agent.steps = snapshot.steps
     agent.returns.clear()
     agent.returns.extend(snapshot.returns)

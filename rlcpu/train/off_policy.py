@@ -112,6 +112,12 @@ class OffPolicy(Agent):
     config: Any
     policy: Any
     buffer: Any
+    _memories: replayed.Memories
+    _batches: dict[int, Any]  # memory of batches by their size, to be used again
+    _last_batch: Any
+    _evaluated: int  # steps at the last evaluation against the target
+    _remaining: float  # share of schedules that remains, 1 to 0
+    _learnt_config: Any  # at the last update
 
     @answered
     def __init__(
@@ -141,11 +147,9 @@ class OffPolicy(Agent):
             buffers.check_settings(decided, wanted, entry_of(self.env.dynamics.id, self.defaults))
         else:
             buffers.check_settings(decided, {**vars(config), **wanted}, tuned=None)
-        self._batches: dict[int, Any] = {}  # memory of batches by their size, to be used again
-        self._last_batch: Any = None
-        self._evaluated = 0  # steps at the last evaluation against the target
-        self._remaining = 1.0  # share of schedules that remains, 1 to 0
-        self._learnt_config = self.config  # at the last update
+        self._batches, self._last_batch = {}, None
+        self._evaluated, self._remaining = 0, 1.0
+        self._learnt_config = self.config
         self.history = History()
 
     def _default_config(self, dynamics: Dynamics) -> Any:

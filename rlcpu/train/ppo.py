@@ -85,6 +85,8 @@ class PPO(Agent):
     config: PPOConfig
     policy: NetworkPolicy
     learner: Updater
+    _snapshot: checkpoint.Snapshot | None  # before an update that is not whole yet
+    _snapshot_arrays: dict[str, Array]
 
     @typed_by(_Arguments)
     @answered
@@ -123,8 +125,7 @@ class PPO(Agent):
             losses=type(self._no_losses),
         )
         self._check_reported(self.learner)
-        self._snapshot: checkpoint.Snapshot | None = None  # before an update that is not whole yet
-        self._snapshot_arrays: dict[str, Array] = {}
+        self._snapshot, self._snapshot_arrays = None, {}
         self.history = History()
 
     def _default_config(self, dynamics: Dynamics) -> PPOConfig:
