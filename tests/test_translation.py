@@ -164,8 +164,8 @@ def test_an_agent_of_ours_does_not_go_on_in_gymnasium_s(tmp_path: Path) -> None:
     for each in (ours, theirs):
         each.save(tmp_path / "agent.npz")
         env = gym() if each is ours else rlcpu.make_vec(POLE, 1)
-        whose = "rlcpu's" if each is ours else "Gymnasium's"
-        with pytest.raises(ValueError, match=f"expected {whose} CartPole-v1"):
+        whose = "rlcpu" if each is ours else "Gymnasium"
+        with pytest.raises(ValueError, match=f"expected CartPole-v1, one of {whose}"):
             PPO.load(tmp_path / "agent.npz", env=env)
 
 

@@ -243,10 +243,10 @@ def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
     if env is not None:
         env = take_env(env)
         id, is_ours = description["env"], not isinstance(env.dynamics, GymnasiumTask)
-        was_ours = not description.get("given") and id in registered()
+        was_ours = not description.get("given") and (id in registered() or not is_of_gymnasium(id))
         if env.dynamics.id != id or is_ours != was_ours:
-            whose = "rlcpu's" if was_ours else "Gymnasium's"
-            raise ValueError(f"env={env!r}: expected {whose} {id}")
+            whose = "rlcpu" if was_ours else "Gymnasium"
+            raise ValueError(f"env={env!r}: expected {id}, one of {whose}")
         return env.dynamics
     if description.get("given"):
         raise ValueError(
