@@ -1,10 +1,11 @@
 """The study: what agents reach with their default settings, seed by seed, beside published figures.
 
-`python -m asv_benches.study CartPole-v1 Pendulum-v1:sac --seeds 5` trains with the seeds 0 to 4 the
-pairs that are named, or all of `PAIRS`: as `rlcpu train` does, but to the end of the steps. It
-then evaluates 100 greedy episodes. Runs are kept in results/study, whatever machine made them:
-only what is missing there, or had other settings, is trained. The report and the documentation are
-made from it.
+`python -m asv_benches.study CartPole-v1 Pendulum-v1:sac --seeds 5` makes runs with the seeds 0 to 4
+of the pairs that are named, or all of `PAIRS` with as many seeds as `wanted` says: as `rlcpu train`
+does, but to the end of the steps. Each pair is an experiment of `rlcpu.experiments`, in a folder of
+its own below results/study, which goes on where it was. What is shown of it is kept in runs.json,
+whatever machine made it: only what is missing there, or had other settings, is run. The report and
+the documentation are made from that file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import hashlib
 import json
 import math
-import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,11 +24,18 @@ import numpy as np
 from asv_benches import colours
 from asv_benches.peers import machine, pictures
 from asv_benches.peers.rows import RESULTS
+from rlcpu import experiments
+from rlcpu.envs.registration import find
 from rlcpu.envs.tasks import popgym
+from rlcpu.train import algorithms
+from rlcpu.train.tuned import MUJOCO_HORIZONS, default_steps, fitting
 
 Run = dict[str, Any]
+Pair = tuple[str, str]
 EPISODES, POINTS = 100, 30
 PATH = RESULTS / "study" / "runs.json"
+#: Seeds of a pair, and of one that takes hours.
+SEEDS, FEW_SEEDS = 10, 3
 ZOO, GYMNAX = "rl-zoo", "gymnax"
 #: PPO's returns on MinAtar's games in the table of gymnax's README: 10 million steps, 256-256 units
 #: (gymnax-blines, `agents/*-MinAtar/ppo.yaml`). PQN's authors print no returns.
@@ -67,79 +74,103 @@ PAIRS: dict[str, dict[str, float | None]] = {
 }
 
 
-# ---------------------------------------------------------------- training
+# ---------------------------------------------------------------- runs
 
 
-def make(env_id: str, algorithm: str, seed: int) -> tuple[Any, int]:
-    """An agent as `rlcpu train` makes it, and how many steps it learns."""
-    from rlcpu.train import algorithms
-    from rlcpu.train.tuned import default_steps
-
-    agent = algorithms.algorithm(algorithm)(env_id, seed=seed)
-    return agent, default_steps(agent)
+def wanted(env_id: str) -> int:
+    """How many seeds an environment's pairs get: fewer where a run takes minutes to hours."""
+    takes_long = env_id.startswith("MinAtar/") or env_id in MUJOCO_HORIZONS
+    return FEW_SEEDS if takes_long else SEEDS
 
 
-def settings_of(agent: Any, steps: int) -> str:
-    """A digest of all that decides what is learnt, but for the seed and the program."""
-    # Older runs had no setting of this name: their limit was 10, which these stand for, or is not
-    # reached.
-    config = re.sub(r", clip_observations=(None|10\.0)", "", str(agent.config))
-    return hashlib.sha256(f"{steps} {config}".encode()).hexdigest()[:12]
+def settings_of(env_id: str, algorithm: str) -> tuple[str, int]:
+    """A digest of all that decides what is learnt, but for the seed and the program, and steps.
 
-
-def train(env_id: str, algorithm: str, seed: int) -> Run:
-    """One run; its seconds are those of the CPU, for the machine may be shared."""
-    agent, steps = make(env_id, algorithm, seed)
-    curve: list[tuple[int, float, float]] = []
-
-    def note(progress: Any) -> None:
-        curve.append((progress.steps, time.process_time() - begin, progress.episode_return))
-
-    begin = time.process_time()
-    agent.learn(steps, callback=note)
-    seconds = time.process_time() - begin
-    returns = agent.evaluate(EPISODES, seed=agent.seed + 1)
-    shown = [curve[i] for i in np.linspace(0, len(curve) - 1, POINTS).astype(int)]
-    return {
-        "env": env_id,
-        "algorithm": algorithm,
-        "seed": seed,
-        "machine": machine.name(),
-        "settings": settings_of(agent, steps),
-        "steps": steps,
-        "seconds": round(seconds, 2),
-        "mean": round(float(returns.mean()), 3),
-        "deviation": round(float(returns.std()), 3),
-        "curve": [[n, round(s, 2), None if math.isnan(r) else round(r, 3)] for n, s, r in shown],
-    }
-
-
-def compile_kernels(env_id: str, algorithm: str) -> None:
-    """Learn a little, so that no run's seconds have compiling in them."""
-    agent, _ = make(env_id, algorithm, 0)
-    config = agent.config
-    enough = getattr(config, "learning_starts", 0) + getattr(config, "batch_size", 0)
-    agent.learn(enough + 2 * config.num_envs * config.num_steps)
+    Settings that are the class's defaults are left out: a setting that is new changes no digest.
+    """
+    kind = algorithms.algorithm(algorithm)
+    agent = kind(env_id, seed=0)
+    steps, defaults = default_steps(agent), kind.Config()
+    values = {name: getattr(agent.config, name) for name in agent.config.names()}
+    others = {name: value for name, value in values.items() if value != getattr(defaults, name)}
+    text = json.dumps([algorithm, steps, others], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12], steps
 
 
 def study(
-    pairs: Iterable[tuple[str, str]], seeds: Iterable[int], path: Path, minutes: float
+    pairs: Iterable[Pair], seeds: int | None, path: Path, minutes: float, workers: int
 ) -> None:
-    """Make the runs that are missing, seed by seed and kept as they come."""
+    """Make the runs that are missing, and keep what is shown of them.
+
+    Args:
+        pairs: environments and algorithms.
+        seeds: of each pair; None for those that are wanted.
+        path: of the file of all runs, beside the folders of the experiments.
+        minutes: no run begins after these.
+        workers: processes.
+    """
     end = time.monotonic() + 60 * minutes
     runs = {(r["env"], r["algorithm"], r["seed"]): r for r in load(path)}
     for pair in pairs:
-        wanted = settings_of(*make(*pair, 0))
-        runs = {k: r for k, r in runs.items() if k[:2] != pair or r["settings"] == wanted}
-        missing = [seed for seed in seeds if (*pair, seed) not in runs]
-        if missing and time.monotonic() < end:
-            compile_kernels(*pair)
-        for seed in missing:
+        digest, steps = settings_of(*pair)
+        runs = {k: r for k, r in runs.items() if k[:2] != pair or r["settings"] == digest}
+        number = wanted(pair[0]) if seeds is None else seeds
+        left = [seed for seed in range(number) if (*pair, seed) not in runs]
+        folder = path.parent / f"{pair[0].replace('/', '-')}-{pair[1]}-{digest}"
+        # Where there is no end, workers go on from one seed to the next.
+        size = workers if minutes < math.inf else max(len(left), 1)
+        for first in range(0, len(left), size):
             if time.monotonic() >= end:
                 return
-            run = runs[*pair, seed] = train(*pair, seed)
+            for run in make_runs(pair, left[first : first + size], steps, folder, workers):
+                runs[*pair, run["seed"]] = run | {"settings": digest}
+                print(*pair, f"{run['seed']}: {run['mean']:.1f}, {run['seconds']} s", flush=True)
             save(path, runs.values())
-            print(*pair, f"{seed}: {run['mean']:.1f}, {run['seconds']:.1f} s", flush=True)
+
+
+def make_runs(pair: Pair, seeds: list[int], steps: int, folder: Path, workers: int) -> list[Run]:
+    """Make runs of one pair in a folder, and return what is kept of them; see `run_of`."""
+    env_id, algorithm = pair
+    results = experiments.run(
+        env_id,
+        {algorithm: {}},
+        seeds=seeds,
+        steps=steps,
+        evaluations=POINTS,
+        eval_episodes=1,
+        final_episodes=EPISODES,
+        folder=folder,
+        workers=workers,
+        mix_versions=True,
+    )
+    return [run_of(pair, run) for run in results.runs(algorithm) if run.seed in seeds]
+
+
+def run_of(pair: Pair, run: experiments.Run) -> Run:
+    """What is kept of a run; its seconds are those of the CPU, for the machine may be shared.
+
+    The curve is that of training, of `POINTS` points. It was timed by the clock: its seconds are
+    stretched so that they end with those of the CPU.
+    """
+    shown = np.linspace(0, len(run.curve.steps) - 1, POINTS).astype(int)
+    seconds = run.curve.seconds * (run.done.cpu_seconds / run.done.seconds)
+    columns = run.curve.steps, seconds, run.curve.training_return
+    points = zip(*(column[shown] for column in columns), strict=True)
+    return {
+        "env": pair[0],
+        "algorithm": pair[1],
+        "seed": run.seed,
+        "machine": machine.name(),
+        "version": run.done.version,
+        "steps": run.done.steps,
+        "seconds": round(run.done.cpu_seconds, 2),
+        "mean": round(run.score, 3),
+        "deviation": round(float(run.episodes.std()), 3),
+        "curve": [
+            [int(n), round(float(s), 2), None if math.isnan(r) else round(float(r), 3)]
+            for n, s, r in points
+        ],
+    }
 
 
 # ---------------------------------------------------------------- saved
@@ -187,6 +218,12 @@ class Line(NamedTuple):
     seconds: float
 
     @property
+    def of_wanted(self) -> str:
+        """How many seeds there are, and of how many, if some are missing."""
+        number = wanted(self.env)
+        return str(self.seeds) if self.seeds >= number else f"{self.seeds} of {number}"
+
+    @property
     def source(self) -> str:
         """Who published the figure."""
         return GYMNAX if self.env.startswith("MinAtar/") else ZOO
@@ -197,8 +234,6 @@ class Line(NamedTuple):
 
     def cells(self) -> tuple[str, ...]:
         """What the tables show, under `HEAD`; default is what `rlcpu train` takes."""
-        from rlcpu.train.tuned import fitting
-
         goals = (self.published, self.threshold)
         shown = ["-" if goal is None else f"{goal:g} {self.reaches(goal)}" for goal in goals]
         if self.published is not None:
@@ -207,7 +242,7 @@ class Line(NamedTuple):
         error = f" +- {self.error:.2g}" if self.seeds > 1 else ""
         chosen = " (default)" if fitting(self.env) == self.algorithm else ""
         agent, steps = f"{self.algorithm.upper()}{chosen}", f"{self.steps:,}"
-        figures = (mean + error, str(self.seeds), *shown, steps, f"{self.seconds:.3g} s")
+        figures = (mean + error, self.of_wanted, *shown, steps, f"{self.seconds:.3g} s")
         return (self.env, agent, *figures)
 
 
@@ -219,14 +254,13 @@ NOTE = (
     "without sticky actions that end after 1,000 steps (Freeway 2,500); threshold: Gymnasium's; "
     "yes: the mean is not below it by more than one standard error. Default: what `rlcpu train` "
     "takes. CPU: median seconds of a run, one thread, kernels compiled before, on machines of two "
-    "kinds, with two cores that others used too."
+    "kinds, with two cores that others used too. 4 of 10: the other seeds "
+    "were not run yet."
 )
 
 
 def summary(runs: Iterable[Run]) -> list[Line]:
     """A line for each pair that was trained, in the order of `PAIRS`."""
-    from rlcpu.envs.registration import find
-
     lines = []
     for (env_id, algorithm), group in grouped(runs).items():
         means = np.array([run["mean"] for run in group])
@@ -270,6 +304,19 @@ def draw(env_id: str, groups: Mapping[str, list[Run]], threshold: float | None) 
     return pictures.picture(plot, (8.0, 2.8), columns=2)
 
 
+def missing(runs: Iterable[Run]) -> list[Pair]:
+    """The pairs of which there is no run."""
+    groups = grouped(runs)
+    pairs = [(env_id, each) for env_id, algorithms in PAIRS.items() for each in algorithms]
+    return [pair for pair in pairs if pair not in groups]
+
+
+def note(runs: Iterable[Run]) -> str:
+    """What stands below the table, with the pairs that are not in it."""
+    names = [f"{algorithm.upper()} on {env_id}" for env_id, algorithm in missing(runs)]
+    return f"{NOTE} Not run yet: {', '.join(names)}." if names else NOTE
+
+
 def chapter(path: Path = PATH) -> dict[str, Any]:
     """What the report shows: pictures with captions, and the cells of the table."""
     lines, groups = summary(load(path)), grouped(load(path))
@@ -278,13 +325,18 @@ def chapter(path: Path = PATH) -> dict[str, Any]:
     for env_id, threshold in thresholds.items():
         agents = {pair[1]: runs for pair, runs in groups.items() if pair[0] == env_id}
         drawn.append((draw(env_id, agents, threshold), env_id))
-    return {"pictures": drawn, "head": HEAD, "cells": [line.cells() for line in lines]}
+    return {
+        "pictures": drawn,
+        "head": HEAD,
+        "cells": [line.cells() for line in lines],
+        "note": note(load(path)),
+    }
 
 
 def markdown(path: Path = PATH) -> str:
     """The table of the documentation."""
     rows = [HEAD, ["---"] * len(HEAD), *(line.cells() for line in summary(load(path)))]
-    return "\n".join([*(f"| {' | '.join(cells)} |" for cells in rows), "", NOTE])
+    return "\n".join([*(f"| {' | '.join(cells)} |" for cells in rows), "", note(load(path))])
 
 
 # ---------------------------------------------------------------- the command
@@ -294,15 +346,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m asv_benches.study", description=__doc__)
     add = parser.add_argument
     add("pairs", nargs="*", metavar="ENV[:ALGORITHM]", help="what to train (all)")
-    add("--seeds", type=int, default=10, metavar="N", help="train with the seeds 0 to N - 1 (10)")
+    add("--seeds", type=int, metavar="N", help=f"0 to N - 1 ({SEEDS}, or {FEW_SEEDS} of long runs)")
     add("--minutes", type=float, default=math.inf, help="begin no run after")
+    add("--workers", type=int, default=machine.cores(), metavar="N", help="processes (all cores)")
     add("--results", type=Path, default=PATH, metavar="FILE", help="of the saved runs")
     options = parser.parse_args(arguments)
     try:
         chosen = [pair for text in options.pairs or PAIRS for pair in named(text)]
     except KeyError as error:
         parser.error(f"{error.args[0]!r}: the study has {', '.join(PAIRS)}, and their algorithms")
-    study(chosen, range(options.seeds), options.results, options.minutes)
+    study(chosen, options.seeds, options.results, options.minutes, options.workers)
 
 
 def named(text: str) -> list[tuple[str, str]]:

@@ -205,11 +205,14 @@ def study() -> tuple[dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, 
         cells = (
             line.algorithm.upper(),
             mean,
-            str(line.seeds),
+            line.of_wanted,
             f"{line.steps:,}",
             f"{line.seconds:.3g}",
         )
         rows.setdefault(line.env, []).append(cells)
+    for env_id, algorithm in study.missing(loaded):
+        number = study.wanted(env_id)
+        rows.setdefault(env_id, []).append((algorithm.upper(), "not run", f"0 of {number}", "", ""))
     return groups, rows
 
 

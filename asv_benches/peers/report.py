@@ -73,7 +73,6 @@ def page(tables: Tables, name: str, agents: Mapping[str, Any]) -> str:
         where=readme.measured_on(tables),
         targets=targets,
         agents=agents,
-        study=study.NOTE,
     )
 
 
