@@ -256,7 +256,7 @@ class Agent(SavedAgent):
         # What `save` will refuse is told now, and not after hours.
         self._read_numbers()
         if unsaved := self._unsaved_numbers():
-            warnings.warn(unsaved, stacklevel=2)
+            warnings.warn(unsaved, stacklevel=3)  # behind `answered`
         # A second process compiles the update from now on, while the policy is compiled here.
         with precompile.precompiled(self.learner, precompile.describe(self, self._kind)):
             self._undo_interrupted_update()

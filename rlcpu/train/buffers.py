@@ -110,7 +110,7 @@ def check_settings(decided: Mapping[str, Any], wanted: Mapping[str, Any], tuned:
             warnings.warn(
                 f"{name}={best!r} is tuned for this environment: buffer has {value!r}, which "
                 f"counts; make it with {name}={best!r}, or give the agent {name}={value!r} too",
-                stacklevel=3,
+                stacklevel=4,  # of whoever makes the agent
             )
 
 

@@ -65,7 +65,7 @@ def without_functions(config: dict[str, Any], file: str, network: Any) -> dict[s
         warnings.warn(
             f"{file}: {', '.join(functions)} was a function, which no file holds: it is "
             f'"constant" until you set agent.config = agent.config.replace({{...}})',
-            stacklevel=3,
+            stacklevel=4,  # of whoever calls `load`
         )
     return {**config, **dict.fromkeys(functions, "constant")}
 

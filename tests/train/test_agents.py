@@ -238,8 +238,9 @@ def test_a_function_as_schedule_is_not_kept_in_a_file(
     agent.config = agent.config.replace(schedule)
     agent.learn(128)
     agent.save(tmp_path / "agent")
-    with pytest.warns(UserWarning, match="agent: learning_rate_schedule was a function"):
+    with pytest.warns(UserWarning, match="agent: learning_rate_schedule was a function") as told:
         loaded = type(agent).load(tmp_path / "agent")
+    assert told[0].filename == __file__
     assert loaded.config.learning_rate_schedule == "constant"
     loaded.config = loaded.config.replace(schedule)
     for each in (agent, loaded):
