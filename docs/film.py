@@ -2,16 +2,16 @@
 
 Each environment is learnt as `rlcpu train` does it, or played at random where that takes long or
 leads nowhere, and one episode is written to docs/pictures as a GIF. The word `pages` makes the
-pictures of pages instead: the README's pole and a game, before and after training, and what the
-tutorial draws.
+pictures of pages instead: the README's pole and a game, before and after training, and the learning
+curves of the tutorial and of the page on seeds.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import rlcpu
-from rlcpu.cli.pictures import film
+from rlcpu.cli.films import film
 from rlcpu.envs.registration import registered
 from rlcpu.train.algorithms import algorithm
 from rlcpu.train.tuned import default_steps, fitting
@@ -49,7 +49,7 @@ def main(names: list[str]) -> None:
     if names == ["pages"]:
         draw_balance()
         draw_game("MinAtar/Breakout-v1")
-        draw_tutorial()
+        draw_runs()
         return
     for name in names or registered():
         begin = time.monotonic()
@@ -201,17 +201,23 @@ def draw_game(name: str) -> None:
     write(FOLDER / "before_after_game.gif", frames, 60)
 
 
-def draw_tutorial() -> None:
-    """Run the tutorial's programs, and keep the figure that they draw."""
+def draw_runs() -> None:
+    """Run the last step of the tutorial and the page on seeds, and keep the pictures they draw."""
     tutorial = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
-    programs = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", tutorial, re.DOTALL | re.MULTILINE)
+    seeds = (ROOT / "docs" / "howto" / "seeds.md").read_text("utf-8")
+    (balance,) = re.findall(
+        r"^```python\n# balance\.py\n(.*?)^```", tutorial, re.DOTALL | re.MULTILINE
+    )
+    commands = re.findall(r"^rlcpu (train .* --seeds .*--plot .*)$", tutorial, re.MULTILINE)
+    commands += re.findall(r"^rlcpu ((?:train|plot) .*\brates\b.*)$", seeds, re.MULTILINE)
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in programs:
-            (Path(folder) / name).write_text(text, "utf-8")
-        environment = {**os.environ, "MPLBACKEND": "agg"}
-        subprocess.run([sys.executable, "figure.py"], cwd=folder, check=True, env=environment)
-        picture = Image.open(Path(folder) / "seeds.png").quantize(COLOURS)
-        picture.save(FOLDER / "seeds.png", optimize=True)
+        (Path(folder) / "balance.py").write_text(balance, "utf-8")
+        for command in commands:
+            words = [sys.executable, "-m", "rlcpu", *shlex.split(command)]
+            subprocess.run(words, cwd=folder, check=True)
+        for name in ("seeds.png", "rates.png"):
+            picture = Image.open(Path(folder) / name).quantize(COLOURS)
+            picture.save(FOLDER / name, optimize=True)
 
 
 def endless(agent: Any) -> Iterator[Any]:

@@ -20,13 +20,11 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from rlcpu.envs.dynamics import Dynamics, identity
 from rlcpu.envs.registration import find, registered
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
-from rlcpu.train.config import for_space
 from rlcpu.train.tuned import (
     DEFAULTS,
     MUJOCO_HORIZONS,
     REPLAY_STEPS,
     USUAL_STEPS,
-    default_config,
     entry_of,
     fitting,
     steps_of,
@@ -87,10 +85,8 @@ class Learning(NamedTuple):
 
     def changes(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults of the config's class."""
-        usual = type(self.config)()
-        names = self.config.names()
-        pairs = ((name, getattr(self.config, name)) for name in names)
-        return {name: value for name, value in pairs if value != getattr(usual, name)}
+        changes: dict[str, Any] = self.config.changes_from(type(self.config)())
+        return changes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,20 +286,14 @@ def learning_of(dynamics: Dynamics) -> tuple[Learning, ...]:
 def learning(dynamics: Dynamics, algorithm: str) -> Learning:
     """Return how one algorithm learns an environment with its default settings."""
     agent, id = AGENTS[algorithm], dynamics.id
-    if algorithm == "ppo":
-        config: Any = default_config(dynamics)
-        is_tuned = entry_of(id, {**DEFAULTS, **MUJOCO_HORIZONS}) is not None
-    else:
-        tuned_config = entry_of(id, agent.defaults)
-        general = for_space(agent.Config(), dynamics.observation_space)
-        config, is_tuned = tuned_config or general, tuned_config is not None
+    tuned_ids = {**DEFAULTS, **MUJOCO_HORIZONS} if algorithm == "ppo" else agent.defaults
     usual = USUAL_STEPS if algorithm in ("ppo", "pqn") else REPLAY_STEPS
     return Learning(
         algorithm=algorithm,
         steps=steps_of(id, algorithm, usual),
-        config=config,
+        config=agent.default_config(dynamics),
         is_default=fitting(id) == algorithm,
-        is_tuned=is_tuned,
+        is_tuned=entry_of(id, tuned_ids) is not None,
     )
 
 

@@ -29,6 +29,7 @@ PICTURES = {
     "04_scan": 6,
     "05_internals": 2,
     "06_mujoco": 3,
+    "07_seeds": 2,
 }
 #: What a test runs in the place of sizes and times of which it looks at no figure.
 SMALLER = [
@@ -42,6 +43,7 @@ SMALLER = [
     (r"shape = \(100_000", "shape = (1000"),
     (r"learn\([34]00_000", "learn(20_000"),
     (r"num_envs=2\*\*16", "num_envs=2**9"),
+    (r"seeds=10,", "seeds=2,"),
 ]
 STRICT = "import warnings\nwarnings.simplefilter('error')\n"
 

@@ -25,7 +25,10 @@ PAGES = [README, *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.na
 SMALLER = [
     (r"learn\([\d_]{7,}", "learn(20_000"),
     (r"UPDATES = 64, 64, 15", "UPDATES = 64, 64, 3"),
-    (r"SEEDS, STEPS = 10, [\d_]+", "SEEDS, STEPS = 2, 8_192"),
+    (r"seeds=10,", "seeds=2,"),
+    (r"steps=50_000", "steps=2_048"),
+    (r"--seeds 10\b", "--seeds 2"),
+    (r"--steps 50000\b", "--steps 8192"),
 ]
 #: Mean return at which the commands of a page count as solved: more than chance reaches.
 TARGET = "50"
@@ -53,6 +56,8 @@ def run_block(folder: Path, number: int, text: str) -> None:
 
 def run_commands(folder: Path, text: str) -> None:
     """The lines that begin with rlcpu or python."""
+    for large, small in SMALLER:
+        text = re.sub(large, small, text)
     for line in text.splitlines():
         program, *words = shlex.split(line, comments=True) or [""]
         if words[:1] in (["train"], ["eval"]):

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
@@ -32,7 +33,9 @@ from rlcpu.cli.arguments import (
     video_file,
     whole,
 )
-from rlcpu.cli.pictures import plot
+from rlcpu.cli.curves import plot
+from rlcpu.cli.seeds import compare, train_seeds
+from rlcpu.cli.show import show
 from rlcpu.cli.train import (
     ALGORITHMS,
     EPISODES,
@@ -48,21 +51,23 @@ EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 EPILOG = """\
 examples:
-  rlcpu train CartPole-v1                        about a minute the first time, then seconds
-  rlcpu train CartPole-v1 --save cartpole.npz    keep the agent
-  rlcpu eval cartpole.npz --video cartpole.gif   evaluate and film it
-  rlcpu export cartpole.npz cartpole.c           write its policy as a file of C
-  rlcpu train balance:Balance-v0                 your own environment, of balance.py
-  rlcpu check balance:Balance-v0                 what is wrong with it
-  rlcpu list CartPole-v1                         its spaces, parameters and settings
-  rlcpu COMMAND --help                           all options
+  rlcpu train CartPole-v1                     a minute at first, then seconds
+  rlcpu train CartPole-v1 --save pole.npz     keep the agent
+  rlcpu eval pole.npz --video pole.gif        evaluate and film it
+  rlcpu show pole.npz                         its settings and its history
+  rlcpu export pole.npz pole.c                write its policy as a file of C
+  rlcpu train CartPole-v1 --seeds 10          ten seeds, and what they say
+  rlcpu train balance:Balance-v0              your own one, of balance.py
+  rlcpu check balance:Balance-v0              what is wrong with it
+  rlcpu list CartPole-v1                      its parameters and settings
+  rlcpu COMMAND --help                        all options
 
 exit codes:
   0    done; train and eval: the target is reached, or there is none
-  1    train and eval: not solved, numbers that are not finite, or a file that cannot be written;
-       check: errors were found
+  1    train and eval: not solved, numbers that are not finite, or a file that
+       cannot be written; check: errors were found
   2    bad arguments
-  130  interrupted by Ctrl-C (train saves the agent first; a second Ctrl-C ends at once)
+  130  interrupted by Ctrl-C (train saves the agent first; a second one ends it)
   143  terminated (likewise)
 """
 
@@ -94,7 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             code: int = args.run(args)
         # Training and evaluating have results beside what they print, and a status that tells them:
         # other commands have failed if their output is lost.
-        return EXIT_FAILED if output.trouble and args.run not in (train, evaluate) else code
+        has_status = args.run in (train_or_seeds, evaluate)
+        return EXIT_FAILED if output.trouble and not has_status else code
     except CommandError as error:
         parser.exit(error.code, f"{parser.prog}: error: {error}\n")
     except KeyboardInterrupt:
@@ -243,7 +249,12 @@ def explain(env_id: str) -> int:
     return 0
 
 
-def show(args: argparse.Namespace) -> int:
+def train_or_seeds(args: argparse.Namespace) -> int:
+    """Run `rlcpu train`, with one seed or several."""
+    return train(args) if args.seeds is None else train_seeds(args)
+
+
+def list_environments(args: argparse.Namespace) -> int:
     """Print the catalogue of environments, or the entry of one."""
     from rlcpu import catalogue
 
@@ -350,6 +361,9 @@ HELP_TARGET = (
 )
 HELP_EPISODES = "episodes of the evaluation (default: 100)"
 HELP_THREADS = "threads at most (default: all cores)"
+#: Names of `rlcpu.experiments.statistics`, which help need not import.
+STATISTICS = ("mean", "median", "iqm")
+HELP_STATISTIC = "over seeds; iqm is the mean of the middle half (default: mean)"
 HELP_VIDEO = "film one greedy episode, as .gif or .mp4"
 
 
@@ -357,7 +371,7 @@ def build_parser() -> Parser:
     """Return the command line of `rlcpu`."""
     parser = Parser(
         prog="rlcpu",
-        description=(rlcpu.__doc__ or "").partition("\n")[0],
+        description=textwrap.fill((rlcpu.__doc__ or "").partition("\n")[0], 80),
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -366,12 +380,14 @@ def build_parser() -> Parser:
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, run, add_arguments, summary in (
-        ("train", train, add_train_arguments, "train an agent and evaluate it"),
+        ("train", train_or_seeds, add_train_arguments, "train an agent and evaluate it"),
         ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
         ("export", export, add_export_arguments, "write the policy of a saved agent to one file"),
-        ("plot", plot, add_plot_arguments, "draw learning curves of several runs"),
-        ("list", show, add_list_arguments, "list the environments, or describe one"),
+        ("show", show, add_show_arguments, "print what the file of a saved agent says"),
+        ("plot", plot, add_plot_arguments, "draw learning curves, those of seeds with a band"),
+        ("compare", compare, add_compare_arguments, "tell which of two variants is better"),
+        ("list", list_environments, add_list_arguments, "list the environments, or describe one"),
         ("info", info, add_info_arguments, "print versions, threads, cache folder and GPU"),
         ("warmup", warmup, add_warmup_arguments, "compile the kernels into the cache"),
     ):
@@ -419,17 +435,24 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         type=seed,
         help="same seed, same run, whatever the number of threads (default: 0)",
     )
+    of_seeds = "run N seeds, from --seed on, side by side, and print what they say together"
+    add("--seeds", metavar="N", type=whole(1), help=of_seeds)
+    of_name = "what tables call the run (default: its algorithm and what was set)"
+    add("--name", metavar="NAME", help=of_name)
     count = "environments to step at once (default: what is tuned for the environment)"
     add("--num-envs", metavar="N", type=whole(1), help=count)
     add("--dtype", choices=DTYPES, help="dtype of the simulation (default: float32)")
     add("--param", **REPEATED, help=HELP_PARAM)
     add("--set", **REPEATED, help="set a hyper-parameter, such as learning_rate=1e-3")
     add = parser.add_argument_group("results (default: none is written)").add_argument
-    add("--save", metavar="FILE", type=output_file, help="write the agent, also if interrupted")
+    of_save = "write the agent, also if interrupted; with --seeds the runs, into a folder"
+    add("--save", metavar="FILE", help=of_save)
     of_csv = "write the learning curve as a table; with --load, behind the lines it has"
     add("--csv", metavar="FILE", type=output_file, help=of_csv)
-    add("--tensorboard", metavar="FOLDER", help="write all numbers for TensorBoard, as they come")
-    add("--plot", metavar="FILE.png", type=picture_file, help="draw the learning curve")
+    of_logs = "write all numbers for TensorBoard, as they come; with --seeds, a folder a seed"
+    add("--tensorboard", metavar="FOLDER", help=of_logs)
+    of_plot = "draw the learning curve; with --seeds, their mean with a band"
+    add("--plot", metavar="FILE.png", type=picture_file, help=of_plot)
     add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
 
 
@@ -458,9 +481,29 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rlcpu plot`."""
     add = parser.add_argument
-    add("tables", metavar="CSV", nargs="+", help="tables that `rlcpu train --csv` wrote")
+    runs = "folders of experiments, or tables that `rlcpu train --csv` wrote"
+    add("runs", metavar="RUNS", nargs="+", help=runs)
     add("--out", metavar="FILE.png", type=picture_file, required=True, help="the picture")
+    add("--over", choices=("steps", "seconds"), default="steps", help="abscissa (default: steps)")
+    add("--statistic", choices=STATISTICS, default="mean", help=HELP_STATISTIC)
     add("--target", metavar="R", type=finite, help="draw a line at this return (default: none)")
+
+
+def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rlcpu compare`."""
+    add = parser.add_argument
+    folder = "an experiment, such as `rlcpu train --seeds N --save FOLDER` wrote"
+    add("folder", metavar="FOLDER", help=folder)
+    add("first", metavar="A", nargs="?", help="a variant (default: a table of all of them)")
+    add("second", metavar="B", nargs="?", help="another one")
+    add("--statistic", choices=STATISTICS, default="mean", help=HELP_STATISTIC)
+
+
+def add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rlcpu show`."""
+    add = parser.add_argument
+    add("file", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
+    add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlcpu.cli.arguments import CommandError, output_file
-from rlcpu.cli.pictures import check_renderer, draw_curves, write_video
+from rlcpu.cli.curves import draw_run
+from rlcpu.cli.films import check_renderer, write_video
+from rlcpu.cli.labels import labels_of
 from rlcpu.terminal import is_watched, rounded, say
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def train(args: argparse.Namespace) -> int:
     from rlcpu.train.evaluate import EndlessEpisodeError
     from rlcpu.train.tuned import default_steps
 
+    if args.save:
+        args.save = checked_output("--save", args.save)
     agent = make_agent(args)
     args.steps = default_steps(agent) if args.steps is None else args.steps
     if args.load:
@@ -89,6 +93,14 @@ def train(args: argparse.Namespace) -> int:
     failed = files.print_files()
     print_next(args, files.saved, solved=code == 0)
     return failed or code
+
+
+def checked_output(flag: str, text: str) -> Path:
+    """Return the path of a file that can be written; CommandError with the option where not."""
+    try:
+        return output_file(text)
+    except argparse.ArgumentTypeError as error:
+        raise CommandError(f"{flag}: {error}") from None
 
 
 def learn_and_evaluate(files: Files, options: dict[str, Any]) -> NDArray[np.float64]:
@@ -329,7 +341,8 @@ class Files:
         if self.args.csv:
             append = self.args.load is not None
             to_csv = self.agent.history.to_csv
-            self._write("table", self.args.csv, lambda: to_csv(self.args.csv, append=append))
+            labels = labels_of(self.agent, self.args.name)
+            self._write("table", self.args.csv, lambda: to_csv(self.args.csv, append, labels))
 
     def write_pictures(self, returns: NDArray[np.float64] | None) -> None:
         """Draw the curve and film an episode, if they are wanted."""
@@ -339,12 +352,11 @@ class Files:
             title = (
                 f"{type(self.agent).__name__} on {env_id}, seed {seed}: {history.time_total:.2f} s"
             )
-            curves = {"training, mean of the last episodes": history.curve}
             greedy = None if returns is None else (history.steps, returns)
             self._write(
                 "picture",
                 args.plot,
-                lambda: draw_curves(args.plot, curves, title, self.target, greedy),
+                lambda: draw_run(args.plot, history.curve, title, self.target, greedy),
             )
         if args.video and returns is not None:
             seed = next_seed(self.agent)
@@ -435,7 +447,10 @@ def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> N
     name = f"{type(agent).__name__} on {env.dynamics.id}"
     many = f"{env.num_envs:,} environments" if env.num_envs > 1 else "1 environment"
     cores = f"{threads} threads" if threads > 1 else "1 thread"
-    how = f"{many}, {cores}, seed {agent.seed}"
+    seeds = f"seed {agent.seed}"
+    if args.seeds is not None:
+        cores, seeds = "1 thread each", f"seeds {agent.seed} to {agent.seed + args.seeds - 1}"
+    how = f"{many}, {cores}, {seeds}"
     between = ", " if len(f"{name}, {how}") <= COLUMNS - 12 else f"\n{'':<12}"
     goal = "" if target is None else f"mean return {rounded(target)}, at most "
     print_line("agent", f"{name}{between}{how}")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.experiments.folder import Experiment, Run, read
-from rlcpu.experiments.pictures import Panel, check_abscissa, draw, points
+from rlcpu.experiments.pictures import Panel, draw, points
 from rlcpu.experiments.statistics import (
     FEWEST_SEEDS,
     NAMES,
@@ -200,7 +200,14 @@ class Results:
         count = len(self.variants) * (len(self.variants) - 1) // 2
         return judge((first, second), pairs, statistic, unit, count, notes)
 
-    def plot(self, statistic: str = "mean", over: str = "steps", *, axes: Any = None) -> Any:
+    def plot(
+        self,
+        statistic: str = "mean",
+        over: str = "steps",
+        *,
+        target: float | None = None,
+        axes: Any = None,
+    ) -> Any:
         """Draw a band for each variant: a statistic over seeds, and its interval.
 
         Each environment has a panel. Evaluations of different runs come at different steps: each
@@ -208,7 +215,10 @@ class Results:
 
         Args:
             statistic: "mean", "median" or "iqm"; see `table`.
-            over: "steps" of the environment, or "seconds" of learning.
+            over: "steps" of the environment, or "seconds" of learning: the same line, with the
+                median of the seconds that the runs took for its steps.
+            target: a return to draw a dotted line at, beside that of runs with a target and the
+                environment's threshold, which are drawn anyway.
             axes: matplotlib's, to draw into, or a list of one for each environment; None makes a
                 figure, which a notebook shows.
 
@@ -219,19 +229,17 @@ class Results:
             ImportError: matplotlib or SciPy is missing.
             ValueError: another statistic or abscissa, other axes, or no run is done.
         """
-        check_abscissa(over)
         panels = []
         for env in self.environments:
             low, high = (0.0, 1.0) if self.bounds is None else self.bounds[env]
-            lines = {
-                name: [
-                    points(getattr(run.curve, over), (run.curve.mean_return - low) / (high - low))
-                    for run in samples[env].runs
+            lines = {}
+            for name, samples in self._samples.items():
+                curves = [run.curve for run in samples[env].runs] if env in samples else []
+                lines[name] = [
+                    points(curve.steps, (curve.mean_return - low) / (high - low), curve.seconds)
+                    for curve in curves
                 ]
-                for name, samples in self._samples.items()
-                if env in samples
-            }
-            levels = {}
+            levels = {} if target is None else {f"target: {target:g}": target}
             for each in self.experiments:
                 level = each.protocol["target"] if self.has_target else each.reward_threshold
                 if each.env == env and level is not None:

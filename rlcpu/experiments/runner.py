@@ -14,10 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numba
-import numpy as np
-
 import rlcpu
 from rlcpu import terminal
 from rlcpu.experiments import folder as folders
@@ -28,6 +24,7 @@ from rlcpu.experiments.results import Results, load
 from rlcpu.experiments.single import PlannedRun, RunError, describe, make_run
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.threads import usable_cpus
+from rlcpu.train.checkpoint import versions
 
 #: Seconds without a step after which a line says why.
 QUIET = 1.0
@@ -163,13 +160,7 @@ def _enter(path: Path, plan: Plan, facts: Facts) -> None:
         "reward_threshold": facts.threshold,
         "protocol": {**described["protocol"], "seeds": _SEEDS},
         "variants": described["variants"],
-        "versions": {
-            "rlcpu": rlcpu.__version__,
-            "numba": numba.__version__,
-            "numpy": np.__version__,
-            "gymnasium": gymnasium.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
         "processor": processor(),
         "code": plan.code(),
     }

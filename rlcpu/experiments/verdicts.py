@@ -91,8 +91,8 @@ class Verdict:
     def _repr_html_(self) -> str:
         """Return the sentences for notebooks."""
         *numbers, (_, verdict) = self.lines()
-        lines = [f"{name}: {text}" for name, text in numbers]
-        return f"{paragraphs(lines)}<p><b>{html.escape(verdict)}</b></p>{paragraphs(self.notes)}"
+        lines = paragraphs(f"{name}: {text}" for name, text in numbers)
+        return f"{lines}<p><b>Verdict: {html.escape(verdict)}</b></p>{paragraphs(self.notes)}"
 
 
 def judge(

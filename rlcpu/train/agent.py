@@ -120,7 +120,7 @@ class Agent(SavedAgent):
         """
         self.seed, env = check_seed(seed), check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
-        defaults = self._as_own_config(self._default_config(dynamics))
+        defaults = self.default_config(dynamics)
         self.config = choose_config(type(self), env, config, defaults, settings)
         self._check_fit(dynamics)
         announce.expect(dynamics.id, self.num_kernels)
@@ -140,8 +140,18 @@ class Agent(SavedAgent):
         self._rollout = None
         return seeds
 
-    def _default_config(self, dynamics: Dynamics) -> Any:
-        """Return the settings of an environment, or general ones."""
+    @classmethod
+    def default_config(cls, dynamics: Dynamics) -> Any:
+        """Return the settings that an agent takes in an environment unless it is told otherwise.
+
+        Args:
+            dynamics: such as `rlcpu.envs.find("CartPole-v1")`.
+        """
+        return cls._as_own_config(cls._tuned_config(dynamics))
+
+    @classmethod
+    def _tuned_config(cls, dynamics: Dynamics) -> Any:
+        """Return the settings of an environment, or general ones, as `default_config` does."""
         raise NotImplementedError
 
     def _check_fit(self, dynamics: Dynamics) -> None:
@@ -264,6 +274,7 @@ class Agent(SavedAgent):
             opened: Any = contextlib.nullcontext()
             if num_collectors is not None:
                 opened = self._open_session(total_steps, processes)
+            self._past = tuple(self.calls)
             history = self.history = History(losses=self._no_losses, steps_before=self.steps)
             start, compiled = clock(), announce.seconds()
             bar = self._make_bar(total_steps, target_return) if progress else None

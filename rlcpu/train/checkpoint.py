@@ -6,17 +6,23 @@ loaded agent goes on bit for bit as the saved one would have.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import platform
+import re
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
+import gymnasium
+import numba
 import numpy as np
 import numpy.typing as npt
 
+import rlcpu
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.lane import LANES, NUM_WORDS
 from rlcpu.envs.gymnasium.task import GymnasiumTask
@@ -132,10 +138,17 @@ def read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], dic
         FileNotFoundError: there is none.
         ValueError: it is of another format, or damaged.
     """
-    try:
+    with _damage_named(path):
         description, arrays = _read(path, format)
         _check_description(description, arrays)
         return description, arrays
+
+
+@contextlib.contextmanager
+def _damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise ValueError with the file's name for what is wrong with it in a block."""
+    try:
+        yield
     except FileNotFoundError:
         raise
     except Exception as error:  # NumPy's readers, and zip's, raise many kinds
@@ -143,6 +156,28 @@ def read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], dic
         reason = str(error) if plain else repr(error)
         name = os.fspath(path)
         raise ValueError(f"{name}: no agent of rlcpu, or damaged: {reason}") from error
+
+
+def read_description(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
+    """Return the format of a saved agent's file and its description, without its arrays.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is of another format, or damaged.
+    """
+    with _damage_named(path), _open_archive(path) as (archive, parts):
+        format = _read_text(archive, parts["format"])
+        if not re.fullmatch(r"rlcpu \w+ 1", format):
+            raise ValueError(f"format is {format}, expected that of an agent")
+        description: dict[str, Any] = json.loads(_read_text(archive, parts["description"]))
+        return format, description
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what decides results, by name."""
+    modules = {"rlcpu": rlcpu, "numba": numba, "numpy": np, "gymnasium": gymnasium}
+    numbers = {name: str(module.__version__) for name, module in modules.items()}
+    return {**numbers, "python": platform.python_version()}
 
 
 def check_fit(state: dict[str, Array], arrays: dict[str, Array]) -> None:
@@ -170,12 +205,7 @@ def _read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], di
 
     No array takes more memory than its bytes there.
     """
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError("it is no file")
-    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-        parts = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        if len(parts) != len(archive.infolist()):
-            raise ValueError("it has two parts of one name")
+    with _open_archive(path) as (archive, parts):
         texts = {name: _read_text(archive, parts[name]) for name in ("format", "description")}
         if texts["format"] != format:
             raise ValueError(f"format is {texts['format']}, expected {format}")
@@ -183,6 +213,20 @@ def _read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], di
         return json.loads(texts["description"]), {
             name.removeprefix("state "): _read_part(archive, parts[name]) for name in names
         }
+
+
+@contextlib.contextmanager
+def _open_archive(
+    path: str | os.PathLike[str],
+) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """Yield an open file, and its parts by name."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError("it is no file")
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        parts = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        if len(parts) != len(archive.infolist()):
+            raise ValueError("it has two parts of one name")
+        yield archive, parts
 
 
 def _read_text(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> str:

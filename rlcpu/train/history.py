@@ -10,8 +10,10 @@ import functools
 import io
 import math
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import rlcpu
 from rlcpu import palette, terminal
 from rlcpu.terminal import rounded, short
 from rlcpu.train.files import replacing
@@ -54,6 +56,17 @@ class Progress:
         return {**values, **losses, **self.actors}
 
 
+class PastCall(NamedTuple):
+    """Outcome of a call of `learn`, as a file of the agent keeps it."""
+
+    steps: int  # environment steps
+    episodes: int  # that ended
+    episode_return: float  # mean of the last 100 training episodes
+    seconds: float  # without compiling
+    stopped: str  # see `History`
+    version: str  # of rlcpu
+
+
 _FIELDS = tuple(field.name for field in dataclasses.fields(Progress))
 
 
@@ -86,6 +99,11 @@ class History(Progress):
         """Return (steps, mean episode return) after each rollout."""
         return [(update.steps, update.episode_return) for update in self.updates]
 
+    def outcome(self) -> PastCall:
+        """Return what a file of the agent keeps of this call."""
+        numbers = self.steps, self.episodes, self.episode_return, self.time_total
+        return PastCall(*numbers, self.stopped, rlcpu.__version__)
+
     def add(self) -> None:
         """Keep the present progress as that of one more update."""
         self.updates.append(Progress(*(getattr(self, name) for name in _FIELDS)))
@@ -97,13 +115,19 @@ class History(Progress):
         last = self.updates[-1] if self.updates else Progress()
         self.__dict__.update(vars(last))
 
-    def to_csv(self, path: str | os.PathLike[str], append: bool = False) -> None:
+    def to_csv(
+        self,
+        path: str | os.PathLike[str],
+        append: bool = False,
+        labels: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write one line per update: what `Progress` holds; losses are `loss_policy` and so on.
 
         Args:
             path: of the table.
             append: keep the lines that an earlier call of `learn` has written, as far as the agent
                 had come when this one began; `total_steps` goes on in them.
+            labels: columns that have the same value in each new line, such as {"seed": 0}.
 
         Raises:
             OSError: the file cannot be written.
@@ -112,8 +136,10 @@ class History(Progress):
         earlier = read_table(path) if append else []
         rows = [row for row in earlier if float(row["total_steps"]) <= self.steps_before]
         for update in self.updates:
-            rows.append({"total_steps": self.steps_before + update.steps, **update.numbers()})
-        columns = [*rows, {"total_steps": 0, **self.numbers()}]  # those of a table without rows too
+            steps = {"total_steps": self.steps_before + update.steps}
+            rows.append({**(labels or {}), **steps, **update.numbers()})
+        # Those of a table without rows too.
+        columns = [*rows, {**(labels or {}), "total_steps": 0, **self.numbers()}]
         names = dict.fromkeys(name for row in columns for name in row)
         with replacing(path) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)

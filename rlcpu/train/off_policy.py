@@ -152,9 +152,10 @@ class OffPolicy(Agent):
         self._learnt_config = self.config
         self.history = History()
 
-    def _default_config(self, dynamics: Dynamics) -> Any:
-        general = for_space(self.Config(), dynamics.observation_space)
-        return entry_of(dynamics.id, self.defaults) or general
+    @classmethod
+    def _tuned_config(cls, dynamics: Dynamics) -> Any:
+        general = for_space(cls.Config(), dynamics.observation_space)
+        return entry_of(dynamics.id, cls.defaults) or general
 
     def _check_fit(self, dynamics: Dynamics) -> None:
         self.policy = self._make_policy(dynamics, 0)

@@ -128,7 +128,8 @@ class PPO(Agent):
         self._snapshot, self._snapshot_arrays = None, {}
         self.history = History()
 
-    def _default_config(self, dynamics: Dynamics) -> PPOConfig:
+    @classmethod
+    def _tuned_config(cls, dynamics: Dynamics) -> PPOConfig:
         return default_config(dynamics)
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from rlcpu.nn.learner import Learner
 from rlcpu.nn.scaling import USUAL_LIMIT
 from rlcpu.train import checkpoint
 from rlcpu.train.files import replacing
+from rlcpu.train.history import History, PastCall
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.translation import answered
 
@@ -51,6 +52,14 @@ class SavedAgent:
     rng: np.random.Generator
     normalizer: Normalizer
     rewards: RewardNormalizer
+    history: History
+    #: Outcomes of the calls of `learn` before the last one.
+    _past: tuple[PastCall, ...] = ()
+
+    @property
+    def calls(self) -> list[PastCall]:
+        """Return what came of each call of `learn`, those before the agent was saved too."""
+        return [*self._past, *([self.history.outcome()] if self.history.updates else [])]
 
     def _undo_interrupted_update(self) -> None:
         """Undo an update that was interrupted, where an agent does so."""
@@ -86,6 +95,7 @@ class SavedAgent:
                 target[...] = arrays[name]
         self.steps = description["steps"]
         self.returns.extend(map(float, description["returns"]))
+        self._past = tuple(PastCall(**call) for call in description.get("calls", ()))
         self.rng.bit_generator.state = description["rng"]
         self._restore_numbers(description)
 
@@ -206,7 +216,14 @@ class SavedAgent:
             raise TypeError(unsaved)
         numbers, number_arrays = _describe_numbers(self._read_numbers())
         arrays = {**self._state(), **self._saved_arguments(), **number_arrays}
-        description = json.dumps({**checkpoint.describe(self, self._numbers()), "numbers": numbers})
+        description = json.dumps(
+            {
+                **checkpoint.describe(self, self._numbers()),
+                "numbers": numbers,
+                "versions": checkpoint.versions(),
+                "calls": [call._asdict() for call in self.calls],
+            }
+        )
         parts = {"format": checkpoint.format_of_class(type(self)), "description": description}
         with replacing(path) as file:
             checkpoint.write_parts(

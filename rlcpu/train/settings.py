@@ -115,6 +115,11 @@ class Settings:
         changed: Self = dataclasses.replace(this, **changes)
         return changed
 
+    def changes_from(self, other: Settings) -> dict[str, Any]:
+        """Return by name the fields whose values differ from those of other settings."""
+        pairs = ((name, getattr(self, name)) for name in self.names())
+        return {name: value for name, value in pairs if value != getattr(other, name)}
+
 
 def _check_setting(name: str, value: Any, kind: str) -> Any:
     """Return a setting as it is kept, after checks by its name: TypeError or ValueError if bad.

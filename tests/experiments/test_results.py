@@ -164,7 +164,7 @@ def test_a_verdict_as_text_and_in_a_notebook() -> None:
         "This is one of 3 pairs of variants: of 20 pairs of equals one is expected to",
         "seem different.",
     ]
-    assert "<b>&#x27;a&#x27; is better" in verdict._repr_html_()
+    assert "<b>Verdict: &#x27;a&#x27; is better" in verdict._repr_html_()
 
 
 def test_equals_are_seldom_told_apart() -> None:

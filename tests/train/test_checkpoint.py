@@ -81,6 +81,22 @@ def test_parameters_of_the_environment_are_kept(tmp_path: Path) -> None:
     assert_same_future(agent, loaded)
 
 
+def test_what_came_of_calls_of_learn_is_kept(tmp_path: Path) -> None:
+    agent = make_agent()
+    before = len(agent.calls)
+    agent.learn(128)
+    agent.learn(1000, callback=lambda progress: False)
+    agent.save(tmp_path / "agent")
+    loaded = PPO.load(tmp_path / "agent")
+    assert loaded.calls == agent.calls
+    assert [call.stopped for call in loaded.calls[before:]] == ["steps", "callback"]
+    assert sum(call.steps for call in loaded.calls) == loaded.steps
+    loaded.learn(128)
+    assert loaded.calls[:-1] == agent.calls
+    assert loaded.calls[-1].episode_return == loaded.history.episode_return
+    assert describe(tmp_path / "agent")["versions"]["numpy"] == np.__version__
+
+
 def test_environments_can_be_given(tmp_path: Path) -> None:
     agent = make_agent()
     agent.save(tmp_path / "agent")

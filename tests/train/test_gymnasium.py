@@ -14,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from rlcpu.cli import main
 from rlcpu.cli.arguments import CommandError
-from rlcpu.cli.pictures import check_renderer, film
+from rlcpu.cli.films import check_renderer, film
 from rlcpu.envs import GymnasiumEnv
 from rlcpu.envs.transitions import example_of
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import subprocess
 import sys
@@ -50,6 +51,18 @@ def test_table_has_a_line_for_each_update(tmp_path: Path) -> None:
     assert table["time_total"][-1] == history.time_total
     assert table["loss_value"][-1] == history.losses.value
     assert table["loss_num_gradients"].tolist() == [4] * 4
+
+
+def test_lines_of_a_table_have_labels(tmp_path: Path) -> None:
+    agent, path = PPO("CartPole-v1", **SMALL), tmp_path / "curve.csv"
+    agent.learn(128).to_csv(path)
+    agent.learn(256).to_csv(path, append=True, labels={"variant": "a, b", "seed": 3})
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["variant"] for row in rows] == ["nan", "a, b", "a, b"]
+    assert [row["total_steps"] for row in rows] == ["128", "256", "384"]
+    agent.history.to_csv(path, labels={"seed": 3})
+    assert path.read_text().startswith("seed,total_steps,steps,episodes,")
 
 
 def test_table_of_several_calls(tmp_path: Path) -> None:

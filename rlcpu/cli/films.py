@@ -1,12 +1,10 @@
-"""Pictures of the `rlcpu` command: learning curves, `rlcpu plot`, and films of an episode."""
+"""Films of the `rlcpu` command: an episode as GIF or MP4."""
 
 from __future__ import annotations
 
-import argparse
-import csv
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,84 +19,6 @@ if TYPE_CHECKING:
 
 #: Frames of a film: an episode of an environment without a limit need not end.
 MOST_FRAMES = 2000
-Points = Sequence[tuple[float, float]]
-
-
-# ---------------------------------------------------------------- learning curves
-
-
-def plot(args: argparse.Namespace) -> int:
-    """Run `rlcpu plot`: draw the curves of several tables into one picture."""
-    curves = {name: read_curve(name) for name in args.tables}
-    labels = [Path(name).stem for name in curves]
-    unique = len(set(labels)) == len(labels)
-    named = dict(zip(labels if unique else curves, curves.values(), strict=True))
-    draw_curves(args.out, named, "training, mean return of the last episodes", args.target)
-    print(f"picture     {args.out}")
-    return 0
-
-
-def read_curve(name: str) -> list[tuple[float, float]]:
-    """Return (steps, mean return) of each line of a table.
-
-    Raises:
-        CommandError: it cannot be read, or is another table.
-    """
-    try:
-        with open(name, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        steps = "total_steps" if rows and "total_steps" in rows[0] else "steps"
-        points = [(float(row[steps]), float(row["episode_return"])) for row in rows]
-    except OSError as error:
-        raise CommandError(f"cannot read {name!r}: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError, csv.Error):
-        raise CommandError(
-            f"{name!r}: expected a table with numbers in its columns steps and episode_return"
-        ) from None
-    if not points:
-        raise CommandError(f"{name!r} has no updates")
-    return points
-
-
-def draw_curves(
-    path: Path,
-    curves: Mapping[str, Points],
-    title: str,
-    target: float | None = None,
-    greedy: tuple[int, NDArray[np.float64]] | None = None,
-) -> None:
-    """Draw learning curves and the target; `greedy` is (steps, returns) of an evaluation.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    from matplotlib.figure import Figure
-
-    from rlcpu.train.files import replacing
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for label, points in curves.items():
-        axes.plot(*zip(*points, strict=True), label=label, marker="." if len(points) == 1 else None)
-    if greedy is not None:
-        steps, returns = greedy
-        mean, low, high = returns.mean(), returns.min(), returns.max()
-        span = [[mean - low], [high - mean]]
-        label = f"greedy policy, mean and range of {len(returns)} episodes"
-        axes.errorbar([steps], [mean], yerr=span, fmt="o", capsize=4, label=label)
-    if target is not None:
-        axes.axhline(target, color="0.5", linestyle="--", label=f"target {target:g}")
-    axes.set_xlabel("environment steps")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_ylabel("episode return")
-    axes.set_title(title)
-    axes.legend(loc="best")
-    axes.grid(alpha=0.3)
-    with replacing(path) as file:
-        figure.savefig(file, dpi=150, format=path.suffix[1:].lower())
-
-
-# ---------------------------------------------------------------- films
 
 
 def check_renderer(agent: Agent) -> None:
