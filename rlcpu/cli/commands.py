@@ -187,8 +187,9 @@ def check(args: argparse.Namespace) -> int:
         else:
             import_module_of(args.against, "--against")
             set_state, options = find_named(args, "set_state"), {"steps": args.steps}
-            if args.episodes is not None:
-                options["episodes"] = args.episodes
+            for name in ("episodes", "tolerance"):
+                if getattr(args, name) is not None:
+                    options[name] = getattr(args, name)
             report = compare(env, args.against, set_state, seed=args.seed, **options)
     except (TypeError, ValueError, ImportError, Error) as error:  # of MuJoCo, and of parameters
         raise CommandError(error) from None
@@ -519,6 +520,8 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", metavar="FUNCTION", help=words)
     words = "module:list of states in which episodes begin, in turn (default: those of reset)"
     add("--states", metavar="LIST", help=words)
+    words = "by which real numbers of --against may differ, relative to the largest (default: 1e-6)"
+    add("--tolerance", metavar="X", type=finite, help=words)
     words = "random episodes of each whose returns and lengths are compared (default: 200)"
     add("--episodes", metavar="N", type=whole(2), help=words)
     steps = "single steps to compare with plain Python, or with the other (default: 1,000)"

@@ -7,30 +7,45 @@ is the `Dynamics`, run in plain Python; "theirs" is an environment of Gymnasium.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import importlib
 import inspect
 import math
 import re
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, flatten
+from gymnasium.spaces import Discrete, flatdim
 
 from rlcpu.envs.checks.findings import Findings, Report, plain_value
+from rlcpu.envs.checks.observed import (
+    Part,
+    count_of,
+    differ_in_bounds,
+    our_numbers,
+    parts_of,
+    their_numbers,
+    values_of,
+)
 from rlcpu.envs.checks.trial import call_function, draw_numbers
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.groups import INT_ARRAY
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.kernels.random import Rng
 
 Array = npt.NDArray[Any]
-#: Difference of two numbers that rounding explains, relative to the largest of an observation.
+#: Difference of two numbers that rounding explains, relative to the largest of their kind.
 TOLERANCE = 1e-6
+#: Steps of our episodes whose numbers say how large those of a kind are.
+SCALE_STEPS = 100
 #: Chance that any test of distributions calls two environments different that are the same.
 SIGNIFICANCE = 0.001
 #: Steps after which distributions are not compared, since an episode does not end.
@@ -45,13 +60,17 @@ def compare(
     steps: int = 1000,
     episodes: int = 200,
     seed: int = 0,
+    tolerance: float = TOLERANCE,
 ) -> Report:
     """Compare an environment with another implementation of it, under the same random actions.
 
     Single steps are compared from equal states: of a state that is a tuple of floats, if the other
     environment has an attribute `state` as Gymnasium's have, and of any other by `set_state`. They
-    are those of plain Python in float64, which `check` compares with the kernels. A number may
-    differ by 1e-6 of the largest in its observation.
+    are those of plain Python in float64, which `check` compares with the kernels. A real number of
+    an observation may differ by `tolerance` of the largest in its part of the observation, or of
+    the largest that random episodes had in its place; a reward by that of the largest reward. Whole
+    numbers and flags are equal. Parts of a `Dict` are compared by their names; there a part of a
+    part has the names of both, as "view_image".
 
     Whole episodes of random actions are compared by the distributions of their returns, their
     lengths and their first observations: Kolmogorov and Smirnov's test of two samples, whose
@@ -68,6 +87,8 @@ def compare(
         steps: single steps to compare.
         episodes: of each environment, whose distributions are compared.
         seed: of states, actions and both environments.
+        tolerance: of real numbers, see above. An environment that computes in float32 may need
+            more, if it adds up the errors of many operations.
 
     Returns:
         The differences, to print, or to ask whether there is none (`ok`).
@@ -88,13 +109,18 @@ def compare(
     if set_state is not None and not callable(set_state):
         raise TypeError(f"set_state={set_state!r}: expected a function (env, state)")
     steps, episodes = check_count("steps", steps), check_count("episodes", episodes, least=2)
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
+        raise TypeError(f"tolerance={tolerance!r}: expected a number")
+    if not 0.0 <= tolerance < math.inf:
+        raise ValueError(f"tolerance={tolerance}: expected a number of at least 0")
     seed, other = check_seed(seed), make_other(against)
     name = other.spec.id if other.spec else type(other.unwrapped).__name__
-    comparison = Comparison(dynamics, other, Findings())
+    comparison = Comparison(dynamics, other, Findings(), tolerance)
     if comparison.compare_spaces():
+        ours = comparison.play_ours(episodes, seed)  # whose numbers tell how large others are
         if setter := comparison.find_setter(set_state):
             comparison.compare_steps(setter, steps, seed)
-        comparison.compare_episodes(episodes, seed)
+        comparison.compare_episodes(ours, comparison.play_theirs(episodes, seed))
     findings = comparison.findings.sorted()
     return Report(f"{dynamics.id} against {name}", comparison.steps_taken, findings)
 
@@ -135,29 +161,10 @@ def find_object(argument: str, text: str) -> Any:
 class Result(NamedTuple):
     """Results of a step, of either environment."""
 
-    observation: Array  # (count,) float32, all numbers in the order of our space
+    observation: Array  # (count,) float64, all numbers in the order of our space
     reward: float
     terminated: bool
     truncated: bool
-
-    def differences(self, theirs: Result) -> list[str]:
-        """Return descriptions of the fields that differ by more than rounding explains."""
-        texts = []
-        for name, ours, other in zip(self._fields, self, theirs, strict=True):
-            texts += _difference(name, ours, other)
-        return texts
-
-
-def _difference(name: str, ours: Any, theirs: Any) -> list[str]:
-    """Return the first difference of two values that rounding does not explain, as a text."""
-    here, there = np.atleast_1d(ours), np.atleast_1d(theirs)
-    if here.shape != there.shape:
-        return [f"{name}={len(here)} numbers here and {len(there)} there"]
-    numbers = np.array([here, there], np.float64)
-    slack = TOLERANCE * np.abs(numbers).max(initial=0.0)
-    wrong = np.flatnonzero(~(np.abs(numbers[0] - numbers[1]) <= slack))
-    place = f"{name}[{{}}]" if name == "observation" else name
-    return [f"{place.format(k)}={here[k]} here and {there[k]} there" for k in wrong[:1]]
 
 
 @dataclasses.dataclass
@@ -167,25 +174,44 @@ class Comparison:
     dynamics: Dynamics
     other: gymnasium.Env[Any, Any]
     findings: Findings
+    tolerance: float = TOLERANCE
     steps_taken: int = 0
     steps_equal: int = 0  # in all bits
+    #: Of random episodes: the largest reward, and the largest of each number of an observation.
+    reward_scale: float = 0.0
+    scales: Any = None  # (count,)
+
+    @functools.cached_property
+    def parts(self) -> list[Part]:
+        """Return the parts of an observation."""
+        theirs = parts_of(self.other.observation_space)
+        ours = parts_of(self.dynamics.observation_space)
+        return [Part(name, space, theirs[name]) for name, space in ours.items()]
+
+    @functools.cached_property
+    def labels(self) -> list[str]:
+        """Return what messages call the numbers of an observation, in their order."""
+        names = [(f"[{part.name!r}]" if part.name else "", part) for part in self.parts]
+        return [f"observation{x}[{k}]" for x, part in names for k in range(count_of(part.ours))]
 
     def compare_spaces(self) -> bool:
         """Compare the spaces; return whether they have the same actions and as many numbers."""
         for name in ("action_space", "observation_space"):
-            is_action = name == "action_space"
             ours, theirs = getattr(self.dynamics, name), getattr(self.other, name)
-            message = f"{name} is {ours} here and {theirs} there"
-            same_numbers = gymnasium.spaces.flatdim(ours) == gymnasium.spaces.flatdim(theirs)
-            same_kind = isinstance(ours, Discrete) == isinstance(theirs, Discrete)
-            same_parts = _parts_of(ours).keys() == _parts_of(theirs).keys()
-            if not (same_numbers and same_parts) or (is_action and not same_kind):
+            message, is_action = f"{name} is {ours} here and {theirs} there", name == "action_space"
+            if is_action:
+                parts = [Part("", ours, theirs)]
+                same_kind = isinstance(ours, Discrete) == isinstance(theirs, Discrete)
+                is_alike = same_kind and flatdim(ours) == flatdim(theirs)
+            else:
+                parts = self.parts if parts_of(ours).keys() == parts_of(theirs).keys() else []
+                is_alike = all(count_of(part.ours) == part.count_theirs() for part in parts)
+                is_alike &= bool(parts)
+            if not is_alike:
                 self.findings.note("error", message)
                 return False
-            if isinstance(ours, Box) and isinstance(theirs, Box):
-                ends = [np.concatenate([x.low.ravel(), x.high.ravel()]) for x in (ours, theirs)]
-                if not np.allclose(ends[0], ends[1], rtol=1e-6):
-                    self.findings.note("error" if is_action else "warning", message)
+            if any(differ_in_bounds(part.ours, part.theirs) for part in parts):
+                self.findings.note("error" if is_action else "warning", message)
         return True
 
     def find_setter(self, set_state: Callable[..., Any] | None) -> Callable[..., Any] | None:
@@ -239,15 +265,16 @@ class Comparison:
         params = dynamics.draw_params(Rng.of_seed(int(rng.integers(2**63))))
         state = self._call("reset", draw_numbers(dynamics, "reset", rng), params)
         self.other.reset(seed=int(rng.integers(2**31)))
-        observation = None if sets_every_step else setter(other, state)
+        # A copy: what the other environment keeps of an array it may write to.
+        observation = None if sets_every_step else setter(other, copy.copy(state))
         if observation is not None:
             numbers = self._observe(state, params), self._their_numbers(observation)
             where = f"{name}, at the reset, for state={plain_value(state)}"
-            self._note_first(where, _difference("observation", *numbers))
+            self._note_first(where, self._differences_of_observations(*numbers))
         for step in range(min(most, dynamics.max_episode_steps or most)):
             before, draws = state, draw_numbers(dynamics, "step", rng)
             if sets_every_step:
-                setter(other, state, draws)
+                setter(other, copy.copy(state), draws)
             action = self._action(state, params, rng)
             state, ours = self._our_step(state, action, params, draws)
             theirs = self._their_step(action)
@@ -258,10 +285,10 @@ class Comparison:
             same_bits = np.array_equal(ours.observation, theirs.observation)
             self.steps_equal += same_bits and ours[1:] == theirs[1:]
             where = f"{name}, step {step}, action {action}, from state={plain_value(before)}"
-            differences = ours.differences(theirs)
+            differences = self._differences(ours, theirs)
             if differences and not sets_every_step and step > 0:  # again, from an equal state
-                setter(other, before)
-                if not ours.differences(self._their_step(action)):
+                setter(other, copy.copy(before))
+                if not self._differences(ours, self._their_step(action)):
                     message = (
                         f"{where}: {differences[0]}; the step agrees if it begins in the same "
                         "state: small differences have added up, or the state set is not all of it"
@@ -277,35 +304,61 @@ class Comparison:
         for difference in differences[:1]:
             self.findings.note("error", f"{where}: {difference}", difference.partition("=")[0])
 
+    def _differences(self, ours: Result, theirs: Result) -> list[str]:
+        """Return descriptions of the fields that differ by more than rounding explains."""
+        texts = self._differences_of_observations(ours.observation, theirs.observation)
+        slack = self.tolerance * max(abs(ours.reward), abs(theirs.reward), self.reward_scale)
+        if ours.reward != theirs.reward and not abs(ours.reward - theirs.reward) <= slack:
+            texts.append(f"reward={ours.reward} here and {theirs.reward} there")
+        for name in ("terminated", "truncated"):
+            here, there = getattr(ours, name), getattr(theirs, name)
+            texts += [f"{name}={here} here and {there} there"] if here != there else []
+        return texts
+
+    def _differences_of_observations(self, ours: Array, theirs: Array) -> list[str]:
+        """Return the first difference of two that rounding does not explain, as a text."""
+        if ours.shape != theirs.shape:
+            return [f"observation={len(ours)} numbers here and {len(theirs)} there"]
+        slack, first = np.zeros(len(ours)), 0
+        for part in self.parts:
+            numbers = slice(first, first + count_of(part.ours))
+            if part.is_real:
+                largest = np.abs([ours[numbers], theirs[numbers]]).max()
+                slack[numbers] = self.tolerance * np.maximum(largest, self.scales[numbers])
+            first = numbers.stop
+        with np.errstate(invalid="ignore"):
+            is_wrong = (ours != theirs) & ~(np.abs(ours - theirs) <= slack)
+        return [
+            f"{self.labels[k]}={ours[k]:.9g} here and {theirs[k]:.9g} there"
+            for k in np.flatnonzero(is_wrong)[:1]
+        ]
+
     def _call(self, name: str, *inputs: Any) -> Any:
         """Return the result of one of our plain functions."""
         return call_function(self.dynamics, name, getattr(self.dynamics, name), *inputs)
 
     def _observe(self, state: Any, params: Any) -> Array:
-        """Return our observation of a state as numbers, (count,) float32."""
+        """Return our observation of a state as numbers, (count,) float64."""
         observation = self._call("observe", state, params)
-        parts = _parts_of(self.dynamics.observation_space)
-        values = (getattr(observation, name) if name else observation for name in parts)
-        return np.concatenate(list(map(_our_part, parts.values(), values)))
+        # What `observe` wrote into `out` is a record, of one field where there are no parts.
+        values = (getattr(observation, part.name or INT_ARRAY, observation) for part in self.parts)
+        return np.concatenate(list(map(our_numbers, self.parts, values)))
 
     def _their_numbers(self, observation: Any) -> Array:
         """Return an observation of the other environment as numbers, in the order of ours."""
-        ours = _parts_of(self.dynamics.observation_space)
-        theirs = _parts_of(self.other.observation_space)
-        values = (observation[name] if name else observation for name in ours)
-        spaces = (theirs[name] for name in ours)
-        return np.concatenate(list(map(_their_part, ours.values(), spaces, values)))
+        values = values_of(self.other.observation_space, observation)
+        return np.concatenate([their_numbers(part, values[part.name]) for part in self.parts])
 
     def _action(self, state: Any, params: Any, rng: np.random.Generator) -> Any:
         """Draw an action that our mask allows."""
         if self.dynamics.action_mask is None:
             return self.other.action_space.sample()
         allowed = np.flatnonzero(self._call("action_mask", state, params))
-        return int(rng.choice(allowed))
+        return int(rng.choice(allowed)) + _start(self.other.action_space)
 
     def _our_step(self, state: Any, action: Any, params: Any, draws: Any) -> tuple[Any, Result]:
         """Take our step; return the new state and the result."""
-        numbers = np.asarray(action).tolist()
+        numbers = (np.asarray(action) - _start(self.other.action_space)).tolist()
         plain_action = tuple(numbers) if isinstance(numbers, list) else int(numbers)
         state, reward, *flags = self._call("step", state, plain_action, params, draws)
         terminated, truncated = (*map(bool, flags), False)[:2]
@@ -318,17 +371,20 @@ class Comparison:
 
     # ------------------------------------------------------------ whole episodes
 
-    def compare_episodes(self, episodes: int, seed: int) -> None:
-        """Compare the distributions of returns, lengths and first observations of episodes."""
-        ours, theirs = self._our_episodes(episodes, seed), self._their_episodes(episodes, seed)
+    def compare_episodes(self, ours: Array | None, theirs: Array | None) -> None:
+        """Compare the distributions of returns, lengths and first observations of episodes.
+
+        They are what `play_ours` and `play_theirs` return.
+        """
         if ours is None or theirs is None:
             who = "here" if ours is None else "there"
             self.findings.note(
                 "warning", f"episodes were not compared: one took {MOST_STEPS} steps {who}"
             )
             return
+        episodes = len(ours)
         names = ["returns", "lengths"]
-        names += [f"first observation[{k}]" for k in range(ours.shape[1] - 2)]
+        names += [f"first {label}" for label in self.labels]
         differ = False
         for k, name in enumerate(names):
             chance = ks_chance(ours[:, k], theirs[:, k])
@@ -346,8 +402,8 @@ class Comparison:
                 "note", f"returns, lengths and first observations of {episodes} episodes are alike"
             )
 
-    def _our_episodes(self, episodes: int, seed: int) -> Array | None:
-        """Play episodes of ours with random actions, as a batch.
+    def play_ours(self, episodes: int, seed: int) -> Array | None:
+        """Play episodes of ours with random actions, as a batch, and set the scales.
 
         Returns:
             (episodes, 2 + count): return, length and first observation of each; None if one does
@@ -357,11 +413,16 @@ class Comparison:
         first, _ = env.reset(seed=seed)
         env.action_space.seed(seed)
         totals, lengths = np.zeros(episodes), np.zeros(episodes)
-        running = np.ones(episodes, np.bool_)
-        for _ in range(MOST_STEPS):
+        running, numbers = np.ones(episodes, np.bool_), self._batch_numbers(first)
+        starts, self.scales = numbers, np.abs(numbers).max(axis=0)
+        for step in range(MOST_STEPS):
             masks: Any = env.action_masks()  # Gymnasium's `sample` takes a tuple of int8 arrays
             actions = env.action_space.sample(None if masks is None else tuple(masks.astype("i1")))
-            _, rewards, terminated, truncated, _ = env.step(actions)
+            observations, rewards, terminated, truncated, _ = env.step(actions)
+            if step < SCALE_STEPS:
+                largest = np.abs(self._batch_numbers(observations)).max(axis=0)
+                self.scales = np.maximum(self.scales, largest)
+                self.reward_scale = max(self.reward_scale, float(np.abs(rewards).max()))
             totals += rewards * running
             lengths += running
             running &= ~(terminated | truncated)
@@ -369,10 +430,16 @@ class Comparison:
                 break
         if running.any():
             return None
-        return np.column_stack([totals, lengths, first.reshape(episodes, -1)])
+        return np.column_stack([totals, lengths, starts])
 
-    def _their_episodes(self, episodes: int, seed: int) -> Array | None:
-        """Play episodes of the other environment; return as `_our_episodes` does."""
+    def _batch_numbers(self, observations: Any) -> Array:
+        """Return observations of N environments of ours as numbers, (N, count) float64."""
+        arrays = [observations[part.name] if part.name else observations for part in self.parts]
+        rows = [np.asarray(array, np.float64).reshape(len(array), -1) for array in arrays]
+        return np.concatenate(rows, axis=1)
+
+    def play_theirs(self, episodes: int, seed: int) -> Array | None:
+        """Play episodes of the other environment; return as `play_ours` does."""
         env, rows = self.other, []
         env.action_space.seed(seed + 1)
         limit = self.dynamics.max_episode_steps if env.spec is None else None
@@ -391,27 +458,12 @@ class Comparison:
         return np.array(rows)
 
 
-def _our_part(space: Any, value: Any) -> Array:
-    """Return a part of our observation as numbers, (count,) float32: boards as their cells."""
-    if isinstance(space, MultiBinary) and isinstance(value, tuple):
-        cells = range(math.prod(space.shape[1:]))
-        return np.array([board >> k & 1 for board in value for k in cells], np.float32)
-    return np.array(value, np.float32).ravel()
+def _start(space: Any) -> Any:
+    """Return the smallest action of a space of whole numbers, where ours is 0; 0 of others."""
+    return getattr(space, "start", 0)
 
 
-def _their_part(ours: Any, theirs: Any, value: Any) -> Array:
-    """Return a part of an observation of the other environment as numbers, (count,) float32.
-
-    Our space of the part is `ours`. Numbers of a `Discrete` or `MultiDiscrete` of ours stay as they
-    are, those of other spaces become one-hot. Channels may be the last axis of theirs, where boards
-    have them first.
-    """
-    array = np.asarray(value)
-    if isinstance(ours, MultiBinary) and array.shape == (*ours.shape[1:], ours.shape[0]):
-        array = np.moveaxis(array, -1, 0)
-    elif not isinstance(ours, Discrete | MultiDiscrete) and not isinstance(theirs, Box):
-        array = np.asarray(flatten(theirs, value))
-    return np.asarray(array, np.float32).ravel()
+# ---------------------------------------------------------------- distributions
 
 
 def ks_chance(a: Array, b: Array) -> float:
@@ -443,8 +495,3 @@ def _takes_rng(function: Callable[..., Any]) -> bool:
 def _set_attribute(env: Any, state: Any) -> None:
     """Set the state of a Gymnasium environment that has it as an attribute."""
     env.state = np.array(state, np.float64)
-
-
-def _parts_of(space: Any) -> dict[str, Any]:
-    """Return the parts of a `Dict` by name; another space as one part without a name."""
-    return dict(space.items()) if isinstance(space, Dict) else {"": space}

@@ -200,7 +200,8 @@ def fault_of_value(space: Any, value: Any, slack: float = 0.0) -> str:
         return ""
     array = np.asarray(value)
     low, high = _bounds(space)
-    with np.errstate(invalid="ignore"):
+    # Of an infinite bound, and of the largest number of its dtype.
+    with np.errstate(invalid="ignore", over="ignore"):
         is_outside = (array < low - slack * abs(low)) | (array > high + slack * abs(high))
     if not is_outside.any():
         return ""
