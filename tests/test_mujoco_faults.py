@@ -249,9 +249,16 @@ def test_none_in_one_branch_is_refused() -> None:
     def reward(data, action, before, after, params):
         return 1.0 if data.qpos[0] < 100.0 else None
 
-    text = "^Pole-v0: reward has to return a finite float; returned None in a branch$"
+    def terminated(data, params):
+        return False if data.qpos[0] < 100.0 else 1.0
+
+    line = r" in .*test_mujoco_faults.py, line \d+, in {}: `return"
+    text = "^Pole-v0: reward has to return a finite float; returned None" + line.format("reward")
     with pytest.raises(TypeError, match=text):
         make(changes={"reward": reward})
+    text = "^Pole-v0: terminated has to return a bool; returned 1.0" + line.format("terminated")
+    with pytest.raises(TypeError, match=text):
+        make(changes={"terminated": terminated})
 
 
 def test_what_no_kernel_can_do_is_refused() -> None:

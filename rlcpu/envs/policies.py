@@ -19,11 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+from rlcpu.envs.checks.trial import example_of
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define
 from rlcpu.kernels.functions import freeze
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
+from rlcpu.kernels.user_compiler import check_results
 from rlcpu.nn.scaling import NO_LIMIT
 
 Array = npt.NDArray[Any]
@@ -405,12 +407,9 @@ class Scalar:
                 f"act raised {error!r} for observation={observation}, params={self.params}, "
                 f"uniforms={uniforms}"
             ) from error
-        if not isinstance(result, tuple) or len(result) != 3:
-            raise TypeError(f"act has to return (action, log_prob, value); returned {result!r}")
-        action, *others = result
-        _check_action(dynamics, action)
-        if not all(isinstance(number, numbers.Real) for number in others):
-            raise TypeError(f"act has to return log_prob and value as floats; returned {result!r}")
+        counts = dynamics.choices or (dynamics.num_actions,) if dynamics.is_discrete else ()
+        actions = Actions(dynamics.action_size, dynamics.is_discrete, counts)
+        check_decision(result, actions, f" of {dynamics.id}")
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """Return the present params."""
@@ -452,22 +451,45 @@ def _check_draws(draws: Any) -> int:
     return check_count("draws", draws, 0, 1025)
 
 
-def _check_action(dynamics: Dynamics, action: Any) -> None:
-    """Raise TypeError or ValueError unless a scalar policy may return `action`."""
-    size, counts = dynamics.action_size, dynamics.choices or (dynamics.num_actions,)
+class Actions(NamedTuple):
+    """Facts of an action space that tell what a scalar policy may return."""
+
+    size: int  # numbers in an action; 0 of a `Discrete`
+    is_whole: bool  # whether they are whole numbers
+    counts: tuple[int, ...] = ()  # of choices for each whole number, if they are known
+
+
+def check_decision(result: Any, actions: Actions, whose: str = "") -> None:
+    """Raise TypeError or ValueError unless a scalar policy may return (action, log_prob, value).
+
+    `whose` is written behind "an action", for errors.
+    """
+    if not isinstance(result, tuple) or len(result) != 3:
+        raise TypeError(f"act has to return (action, log_prob, value); returned {result!r}")
+    action, *others = result
+    size, is_whole, counts = actions
     is_list = isinstance(action, tuple)
     numbers_of_action = action if is_list else (action,)
-    kind: Any
-    if not dynamics.is_discrete:
-        wanted, kind = f"a tuple of {size} floats", numbers.Real
-    elif size:
-        wanted, kind = f"a tuple of {size} ints, below {counts}", int | np.integer
+    kind: Any = int | np.integer if is_whole else numbers.Real
+    if size:
+        wanted = f"a tuple of {size} {'ints' if is_whole else 'floats'}"
+        wanted += f", below {counts}" if counts else ""
     else:
-        wanted, kind = f"an int from 0 to {counts[0] - 1}", int | np.integer
-    message = f"act has to return an action of {dynamics.id}, {wanted}; returned {action!r}"
+        wanted = f"an int from 0 to {counts[0] - 1}"
+    message = f"act has to return an action{whose}, {wanted}; returned {action!r}"
     are_numbers = all(isinstance(number, kind) for number in numbers_of_action)
     if is_list != (size > 0) or len(numbers_of_action) != max(size, 1) or not are_numbers:
         raise TypeError(message)
-    pairs = zip(numbers_of_action, counts, strict=True) if dynamics.is_discrete else ()
+    pairs = zip(numbers_of_action, counts, strict=True) if counts else ()
     if not all(0 <= number < count for number, count in pairs):
         raise ValueError(message)
+    if not all(isinstance(number, numbers.Real) for number in others):
+        raise TypeError(f"act has to return log_prob and value as floats; returned {result!r}")
+
+
+def check_act(act: Any, actions: Actions) -> None:
+    """Raise TypeError for a branch of a compiled scalar policy that returns what it must not.
+
+    `act` is the specialised function.
+    """
+    check_results(act, lambda value: check_decision(example_of(value), actions))

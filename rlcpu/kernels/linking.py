@@ -259,7 +259,8 @@ class TypeRules(NamedTuple):
 
     #: (function or operator, types of arguments) -> the types that it is called with.
     arguments: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
-    #: (type, type, context) -> the type of a variable that is given both; None for numba's.
+    #: (type, type, context) -> the type of a variable that is given both; None for numba's, and
+    #: NotImplemented for none.
     unify: Callable[[Any, Any, Any], Any]
 
 
@@ -278,6 +279,8 @@ def context_class(base: Any, rules: TypeRules) -> type:
         def unify_pairs(self, first: Any, second: Any) -> Any:
             """Return the type of a variable that is given values of two types."""
             unified = None if first == second else rules.unify(first, second, self)
+            if unified is NotImplemented:
+                return None
             return super().unify_pairs(first, second) if unified is None else unified
 
     return Context

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 from numba.core import errors, ir
-from numba.core.ir_utils import find_const, guard
+from numba.core.ir_utils import build_definitions, find_const, guard
 from numba.core.typed_passes import type_inference_stage
 
 # ---------------------------------------------------------------- types of what is assigned
@@ -91,6 +91,101 @@ def written_field(statement: Any, state: Any) -> WrittenField | None:
         return None
     kind, value = record.typeof(statement.attr), state.typemap[statement.value.name]
     return WrittenField(statement.attr, kind, value)
+
+
+# ---------------------------------------------------------------- what is returned
+
+
+class Returned(NamedTuple):
+    """A result of a function in one of its branches."""
+
+    line: int  # in the file, of the part by which it differs from that of another branch
+    #: Constants, and numba's types of all else; or a tuple, or NamedTuple, of these.
+    value: Any
+
+
+def returned_values(overload: Any) -> Iterator[Returned]:
+    """Yield what each branch of a compiled function returns, one of a dispatcher's `overloads`.
+
+    Numba gives a result one type, float64 for a bool in one branch and a float in another. Here a
+    constant is told from what becomes of it. Of branches of a part of a result the others have
+    their first value.
+    """
+    branches = _Branches(overload.type_annotation)
+    for block in overload.type_annotation.blocks.values():
+        if isinstance(block.terminator, ir.Return):
+            yield from branches.of(block.terminator.value.name)
+
+
+class _Branches:
+    """The values of a function's variables, by branches; an `annotation` is numba's."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._definitions, self._typemap = build_definitions(annotation.blocks), annotation.typemap
+        self._known: dict[str, list[Returned]] = {}
+
+    def of(self, name: str) -> list[Returned]:
+        """Return the values of a variable, each once."""
+        if name not in self._known:
+            self._known[name] = []  # where it depends on itself, in a loop
+            definitions = self._definitions.get(name, ())
+            values = [each for value in definitions for each in self._of_value(name, value)]
+            self._known[name] = list({repr(each): each for each in values}.values())
+        return self._known[name]
+
+    def _of_value(self, name: str, value: Any) -> Iterator[Returned]:
+        """Yield the values of what a statement assigns to a variable."""
+        operation, line = getattr(value, "op", ""), value.loc.line
+        constant = getattr(value, "value", value) if _is_constant(value) else value
+        if isinstance(value, ir.Var):
+            yield from self.of(value.name)
+        elif operation == "phi":
+            known = (each for each in value.incoming_values if isinstance(each, ir.Var))
+            yield from (each for variable in known for each in self.of(variable.name))
+        elif operation == "cast":
+            yield from self.of(value.value.name)
+        elif isinstance(constant, np.number | np.bool_):
+            yield Returned(line, constant.item())
+        elif constant is None or isinstance(constant, bool | int | float | str):
+            yield Returned(line, constant)
+        elif operation == "build_tuple":
+            yield from self._of_parts(lambda *items: items, value.items, line)
+        elif operation == "call" and (fields := self._fields_of(value)):
+            yield from self._of_parts(fields.make, fields.variables, line)
+        else:
+            yield Returned(line, self._typemap[name])
+
+    def _fields_of(self, call: Any) -> _Fields | None:
+        """Return the fields of a NamedTuple that a call makes; None of other calls."""
+        kind, named = self._typemap[call.func.name], dict(call.kws)
+        if not isinstance(kind, types.NamedTupleClass) or call.vararg is not None:
+            return None
+        later = kind.instance_class._fields[len(call.args) :]
+        if set(later) != set(named):  # some have defaults
+            return None
+        return _Fields(kind.instance_class, [*call.args, *(named[field] for field in later)])
+
+    def _of_parts(self, make: Any, variables: Any, line: int) -> Iterator[Returned]:
+        """Yield the tuples of the values of variables, of which one at a time is not its first."""
+        parts = [
+            self.of(each.name) or [Returned(line, self._typemap[each.name])] for each in variables
+        ]
+        firsts = [values[0].value for values in parts]
+        yield Returned(line, make(*firsts))
+        for k, values in enumerate(parts):
+            for other in values[1:]:
+                yield Returned(other.line, make(*firsts[:k], other.value, *firsts[k + 1 :]))
+
+
+class _Fields(NamedTuple):
+    """The fields of a NamedTuple that is made."""
+
+    make: Any  # the class
+    variables: list[Any]  # in the order of its fields
+
+
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, ir.Const | ir.Global | ir.FreeVar)
 
 
 # ---------------------------------------------------------------- what statements consist of

@@ -12,7 +12,7 @@ import linecache
 import operator
 import re
 import types as python_types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,15 +119,18 @@ def _real_arguments(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
 def _unify(first: Any, second: Any, context: Any, real: Any) -> Any:
     """Return the type of a variable to which values of two types are assigned.
 
-    None where numba's rules are right. They give float64 for a float32 and an int64, where `real`,
-    the type of the function's floats, is wanted, and lack NamedTuples. `context` is numba's.
+    None where numba's rules are right, and NotImplemented where there is no such type. They give
+    float64 for a float32 and an int64, where `real`, the type of the function's floats, is wanted,
+    lack NamedTuples, and take them for plain tuples, which fails later. `context` is numba's.
     """
     kinds = types.unliteral(first), types.unliteral(second)
     if real in kinds and any(isinstance(kind, _WHOLE) for kind in kinds):
         return real
     classes = [getattr(kind, "instance_class", None) for kind in kinds]
     are_tuples = all(isinstance(kind, types.BaseTuple) for kind in kinds)
-    if not are_tuples or classes[0] is not classes[1] or len(kinds[0]) != len(kinds[1]):
+    if are_tuples and classes[0] is not classes[1]:
+        return NotImplemented
+    if not are_tuples or len(kinds[0]) != len(kinds[1]):
         return None
     items = [context.unify_pairs(*pair) for pair in zip(*kinds, strict=True)]
     return None if None in items else types.BaseTuple.from_types(items, classes[0])
@@ -170,7 +173,7 @@ def user_compiler(has_arrays: bool, real: Any) -> type:
             try:
                 compiled = super().compile_extra(function)
             except errors.NumbaError as error:
-                _failures[function] = _sentence(function, error, self.state)
+                _failures[function] = _sentence(function, error, self.state, real)
                 raise
             _failures.pop(function, None)
             return compiled
@@ -190,6 +193,28 @@ def explain(error: Exception, callees: Iterable[Any]) -> None:
     for callee in callees:
         if callee.py_func in _failures:
             raise TypeError(_failures[callee.py_func]) from None
+
+
+def check_results(function: Any, check: Callable[[Any], None]) -> None:
+    """Raise TypeError, with the line, where a function returns in a branch what `check` refuses.
+
+    It is looked at once for each set of types: environments may have a function in common, of other
+    states.
+
+    Args:
+        function: specialised, and compiled.
+        check: raises TypeError or ValueError for a value as `Returned` has it.
+    """
+    code, checked = function.py_func.__code__, vars(function).setdefault("checked", set())
+    for kinds, overload in list(function.overloads.items()):
+        branches = () if kinds in checked else statements.returned_values(overload)
+        for returned in branches:
+            try:
+                check(returned.value)
+            except (TypeError, ValueError) as error:
+                where = place(code.co_filename, returned.line, function.py_func.__name__)
+                raise TypeError(f"{error} in {where}") from None
+        checked.add(kinds)
 
 
 def check_precision(scalars: tuple[Any, ...]) -> None:
@@ -243,10 +268,13 @@ def _describe_doubles(doubles: Iterable[_Line]) -> str:
     )
 
 
-def _sentence(function: python_types.FunctionType, error: Any, state: Any) -> str:
-    """Return what is wrong with a function, and where, from the error and the compiler's state."""
+def _sentence(function: python_types.FunctionType, error: Any, state: Any, real: Any) -> str:
+    """Return what is wrong with a function, and where, from the error and the compiler's state.
+
+    `real` is the type of the function's floats.
+    """
     code, message = function.__code__, re.sub(r"\x1b\[[0-9;]*m", "", str(error.msg)).strip()
-    if "unify" in message and not any(map(_holds_double, state.args)):
+    if "unify" in message and real == types.float32:
         for each in statements.types_before_failure(state):
             if _holds_double(each.kind) and not any(map(_holds_double, each.operands)):
                 return _describe_doubles([_Line(function, each.line, each.name)])
@@ -254,9 +282,34 @@ def _sentence(function: python_types.FunctionType, error: Any, state: Any) -> st
     ours = re.search(r"TypingError: ((?:it|an array) .*)", message)
     call = re.search(r"found for signature:\s*>+ (.*)", message)
     reason = f"numba has no {call[1]}" if call else message.partition("\n")[0]
-    reason = ours[1] if ours else reason
+    reason = _describe_branches(message) or (ours[1] if ours else reason)
     line = getattr(error.loc, "line", code.co_firstlineno)
     return f"{place(code.co_filename, line, function.__name__)} cannot be compiled: {reason}"
+
+
+def _describe_branches(message: str) -> str:
+    """Return what numba's error says of results or a variable without one type; "" of others."""
+    for pattern, text in _TYPE_NAMES:
+        message = re.sub(pattern, text, message)
+    if returned := re.match(r"Can't unify return type from the following types: (.*)", message):
+        return f"its branches return {returned[1]}"
+    found = re.match(r"Cannot unify (.*) and (.*) for '([^']*)', defined", message)
+    if found is None:
+        return ""
+    first, second, variable = found.groups()
+    name = "a value" if variable.startswith("$") else variable.partition(".")[0]
+    return f"{name} is {first} in one branch and {second} in another"
+
+
+#: What numba calls types, and what a user does; the items of tuples come before the tuples.
+_TYPE_NAMES: tuple[tuple[str, Any], ...] = (
+    (r"Literal\[str\]\((.*?)\)", r"'\1'"),
+    (r"Literal\[\w+\]\((.*?)\)", r"\1"),
+    (r"(float|int)(32|64)", r"\1"),
+    (r"UniTuple\(([^()]*) x 1\)", r"(\1,)"),
+    (r"UniTuple\(([^()]*) x (\d+)\)", lambda found: f"({', '.join([found[1]] * int(found[2]))})"),
+    (r"\bTuple\(", "("),
+)
 
 
 def place(path: str, line: int, name: str) -> str:

@@ -288,47 +288,6 @@ def test_parallel_is_serial(folder: Path) -> None:
     np.testing.assert_array_equal(*states)
 
 
-FAR = 1e6  # nothing gets there in a trial, so that only the compiler finds what happens there
-
-
-def whole_step(state, action, params):
-    return ((state[0] + 0.1,), 1.0, False) if state[0] < FAR else None
-
-
-def reward_step(state, action, params):
-    return (state[0] + 0.1,), 1.0 if state[0] < FAR else None, False
-
-
-def terminated_step(state, action, params):
-    return (state[0] + 0.1,), 1.0, False if state[0] < FAR else None
-
-
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        (whole_step, r"\(new_state, reward, terminated\); returned None"),
-        (reward_step, r"reward as a number; returned None"),
-        (terminated_step, "terminated as a bool; returned None"),
-    ],
-)
-def test_none_in_one_branch_is_refused_as_none_in_all(step: Any, message: str) -> None:
-    dynamics = rlcpu.Dynamics(
-        id="Branch-v0",
-        params=NamedTuple("Params", [])(),
-        step=step,
-        reset=lambda rng, params: (rng.uniform(0),),
-        observe=lambda state, params: state,
-        action_space=Discrete(2),
-        observation_space=Box(-np.inf, np.inf, (1,)),
-    )
-    env = rlcpu.make_vec(dynamics, 3)
-    for _ in range(2):  # a refused kernel is forgotten: it is refused again
-        with pytest.raises(
-            TypeError, match=f"^Branch-v0: step has to return {message} in a branch$"
-        ):
-            env.reset(seed=0)
-
-
 class Halved(NamedTuple):
     place: float
 

@@ -128,6 +128,30 @@ def check_assigned_types() -> None:
     assert (types.float64,) in doubles  # the conversion at its `return`
 
 
+def check_returned_values() -> None:
+    class Pair(NamedTuple):
+        first: Any
+        second: Any
+
+    def function(x, n):
+        value = n
+        if x > 1.0:
+            value = 2.5
+        if x > 2.0:
+            return Pair(second=value, first=(True, None)), x
+        return Pair((False, None), x), x
+
+    compiled = numba.njit(function)
+    compiled.compile((types.float64, types.int64))
+    found = list(statements.returned_values(*compiled.overloads.values()))
+    first, whole = function.__code__.co_firstlineno, types.int64
+    assert sorted((each.line - first, repr(each.value)) for each in found) == [
+        (3, repr((Pair((True, None), 2.5), types.float64))),
+        (5, repr((Pair((True, None), whole), types.float64))),
+        (6, repr((Pair((False, None), types.float64), types.float64))),
+    ]
+
+
 def check_llvm_of() -> None:
     for each in compiled_and_loaded():
         (compiled,) = each.overloads.values()
@@ -525,6 +549,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_choose_function: "choose_function",
     check_forget_code: "forget_code",
     check_assigned_types: "assigned_types Assigned",
+    check_returned_values: "returned_values Returned",
     check_types_before_failure: "types_before_failure",
     check_with_rules: "context_class with_rules TypeRules",
     check_llvm_of: "llvm_of",

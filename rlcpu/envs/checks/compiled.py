@@ -63,7 +63,8 @@ def compare_kernels(player: Player, cases: list[Case], dtype: Any, seed: int) ->
         run = _run_kernels(player.dynamics, cases, dtype, seed)
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        player.note("error", f"{kernels}: {type(error).__name__}: {' '.join(lines[:4])}")
+        fault = f"{type(error).__name__}: {' '.join(lines[:4])}"
+        player.note("error", f"{kernels}: {fault}", fault)  # once for both dtypes
         return False
     calls = _calls_of(run, cases, dtype, seed)
     num_different = sum(_count_different(player, each, dtype) for each in calls)

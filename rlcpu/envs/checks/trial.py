@@ -11,7 +11,7 @@ import copy
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,10 @@ from rlcpu.envs.engine.arrays import ArrayLayout, State
 from rlcpu.envs.engine.groups import INT_ARRAY, fault_of_value, is_int_array, written_layout
 from rlcpu.envs.engine.layout import Layout, holds_ints, is_real, layout_of
 from rlcpu.kernels.boards import Board
+from rlcpu.kernels.functions import convert_items
 from rlcpu.kernels.random import Draws, Rng
 from rlcpu.kernels.source import EndlessError, call_bounded
+from rlcpu.kernels.user_compiler import check_results
 
 if TYPE_CHECKING:
     from rlcpu.envs.dynamics import Dynamics
@@ -365,28 +367,47 @@ def check_result(dynamics: Dynamics | Any, name: str, result: Any) -> None:
         drawn_names(dynamics, result)
 
 
-def results_with_none(function: Any) -> Iterator[Any]:
-    """Yield an example of each type that a compiled function returns if it may hold a None.
+def check_branches(dynamics: Dynamics | Any, name: str, function: Any) -> None:
+    """Raise TypeError for a branch of a compiled function that returns what `check_result` refuses.
 
-    Numba compiles a branch that returns None beside others that return a number, and most of the
-    kernels that call it: they would read a number that is not there.
+    Numba compiles a branch that returns None beside others that return a number, or a float beside
+    bools, and most of the kernels that call it: they would read what is not there.
     """
-    for overload in list(function.overloads.values()):
-        value = _value_of(overload.signature.return_type)
-        if _holds_none(value):
-            yield value
+
+    def check(value: Any) -> None:
+        result = example_of(value)
+        if name == "randomize" and not _holds_none(result):
+            return  # options of params are no constants here
+        if name == "step" and dynamics.has_arrays and isinstance(result, tuple):
+            result = (dynamics.state.value_class(), *result)  # as `call_function` returns it
+        check_result(dynamics, name, result)
+
+    check_results(function, check)
 
 
-def _value_of(kind: Any) -> Any:
-    """Return an example of numba's type `kind`, with None where it may be None."""
-    if isinstance(kind, nbtypes.BaseTuple):
-        items = [_value_of(item) for item in kind]
-        is_named = isinstance(kind, nbtypes.BaseNamedTuple)
-        return kind.instance_class(*items) if is_named else tuple(items)
+class _Number(int):
+    """A number of which the compiler knows the type alone: `math.floor` may be a float to it."""
+
+    def __repr__(self) -> str:
+        return "a number"
+
+
+def example_of(value: Any) -> Any:
+    """Return an example of what a branch returns, see `rlcpu.kernels.statements.Returned`."""
+    if isinstance(value, tuple):
+        return convert_items(value, example_of)
+    if isinstance(value, nbtypes.BaseTuple):
+        items = map(example_of, value)
+        is_named = isinstance(value, nbtypes.BaseNamedTuple)
+        return value.instance_class(*items) if is_named else tuple(items)
+    if not isinstance(value, nbtypes.Type):
+        is_infinite = isinstance(value, float) and not math.isfinite(value)
+        return _Number() if is_infinite else value  # which a result may not be: that is told later
     simple = {nbtypes.Optional: None, nbtypes.NoneType: None, nbtypes.Boolean: False}
-    simple |= {nbtypes.Integer: 0, nbtypes.Float: 0.0}
+    numbers = nbtypes.Integer, nbtypes.Float, nbtypes.IntEnumMember
+    simple |= dict.fromkeys(numbers, _Number())
     # All other types are those of boards.
-    return next((value for base, value in simple.items() if isinstance(kind, base)), Board(0))
+    return next((example for kind, example in simple.items() if isinstance(value, kind)), Board(0))
 
 
 def _holds_none(value: Any) -> bool:

@@ -35,7 +35,15 @@ from rlcpu.envs.engine.lane import ELAPSED, LANES
 from rlcpu.envs.engine.layout import make_decode
 from rlcpu.envs.engine.masks import make_unpack, make_unpack_to_memory, mask_rows
 from rlcpu.envs.engine.record import make_record_access
-from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK, PolicyCode
+from rlcpu.envs.policies import (
+    MEMORY,
+    NETWORK,
+    STATE_SIZE,
+    VALUE_NETWORK,
+    Actions,
+    PolicyCode,
+    check_act,
+)
 from rlcpu.kernels.compile import define, inline, inline_source, specialise, tuple_of
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
 from rlcpu.kernels.random import uniforms_of_keys
@@ -110,8 +118,7 @@ def make_act(interface: Interface, policy: PolicyCode) -> Callable[..., Any]:
 
     `rows` are those of one observation; the other arguments and the result are those of `choose`.
     """
-    assert policy.act is not None
-    act = specialise(policy.act, np.float32, arrays=getattr(interface.layout, "is_record", False))
+    act = _specialise_act(interface, policy)
     to_observation = _make_to_observation(interface)
     draw_uniforms = uniforms_of_keys(policy.draws, np.float32)
     # The bits of a mask are in the rows behind those of the observation.
@@ -125,6 +132,20 @@ def make_act(interface: Interface, policy: PolicyCode) -> Callable[..., Any]:
         return act(observation, constants, uniforms)
 
     return act_on
+
+
+def _specialise_act(interface: Interface, policy: PolicyCode) -> Any:
+    """Return the function of a scalar policy as kernels call it."""
+    assert policy.act is not None
+    return specialise(policy.act, np.float32, arrays=interface.layout.is_record)
+
+
+def check_policy(interface: Interface, policy: PolicyCode) -> None:
+    """Raise TypeError if a scalar policy, once compiled, has a branch with a wrong result."""
+    if policy.act is not None:
+        counts = (interface.num_actions,) if interface.num_actions else ()
+        actions = Actions(interface.action_size, interface.is_whole, counts)
+        check_act(_specialise_act(interface, policy), actions)
 
 
 def _make_to_observation(interface: Interface) -> Callable[..., Any]:

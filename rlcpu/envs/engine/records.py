@@ -93,7 +93,7 @@ def _compile_records(env: Structure, dtype: type) -> Any:
         set_terminated(job.terminated, k, terminated)
         set_truncated(job.truncated, k, truncated)
 
-    @env_kernel(env, dtype, by_address=True)
+    @env_kernel(env, dtype)
     def run(view):
         job = contents(view)  # read once, not in each iteration: writes might change it
         params, counter, mode = unpack(job.numbers), job.clock[0], job.mode

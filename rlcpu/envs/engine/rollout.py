@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange, types
 
-from rlcpu.envs.engine.decide import make_decide, make_to_env_action
+from rlcpu.envs.engine.decide import check_policy, make_decide, make_to_env_action
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.frames import (
     CLOCK,
@@ -91,7 +91,8 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
     # Steps of states with arrays take longer: fewer of them are worth a second core.
     # The longer a step takes, the fewer make up for the start of threads.
     run, grain = make_simulate(env, dtype, policy), 1024 if env.state.is_record else 16384
-    decorator = env_kernel(env, dtype, by_address=True, names=("simulate",))
+    check = functools.partial(check_policy, interface_of(env, policy), policy)
+    decorator = env_kernel(env, dtype, names=("simulate",), check=check)
     return _compile_rollouts(decorator, run, SIMULATE, grain)
 
 
@@ -107,7 +108,11 @@ def _compile_acting(
     """Return the kernels in which a policy acts, for all environments with an interface."""
     recorder = (make_sums if is_sums else make_records)(interface, dtype)
     run = _make_block(interface, dtype, policy, recorder)
-    decorator = kernel(by_address=True, fastmath=EXACT if dtype is np.float64 else FAST)
+    flags, check = (
+        EXACT if dtype is np.float64 else FAST,
+        functools.partial(check_policy, interface, policy),
+    )
+    decorator = kernel(by_address=True, fastmath=flags, check=check)
     grain = 8192 if policy.act and interface.in_rows else 1024  # networks take long, as arrays do
     return _compile_rollouts(decorator, run, SIMULATE if is_sums else COLLECT, grain)
 

@@ -108,7 +108,7 @@ def _compile_lanes(env: Structure, dtype: type) -> Any:
     observe, width = _make_observe_block(env, dtype), max(env.action_size, 1)
     step_observes = _observes_states(env)
 
-    @env_kernel(env, dtype, by_address=True)
+    @env_kernel(env, dtype)
     def run(job):
         params, mode = unpack(job.numbers), job.mode
         for block in range(job.begin // LANES, (job.begin + job.count + LANES - 1) // LANES):

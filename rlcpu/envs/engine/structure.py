@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.checks.fields import int_names
-from rlcpu.envs.checks.trial import check_result, results_with_none
+from rlcpu.envs.checks.trial import check_branches
 from rlcpu.envs.checks.vectorised import SHARED, is_written_by_users, tell_users
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.masks import mask_rows
@@ -151,9 +151,12 @@ def user_functions(env: Structure, dtype: type) -> dict[str, Any]:
 
 
 def env_kernel(
-    env: Structure, dtype: type, by_address: bool = False, names: tuple[str, ...] = SHARED
+    env: Structure,
+    dtype: type,
+    names: tuple[str, ...] = SHARED,
+    check: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Return the decorator that compiles kernels of an environment: `kernel`, with its options.
+    """Return the decorator that compiles kernels of an environment, for C: `kernel` with options.
 
     Kernels are fast in float32 and exact in float64. Those of a user's environment in float32 also
     tell the user if the loop over lanes did not become vectors, and why.
@@ -161,16 +164,21 @@ def env_kernel(
     Args:
         env: the environment.
         dtype: of its floats.
-        by_address: whether C calls the kernel, and not Python.
         names: what users are told that the kernel runs.
+        check: of a policy in the kernel, see `kernel`.
     """
     functions = user_functions(env, dtype)
+
+    def check_all() -> None:
+        _check_branches(env, functions)
+        check()
+
     options: dict[str, Any] = {
-        "by_address": by_address,
+        "by_address": True,
         "branching": env.state.is_record,
         "fastmath": EXACT if dtype is np.float64 else FAST,
         "scalars": () if dtype is np.float64 else tuple(functions.values()),
-        "check": functools.partial(_refuse_none, env, functions),
+        "check": check_all,
         "subject": ids.get(env),
     }
     if dtype is np.float64 or env.state.is_record or not is_written_by_users(env.step):
@@ -191,21 +199,16 @@ def reasons_of_policies(env: Structure) -> tuple[str, ...]:
     return (many,) if env.num_actions > UNROLLED else ()
 
 
-def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
-    """Raise TypeError if an author's function may return None in some branch: numba allows it.
+def _check_branches(env: Structure, functions: dict[str, Any]) -> None:
+    """Raise TypeError if an author's function returns in some branch what kernels cannot take.
 
     `functions` are the specialised ones by name.
     """
     dynamics = _dynamics_for_checks(env)
     for name, function in functions.items():
         writes = name == "reset" or (name == "observe" and env.writes_observation)
-        if env.state.is_record and writes:
-            continue  # returns None always
-        for result in results_with_none(function):
-            try:
-                check_result(dynamics, name, result)
-            except (TypeError, ValueError) as error:
-                raise TypeError(f"{error} in a branch") from None
+        if not (env.state.is_record and writes):  # which returns None always
+            check_branches(dynamics, name, function)
 
 
 def _dynamics_for_checks(env: Structure) -> SimpleNamespace:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Runner
 from rlcpu.envs.engine.form import EPISODES, LENGTHS, NUM_SUMS, RETURNS, SQUARES, Records
-from rlcpu.envs.policies import Policy, PolicyCode, mark_of
+from rlcpu.envs.policies import Actions, Policy, PolicyCode, check_act, mark_of
 from rlcpu.envs.running import refuse_policy
 from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
 from rlcpu.kernels.functions import reads_argument
@@ -335,7 +335,9 @@ def _make_choose_by_tuples(
     lines = "; ".join(f"row[{k}] = action[{k}]" for k in range(action_size)) or "row[0] = action"
     write_action = inline(define(f"def write_action(row, action): {lines}"))
 
-    @kernel(subject="policies")
+    space = Actions(action_size, num_actions > 0, (num_actions,) if num_actions else ())
+
+    @kernel(subject="policies", check=lambda: check_act(act, space))
     def choose(inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values):
         constants = unpack(params)
         for i in range(keys.size):

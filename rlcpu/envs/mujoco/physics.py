@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from rlcpu.envs.checks.trial import results_with_none
+from rlcpu.envs.checks.fields import is_bool
+from rlcpu.envs.checks.trial import example_of
+from rlcpu.envs.engine.layout import is_real
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.job import make_open
 from rlcpu.envs.mujoco.library import (
@@ -35,6 +37,7 @@ from rlcpu.kernels.functions import freeze
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import STEP_GROUP, mix_key, uniform53
 from rlcpu.kernels.random_methods import make_rng
+from rlcpu.kernels.user_compiler import check_results
 
 #: Operations of the function: draw a state of a new episode; only observe and measure; take a step.
 TASK_RESET, TASK_FORWARD, TASK_STEP = range(3)
@@ -244,13 +247,29 @@ def _make_store(count: int) -> Callable[..., Any]:
     return inline(define(f"def store(row, values):{lines}"), exact=True)
 
 
-#: Names of the results of a task's functions, for errors.
-_RETURNED = {
-    "measure": "a tuple of floats",
-    "reward": "a finite float",
-    "terminated": "a bool",
-    "truncated": "a bool",
+#: Of the results of a task's functions: their names, for errors, and what tells whether a value,
+#: an example for a branch, is one.
+_RETURNED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "measure": ("a tuple of floats", lambda x: isinstance(x, tuple) and all(map(is_real, x))),
+    "reward": ("a finite float", is_real),
+    "terminated": ("a bool", is_bool),
+    "truncated": ("a bool", is_bool),
 }
+
+
+def check_branches(subject: str, name: str, function: Any) -> None:
+    """Raise TypeError for a branch of a task's compiled function that returns something else.
+
+    `subject` is the task's id, for the message.
+    """
+    wanted, is_right = _RETURNED[name]
+
+    def check(value: Any) -> None:
+        result = example_of(value)
+        if not is_right(result):
+            raise TypeError(f"{subject}: {name} has to return {wanted}; returned {result!r}")
+
+    check_results(function, check)
 
 
 @functools.cache
@@ -270,11 +289,9 @@ def make_physics(task: TaskCode) -> int:
     )
 
     def check():
-        """Raise TypeError if a function may return None in some branch: numba allows it."""
+        """Raise TypeError if a function returns in some branch what the task cannot take."""
         for name, function in zip(_RETURNED, functions, strict=False):  # `observe` returns nothing
-            for result in results_with_none(function):
-                returned = f"{_RETURNED[name]}; returned {result!r} in a branch"
-                raise TypeError(f"{ids[task]}: {name} has to return {returned}")
+            check_branches(ids[task], name, function)
 
     view, unpack = task.view_in_kernels, _make_unpack(task)
     open_job = make_open(_USED, np.float64)
