@@ -43,8 +43,8 @@ MAY_IMPORT = {
     "adapters": ("kernels", "nn", "replay", "envs"),
     "catalogue": ("envs", "train"),
     "cli": (
-        *("terminal", "translation", "kernels", "envs", "distributed", "train", "experiments"),
-        *("cuda", "catalogue"),
+        *("terminal", "palette", "translation", "kernels", "envs", "distributed", "train"),
+        *("experiments", "cuda", "catalogue"),
     ),
     "__main__": ("cli",),
 }
