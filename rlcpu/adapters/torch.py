@@ -119,8 +119,8 @@ class ActorCritic(nn.Module):
         policy: the policy network, a `torch.nn.Sequential` unless its layers are joined otherwise;
             its last output is the value if the policy's value is "shared".
         value: the value network if it is a separate one, else None.
-        log_std: (action_size,) parameter, logarithms of a Gaussian's standard deviations; those of
-            an agent that learns off-policy, if any, are among the outputs.
+        log_std: (action_size,) parameter, logarithms of a Gaussian's standard deviations, see
+            `MLP`; those of an agent that learns off-policy, if any, are among the outputs.
         shape, kind: the policy's observation shape, and its `value`: "shared", "separate" or None.
         head: the policy's, which says what outputs mean: choices, or numbers and their bounds.
         observation_mean, observation_scale, observation_limit: (observation_size,) and () buffers.
@@ -147,10 +147,11 @@ class ActorCritic(nn.Module):
             observations: (..., *observation_shape), as environments give them.
 
         Returns:
-            Logits (..., num_actions) or means (..., action_size) of PPO. Of DQN and PQN values of
-            the actions, with dueling that of the state behind them; of SAC means, then logarithms
-            of deviations, both in front of tanh; of TD3 and DDPG actions in front of tanh. Beside
-            it values (...,), or None without a value head.
+            Logits (..., num_actions) or means (..., action_size) of PPO, with `scale_actions` those
+            that are scaled to actions. Of DQN and PQN values of the actions, with dueling that of
+            the state behind them; of SAC means, then logarithms of deviations, both in front of
+            tanh; of TD3 and DDPG actions in front of tanh. Beside it values (...,), or None without
+            a value head.
         """
         inputs = (self._inputs(observations) - self.observation_mean) * self.observation_scale
         inputs = inputs.clamp(-self.observation_limit, self.observation_limit)

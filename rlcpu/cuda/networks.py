@@ -28,7 +28,7 @@ from rlcpu.envs.engine.structure import Structure
 from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.compile import define, source_of_tuple, specialise
 from rlcpu.kernels.random import uniforms
-from rlcpu.nn.heads import act_categorical, act_gaussian
+from rlcpu.nn.heads import ActScaled, act_categorical, act_gaussian
 from rlcpu.nn.layers.activations import hyperbolic_tangent
 from rlcpu.nn.network import NORMALIZED, TANH
 from rlcpu.nn.scaling import scaled
@@ -73,7 +73,8 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> NetworkFacts | None:
         return None
     activation = arrays.activation
     # Codes from `NORMALIZED` on are of normalised layers; networks that are no MLP have one size.
-    if policy.head is not None or activation >= NORMALIZED or arrays.sizes.size < 2:
+    has_known_head = policy.head is None or isinstance(policy.head, ActScaled)
+    if not has_known_head or activation >= NORMALIZED or arrays.sizes.size < 2:
         raise cpu_only(
             "networks with a head of their own, or with other layers than dense ones,", ValueError
         )
@@ -147,7 +148,7 @@ def _decide_by_network(
     scale = _make_scale(env.observation_rows, first_scale=num_inputs, limit_at=limit_at)
     items = source_of_tuple(f"weights[{first_log_std + k}]" for k in range(env.action_size))
     log_stds = define(f"def log_stds(weights): return {items}")
-    head: Any = act_categorical if env.num_actions else act_gaussian
+    head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
     act = specialise(head(env.num_actions or env.action_size), np.float32)
     is_shared, is_separate = policy.value == "shared", value_forward is not None
     last, none = network.sizes[-1] - 1, np.float32(0)

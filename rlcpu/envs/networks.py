@@ -19,7 +19,7 @@ from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
 from rlcpu.envs.running import ARRAYS, RunsNetworks, check_limit
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.acting import Actings
-from rlcpu.nn.heads import ActCategoricals, Head
+from rlcpu.nn.heads import ActCategoricals, ActScaled, Head
 from rlcpu.nn.layers import Dense, Parts
 from rlcpu.nn.network import ACTIVATIONS, Network, num_parameters, orthogonal
 
@@ -28,6 +28,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "activation": ("tanh", "relu"),
     "value": ("separate", "shared", None),
     "deterministic": (False, True),
+    "scale_actions": (False, True),
 }
 #: Attributes that cannot be set.
 _FIXED = ("hidden", "sizes", "value_sizes")
@@ -52,8 +53,8 @@ class NetworkPolicy(RunsNetworks):
 
     Attributes:
         parameters, value_parameters: (P,) and (Q,) float32, those of the networks.
-        log_std, observation_mean, observation_scale, observation_limit, deterministic, value: see
-            `MLP`; the value of a network of its own is "separate".
+        log_std, observation_mean, observation_scale, observation_limit, scale_actions,
+            deterministic, value: see `MLP`; the value of a network of its own is "separate".
         head: makes the most likely action of outputs, see `rlcpu.nn.heads.Head`.
 
     Raises:
@@ -135,6 +136,7 @@ class NetworkPolicy(RunsNetworks):
         """Set the attributes that follow from the spaces; return the size of a network's input."""
         self.value, self.deterministic, self._actings = value, False, Actings()
         self.view, self.head = view_of(observation_space), Head.of(action_space)
+        self.scale_actions = False
         self.observation_shape, inputs = shape_of(self.view), self.view.num_inputs
         self.log_std = np.zeros(self.head.center.size, np.float32)  # none of a `Discrete`
         self.observation_mean = np.zeros(inputs, np.float32)
@@ -151,6 +153,8 @@ class NetworkPolicy(RunsNetworks):
                 raise ValueError(
                     f"{name}={value!r}: expected {', '.join(map(str, others))} or {last}"
                 )
+            if name == "scale_actions":
+                self.head = self.head.scaled(bool(value))
         elif name in ARRAYS:
             with np.errstate(over="ignore"):
                 value = np.asarray(as_numbers(f"policy.{name}", value), np.float32, order="C")
@@ -217,6 +221,17 @@ class NetworkPolicy(RunsNetworks):
             act = ActCategoricals(choices)
             return PolicyCode(draws=len(choices), value=value, head=act, outputs=head.size)
         draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size  # two for a normal number
+        if self.scale_actions:
+            own = self.head
+            if not (np.array_equal(own.low, head.low) and np.array_equal(own.high, head.high)):
+                bounds = f"{own.low.tolist()} to {own.high.tolist()}"
+                raise ValueError(
+                    f"policy scales actions to their bounds, {bounds}: {dynamics.id} has "
+                    f"action_space={dynamics.action_space}"
+                )
+            scaled = ActScaled(tuple(own.center.tolist()), tuple(own.half.tolist()))
+            size = head.size
+            return PolicyCode(num_params=size, draws=draws, value=value, head=scaled, outputs=size)
         return PolicyCode(draws=draws, value=value, masked=dynamics.num_masked > 0)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
@@ -294,6 +309,9 @@ class MLP(NetworkPolicy):
         parameters, value_parameters: (P,) and (Q,) float32, all weights of a network: layer after
             layer, weights (inputs, outputs) row-major, then biases (outputs,). Writable in place.
         log_std: (action_size,) float32, logarithms of the Gaussian's standard deviations.
+        scale_actions: whether the Gaussian is one of numbers that are [-1, 1] where actions are
+            within their bounds, which have to be finite; False at first: its numbers are actions.
+            `log_std`, outputs and the log-probabilities of rollouts are those of these numbers.
         observation_mean, observation_scale: (observation_size,) float32: the networks see
             (observation - mean) * scale.
         observation_limit: () float32, above 0: they see numbers beyond it as +-limit. Infinity, the

@@ -127,7 +127,8 @@ class Rollout:
         actions: (T, N) int64 of a `Discrete`, (T, N, action_size) int64 of a `MultiDiscrete` or
             float32 of a `Box`: as the policy drew them; the environment got the last ones clipped
             to its bounds.
-        log_probs: (T, N) float32, of the actions.
+        log_probs: (T, N) float32, of the actions; of actions that a policy scales to their bounds,
+            of the numbers in [-1, 1] that it scales.
         values: (T, N) float32, the policy's values of `observations`; 0 without a value head.
         rewards: (T, N), of the environment's dtype.
         terminated, truncated: (T, N) bool, whether the episode ended with this step; both may hold.

@@ -276,6 +276,51 @@ def act_gaussian(size: int, masked: bool = False, loops: bool = False) -> Callab
     return define_act(lines, normal=standard_normal, density=log_density, exp=math.exp)
 
 
+@dataclasses.dataclass(frozen=True)
+class ActScaled:
+    """Makes a function that draws numbers x as `act_gaussian`'s, and returns center + half * x.
+
+    Log-densities are those of x. Centres and half widths are constants of the machine code, which
+    equal ones share: as params they would have to lie behind `log_std`, which may be any array of
+    the user's.
+    """
+
+    center: tuple[float, ...]
+    half: tuple[float, ...]
+
+    def __call__(self, size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
+        """Return the scalar function that acts."""
+        return _act_scaled(self.center, self.half, loops)
+
+
+@functools.cache
+def _act_scaled(
+    center: tuple[float, ...], half: tuple[float, ...], loops: bool
+) -> Callable[..., Any]:
+    """Return the function of an `ActScaled`.
+
+    Its lines for a number in [0, 2000] are
+
+        (x0, ), log_prob = draw(outputs, uniforms, params, greedy)
+        return (1000.0 + 1000.0 * x0, ), log_prob
+
+    where `draw` is `act_gaussian`'s.
+    """
+    size = len(center)
+    draw = act_gaussian(size, loops=loops)
+    if loops:
+        source = """def act(outputs, uniforms, params, greedy, numbers):
+    log_prob = draw(outputs, uniforms, params, greedy, numbers)
+    for k in range(len(numbers)):
+        numbers[k] = center[k] + half[k] * numbers[k]
+    return log_prob"""
+        return define(source, draw=draw, center=center, half=half)
+    names = "".join(f"x{k}, " for k in range(size))
+    scaled = "".join(f"{center[k]!r} + {half[k]!r} * x{k}, " for k in range(size))
+    lines = [f"({names}), log_prob = draw(outputs, uniforms, params, greedy)"]
+    return define_act([*lines, f"return ({scaled}), log_prob"], draw=draw)
+
+
 def loop_numbers(
     act_one: Callable[..., Any], outputs: str, *, uniforms: str, params: str
 ) -> Callable[..., Any]:
@@ -346,6 +391,23 @@ class Head(NamedTuple):
         low, high = (np.clip(x, -most, most).astype(np.float32) for x in (space.low, space.high))
         return cls(center=np.zeros_like(low), half=np.ones_like(low), low=low, high=high)
 
+    def scaled(self, is_scaled: bool) -> Head:
+        """Return the head of numbers that are [-1, 1] where actions are within their bounds.
+
+        Numbers that cannot change are shifted alone. Without `is_scaled` it is the head of numbers
+        that are the actions.
+
+        Raises:
+            ValueError: actions are choices, or have infinite bounds.
+        """
+        if not is_scaled:
+            return self._replace(center=np.zeros_like(self.low), half=np.ones_like(self.low))
+        if self.choices or not is_bounded(self.low, self.high):
+            kind = "choices" if self.choices else "without bounds"
+            raise ValueError(f"scale_actions=True: actions are {kind}, expected finite bounds")
+        center, half = center_and_half(self.low, self.high)
+        return self._replace(center=center, half=np.where(half > 0, half, np.float32(1)))
+
     @classmethod
     def of_choices(cls, choices: tuple[int, ...], is_list: bool = False) -> Head:
         """Return the head of choices, by the sizes of their groups."""
@@ -372,3 +434,15 @@ class Head(NamedTuple):
             return chosen if self.is_list else chosen[:, 0]
         x = np.tanh(outputs) if self.is_squashed else outputs
         return np.clip(self.center + self.half * x, self.low, self.high).astype(np.float32)
+
+
+def is_bounded(low: Array, high: Array) -> bool:
+    """Tell whether all bounds are finite; the largest numbers of float32 stand for infinity."""
+    most = np.finfo(np.float32).max
+    return bool((np.abs(low) < most).all() and (np.abs(high) < most).all())
+
+
+def center_and_half(low: Array, high: Array) -> tuple[Array, Array]:
+    """Return centres and half widths of bounds, (action_size,) float32 each."""
+    low, high = low.astype(np.float64), high.astype(np.float64)
+    return ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)

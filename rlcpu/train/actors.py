@@ -20,6 +20,7 @@ from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.running import RunsNetworks, check_limit
 from rlcpu.envs.scales import scaling_by_bounds
+from rlcpu.nn import heads
 from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import Head
 from rlcpu.nn.network import Network, orthogonal
@@ -360,8 +361,7 @@ def center_and_half(dynamics: Dynamics) -> tuple[Array, Array]:
         raise ValueError(
             f"{dynamics.id}: action_space={space} has to be bounded; PPO takes it as it is"
         )
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    return ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
+    return heads.center_and_half(space.low, space.high)
 
 
 def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:

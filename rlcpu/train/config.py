@@ -70,6 +70,10 @@ class PPOConfig(Settings):
         activation: "tanh" or "relu".
         value: "separate" network for values, or "shared" with the policy.
         log_std_init: logarithm of the standard deviation of a continuous action at the start.
+        scale_actions: the policy is one of numbers that are [-1, 1] where actions are within their
+            bounds, so that a deviation of 1 is half of their width, and 0 the middle; for a `Box`
+            with finite bounds. Without, numbers are actions as they are, which fits bounds near
+            [-1, 1].
         sequence_length: steps of the sequences that networks with memory learn from, a divisor of
             `num_steps`: derivatives go back so far, and what was remembered before is taken as it
             was. None for whole rollouts.
@@ -103,6 +107,7 @@ class PPOConfig(Settings):
     activation: Literal["tanh", "relu"] = "tanh"
     value: Literal["separate", "shared"] = "separate"
     log_std_init: float = 0.0
+    scale_actions: bool = False
     sequence_length: int | None = None
 
     def __post_init__(self) -> None:
@@ -283,8 +288,8 @@ def choose_config(
 #: Settings that an agent reads only when it is made.
 _MADE_WITH = {
     "num_envs", "network", "hidden", "activation", "value", "log_std_init", "layer_norm", "dueling",
-    "scale_observations", "temperature", "learn_temperature", "capacity", "replay", "n_step",
-    "policy_delay",
+    "scale_actions", "scale_observations", "temperature", "learn_temperature", "capacity", "replay",
+    "n_step", "policy_delay",
 }  # fmt: skip
 #: The same for agents with replay: their buffer holds sequences of these.
 _MADE_WITH_REPLAY = {"sequence_length", "burn_in"}

@@ -204,7 +204,8 @@ class Updater(nn.Learner):
 
         Args:
             columns: "observation" (S, observation_size), or the ones among zeros; "action" (S,) of
-                a `Discrete`, (S, choices) of a `MultiDiscrete` or (S, action_size) of a `Box`;
+                a `Discrete`, (S, choices) of a `MultiDiscrete` or (S, action_size) of a `Box`, as
+                rollouts have it;
                 "old_log_prob", "advantage" and "target", the return to learn the value from, (S,);
                 with masks "action_mask" (S, num_actions); and further ones.
             learning_rate: of this update.
@@ -221,6 +222,9 @@ class Updater(nn.Learner):
             options = sequences.options(config.minibatch_size)
         changed = {} if config is self._learnt_config else vars(config)
         self._learnt_config = config
+        if self.policy.scale_actions:  # learnt are the numbers that were drawn
+            head = self.policy.head
+            columns = {**columns, "action": (columns["action"] - head.center) / head.half}
         report: dict[str, Any] = self.update(
             columns,
             learning_rate=learning_rate,

@@ -19,6 +19,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import MLP, NetworkPolicy, pixel_scales
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
+from rlcpu.nn.heads import is_bounded
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
 from rlcpu.train.actors import forbid, reusable
@@ -105,9 +106,12 @@ class PPO(Agent):
             env, config, settings, seed=seed, num_threads=num_threads, dtype=dtype, num_seeds=3
         )
         self.policy = policy = self._choose_policy(policy, seeds.weights)
-        if isinstance(policy, MLP):  # the user's may have another shape than the settings
-            shape = {"hidden": policy.hidden, "activation": policy.activation}
-            self.config = self.config.replace({**shape, "value": policy.value})
+        # The user's may have another shape than the settings.
+        shape: dict[str, Any] = {"scale_actions": policy.scale_actions}
+        if isinstance(policy, MLP):
+            shape |= {"hidden": policy.hidden, "activation": policy.activation}
+            shape |= {"value": policy.value}
+        self.config = self.config.replace(shape)
         networks = self._act_by(self.networks(seeds.weights))
         self._limit_observations()
         check_length(self.config, sum(self.policy.state_sizes.values()))
@@ -131,6 +135,16 @@ class PPO(Agent):
     @classmethod
     def _tuned_config(cls, dynamics: Dynamics) -> PPOConfig:
         return default_config(dynamics)
+
+    def _check_fit(self, dynamics: Dynamics) -> None:
+        space: Any = dynamics.action_space
+        if not self.config.scale_actions:
+            return
+        if not isinstance(space, Box) or not is_bounded(space.low, space.high):
+            expected = "expected a Box with finite bounds"
+            raise ValueError(
+                f"scale_actions=True: {dynamics.id} has action_space={space}, {expected}"
+            )
 
     def __repr__(self) -> str:
         shape = repr(self.policy)
@@ -156,7 +170,7 @@ class PPO(Agent):
             policy = MLP(*spaces, config.hidden, config.activation, config.value, seed)
         else:
             policy = NetworkPolicy.of_layers(*spaces, layers, config.value, seed)
-        policy.log_std[:] = config.log_std_init
+        policy.log_std[:], policy.scale_actions = config.log_std_init, config.scale_actions
         policy.observation_scale[:] = pixel_scales(spaces[0])
         return policy
 
@@ -182,6 +196,7 @@ class PPO(Agent):
             return networks
         spaces = self.env.single_observation_space, self.env.single_action_space
         self.policy = NetworkPolicy(*spaces, network, networks.get("value", "shared"))
+        self.policy.scale_actions = policy.scale_actions
         self.policy.log_std = networks.get("log_std", policy.log_std)
         return {**networks, "log_std": self.policy.log_std} if policy.log_std.size else networks
 
@@ -223,6 +238,11 @@ class PPO(Agent):
         return self.learner.kind
 
     def _read_policy(self) -> None:
+        if self.policy.scale_actions != self.config.scale_actions:
+            raise ValueError(
+                f"policy.scale_actions={self.policy.scale_actions}: the agent is made with "
+                f"{self.config.scale_actions}, make another one"
+            )
         self.policy.arrays(self.env.dynamics)  # raises where an array has another size
         self.learner.read_policy()
 

@@ -68,6 +68,7 @@ def by_network(layers: Any) -> PPO:
 CASES: dict[str, Callable[[], Any]] = {
     "choices": lambda: PPO("CartPole-v1", num_envs=2),
     "bounded": lambda: PPO("Pendulum-v1", num_envs=2, value="shared", activation="relu"),
+    "scaled": lambda: PPO("Pendulum-v1", num_envs=2, scale_actions=True),
     "several": lambda: PPO(LEVERS, num_envs=2),
     "masked": lambda: PPO(TIC_TAC_TOE, num_envs=2),
     "masked values": lambda: DQN(TIC_TAC_TOE, num_envs=2),

@@ -305,6 +305,19 @@ def test_greedy_actions() -> None:
     assert (to_host(drawn.actions) != to_host(found.actions)).any()
 
 
+def test_actions_that_a_policy_scales() -> None:
+    cpu, device = make("Pendulum-v1")
+    policy = mlp("Pendulum-v1", (5,), "shared")
+    policy.scale_actions = True
+    expected, found = (rlcpu.collect(env, policy, 2) for env in (cpu, device))
+    assert_close(found.actions, expected.actions, "float32", 2)
+    assert_close(found.log_probs, expected.log_probs, "float32", 2)
+    policy.scale_actions = False
+    cpu, _ = make("Pendulum-v1")
+    plain = rlcpu.collect(cpu, policy, 1)
+    np.testing.assert_allclose(expected.actions[0], 2.0 * plain.actions[0], rtol=1e-5)
+
+
 def test_finished_episodes_start_anew() -> None:
     cpu, device = make("CartPole-v1", "float64", max_episode_steps=1)
     actions = actions_of(cpu, np.random.default_rng(5))
