@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from rlcpu.nn.scaling import Scaling
 from rlcpu.train.tuned import entry_of
 
 Array = npt.NDArray[Any]
+#: Observations of a rollout that are enough.
+MOST_ROWS = 2 * LEAST_ROWS
 #: Settings that decide how observations are scaled.
 _SCALING = ("normalize_observations", "clip_observations", "scale_observations")
 
@@ -36,16 +39,21 @@ class InputWatch:
             self._add(rollout.inputs.reshape(rollout.rewards.size, -1))
 
     def _add(self, inputs: Array) -> None:
+        if len(inputs) > MOST_ROWS:
+            inputs = inputs[np.random.default_rng(0).choice(len(inputs), MOST_ROWS, replace=False)]
         self._rows.append(inputs[:, list(self._names)])
 
-    def look(self, agent: Any) -> None:
+    def look(self, agent: Any, replayed: Callable[[int], Array | None]) -> None:
         """Look if that is due, and warn, at the user's call of `learn`, of what does not fit.
 
-        The observations are those of rollouts so far, or of transitions in the buffer.
+        Args:
+            agent: whose observations they are: those of rollouts so far, or of its replay.
+            replayed: count -> about so many observations (n, observation_size) of the replay, or
+                None without one.
         """
         if not self._names or agent.steps < LEAST_ROWS:
             return
-        if (inputs := agent._replayed_inputs(LEAST_ROWS)) is not None:
+        if (inputs := replayed(LEAST_ROWS)) is not None:
             self._add(inputs)
         if sum(map(len, self._rows)) < LEAST_ROWS:
             return

@@ -293,7 +293,7 @@ class Agent(SavedAgent):
                     )
                     while not history.stopped:
                         self._make_progress(history, call)
-                        self._input_watch.look(self)
+                        self._input_watch.look(self, self._replayed_inputs)
                         if bar is not None:
                             bar.tell(history, history.time_total)
                         if callback is not None and callback(history) is False:
