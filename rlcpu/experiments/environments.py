@@ -109,11 +109,16 @@ class EnvSource(NamedTuple):
         return [*parts, value if callable(value) else type(value)]
 
 
-def environments_of(env: Any) -> VectorEnv:
-    """Return environments to evaluate in of what `EnvSource.make` returned."""
-    if isinstance(env, Dynamics):
-        return make_vec(env, 1, num_threads=1)
-    return GymnasiumEnv(env)
+@contextlib.contextmanager
+def open_environments(source: EnvSource) -> Iterator[VectorEnv]:
+    """Yield environments to evaluate in, and close those that were made for the block."""
+    with source.open() as env:
+        if isinstance(env, VectorEnv):
+            yield env
+            return
+        made = make_vec(env, 1, num_threads=1) if isinstance(env, Dynamics) else GymnasiumEnv(env)
+        with contextlib.closing(made):
+            yield made
 
 
 def _text_for_others(text: str) -> str:

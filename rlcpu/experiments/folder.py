@@ -63,7 +63,8 @@ class Curve(NamedTuple):
 
     steps: npt.NDArray[np.int64]  # (E,) environment steps, those that it really was
     seconds: npt.NDArray[np.float64]  # (E,) of learning until then; no compiling, no evaluating
-    mean_return: npt.NDArray[np.float64]  # (E,) of `eval_episodes` deterministic episodes
+    #: (E,) of `eval_episodes` deterministic episodes; NaN where one of them did not end
+    mean_return: npt.NDArray[np.float64]
     training_return: npt.NDArray[np.float64]  # (E,) of the last 100 in training; NaN before the 1st
 
 

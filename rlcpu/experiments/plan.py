@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rlcpu.experiments import references
-from rlcpu.experiments.environments import EnvSource, environments_of
+from rlcpu.experiments.environments import EnvSource, open_environments
 from rlcpu.experiments.folder import LONGEST_NAME, Variant
 from rlcpu.kernels.checks import check_count
 from rlcpu.train.agent import Agent
@@ -163,15 +163,16 @@ def try_variant(
         algo = _name_of(settings.get("algo") or _algorithm_of_name(name) or _fitting(env))
         agent = make_agent(algo, described, 0, env)
         if other is not None:
-            with other.open() as env_of_episodes:
-                check_other_env(agent.env, environments_of(env_of_episodes))
+            with open_environments(other) as environments:
+                check_other_env(agent.env, environments)
         config = {each: _as_json(getattr(agent.config, each)) for each in agent.config.names()}
         config["dtype"] = agent.env.dtype.name
         # As a file will have it: what is compared with the file's has no tuples.
         variant = Variant(*json.loads(json.dumps([algo, described, config])))
         dynamics = agent.env.dynamics
         facts = Facts(dynamics.id, dynamics.reward_threshold, default_steps(agent), variant)
-        agent.env.close()
+        if agent.env is not env:
+            agent.env.close()
     return facts
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlcpu
-from rlcpu.experiments.environments import environments_of
+from rlcpu.experiments.environments import open_environments
 from rlcpu.experiments.folder import Curve, Done, Run, write_run
 from rlcpu.experiments.plan import SEED_LIMIT, Plan
 from rlcpu.kernels.announce import cpu_clock
@@ -52,12 +52,12 @@ def make_run(plan: Plan, job: PlannedRun, folder: Path, report: Report) -> None:
     """
     protocol, seed = plan.protocol, job.seed
     with contextlib.ExitStack() as opened:
-        agent: Any = plan.make_agent(job.variant, seed, opened.enter_context(plan.env.open()))
-        opened.callback(agent.env.close)
-        other = None
+        env, other = opened.enter_context(plan.env.open()), None
+        agent: Any = plan.make_agent(job.variant, seed, env)
+        if agent.env is not env:
+            opened.callback(agent.env.close)
         if plan.eval_env is not None:
-            other = environments_of(opened.enter_context(plan.eval_env.open()))
-            opened.callback(other.close)
+            other = opened.enter_context(open_environments(plan.eval_env))
         evaluations = Evaluations(
             agent,
             protocol.steps,
@@ -79,8 +79,7 @@ def make_run(plan: Plan, job: PlannedRun, folder: Path, report: Report) -> None:
         history = agent.learn(protocol.steps, target_return=protocol.target, callback=follow)
         cpu_seconds = cpu_clock() - begin - evaluating
         last_seed = 2 * SEED_LIMIT + seed
-        env = evaluations.env
-        episodes = evaluate(env, agent.policy, protocol.final_episodes, seed=last_seed)
+        episodes = evaluate(evaluations.env, agent.policy, protocol.final_episodes, seed=last_seed)
         curve = curve_of(evaluations)
         done = Done(
             seed=seed,

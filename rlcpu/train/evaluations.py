@@ -11,7 +11,7 @@ from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
-from rlcpu.train.evaluate import evaluate
+from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 
 
 class Evaluation(NamedTuple):
@@ -19,7 +19,7 @@ class Evaluation(NamedTuple):
 
     steps: int  # environment steps of the agent, those that it really was
     seconds: float  # of this call of `learn` until then; no compiling, no evaluating
-    returns: npt.NDArray[np.float64]  # (num_episodes,) of deterministic episodes
+    returns: npt.NDArray[np.float64]  # (num_episodes,) of deterministic episodes; NaN: see below
     training_return: float  # mean of the last 100 training episodes; NaN before the first ends
 
 
@@ -29,7 +29,9 @@ class Evaluations:
     An evaluation happens at the first report at or after its step: of PPO and PQN a rollout, of
     other agents 500 steps. Where several are due at one report there is one. All of them play the
     same episodes, so that a curve moves because the policy does. They play in other environments
-    than those that learn, by a copy of the policy: what is learnt is the same, bit for bit.
+    than those that learn, by a copy of the policy: what is learnt is the same, bit for bit. Where
+    an episode does not end, as one of a policy that has not learnt yet may, all returns of the
+    evaluation are NaN.
 
     Args:
         agent: that learns.
@@ -79,7 +81,10 @@ class Evaluations:
             return
         self._due = [] if progress.stopped else [x for x in self._due if x > progress.steps]
         begin = clock()
-        returns = evaluate(self.env, self.agent.policy, self.num_episodes, seed=self.seed)
+        try:
+            returns = evaluate(self.env, self.agent.policy, self.num_episodes, seed=self.seed)
+        except EndlessEpisodeError:
+            returns = np.full(self.num_episodes, np.nan)
         spent, self.seconds = self.seconds, self.seconds + clock() - begin
         seconds = progress.time_total - spent
         self.made.append(

@@ -326,7 +326,10 @@ def test_environments_of_gymnasium(tmp_path: Path, own: Any) -> None:
     with pytest.raises(ValueError, match="workers=2: other processes cannot import an object"):
         run_few(tmp_path / "object", tiny, env=made, eval_env=own.make, **{**options, "workers": 2})
     (one,) = run_few(tmp_path / "object", tiny, env=made, eval_env=own.make, **options).runs
-    made.reset()  # it was not closed
+    (again,) = run_few(  # nothing was closed that is the user's
+        tmp_path / "vectors", tiny, env=made, eval_env=rlcpu.make_vec("CartPole-v1"), **options
+    ).runs
+    assert again.episodes.shape == (3,)
     (two,) = run_few(tmp_path / "function", tiny, env="own_experiment:make", **options).runs
     np.testing.assert_array_equal(one.episodes, two.episodes)
     assert one.episodes.shape == (3,)

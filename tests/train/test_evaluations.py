@@ -11,6 +11,7 @@ import pytest
 from rlcpu.envs import GymnasiumEnv, make_vec
 from rlcpu.train import DQN, PPO
 from rlcpu.train.algorithms import NAMES, algorithm
+from rlcpu.train.evaluate import EndlessEpisodeError
 from rlcpu.train.evaluations import Evaluations
 
 SMALL = {"num_envs": 4, "num_steps": 32, "minibatch_size": 64, "num_epochs": 2, "hidden": (8,)}
@@ -61,6 +62,22 @@ def test_the_last_one_is_at_the_end_though_the_target_came_first() -> None:
     agent.learn(1_000_000, callback=evaluations, target_return=9.0)
     (only,) = evaluations.made
     assert only.steps == agent.steps < 100_000
+
+
+def test_an_episode_that_does_not_end_is_no_reason_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def evaluate(env: Any, policy: Any, num_episodes: int, *, seed: int) -> Any:
+        raise EndlessEpisodeError("an episode did not end")
+
+    agent = PPO("CartPole-v1", seed=0, **SMALL)
+    evaluations = Evaluations(agent, 256, number=2, num_episodes=3)
+    with monkeypatch.context() as patched:
+        patched.setattr("rlcpu.train.evaluations.evaluate", evaluate)
+        agent.learn(256, callback=evaluations)
+    for each in evaluations.made:
+        np.testing.assert_array_equal(each.returns, np.full(3, np.nan))
+    assert agent.history.stopped == "steps"
 
 
 class Counted(gymnasium.Wrapper):
