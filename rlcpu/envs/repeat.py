@@ -23,8 +23,8 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.calls import function_of, kind_of
 from rlcpu.kernels.compile import EXACT, inline_source
 from rlcpu.kernels.memory import array_at, call_at
+from rlcpu.nn.acting import Job
 
-Array = npt.NDArray[Any]
 u32 = np.uint32
 
 
@@ -85,12 +85,12 @@ def fits(env: VectorEnv, rollout: Rollout) -> bool:
     return env.engine.num_threads == 1 or not is_shared_by_threads
 
 
-def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, max_rollouts: int) -> Repeat:
+def open_repeat(env: VectorEnv, rollout: Rollout, job: Job, max_rollouts: int) -> Repeat:
     """Return the argument of `run_repeat` for rollouts like the last one, each in its memory.
 
-    It has no references: the caller keeps environments, policy and rollout alive. `job` is the
-    policy network's, see `rlcpu.nn.acting.Acting.job_with`, and is copied; `max_rollouts` are made
-    before `returns` is emptied.
+    It has no references: the caller keeps environments, policy, rollout and `job` alive, the policy
+    network's, which nobody else changes, see `rlcpu.nn.acting.Acting.job_with`; `max_rollouts` are
+    made before `returns` is emptied.
     """
     runner: Any = env.engine.last_runner
     engine, records, size = runner.engine, rollout.records, rollout.rewards.size
@@ -120,20 +120,19 @@ def open_repeat(env: VectorEnv, rollout: Rollout, job: Array, max_rollouts: int)
     return repeat._replace(run=_address(kind_of(repeat)))
 
 
-def _make_frame(runner: Any, rollout: Rollout, job: Array) -> Array:
+def _make_frame(runner: Any, rollout: Rollout, job: Job) -> npt.NDArray[np.int64]:
     """Return the first argument of the function of a block, with numbers of the policy behind it.
 
     The frame has the address and the size of each array of `EnvArrays`, `KernelPolicy` and
-    `Records`, then from `FIRST_FAULT` on a number for the fault of each block. Behind it are copies
-    of the policy's settings and of its network's `job`, so that nobody else changes them.
+    `Records`, then from `FIRST_FAULT` on a number for the fault of each block. Behind it is a copy
+    of the policy's settings, so that nobody else changes them.
     """
     policy = KernelPolicy._make(runner.policy_arrays)
     num_blocks = len(runner.engine.words)
-    ends = np.cumsum([FIRST_FAULT + num_blocks, policy.settings.size, job.size])
-    frame = np.zeros(ends[-1], np.int64)
-    _, settings, own_job = np.split(frame, ends[:-1])
-    settings[:], own_job[:] = policy.settings, job
-    settings[NETWORK] = own_job.ctypes.data
+    frame = np.zeros(FIRST_FAULT + num_blocks + policy.settings.size, np.int64)
+    settings = frame[FIRST_FAULT + num_blocks :]
+    settings[:] = policy.settings
+    settings[NETWORK] = job.address
     arrays = (*runner.env_arrays, *policy._replace(settings=settings), *rollout.records)
     frame[0 : 2 * len(arrays) : 2] = [array.ctypes.data for array in arrays]
     frame[1 : 2 * len(arrays) : 2] = [array.size for array in arrays]

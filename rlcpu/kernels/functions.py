@@ -245,7 +245,8 @@ def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
         _add(digest, type(value), numbers)
     elif isinstance(value, type):
         fields, defaults = getattr(value, "_fields", ()), getattr(value, "_field_defaults", ())
-        _write(digest, value.__qualname__, fields, defaults)  # of NamedTuples
+        declaration = getattr(value, "declaration", "")  # of a `Struct`
+        _write(digest, value.__qualname__, fields, defaults, declaration)
     elif value is None or isinstance(value, _PLAIN):
         _write(digest, type(value).__name__, repr(value))
     elif isinstance(value, frozenset):

@@ -10,16 +10,16 @@ a network one number, the address of its `Job`: a new network compiles nothing.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray, from_dtype, types
+from numba import carray
 
-from rlcpu.kernels.calls import function_of, kind_of, make_call, make_view
-from rlcpu.kernels.compile import inline, kernel
+from rlcpu.kernels.compile import c_function, inline, kernel
 from rlcpu.kernels.matmul import Matrix, transpose
-from rlcpu.kernels.memory import address, aligned_zeros, shifted
+from rlcpu.kernels.memory import address, aligned_zeros, call_at, shifted
+from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole
 from rlcpu.kernels.vectors import width
 from rlcpu.nn.layers.embedding import sum_ones
 from rlcpu.nn.layers.kind import STEP, UNIT, padded
@@ -27,90 +27,72 @@ from rlcpu.nn.packed import Packed, input_place, output_place, read_state, write
 from rlcpu.nn.passes import Time, forward, link
 from rlcpu.nn.plan import NetworkPlan, TensorPlace
 
-Array = npt.NDArray[Any]
 #: Numbers of a row of a plan's inputs, outputs and states.
 FIELDS = len(TensorPlace._fields)
 #: Samples that pass a network at a time outside of rollouts.
 BATCH = 1024
 
 
-class Job(NamedTuple):
-    """A network for kernels, in memory that Python writes as eight bytes for each field.
+class Job(Struct):
+    """A network for kernels.
 
     Its table is linked, see `rlcpu.nn.passes`; tables and places are those of its `NetworkPlan`,
     parameters and copies those of its `Packed`.
     """
 
-    run: Any  #: address of the compiled `run_tile`
-    table: Any  #: address of the table
-    steps: Any  #: rows of the table
-    inputs: Any  #: address of the input's place
-    outputs: Any  #: address of the outputs' places
-    num_outputs: Any
-    states: Any  #: address of the places of states
-    num_states: Any
-    parameters: Any  #: address of the parameters
-    num_parameters: Any
-    copies: Any  #: address of the transposed copies
-    num_copies: Any  #: numbers of these
-    units: Any  #: numbers of a sample in the pass
-    size: Any  #: numbers of an observation
-    output_size: Any  #: numbers of all outputs together
-    takes_ones: Any  #: 1 where a first layer may add up rows of weights in the place of a product
-    state_size: Any  #: numbers that it remembers of an environment
+    run = Whole()  #: address of the compiled `run_tile`
+    steps = Whole()
+    table = Array(STEP, "steps")
+    inputs = Array(np.int64, 1, FIELDS)  #: the input's place
+    num_outputs = Whole()
+    outputs = Array(np.int64, "num_outputs", FIELDS)  #: the outputs' places
+    num_states = Whole()
+    states = Array(np.int64, "num_states", FIELDS)  #: the places of states
+    num_parameters = Whole()
+    parameters = Array(np.float32, "num_parameters")
+    num_copies = Whole()
+    copies = Array(np.float32, "num_copies")  #: transposed parameters
+    units = Whole()  #: numbers of a sample in the pass
+    size = Whole()  #: numbers of an observation
+    output_size = Whole()  #: numbers of all outputs together
+    takes_ones = Flag()  #: whether a first layer may add up rows of weights, and multiply nothing
+    state_size = Whole()  #: numbers that it remembers of an environment
 
 
-class Tile(NamedTuple):
+class Tile(Struct):
     """Arrays that one run reads and writes."""
 
-    job: Any  #: address of the network's `Job`
-    #: (padded size * lanes,) float32, a row for each number of an observation, and zeros; or
+    job = Reference(Job)  #: the network
+    #: (padded size * lanes,), a row for each number of an observation, and zeros; or
     #: (samples, row), a row for each environment.
-    inputs: Any
-    row: Any  #: numbers of a row of inputs, if each environment has one; else 0
-    #: ((padded output_size + UNIT) * lanes,) float32, a row for each output, of all outputs one
-    #: after the other. They are transposed in squares of at most UNIT rows, the last of which may
-    #: hang over.
-    outputs: Any
-    units: Any  #: (job.units * lanes,) float32, scratch
-    lanes: Any  #: 1, or a multiple of 16
-    samples: Any  #: environments, which have the first lanes; other lanes are filler
+    inputs = Array(np.float32)
+    row = Whole()  #: numbers of a row of inputs, if each environment has one; else 0
+    #: ((padded output_size + UNIT) * lanes,), a row for each output, of all outputs one after the
+    #: other. They are transposed in squares of at most UNIT rows, the last of which may hang over.
+    outputs = Array(np.float32)
+    units = Array(np.float32)  #: (job.units * lanes,), scratch
+    lanes = Whole()  #: 1, or a multiple of 16
+    samples = Whole()  #: environments, which have the first lanes; other lanes are filler
     #: Whether inputs are zeros but for a few ones, and `inputs` is not read; the ones of lane i are
     #: columns[starts[i]:starts[i + 1]].
-    few: Any
-    starts: Any  #: (samples + 1,) int32
-    columns: Any  #: (any,) int32, which inputs are one
-    #: (lanes, stride) float32, what the network remembers of each environment, in the first
-    #: state_size numbers of a row; overwritten.
-    memory: Any
-    stride: Any  #: numbers of a row of `memory`
-    begins: Any  #: (lanes,) float32, not 0 where an episode begins; not read without memory
+    few = Flag()
+    starts = Array(np.int32)  #: (samples + 1,)
+    columns = Array(np.int32)  #: (any,), which inputs are one
+    #: (lanes, stride), what the network remembers of each environment, in the first state_size
+    #: numbers of a row; overwritten.
+    memory = Array(np.float32)
+    stride = Whole()  #: numbers of a row of `memory`
+    begins = Array(np.float32)  #: (lanes,), not 0 where an episode begins; not read without memory
 
-
-_single, _int32, _int64 = map(types.CPointer, (types.float32, types.int32, types.int64))
-_JOB_POINTERS: dict[str, Any] = {
-    "table": types.CPointer(from_dtype(STEP)),
-    **dict.fromkeys(("inputs", "outputs", "states"), _int64),
-    **dict.fromkeys(("parameters", "copies"), _single),
-}
-_TILE_TYPES: dict[str, Any] = {
-    "few": types.boolean,
-    **dict.fromkeys(("inputs", "outputs", "units", "memory", "begins"), _single),
-    **dict.fromkeys(("starts", "columns"), _int32),
-}
-#: Numba's types of both; all other fields are whole numbers.
-_JOB = kind_of(Job(*(_JOB_POINTERS.get(name, types.int64) for name in Job._fields)))
-_TILE = kind_of(Tile(*(_TILE_TYPES.get(name, types.int64) for name in Tile._fields)))
 
 #: (address) -> the view of the `Job` there, in kernels.
-job_at = make_view(_JOB)
-_call = make_call(_TILE)
+job_at = Job.at
 
 
 @inline
 def run_network(tile):
     """Run the network of a `Tile`, in a kernel."""
-    _call(job_at(tile.job).run, tile)
+    call_at(tile.job.run, (tile,))
 
 
 @inline
@@ -157,14 +139,7 @@ def to_lanes(units, begin, tile, first, lanes, size, row_width):
 @inline
 def network_of_job(job):
     """Return the network of a `Job`, which has one input, as a `Packed`."""
-    return Packed(
-        carray(job.table, (job.steps,)),
-        carray(job.inputs, (1, FIELDS)),
-        carray(job.outputs, (job.num_outputs, FIELDS)),
-        carray(job.states, (job.num_states, FIELDS)),
-        carray(job.parameters, (job.num_parameters,)),
-        carray(job.copies, (job.num_copies,)),
-    )
+    return Packed(job.table, job.inputs, job.outputs, job.states, job.parameters, job.copies)
 
 
 @inline
@@ -204,7 +179,7 @@ def run_tile(tile):
     All `lanes` are transposed, whatever `samples` is: rows behind the samples lie in room of later
     layers, which overwrite it, and outputs of such lanes are read by nobody.
     """
-    job, samples = job_at(tile.job), tile.samples
+    job, samples = tile.job, tile.samples
     units, network = carray(tile.units, (job.units * tile.lanes,)), network_of_job(job)
     write_inputs(tile, network, units)
     memory, size = carray(tile.memory, (samples * tile.stride,)), job.state_size
@@ -224,7 +199,7 @@ def run_tile(tile):
 
 @functools.cache
 def _address() -> int:
-    return function_of(run_tile, _TILE)
+    return c_function(run_tile, (Tile.view,))
 
 
 @kernel
@@ -272,42 +247,39 @@ class Acting:
         outputs = [TensorPlace(*row) for row in plan.outputs.tolist()]
         self.output_size = sum(place.size for place in outputs)
         self._packed = aligned_zeros((plan.parameters,), np.float32)
-        self._copies = aligned_zeros((max(plan.copies, 1),), np.float32)
+        self._copies = aligned_zeros((plan.copies,), np.float32)
         views = zip(plan.packed_views(self._packed), plan.flat_views(parameters), strict=True)
         copied = plan.copied_views(self._packed, self._copies, is_learnt=False)
         self._pairs = [*views, *copied]  # what `refresh` writes, and from what, in this order
         self._table = link(plan, np.float32, is_learnt=False)
-        job = Job(
+        self._job = Job(
             run=_address(),
-            table=self._table.ctypes.data,
             steps=len(self._table),
-            inputs=plan.inputs.ctypes.data,
-            outputs=plan.outputs.ctypes.data,
+            table=self._table,
+            inputs=plan.inputs,
             num_outputs=len(plan.outputs),
-            states=plan.states.ctypes.data,
+            outputs=plan.outputs,
             num_states=len(plan.states),
-            parameters=self._packed.ctypes.data,
-            num_parameters=self._packed.size,
-            copies=self._copies.ctypes.data,
-            num_copies=self._copies.size,
+            states=plan.states,
+            num_parameters=plan.parameters,
+            parameters=self._packed,
+            num_copies=plan.copies,
+            copies=self._copies,
             units=plan.units,
             size=TensorPlace(*plan.inputs[0].tolist()).size,
             output_size=self.output_size,
-            takes_ones=int(plan.takes_ones),
+            takes_ones=plan.takes_ones,
             state_size=plan.state_size,
         )
-        self._job = np.array(job, np.int64)
-        self.place = self._job.ctypes.data
+        self.place = self._job.address
         self.refresh()
 
-    def job_with(self, parameters: Array, copies: Array) -> npt.NDArray[np.int64]:
+    def job_with(self, parameters: npt.NDArray[np.float32], copies: npt.NDArray[np.float32]) -> Job:
         """Return a `Job` of the same network whose parameters, and copies of them, lie elsewhere.
 
         It has the addresses of both: (plan.parameters,) and (plan.copies,) float32.
         """
-        job = Job(*self._job.tolist())
-        places = {"parameters": parameters.ctypes.data, "copies": copies.ctypes.data}
-        return np.array(job._replace(**places), np.int64)
+        return self._job.replace(parameters=parameters, copies=copies)
 
     def refresh(self) -> None:
         """Read the present parameters."""
@@ -318,7 +290,7 @@ class Acting:
         self,
         inputs: npt.NDArray[np.float32],
         memory: npt.NDArray[np.float32] | None = None,
-        begins: Array | None = None,
+        begins: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[np.float32]:
         """Return all outputs, one after the other, (n, output_size).
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs import repeat as rollouts
+from rlcpu.nn.acting import Acting, Job
 from rlcpu.nn.columns import make_room
 from rlcpu.nn.frame import Share
 from rlcpu.nn.layers.embedding import most_ones
@@ -246,7 +247,7 @@ def make_rounds(
     )
 
 
-def _find_job(agent: Any) -> Array:
+def _find_job(agent: Any) -> Job:
     """Return the policy network as rollouts run it, over the learner's own parameters.
 
     So nothing is copied after an update. The network is the learner's number 0. Its parameters lie
@@ -255,11 +256,12 @@ def _find_job(agent: Any) -> Array:
     """
     learnt, layout = agent.learner.learnt, agent.learner.layout
     packed_at = layout.begins[0] + layout.free[0]  # `free`: how many the first are
-    acting = agent.policy.arrays(agent.env.dynamics).network
-    job: Array = acting.job_with(
-        learnt.parameters[packed_at:], learnt.copies[layout.copies_begins[0] :]
+    acting: Acting = agent.policy.arrays(agent.env.dynamics).network
+    copies_at, plan = layout.copies_begins[0], acting.plan
+    return acting.job_with(
+        learnt.parameters[packed_at : packed_at + plan.parameters],
+        learnt.copies[copies_at : copies_at + plan.copies],
     )
-    return job
 
 
 def _plan_rounds(

@@ -317,11 +317,21 @@ def _make_prepare(
         values, state_of_policy = rows.values * LANES, job_at(settings[NETWORK]).state_size
         run_network(
             Tile(
-                settings[VALUE_NETWORK], tile.inputs, tile.row, shifted(numbers, values),
-                tile.units, tile.lanes, tile.samples, tile.few, tile.starts, tile.columns,
-                shifted(memory, state_of_policy), tile.stride, tile.begins,
+                job=settings[VALUE_NETWORK],
+                inputs=tile.inputs,
+                row=tile.row,
+                outputs=shifted(numbers, values),
+                units=tile.units,
+                lanes=tile.lanes,
+                samples=tile.samples,
+                few=tile.few,
+                starts=tile.starts,
+                columns=tile.columns,
+                memory=shifted(memory, state_of_policy),
+                stride=tile.stride,
+                begins=tile.begins,
             )
-        )  # fmt: skip
+        )
         return OutputPlaces(lanes, rows.outputs * LANES, values)
 
     return prepare

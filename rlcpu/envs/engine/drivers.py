@@ -15,10 +15,9 @@ import numpy as np
 from numba import prange
 
 from rlcpu.envs.engine.lane import KEY_LOW, LANES
-from rlcpu.envs.engine.step_call import RESTART, STEP, StepCall, call_type
-from rlcpu.kernels.calls import make_call
+from rlcpu.envs.engine.step_call import RESTART, STEP, step_call_of
 from rlcpu.kernels.compile import EXACT, inline, inline_source, outline
-from rlcpu.kernels.memory import LINE, address, pointer_to, shifted
+from rlcpu.kernels.memory import LINE, address, call_at, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels, for_cores
@@ -87,7 +86,7 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
     the mask has numbers. No reset of some changes the streams of others: it advances the counter,
     and their keys step back by one.
     """
-    call = make_call(call_type(dtype, is_whole))
+    step_call = step_call_of(dtype, is_whole)
     # They give types to pointers to nothing: these modes touch neither actions nor rewards.
     real, action = dtype(0), np.int32(0) if is_whole else dtype(0)
 
@@ -98,25 +97,23 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
         n = mask.shape[0]
         for chunk in prange((n + share - 1) // share):
             begin = chunk * share
-            call(
-                function,
-                StepCall(
-                    mode=mode,
-                    begin=begin,
-                    count=min(share, n - begin),
-                    stride=n,
-                    state=address(state),
-                    words=address(words),
-                    numbers=address(numbers),
-                    clock=address(clock),
-                    mask=address(mask),
-                    actions=pointer_to(0, action),
-                    observations=address(observations),
-                    rewards=pointer_to(0, real),
-                    terminated=pointer_to(0, u8(0)),
-                    truncated=pointer_to(0, u8(0)),
-                ),
+            call = step_call(
+                mode=mode,
+                begin=begin,
+                count=min(share, n - begin),
+                stride=n,
+                state=address(state),
+                words=address(words),
+                numbers=address(numbers),
+                clock=address(clock),
+                mask=address(mask),
+                actions=pointer_to(0, action),
+                observations=address(observations),
+                rewards=pointer_to(0, real),
+                terminated=pointer_to(0, u8(0)),
+                truncated=pointer_to(0, u8(0)),
             )
+            call_at(function, (call,))
         if mode == RESTART:
             for k in range(n):
                 if mask[k] == 0:
@@ -282,18 +279,27 @@ def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
     With `same_step` it keeps the final observations of episodes that ended, and starts the next
     ones.
     """
-    call = make_call(call_type(dtype, is_whole))
+    step_call = step_call_of(dtype, is_whole)
 
     @inline_source
     def call_env(function, mode, part, memory, mask, actions, outputs):
-        call(
-            function,
-            StepCall(
-                mode, part.begin, part.count, part.row_step,
-                memory.state, memory.words, memory.numbers, memory.clock, mask, actions,
-                outputs.observations, outputs.rewards, outputs.terminated, outputs.truncated,
-            ),
-        )  # fmt: skip
+        call = step_call(
+            mode=mode,
+            begin=part.begin,
+            count=part.count,
+            stride=part.row_step,
+            state=memory.state,
+            words=memory.words,
+            numbers=memory.numbers,
+            clock=memory.clock,
+            mask=mask,
+            actions=actions,
+            observations=outputs.observations,
+            rewards=outputs.rewards,
+            terminated=outputs.terminated,
+            truncated=outputs.truncated,
+        )
+        call_at(function, (call,))
 
     @outline(exact=True)
     def step_part(function, part, memory, actions, outputs):

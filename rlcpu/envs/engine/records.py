@@ -32,10 +32,9 @@ from rlcpu.envs.engine.lane import (
 )
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.record import compile_functions
-from rlcpu.envs.engine.step_call import RESTART, STEP, call_type
+from rlcpu.envs.engine.step_call import RESTART, STEP, step_call_of
 from rlcpu.envs.engine.steps import Steps, is_whole, make_get_action, make_steps
 from rlcpu.envs.engine.structure import Structure, env_kernel
-from rlcpu.kernels.calls import View, contents
 from rlcpu.kernels.compile import inline_source
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import shifted
@@ -94,8 +93,7 @@ def _compile_records(env: Structure, dtype: type) -> Any:
         set_truncated(job.truncated, k, truncated)
 
     @env_kernel(env, dtype)
-    def run(view):
-        job = contents(view)  # read once, not in each iteration: writes might change it
+    def run(job):
         params, counter, mode = unpack(job.numbers), job.clock[0], job.mode
         for k in range(job.begin, job.begin + job.count):
             i, block = k % LANES, k // LANES
@@ -109,7 +107,7 @@ def _compile_records(env: Structure, dtype: type) -> Any:
                 step_or_restart(job, rows, words, i, k, draw_bits(words, i, counter), params)
             observe(rows, i, params_of_lane(params, rows, i), job.observations, k * size)
 
-    run.compile((View(call_type(dtype, is_whole(env))),))
+    run.compile((step_call_of(dtype, is_whole(env)).view,))
     return run
 
 

@@ -49,10 +49,9 @@ from rlcpu.envs.engine.recorders import (
     make_sums,
 )
 from rlcpu.envs.engine.simulations import make_simulate
-from rlcpu.envs.engine.step_call import OBSERVE, RESTART, STEP, StepCall, call_type
+from rlcpu.envs.engine.step_call import OBSERVE, RESTART, STEP, step_call_of
 from rlcpu.envs.engine.structure import Structure, env_kernel
 from rlcpu.envs.policies import GREEDY, KernelPolicy, PolicyCode
-from rlcpu.kernels.calls import make_call
 from rlcpu.kernels.compile import EXACT, FAST, inline, inline_source, kernel, prefer_wide_vectors
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import LINE, address, array_at, call_at, pointer_to
@@ -293,29 +292,27 @@ def _make_open_step(interface: Interface, dtype: type) -> tuple[Callable[..., An
 
 def _make_call_env(interface: Interface, dtype: type) -> Callable[..., None]:
     """Make (env, now, mode, count), which calls the environment's function for a block's lanes."""
-    call = make_call(call_type(dtype, interface.is_whole))
+    step_call = step_call_of(dtype, interface.is_whole)
 
     @inline_source
     def call_env(env, now, mode, count):
-        call(
-            env.sizes[FUNCTION],
-            StepCall(
-                mode=mode,
-                begin=0,
-                count=count,
-                stride=LANES,
-                state=address(env.real),
-                words=address(env.words),
-                numbers=address(env.numbers),
-                clock=now.clock,
-                mask=now.ended,
-                actions=now.actions,
-                observations=address(now.observations),
-                rewards=now.rewards,
-                terminated=now.terminated,
-                truncated=now.truncated,
-            ),
+        call = step_call(
+            mode=mode,
+            begin=0,
+            count=count,
+            stride=LANES,
+            state=address(env.real),
+            words=address(env.words),
+            numbers=address(env.numbers),
+            clock=now.clock,
+            mask=now.ended,
+            actions=now.actions,
+            observations=address(now.observations),
+            rewards=now.rewards,
+            terminated=now.terminated,
+            truncated=now.truncated,
         )
+        call_at(env.sizes[FUNCTION], (call,))
 
     return call_env
 

@@ -6,20 +6,18 @@ rollouts call it by its address.
 
 from __future__ import annotations
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import from_dtype, types
 
-from rlcpu.kernels.calls import kind_of
+from rlcpu.kernels.structs import Array, Struct, Whole
 
 #: Modes of a `StepCall`: to observe all, to start some episodes, and to step. The last two write
 #: observations, too: of all, or where states have arrays of the episodes that start.
 OBSERVE, RESTART, STEP = range(3)
 
 
-class StepCall(NamedTuple):
+class StepCall(Struct):
     """Argument of the function that steps, resets or observes some environments.
 
     It holds numbers, and pointers to the arrays of all environments.
@@ -27,51 +25,29 @@ class StepCall(NamedTuple):
 
     #: `OBSERVE`, `RESTART` or `STEP`. A step ends an episode without a new one, which the next step
     #: begins, or a restart.
-    mode: Any
+    mode = Whole()
     #: The environments: `count` from `begin` on, which begins a block where environments are lanes.
-    begin: Any
-    count: Any
+    begin = Whole()
+    count = Whole()
     #: Numbers from one row of observations to the next, where they are in rows.
-    stride: Any
+    stride = Whole()
     #: Arrays of `rlcpu.envs.engine.lanes.LaneEngine`; `state` is `real`.
-    state: Any
-    words: Any
-    numbers: Any
-    clock: Any
-    #: uint8 of each environment, whether `RESTART` takes it.
-    mask: Any
-    #: A block after the other, with a row of LANES for each number of an action: int32, or floats
-    #: of the environment's dtype.
-    actions: Any
+    state = Array("real")
+    words = Array(np.uint32)
+    numbers = Array("real")
+    clock = Array(np.uint32)
+    #: Of each environment, whether `RESTART` takes it.
+    mask = Array(np.uint8)
+    #: A block after the other, with a row of LANES for each number of an action.
+    actions = Array("action")
     #: Outputs. Observations are rows of `stride` numbers, or the environments' one after the other
-    #: where states have arrays.
-    observations: Any
-    rewards: Any
-    terminated: Any
-    truncated: Any
+    #: where states have arrays. Flags are bytes, since numba reads no bools behind pointers.
+    observations = Array(np.float32)
+    rewards = Array("real")
+    terminated = Array(np.uint8)
+    truncated = Array(np.uint8)
 
 
-@functools.cache
-def call_type(dtype: type, is_whole: bool) -> Any:
-    """Return numba's type of a `StepCall`; `is_whole` tells whether actions are whole numbers."""
-    # Flags are bytes, since numba reads no bools behind pointers.
-    reals, singles, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "u1"))
-    words, number = types.CPointer(types.uint32), types.int64
-    return kind_of(
-        StepCall(
-            mode=number,
-            begin=number,
-            count=number,
-            stride=number,
-            state=reals,
-            words=words,
-            numbers=reals,
-            clock=words,
-            mask=flags,
-            actions=types.CPointer(types.int32) if is_whole else reals,
-            observations=singles,
-            rewards=reals,
-            terminated=flags,
-            truncated=flags,
-        )
-    )
+def step_call_of(dtype: type, is_whole: bool) -> Any:
+    """Return the `StepCall` of environments of a dtype; `is_whole` tells of their actions."""
+    return StepCall.of(real=dtype, action=np.int32 if is_whole else dtype)

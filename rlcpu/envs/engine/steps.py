@@ -28,9 +28,8 @@ from rlcpu.envs.engine.lane import (
     make_draw_bits,
     make_step_lane,
 )
-from rlcpu.envs.engine.step_call import RESTART, STEP, call_type
+from rlcpu.envs.engine.step_call import RESTART, STEP, step_call_of
 from rlcpu.envs.engine.structure import Structure, env_kernel
-from rlcpu.kernels.calls import View
 from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import shifted
@@ -124,7 +123,7 @@ def _compile_lanes(env: Structure, dtype: type) -> Any:
                     continue
             observe(job, state, place, lanes, params)
 
-    run.compile((View(call_type(dtype, is_whole(env))),))
+    run.compile((step_call_of(dtype, is_whole(env)).view,))
     return run
 
 

@@ -1,0 +1,459 @@
+"""Structs: what a compiled function is handed by address, declared once and read by name.
+
+    class Job(Struct):
+        num_steps = Whole()
+        num_envs = Whole()
+        gamma = Real()
+        rewards = Array(np.float32, "num_steps", "num_envs")  # sizes are fields, or numbers
+        policy = Reference(Policy)  # another struct, somewhere else
+
+Every field is a word of eight bytes, so that Python writes a struct as an array of int64, and a
+kernel knows one number of it: its address. Machine code depends on the declaration alone, which is
+part of a kernel's fingerprint.
+
+Python packs what lives long. `job = Job(num_steps=8, rewards=array, ...)` checks names, dtypes and
+shapes, keeps the arrays alive, and has `job.address`; `job.gamma` reads a field again, and
+`job.rewards = other` writes one. To pack an array takes a microsecond. What changes from call to
+call is packed by kernels, on their stack: `Tile(lanes=16, inputs=pointer, ...)` there is a view of
+it, which `call_at` passes on.
+
+In a kernel `job_at = Job.at` makes a view of an address, and `job.rewards` is a contiguous array of
+the declared shape that nobody counts: whoever packed the struct keeps its memory alive. Nobody
+writes a struct while a function that was given it runs: LLVM may keep a field that was read before
+a loop, without which the loop would not become vectors. A word that other threads write meanwhile,
+such as a gate, is no field; a field may be the pointer to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import from_dtype, types
+from numba.core import cgutils, errors
+from numba.core.typing.templates import signature
+from numba.extending import (
+    intrinsic,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    register_model,
+    typeof_impl,
+)
+from numba.np.arrayobj import make_array, populate_array
+
+from rlcpu.kernels import hooks
+from rlcpu.kernels.vectors import I64
+
+# ---------------------------------------------------------------- kinds of fields
+
+
+class Field:
+    """Base of the kinds of fields: a word of a struct, which Python reads and writes by its name.
+
+    Attributes:
+        name: of the field.
+        place: number of its word.
+    """
+
+    name: str
+    place: int
+
+    def __set_name__(self, struct: Any, name: str) -> None:
+        self.name = name
+
+    def __get__(self, struct: Any, kind: Any = None) -> Any:
+        return self if struct is None else self.read(struct)
+
+    def __set__(self, struct: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def read(self, struct: Any) -> Any:
+        """Return the field of a struct that Python packed: here what it was given."""
+        return struct._kept[self.name]
+
+    def __repr__(self) -> str:
+        """Return all that machine code depends on."""
+        return f"{type(self).__name__}()"
+
+    @property
+    def numba(self) -> Any:
+        """Return the type of the field in kernels."""
+        raise NotImplementedError
+
+    def packed_type(self, value: Any) -> Any:
+        """Return the type to which a kernel converts a value to pack it; None for a wrong one.
+
+        `value` is numba's type of it.
+        """
+        raise NotImplementedError
+
+
+class _Number(Field):
+    """Field that is one number; a class of it has the dtype of its word and its type in kernels."""
+
+    dtype: ClassVar[Any]
+    kind: ClassVar[Any]
+    allowed: ClassVar[Any]  # types of numba's that are converted to it
+
+    def __set__(self, struct: Any, value: Any) -> None:
+        struct._words[self.place : self.place + 1].view(self.dtype)[0] = value
+
+    def read(self, struct: Any) -> Any:
+        """Return the number."""
+        return struct._words[self.place : self.place + 1].view(self.dtype)[0].item()
+
+    @property
+    def numba(self) -> Any:
+        """Return the type of the field in kernels."""
+        return self.kind
+
+    def packed_type(self, value: Any) -> Any:
+        """Return its type; see `Field`."""
+        return self.kind if isinstance(value, self.allowed) else None
+
+
+class Whole(_Number):
+    """Field that is a whole number."""
+
+    dtype, kind, allowed = np.int64, types.int64, types.Integer
+
+
+class Real(_Number):
+    """Field that is a real number, float64."""
+
+    dtype, kind, allowed = np.float64, types.float64, (types.Integer, types.Float)
+
+
+class Flag(_Number):
+    """Field that is True or False."""
+
+    dtype, kind, allowed = np.int64, types.boolean, types.Boolean
+
+    def read(self, struct: Any) -> bool:
+        """Return the flag."""
+        return bool(super().read(struct))
+
+
+class Array(Field):
+    """Field that is the address of a contiguous array.
+
+    Args:
+        dtype: of its numbers, or the name of one that `Struct.of` sets.
+        shape: its sizes, numbers or names of `Whole` fields; none of them where the struct does not
+            say how many numbers there are: in kernels such a field is a pointer.
+    """
+
+    def __init__(self, dtype: Any, *shape: int | str) -> None:
+        self.dtype = dtype if isinstance(dtype, str) else np.dtype(dtype)
+        self.shape = shape
+
+    def __repr__(self) -> str:
+        dtype = self.dtype if isinstance(self.dtype, str) else self.dtype.descr
+        return f"Array({dtype}, {self.shape})"
+
+    def __set__(self, struct: Any, value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            shape = tuple(getattr(struct, n) if isinstance(n, str) else n for n in self.shape)
+            is_right = value.dtype == self.dtype and (not shape or value.shape == shape)
+            if not is_right or not value.flags.c_contiguous:
+                raise TypeError(
+                    f"{type(struct).__name__}.{self.name}: {value.dtype} {value.shape}, expected "
+                    f"contiguous {self.dtype} {shape or ''}"
+                )
+        struct._kept[self.name] = value  # kept alive
+        # Half of the time of `value.ctypes.data`.
+        is_array = isinstance(value, np.ndarray)
+        struct._words[self.place] = value.__array_interface__["data"][0] if is_array else value
+
+    @property
+    def numba(self) -> Any:
+        """Return the type of the field in kernels."""
+        dtype = from_dtype(self.dtype)
+        return types.Array(dtype, len(self.shape), "C") if self.shape else types.CPointer(dtype)
+
+    def packed_type(self, value: Any) -> Any:
+        """Return the type of a pointer or contiguous array; see `Field`."""
+        is_pointer = isinstance(value, types.CPointer)
+        is_array = isinstance(value, types.Array) and value.layout == "C"
+        is_right = (is_pointer or is_array) and value.dtype == from_dtype(self.dtype)
+        return value if is_right else None
+
+
+class Reference(Field):
+    """Field that is the address of another struct, which kernels read through it."""
+
+    def __init__(self, struct: Any) -> None:
+        self.struct = struct
+
+    def __repr__(self) -> str:
+        return f"Reference({self.struct.declaration})"
+
+    def __set__(self, struct: Any, value: Any) -> None:
+        struct._kept[self.name] = value  # kept alive
+        struct._words[self.place] = value.address if isinstance(value, Struct) else value
+
+    @property
+    def numba(self) -> Any:
+        """Return the type of the field in kernels."""
+        return self.struct.view
+
+    def packed_type(self, value: Any) -> Any:
+        """Return the type of an address or of a view; see `Field`."""
+        if isinstance(value, View):
+            return value if value.struct is self.struct else None
+        return types.int64 if isinstance(value, types.Integer) else None
+
+
+# ---------------------------------------------------------------- declarations
+
+
+class StructType(type):
+    """The class of declarations, by which numba knows them from other classes."""
+
+    def __new__(cls, name: str, bases: tuple[Any, ...], namespace: dict[str, Any]) -> Any:
+        """Make a declaration, whose objects take no attributes but its fields."""
+        return super().__new__(cls, name, bases, {"__slots__": (), **namespace})
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        raise AttributeError(f"{cls.__name__}.{name}: a declaration stays as it is")
+
+
+class Struct(metaclass=StructType):
+    """Base of declarations; see the module.
+
+    Args:
+        **fields: values of all fields: numbers, arrays, structs, or addresses of what others keep
+            alive.
+
+    Raises:
+        TypeError: a field is missing or unknown, or an array has another dtype or shape, or is not
+            contiguous.
+
+    Attributes:
+        address: of its memory, for kernels.
+    """
+
+    __slots__ = ("_kept", "_words", "address")
+
+    #: The fields by name, in the order of their words.
+    fields: ClassVar[dict[str, Field]] = {}
+    #: What machine code depends on, as text.
+    declaration: ClassVar[str] = ""
+    #: The declaration and its dtypes of what `of` returned.
+    made_of: ClassVar[tuple[Any, dict[str, Any]] | None] = None
+    #: Numba's type of a view of such a struct.
+    view: ClassVar[Any]
+    #: (address) -> view, in kernels.
+    at: ClassVar[Any]
+
+    address: int
+    _words: npt.NDArray[np.int64]  # (number of fields,), its memory
+    _kept: dict[str, Any]  # arrays and structs by their fields, kept alive
+
+    def __init_subclass__(cls) -> None:
+        """Number the fields, and make the view of kernels."""
+        fields = {name: each for name, each in vars(cls).items() if isinstance(each, Field)}
+        for place, (name, field) in enumerate(fields.items()):
+            if name in vars(Struct):
+                raise TypeError(f"{cls.__name__}.{name}: a field has another name than this")
+            field.place = place
+            for size in field.shape if isinstance(field, Array) else ():
+                if isinstance(size, str) and not isinstance(fields.get(size), Whole):
+                    raise TypeError(f"{cls.__name__}.{name}: its size {size!r} is no Whole field")
+        type.__setattr__(cls, "fields", fields)
+        type.__setattr__(cls, "declaration", f"{cls.__qualname__}({fields})")
+        type.__setattr__(cls, "view", View(cls, is_constant=True))
+        type.__setattr__(cls, "at", staticmethod(_make_at(cls.view)))
+
+    @classmethod
+    @functools.cache
+    def of(cls, **dtypes: Any) -> type[Self]:
+        """Return the struct whose fields have these dtypes where the declaration names them."""
+        fields = {
+            name: Array(dtypes[field.dtype], *field.shape)
+            if isinstance(field, Array) and isinstance(field.dtype, str)
+            else field
+            for name, field in cls.fields.items()
+        }
+        return StructType(cls.__name__, (Struct,), {**fields, "made_of": (cls, dtypes)})
+
+    def __init__(self, **fields: Any) -> None:
+        for reason, names in (
+            ("missing", self.fields.keys() - fields.keys()),
+            ("unknown", fields.keys() - self.fields.keys()),
+        ):
+            if names:
+                raise TypeError(f"{type(self).__name__}: {', '.join(sorted(names))} {reason}")
+        self._words = np.zeros(len(fields), np.int64)
+        self.address, self._kept = self._words.ctypes.data, {}
+        # Whole numbers first, which are the sizes of arrays.
+        for name in sorted(fields, key=lambda name: not isinstance(self.fields[name], Whole)):
+            setattr(self, name, fields[name])
+
+    def replace(self, **fields: Any) -> Self:
+        """Return a copy in memory of its own, with other values of some fields."""
+        same = {name: getattr(self, name) for name in self.fields if name not in fields}
+        return type(self)(**same, **fields)
+
+
+def _make_at(view: Any) -> Any:
+    """Make `Struct.at` of a view."""
+
+    @intrinsic
+    def at(typing, address):
+        """Return a view of the struct at an address."""
+
+        def generate(context, builder, signature, args):
+            return builder.inttoptr(args[0], I64.as_pointer())
+
+        return view(types.int64), generate
+
+    return at
+
+
+# ---------------------------------------------------------------- in kernels
+
+
+class View(types.Type):
+    """Numba's type of a pointer to a struct.
+
+    `is_constant` tells that nobody writes it while the function runs: of what a kernel packs on its
+    own stack that is not so.
+    """
+
+    def __init__(self, struct: Any, is_constant: bool) -> None:
+        self.struct, self.is_constant = struct, is_constant
+        digest = hashlib.sha256(struct.declaration.encode()).hexdigest()[:16]
+        kind = "View" if is_constant else "Packed"
+        super().__init__(f"{kind}({struct.__qualname__}, {digest})")
+
+    def __reduce__(self) -> Any:
+        """Return the call that makes it in another process, where machine code is loaded."""
+        struct, dtypes = self.struct.made_of or (self.struct, {})
+        return _view_of, (struct, dtypes, self.is_constant)
+
+
+def _view_of(struct: Any, dtypes: dict[str, Any], is_constant: bool) -> View:
+    return View(struct.of(**dtypes) if dtypes else struct, is_constant)
+
+
+@register_model(View)
+class _ViewModel(models.PrimitiveModel):
+    """Memory of a view: a pointer to words."""
+
+    def __init__(self, manager: Any, view: Any) -> None:
+        super().__init__(manager, view, I64.as_pointer())
+
+
+def _resolve_field(view: Any, name: str) -> Any:
+    """Return numba's type of a field; None where there is no such one."""
+    field = view.struct.fields.get(name)
+    return None if field is None else field.numba
+
+
+hooks.resolve_attributes(View, _resolve_field)
+
+
+@lower_getattr_generic(View)
+def _read_field(context, builder, view, words, name):
+    """Emit the read of a field."""
+    fields = view.struct.fields
+
+    def load(name):
+        place = builder.gep(words, [I64(fields[name].place)], inbounds=True)
+        word = builder.load(place)
+        if view.is_constant:
+            word.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return word
+
+    field, word = fields[name], load(name)
+    if isinstance(field, Whole):
+        return word
+    if isinstance(field, Flag):
+        return builder.icmp_signed("!=", word, I64(0))
+    if isinstance(field, Real):
+        return builder.bitcast(word, ir.DoubleType())
+    if not isinstance(field, Array) or not field.shape:
+        return builder.inttoptr(word, context.get_value_type(field.numba))
+    array = make_array(field.numba)(context, builder)
+    sizes = [load(size) if isinstance(size, str) else I64(size) for size in field.shape]
+    itemsize = I64(np.dtype(field.dtype).itemsize)
+    strides = [itemsize]
+    for size in reversed(sizes[1:]):
+        strides.insert(0, builder.mul(strides[0], size, flags=["nsw"]))
+    data = builder.inttoptr(word, array.data.type)
+    populate_array(array, data, sizes, strides, itemsize, meminfo=None, parent=None)
+    return array._getvalue()
+
+
+class StructClass(types.Callable, types.Opaque):
+    """Numba's type of a declaration, which a kernel calls to pack a struct on its stack."""
+
+    def __init__(self, struct: Any) -> None:
+        self.struct = struct
+        super().__init__(f"class({struct.view.name})")
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        """Return the signature of a call: a value of each field, in order or by its name."""
+        struct = self.struct
+        by_name = dict(zip(struct.fields, args, strict=False)) | kws
+        wrong = struct.fields.keys() ^ by_name.keys()
+        if wrong or len(args) + len(kws) != len(struct.fields):
+            text = ", ".join(sorted(wrong)) or "a field is given twice"
+            raise errors.TypingError(f"{struct.__name__}: missing or unknown: {text}")
+        kinds = []
+        for name, field in struct.fields.items():
+            kinds.append(field.packed_type(types.unliteral(by_name[name])))
+            if kinds[-1] is None:
+                text = f"{struct.__name__}.{name}: {by_name[name]}, expected {field!r}"
+                raise errors.TypingError(text)
+        by_either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [inspect.Parameter(name, by_either) for name in struct.fields]
+        packed = signature(View(struct, is_constant=False), *kinds)
+        return packed.replace(pysig=inspect.Signature(names))
+
+    def get_call_signatures(self) -> Any:
+        """Return that any types of arguments may fit."""
+        return (), True
+
+    def get_impl_key(self, sig: Any) -> Any:
+        """Return under what the code of a call is registered."""
+        return type(self)
+
+
+register_model(StructClass)(models.OpaqueModel)
+
+
+@typeof_impl.register(StructType)
+def _typeof_struct(struct: Any, context: Any) -> Any:
+    return StructClass(struct)
+
+
+@hooks.lower_constant(StructClass)
+def _emit_class(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    return context.get_dummy_value()
+
+
+@lower_builtin(StructClass, types.VarArg(types.Any))
+def _pack(context, builder, sig, args):
+    """Emit the words of a struct on the stack, and return the view of them."""
+    fields = sig.return_type.struct.fields
+    words = cgutils.alloca_once(builder, I64, size=len(fields))
+    for field, kind, value in zip(fields.values(), sig.args, args, strict=True):
+        if isinstance(kind, types.Array):
+            value = make_array(kind)(context, builder, value).data
+        if isinstance(field, Flag):
+            word = builder.zext(value, I64)
+        elif isinstance(field, Real):
+            word = builder.bitcast(value, I64)
+        else:
+            is_pointer = isinstance(value.type, ir.PointerType)
+            word = builder.ptrtoint(value, I64) if is_pointer else value
+        builder.store(word, builder.gep(words, [I64(field.place)], inbounds=True))
+    return words

@@ -1,0 +1,247 @@
+"""Structs by address: what Python packs is what kernels read, field by field, and the reverse."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from numba.core.errors import TypingError
+
+from rlcpu.kernels.compile import c_function, kernel
+from rlcpu.kernels.functions import fingerprint
+from rlcpu.kernels.memory import address, call_at
+from rlcpu.kernels.structs import Array, Flag, Real, Reference, Struct, Whole
+
+PAIR = np.dtype([("a", np.int32), ("b", np.float64)])
+
+
+class Inner(Struct):
+    count = Whole()
+    weights = Array(np.float32, "count")
+
+
+class Outer(Struct):
+    rows = Whole()
+    factor = Real()
+    is_on = Flag()
+    values = Array(np.float64, "rows", 2)
+    pairs = Array(PAIR, 3)
+    words = Array(np.int32)  # a pointer
+    inner = Reference(Inner)
+
+
+inner_at, outer_at = Inner.at, Outer.at
+
+
+def make_inner() -> Inner:
+    return Inner(count=3, weights=np.array([1, 2, 3], np.float32))
+
+
+def make_outer(**changes: Any) -> Outer:
+    fields = {
+        "rows": 4,
+        "factor": -0.75,
+        "is_on": True,
+        "values": np.arange(8.0).reshape(4, 2),
+        "pairs": np.array([(1, 2.5), (3, 4.5), (5, 6.5)], PAIR),
+        "words": np.array([7, 8], np.int32),
+        "inner": make_inner(),
+    }
+    return Outer(**(fields | changes))
+
+
+@kernel
+def read(place, out):
+    outer = outer_at(place)
+    out[0] = outer.rows
+    out[1] = outer.factor
+    out[2] = outer.is_on
+    out[3] = outer.values.sum()
+    out[4] = outer.values[3, 1]
+    out[5] = outer.values.shape[0] * 10 + outer.values.shape[1]
+    out[6] = outer.pairs[2].a + outer.pairs[1].b
+    out[7] = outer.words[1]
+    out[8] = outer.inner.count
+    out[9] = outer.inner.weights[2]
+
+
+def expected(outer: Outer) -> list[float]:
+    values, pairs = outer.values, outer.pairs
+    return [
+        *(outer.rows, outer.factor, outer.is_on, values.sum(), values[3, 1]),
+        *(10 * values.shape[0] + values.shape[1], pairs["a"][2] + pairs["b"][1]),
+        *(outer.words[1], outer.inner.count, outer.inner.weights[2]),
+    ]
+
+
+def test_kernels_read_what_python_packed() -> None:
+    out = np.zeros(10)
+    outer = make_outer()
+    read(outer.address, out)
+    np.testing.assert_array_equal(out, expected(outer))
+    assert expected(outer) == [4, -0.75, 1, 28, 7, 42, 9.5, 8, 3, 3]
+    outer.factor, outer.is_on, outer.values = 1e300, False, np.ones((4, 2))
+    outer.inner = Inner(count=3, weights=np.full(3, 9, np.float32))
+    read(outer.address, out)
+    np.testing.assert_array_equal(out, expected(outer))
+    assert (outer.factor, outer.is_on, outer.inner.weights[2]) == (1e300, False, 9)
+
+
+def test_replace_copies() -> None:
+    outer = make_outer()
+    other = outer.replace(factor=2.0, inner=outer.inner.address)
+    assert (other.factor, outer.factor, other.values is outer.values) == (2.0, -0.75, True)
+    out = np.zeros(10)
+    read(other.address, out)
+    np.testing.assert_array_equal(out, [4, 2, *expected(outer)[2:]])
+
+
+def run_double(outer: Any) -> None:
+    for i in range(outer.rows):
+        if outer.is_on:
+            outer.values[i, 0] = outer.values[i, 0] * outer.factor + outer.inner.weights[i % 3]
+
+
+@kernel
+def pack_and_call(function, values, pairs, words, inner, times):
+    rows = values.shape[0]
+    for k in range(times):
+        outer = Outer(
+            rows=rows,
+            factor=k + 1,
+            is_on=k != 1,
+            values=values,
+            pairs=pairs,
+            words=address(words),
+            inner=inner,
+        )
+        call_at(function, (outer,))
+    again = Outer(rows, 1.0, True, values, pairs, address(words), inner_at(inner))
+    values[0, 1] = again.rows + again.inner.weights[1]
+
+
+def test_a_kernel_packs_anew_in_each_turn() -> None:
+    # What is packed on the stack is changed: no read of it may be kept from the turn before.
+    values, inner = np.arange(8.0).reshape(4, 2), make_inner()
+    wanted = values.copy()
+    for k in (0, 2):
+        wanted[:, 0] = wanted[:, 0] * (k + 1) + [1, 2, 3, 1]
+    wanted[0, 1] = 6
+    function = c_function(run_double, (Outer.view,))
+    words, pairs = np.zeros(2, np.int32), np.zeros(3, PAIR)
+    pack_and_call(function, values, pairs, words, inner.address, 3)
+    np.testing.assert_array_equal(values, wanted)
+
+
+def test_a_loop_that_reads_fields_becomes_vectors() -> None:
+    @kernel
+    def scale(place):
+        outer = outer_at(place)
+        for i in range(outer.rows):
+            outer.values[i, 0] = outer.values[i, 0] * outer.factor
+            outer.values[i, 1] = outer.values[i, 1] * outer.factor
+
+    outer = make_outer()
+    scale(outer.address)
+    np.testing.assert_array_equal(outer.values, -0.75 * np.arange(8.0).reshape(4, 2))
+    (code,) = scale.inspect_asm().values()
+    assert re.search(r"vmulpd.*[yz]mm|fmul.*2d|mulpd", code)
+
+
+def test_dtypes_are_set_later() -> None:
+    class Row(Struct):
+        size = Whole()
+        numbers = Array("real", "size")
+
+    single, double = Row.of(real=np.float32), Row.of(real=np.float64)
+    assert single is Row.of(real=np.float32)
+    assert single.declaration != double.declaration
+    single_at = single.at
+
+    @kernel
+    def total(place):
+        return single_at(place).numbers.sum()
+
+    assert total(single(size=2, numbers=np.array([1, 2], np.float32)).address) == 3
+    with pytest.raises(TypeError, match=r"Row.numbers: float64 \(2,\), expected contiguous float3"):
+        single(size=2, numbers=np.ones(2))
+
+
+def make_reader(**fields: Any) -> Any:
+    """A function that reads a struct of a name, with other fields each time."""
+    struct = type(Struct)("Changed", (Struct,), fields)
+    at = struct.at
+
+    def read_first(place):
+        return at(place).first
+
+    return read_first
+
+
+def test_the_fingerprint_knows_the_declaration() -> None:
+    # A kernel of the other order would read the wrong word.
+    original = fingerprint(make_reader(first=Whole(), second=Real()))
+    assert original == fingerprint(make_reader(first=Whole(), second=Real()))
+    for other in (
+        {"second": Real(), "first": Whole()},
+        {"first": Real(), "second": Real()},
+        {"first": Whole(), "second": Array(np.float32)},
+        {"first": Whole(), "second": Real(), "third": Flag()},
+    ):
+        assert fingerprint(make_reader(**other)) != original
+    arrays = [
+        fingerprint(make_reader(first=Whole(), x=field))
+        for field in (
+            Array(np.float32, "first"),
+            Array(np.float64, "first"),
+            Array(np.float32, 3),
+            Array(np.float32, 3, "first"),
+            Reference(Inner),
+            Reference(Outer),
+        )
+    ]
+    assert len(set(arrays)) == len(arrays)
+
+
+def test_what_python_packs_is_checked() -> None:
+    with pytest.raises(TypeError, match="Inner: count missing"):
+        Inner(weights=np.ones(3, np.float32))
+    with pytest.raises(TypeError, match="Inner: size unknown"):
+        Inner(count=3, weights=np.ones(3, np.float32), size=3)
+    for weights in (np.ones(4, np.float32), np.ones(3), np.ones(6, np.float32)[::2]):
+        with pytest.raises(TypeError, match=r"Inner.weights: .*expected contiguous float32 \(3,\)"):
+            Inner(count=3, weights=weights)
+    with pytest.raises(AttributeError):
+        make_inner().size = 3  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"Inner.count: a declaration stays"):
+        Inner.count = Real()  # type: ignore[assignment]
+    with pytest.raises(TypeError, match=r"its size 'number' is no Whole field"):
+        type(Struct)("Wrong", (Struct,), {"values": Array(np.float32, "number")})
+
+
+@pytest.mark.parametrize(
+    ("count", "weights", "message"),
+    [
+        (1.5, np.ones(3, np.float32), r"Inner.count: float64, expected Whole\(\)"),
+        (3, np.ones(3), r"Inner.weights: array\(float64.*, expected Array"),
+        (3, np.ones(6, np.float32)[::2], r"Inner.weights: array\(float32, 1d, A\)"),
+    ],
+)
+def test_what_a_kernel_packs_is_checked(count: Any, weights: Any, message: str) -> None:
+    @kernel
+    def pack(count, weights):
+        return Inner(count=count, weights=weights).count
+
+    with pytest.raises(TypingError, match=message):
+        pack(count, weights)
+
+
+def test_a_kernel_packs_all_fields() -> None:
+    @kernel
+    def pack(count):
+        return Inner(count=count).count
+
+    with pytest.raises(TypingError, match="Inner: missing or unknown: weights"):
+        pack(3)
