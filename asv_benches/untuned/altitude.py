@@ -35,16 +35,17 @@ def act(observation, params, uniforms):
     return (1 if stop < 1e4 else 0), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Altitude-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-1e6, 1e6, (2,), np.float32),
+    action_space=Discrete(2),
+    max_episode_steps=200,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Altitude-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-1e6, 1e6, (2,), np.float32),
-        action_space=Discrete(2),
-        max_episode_steps=200,
-    ),
+    DYNAMICS,
     act,
     chance=-236.0,
     good=-27.2,

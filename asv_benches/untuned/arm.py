@@ -44,16 +44,17 @@ def act(observation, params, uniforms):
     return (min(max(turn, -2.0), 2.0), min(max(bend, -2.0), 2.0)), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Arm-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-np.inf, np.inf, (4,), np.float32),
+    action_space=Box(-2.0, 2.0, (2,), np.float32),
+    max_episode_steps=80,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Arm-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-np.inf, np.inf, (4,), np.float32),
-        action_space=Box(-2.0, 2.0, (2,), np.float32),
-        max_episode_steps=80,
-    ),
+    DYNAMICS,
     act,
     chance=-85.9,
     good=-11.3,

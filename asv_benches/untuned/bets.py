@@ -37,15 +37,16 @@ def act(observation, params, uniforms):
     return best, 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Bets-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-1.0, 1.0, (3,), np.float32),
+    action_space=Discrete(4),
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Bets-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-1.0, 1.0, (3,), np.float32),
-        action_space=Discrete(4),
-    ),
+    DYNAMICS,
     act,
     chance=0.0,
     good=1.8,

@@ -36,17 +36,18 @@ def act(observation, params, uniforms):
     return 1, 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Chain-v0",
+    step=step,
+    reset=reset,
+    observe=observe,
+    params=Params(),
+    observation_space=Discrete(12),
+    action_space=Discrete(2),
+    max_episode_steps=50,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Chain-v0",
-        step=step,
-        reset=reset,
-        observe=observe,
-        params=Params(),
-        observation_space=Discrete(12),
-        action_space=Discrete(2),
-        max_episode_steps=50,
-    ),
+    DYNAMICS,
     act,
     chance=0.207,
     good=1.0,

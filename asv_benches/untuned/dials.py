@@ -29,16 +29,17 @@ def act(observation, params, uniforms):
     return (int(observation[0] / 20.0), int(observation[1] / 20.0), 0), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Dials-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(0.0, 100.0, (2,), np.float32),
+    action_space=MultiDiscrete((5, 5, 4)),
+    max_episode_steps=10,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Dials-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(0.0, 100.0, (2,), np.float32),
-        action_space=MultiDiscrete((5, 5, 4)),
-        max_episode_steps=10,
-    ),
+    DYNAMICS,
     act,
     chance=2.0,
     good=10.0,

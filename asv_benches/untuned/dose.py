@@ -34,16 +34,17 @@ def act(observation, params, uniforms):
     return (right_dose(observation[0], observation[1]),), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Dose-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-np.inf, np.inf, (2,), np.float32),
+    action_space=Box(0.0, 1.0, (1,), np.float32),
+    max_episode_steps=3,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Dose-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-np.inf, np.inf, (2,), np.float32),
-        action_space=Box(0.0, 1.0, (1,), np.float32),
-        max_episode_steps=3,
-    ),
+    DYNAMICS,
     act,
     chance=-2300.0,
     good=15000.0,

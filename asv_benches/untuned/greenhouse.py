@@ -34,16 +34,17 @@ def act(observation, params, uniforms):
     return (min(max(power, 0.0), 3000.0),), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Greenhouse-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(0.0, np.inf, (2,), np.float32),
+    action_space=Box(0.0, 3000.0, (1,), np.float32),
+    max_episode_steps=200,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Greenhouse-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(0.0, np.inf, (2,), np.float32),
-        action_space=Box(0.0, 3000.0, (1,), np.float32),
-        max_episode_steps=200,
-    ),
+    DYNAMICS,
     act,
     chance=1.19,
     good=1.99,

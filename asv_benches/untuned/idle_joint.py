@@ -36,16 +36,17 @@ def act(observation, params, uniforms):
     return (min(max(push_x, -1.0), 1.0), 0.0, min(max(push_y, -1.0), 1.0)), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/IdleJoint-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-np.inf, np.inf, (4,), np.float32),
+    action_space=Box(-1.0, 1.0, (3,), np.float32),
+    max_episode_steps=100,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/IdleJoint-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-np.inf, np.inf, (4,), np.float32),
-        action_space=Box(-1.0, 1.0, (3,), np.float32),
-        max_episode_steps=100,
-    ),
+    DYNAMICS,
     act,
     chance=-80.3,
     good=-14.1,

@@ -33,16 +33,17 @@ def act(observation, params, uniforms):
     return (9 if observation[0] < 3.5 else 0), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Inventory-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(0.0, 20.0, (1,), np.float32),
+    action_space=Discrete(10),
+    max_episode_steps=50,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Inventory-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(0.0, 20.0, (1,), np.float32),
-        action_space=Discrete(10),
-        max_episode_steps=50,
-    ),
+    DYNAMICS,
     act,
     chance=-511.0,
     good=-242.0,

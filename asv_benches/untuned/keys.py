@@ -49,17 +49,18 @@ def act(observation, params, uniforms):
     return (2 if row < to_row else 0 if row > to_row else sideways), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Keys-v0",
+    step=step,
+    reset=reset,
+    observe=observe,
+    params=Params(),
+    observation_space=Box(0.0, 6.0, (5,), np.float32),
+    action_space=Discrete(4),
+    max_episode_steps=60,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Keys-v0",
-        step=step,
-        reset=reset,
-        observe=observe,
-        params=Params(),
-        observation_space=Box(0.0, 6.0, (5,), np.float32),
-        action_space=Discrete(4),
-        max_episode_steps=60,
-    ),
+    DYNAMICS,
     act,
     chance=0.0613,
     good=1.0,

@@ -30,15 +30,16 @@ def act(observation, params, uniforms):
     return (2 if left >= 3.0 else 1 if left >= 1.0 else 0), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Late-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(0.0, 100.0, (3,), np.float32),
+    action_space=Discrete(3),
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Late-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(0.0, 100.0, (3,), np.float32),
-        action_space=Discrete(3),
-    ),
+    DYNAMICS,
     act,
     chance=-7.78,
     good=0.0,

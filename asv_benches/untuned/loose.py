@@ -32,16 +32,17 @@ def act(observation, params, uniforms):
     return (min(max(force, -2.0), 2.0),), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Loose-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-1e4, 1e4, (2,), np.float32),
+    action_space=Box(-2.0, 2.0, (1,), np.float32),
+    max_episode_steps=100,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Loose-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-1e4, 1e4, (2,), np.float32),
-        action_space=Box(-2.0, 2.0, (1,), np.float32),
-        max_episode_steps=100,
-    ),
+    DYNAMICS,
     act,
     chance=-74.6,
     good=-2.36,

@@ -32,16 +32,17 @@ def act(observation, params, uniforms):
     return (0 if level > 1.5e-4 else 2 if level < -1.5e-4 else 1), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Microvolts-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-np.inf, np.inf, (1,), np.float32),
+    action_space=Discrete(3),
+    max_episode_steps=100,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Microvolts-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-np.inf, np.inf, (1,), np.float32),
-        action_space=Discrete(3),
-        max_episode_steps=100,
-    ),
+    DYNAMICS,
     act,
     chance=9.08,
     good=77.6,

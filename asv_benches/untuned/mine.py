@@ -35,16 +35,17 @@ def act(observation, params, uniforms):
     return (2 if wear > 8.0 else 1 if ore > 4.5 else 0), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Mine-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-np.inf, np.inf, (2,), np.float32),
+    action_space=Discrete(3),
+    max_episode_steps=100,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Mine-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-np.inf, np.inf, (2,), np.float32),
-        action_space=Discrete(3),
-        max_episode_steps=100,
-    ),
+    DYNAMICS,
     act,
     chance=-51600.0,
     good=53600.0,

@@ -40,16 +40,17 @@ def act(observation, params, uniforms):
     return (max(int(note) - 1, 0), int(sign)), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Notebook-v0",
+    step=step,
+    reset=reset,
+    observe=observe,
+    params=Params(),
+    observation_space=Box(0.0, 10.0, (3,), np.float32),
+    action_space=MultiDiscrete((3, 4)),
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Notebook-v0",
-        step=step,
-        reset=reset,
-        observe=observe,
-        params=Params(),
-        observation_space=Box(0.0, 10.0, (3,), np.float32),
-        action_space=MultiDiscrete((3, 4)),
-    ),
+    DYNAMICS,
     act,
     chance=1 / 3,
     good=1.0,

@@ -55,17 +55,18 @@ def act(observation, params, uniforms):
     return (0 if a >= max(b, c) else 1 if b >= c else 2), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Packing-v0",
+    step=step,
+    reset=reset,
+    observe=observe,
+    action_mask=action_mask,
+    params=Params(),
+    observation_space=Box(0.0, 20.0, (4,), np.float32),
+    action_space=Discrete(3),
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Packing-v0",
-        step=step,
-        reset=reset,
-        observe=observe,
-        action_mask=action_mask,
-        params=Params(),
-        observation_space=Box(0.0, 20.0, (4,), np.float32),
-        action_space=Discrete(3),
-    ),
+    DYNAMICS,
     act,
     chance=38.3,
     good=43.0,

@@ -29,16 +29,17 @@ def act(observation, params, uniforms):
     return (0.5,), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Pond-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-5.0, 10.0, (1,), np.float32),
+    action_space=Box(-0.5, 0.5, (1,), np.float32),
+    max_episode_steps=80,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Pond-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-5.0, 10.0, (1,), np.float32),
-        action_space=Box(-0.5, 0.5, (1,), np.float32),
-        max_episode_steps=80,
-    ),
+    DYNAMICS,
     act,
     chance=0.0701,
     good=1.0,

@@ -37,16 +37,17 @@ def act(observation, params, uniforms):
     return (2 if away < -0.06 else 0 if away > 0.06 else int(held) + 1), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Prices-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-np.inf, np.inf, (2,), np.float32),
+    action_space=Discrete(3),
+    max_episode_steps=100,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Prices-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-np.inf, np.inf, (2,), np.float32),
-        action_space=Discrete(3),
-        max_episode_steps=100,
-    ),
+    DYNAMICS,
     act,
     chance=-44.4,
     good=69.8,

@@ -30,16 +30,17 @@ def act(observation, params, uniforms):
     return (min(max(level + inflow - 100.0, -1.0), 50.0),), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Pump-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(0.0, 1000.0, (2,), np.float32),
+    action_space=Box(-1.0, 50.0, (1,), np.float32),
+    max_episode_steps=100,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Pump-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(0.0, 1000.0, (2,), np.float32),
-        action_space=Box(-1.0, 50.0, (1,), np.float32),
-        max_episode_steps=100,
-    ),
+    DYNAMICS,
     act,
     chance=-159.0,
     good=-0.0838,

@@ -32,16 +32,17 @@ def act(observation, params, uniforms):
     return (min(max(push, -1e-3), 1e-3),), 0.0, 0.0
 
 
+DYNAMICS = Dynamics(
+    id="Untuned/Trim-v0",
+    step=step,
+    reset=reset,
+    params=Params(),
+    observation_space=Box(-np.inf, np.inf, (2,), np.float32),
+    action_space=Box(-1e-3, 1e-3, (1,), np.float32),
+    max_episode_steps=100,
+)
 TASK = Task(
-    Dynamics(
-        id="Untuned/Trim-v0",
-        step=step,
-        reset=reset,
-        params=Params(),
-        observation_space=Box(-np.inf, np.inf, (2,), np.float32),
-        action_space=Box(-1e-3, 1e-3, (1,), np.float32),
-        max_episode_steps=100,
-    ),
+    DYNAMICS,
     act,
     chance=-237.0,
     good=-7.36,
