@@ -98,8 +98,12 @@ def write_parts(file: IO[bytes], parts: Mapping[str, Any]) -> None:
         raise
 
 
-def take_snapshot(agent: Any, state: dict[str, Array], arrays: dict[str, Array]) -> Snapshot:
+def take_snapshot(
+    agent: Any, state: dict[str, Array], numbers: dict[str, Any], arrays: dict[str, Array]
+) -> Snapshot:
     """Return a snapshot of an agent during `learn`, whose arrays are `state`.
+
+    `numbers` are copies of those that a subclass names.
 
     The arrays of its last snapshot, none at first, are overwritten: new memory is slow.
     """
@@ -114,17 +118,18 @@ def take_snapshot(agent: Any, state: dict[str, Array], arrays: dict[str, Array])
         arrays=arrays,
         steps=agent.steps,
         returns=tuple(agent.returns),
-        numbers=agent._read_numbers(),
+        numbers=numbers,
         num_updates=len(agent.history.updates),
     )
 
 
 def restore_snapshot(agent: Any, state: dict[str, Array], snapshot: Snapshot) -> None:
-    """Restore an agent and its state from a snapshot. Interrupted, it can be called again."""
+    """Restore an agent and its state from a snapshot, but for networks and a subclass's numbers.
+
+    Interrupted, it can be called again.
+    """
     for name, source in snapshot.arrays.items():
         state[name][...] = source
-    agent._write_networks()
-    agent._write_numbers(snapshot.numbers)
     agent.steps = snapshot.steps
     agent.returns.clear()
     agent.returns.extend(snapshot.returns)

@@ -252,7 +252,9 @@ class PPO(Agent):
         After an exception the snapshot, which takes 8 us, two thousandths of CartPole's rollout and
         update, is still there for `_undo_interrupted_update`.
         """
-        self._snapshot = checkpoint.take_snapshot(self, self._state(), self._snapshot_arrays)
+        self._snapshot = checkpoint.take_snapshot(
+            self, self._state(), self._read_numbers(), self._snapshot_arrays
+        )
         rollout = self._collect(history)
         history.solved = self._is_solved(call.target)
         if not history.solved:
@@ -269,6 +271,8 @@ class PPO(Agent):
         if self._snapshot is not None:
             self.learner.discard()
             checkpoint.restore_snapshot(self, self._state(), self._snapshot)
+            self._write_networks()
+            self._write_numbers(self._snapshot.numbers)
             self._snapshot = None
 
     def _collect(self, history: History) -> Rollout:
