@@ -12,7 +12,6 @@ import pytest
 import rlcpu
 from rlcpu import nn
 from rlcpu.envs import find
-from rlcpu.envs.running import normalised
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, replayed
 from tests.envs.masked import TIC_TAC_TOE
 from tests.envs.recall import RECALL, RECALL_BOX
@@ -181,7 +180,7 @@ def test_what_was_remembered_is_stored(name: str) -> None:
     agent.learn(360)
     batch = agent.buffer.sample(500)
     assert batch["begins"].mean() > 0.2
-    seen, acts, first = normalised(agent.policy, batch["observation"]), batch["action"], 0
+    seen, acts, first = agent.policy.scaling.apply(batch["observation"]), batch["action"], 0
     named = dict(zip(agent.learner.names, agent.learner.networks, strict=True))
     for target in agent.learner.targets:
         del named[target]
