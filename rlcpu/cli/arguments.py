@@ -162,9 +162,10 @@ def ids_of_module(module: str) -> list[str]:
 
     before = {*registered_by_users(), *gymnasium.registry}
     import_user_module(module)
-    new = [id for id in gymnasium.registry if id not in before and not id.startswith("rlcpu/")]
-    # One that was imported before is not run again: they are among these.
-    return registered_by_users() + new
+    ours = registered_by_users()
+    # One that was imported before is not run again: its own are among those of all modules.
+    ours = [id for id in ours if id not in before] or ours
+    return ours + [id for id in gymnasium.registry if id not in before and id[:6] != "rlcpu/"]
 
 
 def list_of(ids: list[str]) -> str:

@@ -53,8 +53,9 @@ class NetworkPolicy(RunsNetworks):
 
     Attributes:
         parameters, value_parameters: (P,) and (Q,) float32, those of the networks.
-        log_std, observation_mean, observation_scale, observation_limit, scale_actions,
-            deterministic, value: see `MLP`; the value of a network of its own is "separate".
+        log_std, observation_mean, observation_scale, observation_limit: see `MLP`.
+        scale_actions, deterministic, value: see `MLP`; the value of a network of its own is
+            "separate".
         head: makes the most likely action of outputs, see `rlcpu.nn.heads.Head`.
 
     Raises:

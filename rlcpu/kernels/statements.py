@@ -121,14 +121,14 @@ class _Branches:
     """The values of a function's variables, by branches; an `annotation` is numba's."""
 
     def __init__(self, annotation: Any) -> None:
-        self._definitions, self._typemap = build_definitions(annotation.blocks), annotation.typemap
+        self._assigned, self._typemap = build_definitions(annotation.blocks), annotation.typemap
         self._known: dict[str, list[Returned]] = {}
 
     def of(self, name: str) -> list[Returned]:
         """Return the values of a variable, each once."""
         if name not in self._known:
             self._known[name] = []  # where it depends on itself, in a loop
-            definitions = self._definitions.get(name, ())
+            definitions = self._assigned.get(name, ())
             values = [each for value in definitions for each in self._of_value(name, value)]
             self._known[name] = list({repr(each): each for each in values}.values())
         return self._known[name]

@@ -36,7 +36,6 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import from_dtype, types
 from numba.core import cgutils, errors
-from numba.core.typing.templates import signature
 from numba.extending import (
     intrinsic,
     lower_builtin,
@@ -53,7 +52,7 @@ from rlcpu.kernels.vectors import I64
 # ---------------------------------------------------------------- kinds of fields
 
 
-class Field:
+class StructField:
     """Base of the kinds of fields: a word of a struct, which Python reads and writes by its name.
 
     Attributes:
@@ -94,7 +93,7 @@ class Field:
         raise NotImplementedError
 
 
-class _Number(Field):
+class _NumberField(StructField):
     """Field that is one number; a class of it has the dtype of its word and its type in kernels."""
 
     dtype: ClassVar[Any]
@@ -114,23 +113,23 @@ class _Number(Field):
         return self.kind
 
     def packed_type(self, value: Any) -> Any:
-        """Return its type; see `Field`."""
+        """Return its type; see `StructField`."""
         return self.kind if isinstance(value, self.allowed) else None
 
 
-class Whole(_Number):
+class Whole(_NumberField):
     """Field that is a whole number."""
 
     dtype, kind, allowed = np.int64, types.int64, types.Integer
 
 
-class Real(_Number):
+class Real(_NumberField):
     """Field that is a real number, float64."""
 
     dtype, kind, allowed = np.float64, types.float64, (types.Integer, types.Float)
 
 
-class Flag(_Number):
+class Flag(_NumberField):
     """Field that is True or False."""
 
     dtype, kind, allowed = np.int64, types.boolean, types.Boolean
@@ -140,7 +139,7 @@ class Flag(_Number):
         return bool(super().read(struct))
 
 
-class Array(Field):
+class Array(StructField):
     """Field that is the address of a contiguous array.
 
     Args:
@@ -178,14 +177,14 @@ class Array(Field):
         return types.Array(dtype, len(self.shape), "C") if self.shape else types.CPointer(dtype)
 
     def packed_type(self, value: Any) -> Any:
-        """Return the type of a pointer or contiguous array; see `Field`."""
+        """Return the type of a pointer or contiguous array; see `StructField`."""
         is_pointer = isinstance(value, types.CPointer)
         is_array = isinstance(value, types.Array) and value.layout == "C"
         is_right = (is_pointer or is_array) and value.dtype == from_dtype(self.dtype)
         return value if is_right else None
 
 
-class Reference(Field):
+class Reference(StructField):
     """Field that is the address of another struct, which kernels read through it."""
 
     def __init__(self, struct: Any) -> None:
@@ -204,8 +203,8 @@ class Reference(Field):
         return self.struct.view
 
     def packed_type(self, value: Any) -> Any:
-        """Return the type of an address or of a view; see `Field`."""
-        if isinstance(value, View):
+        """Return the type of an address or of a view; see `StructField`."""
+        if isinstance(value, StructView):
             return value if value.struct is self.struct else None
         return types.int64 if isinstance(value, types.Integer) else None
 
@@ -242,7 +241,7 @@ class Struct(metaclass=StructType):
     __slots__ = ("_kept", "_words", "address")
 
     #: The fields by name, in the order of their words.
-    fields: ClassVar[dict[str, Field]] = {}
+    fields: ClassVar[dict[str, StructField]] = {}
     #: What machine code depends on, as text.
     declaration: ClassVar[str] = ""
     #: The declaration and its dtypes of what `of` returned.
@@ -258,7 +257,7 @@ class Struct(metaclass=StructType):
 
     def __init_subclass__(cls) -> None:
         """Number the fields, and make the view of kernels."""
-        fields = {name: each for name, each in vars(cls).items() if isinstance(each, Field)}
+        fields = {name: each for name, each in vars(cls).items() if isinstance(each, StructField)}
         for place, (name, field) in enumerate(fields.items()):
             if name in vars(Struct):
                 raise TypeError(f"{cls.__name__}.{name}: a field has another name than this")
@@ -268,7 +267,7 @@ class Struct(metaclass=StructType):
                     raise TypeError(f"{cls.__name__}.{name}: its size {size!r} is no Whole field")
         type.__setattr__(cls, "fields", fields)
         type.__setattr__(cls, "declaration", f"{cls.__qualname__}({fields})")
-        type.__setattr__(cls, "view", View(cls, is_constant=True))
+        type.__setattr__(cls, "view", StructView(cls, is_constant=True))
         type.__setattr__(cls, "at", staticmethod(_make_at(cls.view)))
 
     @classmethod
@@ -320,7 +319,7 @@ def _make_at(view: Any) -> Any:
 # ---------------------------------------------------------------- in kernels
 
 
-class View(types.Type):
+class StructView(types.Type):
     """Numba's type of a pointer to a struct.
 
     `is_constant` tells that nobody writes it while the function runs: of what a kernel packs on its
@@ -339,12 +338,12 @@ class View(types.Type):
         return _view_of, (struct, dtypes, self.is_constant)
 
 
-def _view_of(struct: Any, dtypes: dict[str, Any], is_constant: bool) -> View:
-    return View(struct.of(**dtypes) if dtypes else struct, is_constant)
+def _view_of(struct: Any, dtypes: dict[str, Any], is_constant: bool) -> StructView:
+    return StructView(struct.of(**dtypes) if dtypes else struct, is_constant)
 
 
-@register_model(View)
-class _ViewModel(models.PrimitiveModel):
+@register_model(StructView)
+class _StructViewModel(models.PrimitiveModel):
     """Memory of a view: a pointer to words."""
 
     def __init__(self, manager: Any, view: Any) -> None:
@@ -357,10 +356,10 @@ def _resolve_field(view: Any, name: str) -> Any:
     return None if field is None else field.numba
 
 
-hooks.resolve_attributes(View, _resolve_field)
+hooks.resolve_attributes(StructView, _resolve_field)
 
 
-@lower_getattr_generic(View)
+@lower_getattr_generic(StructView)
 def _read_field(context, builder, view, words, name):
     """Emit the read of a field."""
     fields = view.struct.fields
@@ -415,7 +414,7 @@ class StructClass(types.Callable, types.Opaque):
                 raise errors.TypingError(text)
         by_either = inspect.Parameter.POSITIONAL_OR_KEYWORD
         names = [inspect.Parameter(name, by_either) for name in struct.fields]
-        packed = signature(View(struct, is_constant=False), *kinds)
+        packed = StructView(struct, is_constant=False)(*kinds)
         return packed.replace(pysig=inspect.Signature(names))
 
     def get_call_signatures(self) -> Any:

@@ -198,8 +198,9 @@ def explain(error: Exception, callees: Iterable[Any]) -> None:
 def check_results(function: Any, check: Callable[[Any], None]) -> None:
     """Raise TypeError, with the line, where a function returns in a branch what `check` refuses.
 
-    It is looked at once for each set of types: environments may have a function in common, of other
-    states.
+    It is looked at once for each set of types, and where there is more than one branch: what the
+    only one returns was seen when the function was tried. Environments may have a function in
+    common, of other states.
 
     Args:
         function: specialised, and compiled.
@@ -207,8 +208,8 @@ def check_results(function: Any, check: Callable[[Any], None]) -> None:
     """
     code, checked = function.py_func.__code__, vars(function).setdefault("checked", set())
     for kinds, overload in list(function.overloads.items()):
-        branches = () if kinds in checked else statements.returned_values(overload)
-        for returned in branches:
+        branches = [] if kinds in checked else list(statements.returned_values(overload))
+        for returned in branches if len(branches) > 1 else ():
             try:
                 check(returned.value)
             except (TypeError, ValueError) as error:

@@ -66,7 +66,7 @@ class InputWatch:
             what = "; ".join(each.message for each in misfits)
             change = _describe_changes(agent.config, {each.kind for each in misfits})
             message = f"{agent.env.dynamics.id}: as the networks get it, {what}: try {change}"
-            warnings.warn(message, stacklevel=3)
+            warnings.warn(message, stacklevel=4)  # behind `answered`
 
 
 def _is_tuned(agent: Any) -> bool:

@@ -84,7 +84,7 @@ def randomized(policy: Any) -> Any:
     """A policy with other numbers in all of its arrays."""
     rng = np.random.default_rng(0)
     for array in policy.state().values():
-        array[:] = rng.uniform(0.1, 0.9, array.shape)
+        array[...] = rng.uniform(0.1, 0.9, array.shape)
     return policy
 
 

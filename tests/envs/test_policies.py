@@ -225,7 +225,11 @@ def draw(observation, params, uniforms):
         ((numba.njit(push),), TypeError, "act=.*: expected a plain Python function"),
         (("push",), TypeError, "act='push': expected a plain Python function"),
         ((lambda seen: 0,), TypeError, r"act takes \(seen\): expected \(observation, params, un"),
-        ((draw,), TypeError, r"line \d+, in draw: `.*` uses random, which .*draws of a policy"),
+        (
+            (draw,),
+            TypeError,
+            r"line \d+, in draw: `.*` uses random\.random, .*a policy gets `draws`",
+        ),
         ((push, [1.0]), TypeError, r"params=\[1.0\]: expected a NamedTuple or tuple of numbers"),
         ((push, ("1",)), TypeError, r"params=\('1',\): expected a NamedTuple or tuple of numbers"),
         ((push, Gain(), 1.5), TypeError, "draws=1.5: expected an int of at least 0"),

@@ -147,7 +147,7 @@ def test_observations_are_scaled_unless_told_otherwise() -> None:
         np.testing.assert_allclose(agent.policy.observation_scale, expected, rtol=1e-6)
         assert not agent.policy.observation_mean.any()
         for name in ("observation", "next_observation"):
-            mean, scaling = agent._normalisation[name]
+            mean, scaling, _ = agent._normalisation[name]
             assert not mean.any()
             np.testing.assert_allclose(scaling, expected, rtol=1e-6)
 

@@ -46,22 +46,22 @@ def running(base: Any) -> Any:
 
     class Running(base):
         algorithm = f"Running{base.algorithm}"
-        saved_numbers = ("mean", "calls", "decay", "is_warm", "seen", "model")
+        saved_numbers = ("mean", "rounds", "decay", "is_warm", "seen", "model")
 
         def __init__(self, env: Any, **settings: Any) -> None:
             super().__init__(env, **settings)
             self.mean = np.zeros(2)
-            self.calls, self.decay, self.is_warm = 0, np.float32(0.5), False
+            self.rounds, self.decay, self.is_warm = 0, np.float32(0.5), False
             self.seen = np.zeros(0, np.int32)  # grows
             self.model = model_learner()
 
         def add_numbers(self) -> None:
             """Change all numbers, and let the next updates depend on them."""
-            self.calls += 1
+            self.rounds += 1
             self.decay *= np.float32(0.9)
-            self.is_warm = self.calls > 3
-            self.mean[:] += 0.1 * (np.array([self.calls, self.steps]) - self.mean)
-            self.seen = np.append(self.seen, np.int32(self.calls))
+            self.is_warm = self.rounds > 3
+            self.mean[:] += 0.1 * (np.array([self.rounds, self.steps]) - self.mean)
+            self.seen = np.append(self.seen, np.int32(self.rounds))
             x = np.linspace(0, 1, 8, dtype=np.float32)
             self.model.update({"x": x, "target": x * self.mean[0]}, learning_rate=1e-2)
             rate = 1e-3 / (1.0 + self.mean[0] + self.decay + self.is_warm + self.seen.sum())
@@ -103,7 +103,7 @@ def test_a_loaded_agent_goes_on_bit_for_bit(
 ) -> None:
     agent = running(kind)(env, seed=0, **settings)
     agent.learn(320)
-    assert agent.calls > 3
+    assert agent.rounds > 3
     agent.save(tmp_path / "agent")
     loaded = type(agent).load(tmp_path / "agent")
     assert_same(agent, loaded)
@@ -121,14 +121,14 @@ def test_numbers_are_those_of_before_an_update_that_is_undone() -> None:
     """As all of PPO: what goes on is the run that was not interrupted."""
 
     class Counting(PPO):
-        saved_numbers = ("mean", "calls", "model")
+        saved_numbers = ("mean", "rounds", "model")
 
         def __init__(self, env: Any, **settings: Any) -> None:
             super().__init__(env, **settings)
-            self.mean, self.calls, self.model = np.zeros(1), 0, model_learner()
+            self.mean, self.rounds, self.model = np.zeros(1), 0, model_learner()
 
         def columns(self, rollout: Any) -> Any:
-            self.calls += 1
+            self.rounds += 1
             self.mean[:] += 0.1 * (rollout.observations.mean() - self.mean)
             x = np.linspace(0, 1, 8, dtype=np.float32)
             self.model.update({"x": x, "target": x * self.mean[0]}, learning_rate=1e-2)
@@ -140,14 +140,14 @@ def test_numbers_are_those_of_before_an_update_that_is_undone() -> None:
     improve, mean = agent.learner.improve, agent.mean
 
     def interrupt(*_: Any) -> Any:
-        assert agent.calls == 4
+        assert agent.rounds == 4
         raise KeyboardInterrupt
 
     agent.learner.improve = interrupt
     with pytest.raises(KeyboardInterrupt):
         agent.learn(128)
     agent.learner.improve = improve
-    assert agent.calls == 3
+    assert agent.rounds == 3
     assert agent.mean is mean
     agent.learn(128)
     assert_same(agent, expected)
@@ -182,7 +182,7 @@ def test_scalars_arrays_and_views_stay_what_they_are(tmp_path: Path) -> None:
     [
         ("mean", np.zeros(3)),
         ("_mean", 0.0),
-        ("calls", 0),
+        ("rounds", 0),
         ("scale", np.float32(1.0)),
         ("seen", np.zeros(3, bool)),
         ("model", model_learner()),
@@ -285,20 +285,24 @@ def test_files_of_other_numbers_and_damaged_ones_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class First(DQN):
-        algorithm, saved_numbers, mean, calls = "Numbers", ("mean",), np.zeros(2), 0
+        algorithm, saved_numbers, mean, rounds = "Numbers", ("mean",), np.zeros(2), 0
 
     class Second(First):
-        saved_numbers = ("mean", "calls")
+        saved_numbers = ("mean", "rounds")
 
     path = tmp_path / "agent"
     First("CartPole-v1", **SMALL).save(path)
-    with pytest.raises(ValueError, match="its saved numbers are mean: expected mean, calls"):
+    with pytest.raises(ValueError, match="its saved numbers are mean: expected mean, rounds"):
         Second.load(path)
     Second("CartPole-v1", **SMALL).save(path)
-    with pytest.raises(ValueError, match="its saved numbers are mean, calls: expected mean"):
+    with pytest.raises(ValueError, match="its saved numbers are mean, rounds: expected mean"):
         First.load(path)
     dumps = json.dumps
-    for damaged in ({"mean": "array", "calls": "many"}, {"mean": "array", "calls": "array"}, [1]):
+    for damaged in (
+        {"mean": "array", "rounds": "many"},
+        {"mean": "array", "rounds": "array"},
+        [1],
+    ):
 
         def damage(x: Any, new: Any = damaged, **options: Any) -> str:
             return dumps({**x, "numbers": new} if "numbers" in x else x, **options)
