@@ -53,6 +53,9 @@ class InputWatch:
         """
         if not self._names or agent.steps < LEAST_ROWS:
             return
+        if _is_tuned(agent):  # nothing would be said: the replay is not copied for it
+            self._names, self._rows = {}, []
+            return
         if (inputs := replayed(LEAST_ROWS)) is not None:
             self._add(inputs)
         if sum(map(len, self._rows)) < LEAST_ROWS:
@@ -62,7 +65,7 @@ class InputWatch:
         self._names, self._rows = {}, []
         mean, scale, limit = agent.policy.scaling
         misfits = find_misfits(rows, Scaling(mean[places], scale[places], limit), names)
-        if misfits and not _is_tuned(agent):
+        if misfits:
             what = "; ".join(each.message for each in misfits)
             change = _describe_changes(agent.config, {each.kind for each in misfits})
             message = f"{agent.env.dynamics.id}: as the networks get it, {what}: try {change}"
