@@ -175,12 +175,11 @@ def sum_to_shape(array: Array, shape: tuple[int, ...]) -> Array:
 def multiply_gradients(gradients: Array, numbers: Array, out: Array, xp: Any = np) -> None:
     """Overwrite `out` with gradients * numbers: 0 where a gradient is 0, whatever the number is.
 
-    `out` may be one of them, and `xp` is NumPy or CuPy, which has the arrays.
+    `out` may be the numbers, and `xp` is NumPy or CuPy, which has the arrays.
     """
-    is_zero = gradients == 0.0
     with np.errstate(invalid="ignore"):  # 0 * inf
         xp.multiply(gradients, numbers, out=out)
-    xp.copyto(out, 0.0, where=is_zero)
+    xp.copyto(out, 0.0, where=gradients == 0.0)
 
 
 # ---------------------------------------------------------------- kinds of arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,15 +160,21 @@ def linear_scan_vjp(
     if reverse:
         along_axis = (-1, 0, slice(1, None), slice(None, -1))
     first, last, head, tail = ((slice(None),) * axis + (index, ...) for index in along_axis)
-    h[last] = grad[last]
-    if y.shape[axis] > 1:
-        layout = layout_of(grad[head], axis, backend)
-        inputs = factor[tail], grad[head], grad[last]  # h begins with h[last], which is grad's
-        _scan(backend, layout, inputs, not reverse, h[head], num_threads, rule=LINEAR_GRADIENTS)
-    multiply_gradients(h[tail], y[head], products[tail], xp)
-    multiply_gradients(h[first], asarray(start), products[first], xp)
     starts = xp.empty_like(products[first])  # gradients of the initial values
-    multiply_gradients(h[first], factor[first], starts, xp)
+    # The plain rule takes 0.8 of the time, and gives NaN where a zero meets an infinity.
+    for rule in (LINEAR, LINEAR_GRADIENTS) if backend is None else (LINEAR_GRADIENTS,):
+        h[last] = grad[last]
+        if y.shape[axis] > 1:
+            layout = layout_of(grad[head], axis, backend)
+            inputs = factor[tail], grad[head], grad[last]  # h begins with h[last], which is grad's
+            _scan(backend, layout, inputs, not reverse, h[head], num_threads, rule=rule)
+        multiply = np.multiply if rule is LINEAR else functools.partial(multiply_gradients, xp=xp)
+        with np.errstate(invalid="ignore"):
+            multiply(h[tail], y[head], products[tail])
+            multiply(h[first], asarray(start), products[first])
+            multiply(h[first], factor[first], starts)
+        if rule is LINEAR and not (np.isnan(products.min()) or np.isnan(starts.min())):
+            break
     return LinearGradients(sum_to_shape(products, a.shape), h, starts)
 
 
