@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rlcpu
 from asv_benches import untuned
+from asv_benches.untuned import scores
 from rlcpu.envs import check
 from rlcpu.envs.collect import play_episodes
 
@@ -86,3 +88,18 @@ def test_there_is_a_module_for_each_name() -> None:
 
 def test_an_environment_is_right() -> None:
     assert check(untuned.task("packing").dynamics, 200).ok
+
+
+def test_scores_are_measured_kept_and_shown(tmp_path: Path, monkeypatch: Any) -> None:
+    task = untuned.task("late")._replace(steps=512)
+    monkeypatch.setattr(untuned, "task", lambda name: task)
+    settings = {"num_envs": 4, "num_steps": 64, "hidden": (8,), "num_epochs": 1}
+    made = scores.measure("late", ("ppo", "sac"), 2, tmp_path, settings)
+    (score,) = made  # sac takes no choices
+    assert (score.env, score.agent, len(score.shares)) == ("late", "ppo", 2)
+    scores.save(made, tmp_path / "scores.json")
+    scores.save(made, tmp_path / "scores.json")
+    assert scores.load(tmp_path / "scores.json") == made
+    table = scores.markdown(made).splitlines()
+    assert table[2].startswith(f"| late | {score.mean:.2f} |")
+    assert "**those held out**" in table[4]

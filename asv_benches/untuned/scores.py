@@ -64,7 +64,7 @@ def measure(
     )
     scores = []
     for each in fitting:
-        runs = [run for run in done.runs if run.variant == each and run.seed < seeds]
+        runs = [run for run in done.runs(each) if run.seed < seeds]
         shares = [round(task.share(run.score), 4) for run in runs]
         seconds = float(np.mean([run.done.cpu_seconds for run in runs]))
         scores.append(Score(name, each, shares, round(seconds, 2)))
@@ -121,6 +121,6 @@ def markdown(scores: list[Score]) -> str:
             low, high = interval(chosen) if chosen else (math.nan, math.nan)
             mean = np.mean([each.mean for each in chosen]) if chosen else math.nan
             cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})" if chosen else "")
-        mean_of_best = np.mean([best(name) for name in half]) if half else math.nan
-        rows.append([f"**{title}**", *cells, f"{mean_of_best:.2f}"])
+        of_best = f"{np.mean([best(name) for name in half]):.2f}" if half else ""
+        rows.append([f"**{title}**", *cells, of_best])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
