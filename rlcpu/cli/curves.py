@@ -29,7 +29,7 @@ _SEED = re.compile(r"[-_. ]*(?:seed)?[-_. ]*\d+$")
 
 
 class Key(NamedTuple):
-    """What tells a run in a table from others."""
+    """Names that tell a run in a table from others."""
 
     env: str  # "" where the table does not say
     variant: str

@@ -89,12 +89,12 @@ def train_seeds(args: argparse.Namespace) -> int:
                 workers=args.threads,
             )
     except KeyboardInterrupt as error:
-        print(f"rlcpu train: interrupted{_kept(folder, args.save)}", file=sys.stderr)
+        print(f"rlcpu train: interrupted{_place_of_runs(folder, args.save)}", file=sys.stderr)
         return 143 if isinstance(error, Terminated) else 130
     except (OSError, RunError, ImportError, TypeError, ValueError) as error:
         code = EXIT_FAILED if isinstance(error, OSError | RunError) else 2
-        kept = "" if args.save else _kept(folder, None)
-        raise CommandError(f"{error}{kept}", code) from None
+        place = "" if args.save else _place_of_runs(folder, None)
+        raise CommandError(f"{error}{place}", code) from None
     print_line("trained", f"{len(seeds)} runs in {time.monotonic() - begin:.2f} s")
     print(f"\n{results}\n")
     code = _print_outcome(results, variant, seeds, target)
@@ -108,7 +108,7 @@ def train_seeds(args: argparse.Namespace) -> int:
     return failed or code
 
 
-def _kept(folder: str, saved: str | None) -> str:
+def _place_of_runs(folder: str, saved: str | None) -> str:
     """Return how runs that are done can be gone on with, in words.
 
     A folder that nobody named, `saved` is None then, is removed where no run is done.

@@ -223,14 +223,16 @@ class NetworkPolicy(RunsNetworks):
             return PolicyCode(draws=len(choices), value=value, head=act, outputs=head.size)
         draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size  # two for a normal number
         if self.scale_actions:
-            own = self.head
-            if not (np.array_equal(own.low, head.low) and np.array_equal(own.high, head.high)):
-                bounds = f"{own.low.tolist()} to {own.high.tolist()}"
+            scaling = self.head
+            if not (
+                np.array_equal(scaling.low, head.low) and np.array_equal(scaling.high, head.high)
+            ):
+                bounds = f"{scaling.low.tolist()} to {scaling.high.tolist()}"
                 raise ValueError(
                     f"policy scales actions to their bounds, {bounds}: {dynamics.id} has "
                     f"action_space={dynamics.action_space}"
                 )
-            scaled = ActScaled(tuple(own.center.tolist()), tuple(own.half.tolist()))
+            scaled = ActScaled(tuple(scaling.center.tolist()), tuple(scaling.half.tolist()))
             size = head.size
             return PolicyCode(num_params=size, draws=draws, value=value, head=scaled, outputs=size)
         return PolicyCode(draws=draws, value=value, masked=dynamics.num_masked > 0)

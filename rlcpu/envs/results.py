@@ -87,10 +87,10 @@ class Critic:
         parameters = "parameters" if policy.value == "shared" else "value_parameters"
         names = parameters, "observation_mean", "observation_scale", "observation_limit"
         # With networks and arrays of its own: those of the policy go on to learn.
-        self._policy = own = policy.with_own_networks()
+        self._policy = copied = policy.with_own_networks()
         for name in names:
-            setattr(own, name, np.array(getattr(policy, name), np.float32))
-        self._arrays = {name: getattr(own, name) for name in names}
+            setattr(copied, name, np.array(getattr(policy, name), np.float32))
+        self._arrays = {name: getattr(copied, name) for name in names}
 
     def take(self, policy: NetworkPolicy) -> None:
         """Copy the present numbers of the policy."""

@@ -91,17 +91,17 @@ def find_misfits(inputs: Array, scaling: Scaling, names: list[str]) -> list[Misf
         names: of the numbers.
     """
     free = scaling._replace(limit=np.array(np.inf, np.float32)).apply(inputs)
-    seen = np.clip(free, -scaling.limit, scaling.limit).astype(np.float64)
+    clipped = np.clip(free, -scaling.limit, scaling.limit).astype(np.float64)
     shares = (np.abs(free) > scaling.limit).mean(axis=0)
-    deviations, spreads = seen.std(axis=0), np.ptp(seen, axis=0)
+    deviations, spreads = clipped.std(axis=0), np.ptp(clipped, axis=0)
     is_small = (deviations < LEAST) & (spreads < VISIBLE) & (np.ptp(free, axis=0) > 0)
-    found = {
+    statistics = {
         "clipped": (shares > CLIPPED, np.argmax(shares)),
         "large": (deviations > MOST, np.argmax(deviations)),
         "small": (is_small, np.argmin(np.where(is_small, deviations, np.inf))),
     }
     misfits = []
-    for kind, (are_bad, worst) in found.items():
+    for kind, (are_bad, worst) in statistics.items():
         if not are_bad.any():
             continue
         name, number = names[worst], f"a deviation of {deviations[worst]:.2g}"

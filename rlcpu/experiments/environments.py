@@ -25,7 +25,7 @@ from rlcpu.experiments import references
 
 
 class EnvSource(NamedTuple):
-    """How an environment is made."""
+    """Recipe by which every process makes an environment."""
 
     text: str  # "" for an object, which cannot be made again
     params: dict[str, Any]  # of a `Dynamics`, JSON's values
@@ -129,11 +129,11 @@ def _text_for_others(text: str) -> str:
     Raises:
         TypeError, ValueError, ImportError: nothing has this name.
     """
-    found = _find(text)
-    if isinstance(found, Dynamics) and found.runs_in_kernels and ":" not in text:
-        module = sys.modules.get(found.step.__module__)
-        if found.id not in registry.families and module is not None:
-            return f"{module.__name__}:{found.id}"
+    env = _find(text)
+    if isinstance(env, Dynamics) and env.runs_in_kernels and ":" not in text:
+        module = sys.modules.get(env.step.__module__)
+        if env.id not in registry.families and module is not None:
+            return f"{module.__name__}:{env.id}"
     return text
 
 

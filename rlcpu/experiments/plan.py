@@ -49,7 +49,7 @@ _NOT_OF_VARIANTS = {
 
 
 class Protocol(NamedTuple):
-    """How each run is made and scored."""
+    """Numbers by which each run is made and scored."""
 
     steps: int  # environment steps of training
     target: float | None  # mean return that ends a run
@@ -59,7 +59,7 @@ class Protocol(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What an experiment runs."""
+    """Environment, protocol and variants of an experiment."""
 
     env: EnvSource
     eval_env: EnvSource | None  # None: episodes are played in other copies of `env`
@@ -114,7 +114,7 @@ class Plan(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What an agent that was made for the checks tells."""
+    """Facts that an agent tells which was made for the checks."""
 
     env_id: str
     threshold: float | None  # of the environment

@@ -55,7 +55,7 @@ def load(*folders: str | os.PathLike[str]) -> Results:
 
 
 class Results:
-    """What the runs of experiments say: a table, comparisons, pictures, and all numbers.
+    """Runs of experiments: their table, comparisons, pictures, and all numbers.
 
     The score of a run is the mean return of the last policy's episodes, never of the best one. Of
     runs with a `target`, which end where they reach it, it is the steps until then: their returns

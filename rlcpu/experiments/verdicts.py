@@ -32,7 +32,7 @@ from rlcpu.experiments.tables import (
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What two variants' runs say about which is better; printed it is a few sentences.
+    """Comparison of two variants by their runs; printed it is a few sentences.
 
     Attributes:
         first, second: the variants.

@@ -294,10 +294,10 @@ def _describe_branches(message: str) -> str:
         message = re.sub(pattern, text, message)
     if returned := re.match(r"Can't unify return type from the following types: (.*)", message):
         return f"its branches return {returned[1]}"
-    found = re.match(r"Cannot unify (.*) and (.*) for '([^']*)', defined", message)
-    if found is None:
+    match = re.match(r"Cannot unify (.*) and (.*) for '([^']*)', defined", message)
+    if match is None:
         return ""
-    first, second, variable = found.groups()
+    first, second, variable = match.groups()
     name = "a value" if variable.startswith("$") else variable.partition(".")[0]
     return f"{name} is {first} in one branch and {second} in another"
 
@@ -308,7 +308,7 @@ _TYPE_NAMES: tuple[tuple[str, Any], ...] = (
     (r"Literal\[\w+\]\((.*?)\)", r"\1"),
     (r"(float|int)(32|64)", r"\1"),
     (r"UniTuple\(([^()]*) x 1\)", r"(\1,)"),
-    (r"UniTuple\(([^()]*) x (\d+)\)", lambda found: f"({', '.join([found[1]] * int(found[2]))})"),
+    (r"UniTuple\(([^()]*) x (\d+)\)", lambda match: f"({', '.join([match[1]] * int(match[2]))})"),
     (r"\bTuple\(", "("),
 )
 
