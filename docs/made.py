@@ -20,7 +20,6 @@ from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
 from rlcpu.envs import find  # noqa: E402
 from rlcpu.train import actor_critic, dqn, objective, pqn, sac, td3  # noqa: E402
-from rlcpu.train.tuned import GENERAL, GENERAL_SYMBOLS  # noqa: E402
 
 FILMS = "pictures"
 #: Text and background of pictures, on light and on dark pages.
@@ -286,10 +285,12 @@ def tuned_table(algorithm: str) -> str:
 
     The first rows are those of environments that nobody has tuned.
     """
-    usual = catalogue.AGENTS[algorithm].Config()
-    configs = {"all others": usual}
-    if algorithm == "ppo":
-        configs = {"all others, floats": GENERAL, "all others, choices or cells": GENERAL_SYMBOLS}
+    agent = catalogue.AGENTS[algorithm]
+    usual = agent.Config()
+    configs = {
+        "all others, numbers": agent.general["numbers"],
+        "all others, choices, cells or images": agent.general["symbols"],
+    }
     for id, config in catalogue.tuned(algorithm).items():
         family = id.partition("/")[0]
         page = f"catalogue.md#{family.lower()}" if id.endswith("/*") else f"catalogue/{slug(id)}.md"

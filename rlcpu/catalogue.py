@@ -21,8 +21,6 @@ from rlcpu.envs.dynamics import Dynamics, identity
 from rlcpu.envs.registration import find, registered
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from rlcpu.train.tuned import (
-    DEFAULTS,
-    MUJOCO_HORIZONS,
     REPLAY_STEPS,
     USUAL_STEPS,
     entry_of,
@@ -286,14 +284,13 @@ def learning_of(dynamics: Dynamics) -> tuple[Learning, ...]:
 def learning(dynamics: Dynamics, algorithm: str) -> Learning:
     """Return how one algorithm learns an environment with its default settings."""
     agent, id = AGENTS[algorithm], dynamics.id
-    tuned_ids = {**DEFAULTS, **MUJOCO_HORIZONS} if algorithm == "ppo" else agent.defaults
     usual = USUAL_STEPS if algorithm in ("ppo", "pqn") else REPLAY_STEPS
     return Learning(
         algorithm=algorithm,
         steps=steps_of(id, algorithm, usual),
         config=agent.default_config(dynamics),
         is_default=fitting(id) == algorithm,
-        is_tuned=entry_of(id, tuned_ids) is not None,
+        is_tuned=entry_of(id, agent.defaults) is not None,
     )
 
 
@@ -303,11 +300,11 @@ def tuned(algorithm: str) -> dict[str, Any]:
     They are by the id of an environment, or of a family, such as "MinAtar/*", whose environments
     have the same.
     """
-    ids = {**DEFAULTS, **MUJOCO_HORIZONS} if algorithm == "ppo" else AGENTS[algorithm].defaults
     known = registered()
     families = {f"{id.partition('/')[0]}/*": id for id in reversed(known)}  # by the first of each
     members = families | {id: id for id in known}
-    return {id: learning(find(members[id]), algorithm).config for id in ids if id in members}
+    ids = [id for id in AGENTS[algorithm].defaults if id in members]
+    return {id: learning(find(members[id]), algorithm).config for id in ids}
 
 
 # ---------------------------------------------------------------- text

@@ -7,13 +7,14 @@ import pytest
 from asv_benches.peers.mujoco_zoo import ppo_config
 from rlcpu.envs import find
 from rlcpu.envs.tasks.mujoco import IDS
+from rlcpu.train import PPO
 from rlcpu.train.sac import DEFAULTS
-from rlcpu.train.tuned import MUJOCO_HORIZONS, default_config
+from rlcpu.train.tuned import MUJOCO_HORIZONS
 
 
 @pytest.mark.parametrize("name", IDS)
 def test_every_task_has_settings(name: str) -> None:
-    ours, zoo = default_config(find(name)), ppo_config(name)
+    ours, zoo = PPO.default_config(find(name)), ppo_config(name)
     assert (ours.gamma, ours.lambda_) == (zoo.gamma, zoo.lambda_) == MUJOCO_HORIZONS[name]
     assert zoo.num_envs == 1
     assert ours.num_envs > 1

@@ -176,10 +176,10 @@ def stable_game_ppo() -> Job:
     from stable_baselines3.common import env_util
 
     from rlcpu.envs.registration import find
-    from rlcpu.train.tuned import default_config
+    from rlcpu.train import PPO
 
     register_envs()
-    config = default_config(find(GAME))
+    config = PPO.default_config(find(GAME))
     envs = env_util.make_vec_env(GAME, config.num_envs)
     return stable_learning(stable_ppo_agent(envs, config), GAME_STEPS, GAME_STEPS)
 

@@ -74,7 +74,7 @@ class InputWatch:
 
 def _is_tuned(agent: Any) -> bool:
     """Tell whether inputs are scaled by settings that were tuned for the environment."""
-    tuned = entry_of(agent.env.dynamics.id, getattr(agent, "defaults", {}))
+    tuned = entry_of(agent.env.dynamics.id, agent.defaults)
     return tuned is not None and all(
         getattr(agent.config, name, None) == getattr(tuned, name, None) for name in _SCALING
     )

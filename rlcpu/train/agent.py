@@ -38,6 +38,7 @@ from rlcpu.train.history import History, LearningBar, Progress, losses_type
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.saved import SavedAgent, attributes_of
+from rlcpu.train.tuned import settings_for
 from rlcpu.translation import ANSWERS, answered, describe_unknown
 
 Array = npt.NDArray[Any]
@@ -82,6 +83,10 @@ class Agent(SavedAgent):
     A subclass makes the policy and the learner, and says how a call of `learn` makes progress.
     """
 
+    #: Settings tuned for environments, by the id or the family, such as "MinAtar/*".
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    #: Settings for all others, see `rlcpu.train.tuned.settings_for`.
+    general: ClassVar[Mapping[str, Any]] = {}
     #: Statistics of its algorithm that `history.losses` holds.
     reported: ClassVar[tuple[str, ...]]
     #: Kernels that an agent of usual settings needs.
@@ -147,12 +152,8 @@ class Agent(SavedAgent):
         Args:
             dynamics: such as `rlcpu.envs.find("CartPole-v1")`.
         """
-        return cls._as_own_config(cls._tuned_config(dynamics))
-
-    @classmethod
-    def _tuned_config(cls, dynamics: Dynamics) -> Any:
-        """Return the settings of an environment, or general ones, as `default_config` does."""
-        raise NotImplementedError
+        chosen = settings_for(dynamics, cls.defaults, cls.general, cls.Config)
+        return cls._as_own_config(chosen)
 
     def _check_fit(self, dynamics: Dynamics) -> None:
         """Raise TypeError or ValueError where an environment does not fit the agent."""
@@ -464,14 +465,16 @@ class Agent(SavedAgent):
 
     @classmethod
     def _as_own_config(cls, config: Any) -> Any:
-        """Return tuned settings as those of this class.
+        """Return settings of an environment as those of this class.
 
-        Those of a base class have fields that a subclass with a config of its own may lack.
+        A subclass with a config of its own may lack fields of its base's, and has defaults of its
+        own for some, which stay.
         """
         if type(config) is cls.Config:
             return config
-        names = cls.Config.names()
-        return cls.Config().replace({k: v for k, v in vars(config).items() if k in names})
+        own, usual = cls.Config(), type(config)()
+        names = [name for name in vars(config) if getattr(own, name, None) == getattr(usual, name)]
+        return own.replace({name: getattr(config, name) for name in names if name in own.names()})
 
     def _rewards_of(self, rollout: Rollout) -> Array:
         """Return the rewards (T, N) of a rollout as they are learnt, float32."""

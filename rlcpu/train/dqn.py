@@ -135,6 +135,14 @@ TUNED = DQNConfig(
 )
 #: Of a small table, whose observation is one of a few choices.
 TABLE = TUNED.replace({"num_updates": 32, "tau": 0.01, "exploration_steps": 10_000})
+#: For environments that nobody has tuned.
+GENERAL = TUNED.replace(
+    {
+        "capacity": 100_000, "exploration_steps": 15_000, "normalize_observations": True,
+        "normalize_rewards": True,
+    }
+)
+GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})
 DEFAULTS: dict[str, DQNConfig] = {
     # A fifth of the seeds end with carts that drift off the track after hundreds of steps: near its
     # edges, where few carts have been, values are too large. Falling steps, gamma=0.995 and 80,000
@@ -189,6 +197,7 @@ class DQN(OffPolicy):
     reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config = DQNConfig
     defaults = DEFAULTS
+    general: ClassVar[dict[str, DQNConfig]] = {"numbers": GENERAL, "symbols": GENERAL_SYMBOLS}
     config: DQNConfig
     policy: EpsilonGreedy
 

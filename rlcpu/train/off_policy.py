@@ -30,7 +30,7 @@ from rlcpu.nn.scaling import Scaling
 from rlcpu.train import buffers, replayed
 from rlcpu.train.actors import Actor, Squashed, reusable
 from rlcpu.train.agent import WINDOW, Agent, Call, Processes
-from rlcpu.train.config import OffPolicyConfig, for_space
+from rlcpu.train.config import OffPolicyConfig
 from rlcpu.train.evaluate import EndlessEpisodeError
 from rlcpu.train.history import History
 from rlcpu.train.rounds import AT_ONCE, can_repeat, make_rounds
@@ -107,8 +107,6 @@ class OffPolicy(Agent):
 
     num_kernels: ClassVar[int] = 29
     Config: ClassVar[type[OffPolicyConfig]]
-    #: Settings by the environment's id, or its family, such as "MinAtar/*".
-    defaults: ClassVar[dict[str, Any]] = {}
     config: Any
     policy: Any
     buffer: Any
@@ -151,11 +149,6 @@ class OffPolicy(Agent):
         self._evaluated, self._remaining = 0, 1.0
         self._learnt_config = self.config
         self.history = History()
-
-    @classmethod
-    def _tuned_config(cls, dynamics: Dynamics) -> Any:
-        general = for_space(cls.Config(), dynamics.observation_space)
-        return entry_of(dynamics.id, cls.defaults) or general
 
     def _check_fit(self, dynamics: Dynamics) -> None:
         self.policy = self._make_policy(dynamics, 0)

@@ -31,7 +31,7 @@ from rlcpu.train.objective import Updater, networks_of, ppo
 from rlcpu.train.presets import layers_of
 from rlcpu.train.sequences import check_length, sequences_of
 from rlcpu.train.settings import remaining_of, scheduled
-from rlcpu.train.tuned import default_config
+from rlcpu.train.tuned import DEFAULTS, GENERAL, GENERAL_SYMBOLS
 from rlcpu.translation import ANSWERS, answered
 
 Array = npt.NDArray[Any]
@@ -83,6 +83,8 @@ class PPO(Agent):
     reported: ClassVar[tuple[str, ...]] = ("policy", "value", "entropy", "kl", "clip_fraction")
     num_kernels = 33
     Config = PPOConfig
+    defaults = DEFAULTS
+    general: ClassVar[dict[str, PPOConfig]] = {"numbers": GENERAL, "symbols": GENERAL_SYMBOLS}
     config: PPOConfig
     policy: NetworkPolicy
     learner: Updater
@@ -131,10 +133,6 @@ class PPO(Agent):
         self._check_reported(self.learner)
         self._snapshot, self._snapshot_arrays = None, {}
         self.history = History()
-
-    @classmethod
-    def _tuned_config(cls, dynamics: Dynamics) -> PPOConfig:
-        return default_config(dynamics)
 
     def _check_fit(self, dynamics: Dynamics) -> None:
         space: Any = dynamics.action_space

@@ -110,6 +110,12 @@ class PQNConfig(Settings):
 #: CleanRL's settings of CartPole-v1, for comparisons; learn 500,000 steps.
 CLEANRL_CARTPOLE = PQNConfig()
 
+#: For environments that nobody has tuned.
+GENERAL = PQNConfig(
+    num_envs=16, num_steps=32, learning_rate=1e-3, exploration_steps=25_000,
+    normalize_observations=True, normalize_rewards=True,
+)
+GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})
 DEFAULTS: dict[str, PQNConfig] = {
     # A policy that never fails sees one state for a long time, and forgets what the others are
     # worth: the paper's authors go on exploring as much as this (`pqn_cartpole.yaml`).
@@ -147,6 +153,7 @@ class PQN(OffPolicy):
     reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config: ClassVar[Any] = PQNConfig
     defaults = DEFAULTS
+    general: ClassVar[dict[str, PQNConfig]] = {"numbers": GENERAL, "symbols": GENERAL_SYMBOLS}
     config: PQNConfig
     policy: EpsilonGreedy
     learner: Any  # a Learner

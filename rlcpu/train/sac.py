@@ -116,6 +116,12 @@ ZOO_MUJOCO = SACConfig(
 )  # fmt: skip
 
 # fmt: off
+#: For environments that nobody has tuned.
+GENERAL = SACConfig(
+    num_updates=4, batch_size=128, learning_rate=1e-3, hidden=(64, 64),
+    normalize_observations=True, normalize_rewards=True,
+)
+GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})
 #: Settings tuned on this library.
 DEFAULTS: dict[str, SACConfig] = {
     "Pendulum-v1": SACConfig(
@@ -160,6 +166,7 @@ class SAC(OffPolicy):
     reported: ClassVar[tuple[str, ...]] = ("critic", "q_value", "actor", "log_prob")
     Config = SACConfig
     defaults = DEFAULTS
+    general: ClassVar[dict[str, SACConfig]] = {"numbers": GENERAL, "symbols": GENERAL_SYMBOLS}
     config: SACConfig
     policy: SquashedGaussian
 

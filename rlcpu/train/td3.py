@@ -113,6 +113,12 @@ PENDULUM = {
     "num_envs": 4, "num_updates": 4, "learning_starts": 500, "capacity": 50_000, "batch_size": 128,
     "learning_rate": 2e-3, "gamma": 0.95, "tau": 0.01, "hidden": (64, 64),
 }
+#: For environments that nobody has tuned.
+GENERAL = {
+    "num_updates": 4, "batch_size": 128, "learning_rate": 1e-3, "hidden": (64, 64),
+    "normalize_observations": True, "normalize_rewards": True,
+}
+GENERAL_SYMBOLS = GENERAL | {"normalize_observations": False}
 # fmt: on
 
 
@@ -138,6 +144,10 @@ class TD3(OffPolicy):
     reported: ClassVar[tuple[str, ...]] = ("critic", "q_value", "actor")
     Config: ClassVar[type[TD3Config]] = TD3Config
     defaults: ClassVar[dict[str, Any]] = {"Pendulum-v1": TD3Config().replace(PENDULUM)}
+    general: ClassVar[dict[str, Any]] = {
+        "numbers": TD3Config().replace(GENERAL),
+        "symbols": TD3Config().replace(GENERAL_SYMBOLS),
+    }
     config: TD3Config
     policy: Noisy
     _critics = 2
@@ -195,6 +205,10 @@ class DDPG(TD3):
     num_kernels = 30
     Config = DDPGConfig
     defaults: ClassVar[dict[str, Any]] = {"Pendulum-v1": DDPGConfig().replace(PENDULUM)}
+    general: ClassVar[dict[str, Any]] = {
+        "numbers": DDPGConfig().replace(GENERAL),
+        "symbols": DDPGConfig().replace(GENERAL_SYMBOLS),
+    }
     _critics = 1
 
     if TYPE_CHECKING:

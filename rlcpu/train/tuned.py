@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from gymnasium.spaces import Box, Dict
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.nn.heads import is_bounded
 from rlcpu.train.config import PPOConfig, for_space
+from rlcpu.train.presets import fitting_network
 
 _Entry = TypeVar("_Entry")
 
@@ -153,21 +155,27 @@ DEFAULTS["PendulumNoVel-v1"] = PPOConfig(
     normalize_rewards=True,
 )
 #: For environments that nobody has tuned.
-GENERAL = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, normalize_observations=True)
-#: The same where an observation is a choice or planes of cells. Divided by its deviation, the input
-#: of a rarely seen cell would be so large that every update of others disturbs it. Rewards are rare
-#: in such tasks: without the entropy a policy settles on one action before it has seen any.
+GENERAL = PPOConfig(
+    num_envs=16, num_steps=128, minibatch_size=256, learning_rate=1e-3, normalize_observations=True,
+    normalize_rewards=True, scale_actions=True,
+)
+#: The same where an observation is a choice, planes of cells or an image. Divided by its deviation,
+#: the input of a rarely seen cell would be so large that every update of others disturbs it.
+#: Rewards are rare in such tasks: without the entropy a policy settles on one action before it has
+#: seen any.
 GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False, "entropy_coefficient": 0.01})
+#: What tuned settings of choices and cells have in common.
+SYMBOLS = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, entropy_coefficient=0.01)
 # Episodes have no limit: without the entropy a policy that has fallen a few times walks into walls
 # for good. As its steps stay random, the safe way round is the better one (Sutton & Barto, 6.6).
 # Small steps at the end: after a large one the best actions of two cells may point at each other.
-DEFAULTS["CliffWalking-v1"] = GENERAL_SYMBOLS.replace(
+DEFAULTS["CliffWalking-v1"] = SYMBOLS.replace(
     {
         "entropy_coefficient": 0.05, "reward_scale": 0.1, "learning_rate_schedule": "linear",
     }
 )
 #: Of tables with many states or much chance, and of an empty room.
-TABLE = GENERAL_SYMBOLS.replace(
+TABLE = SYMBOLS.replace(
     {
         "num_epochs": 4, "learning_rate": 1e-3, "learning_rate_schedule": "linear",
     }
@@ -183,7 +191,7 @@ DEFAULTS["Blackjack-v1"] = TABLE.replace({"entropy_coefficient": 0.002})
 DEFAULTS["FrozenLake8x8-v1"] = UNREWARDED.replace({"gamma": 0.995, "entropy_coefficient": 0.002})
 # Those of PQN's authors (purejaxql's `ppo_minatar.yaml`), but for their rate of 5e-3 and entropy of
 # 1e-4, whose values they leave to a sweep.
-DEFAULTS["MinAtar/*"] = GENERAL_SYMBOLS.replace(
+DEFAULTS["MinAtar/*"] = SYMBOLS.replace(
     {
         "num_epochs": 4, "minibatch_size": 1024, "learning_rate": 1e-3,
         "learning_rate_schedule": "linear", "network": "conv", "hidden": (128,),
@@ -193,7 +201,7 @@ DEFAULTS["MinAtar/*"] = GENERAL_SYMBOLS.replace(
 # The horizon is that of Craftax's authors (Craftax_Baselines, `ppo.py`). One network for policy and
 # value, and half of their epochs, learn less of a step and more of a second: after 17 seconds of a
 # CPU the return is 5.3, with their separate networks and epochs 4.0.
-DEFAULTS["Craftax-Classic-Symbolic-v1"] = GENERAL_SYMBOLS.replace(
+DEFAULTS["Craftax-Classic-Symbolic-v1"] = SYMBOLS.replace(
     {
         "num_epochs": 2, "lambda_": 0.8, "learning_rate": 1e-3, "learning_rate_schedule": "linear",
         "hidden": (128, 128), "value": "shared",
@@ -217,20 +225,41 @@ DEFAULTS["TMaze-v0"] = MEMORY.replace({"network": "mingru", "learning_rate_sched
 # general settings 0.55; with a "gru" of 128 units it was 0.50 after a million steps.
 DEFAULTS["MiniGrid-FourRooms-v0"] = TABLE.replace({"minibatch_size": 1024, "hidden": (128, 128)})
 # The key, the door and the goal are far apart, and only the goal is rewarded.
-DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = GENERAL_SYMBOLS.replace(
+DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = SYMBOLS.replace(
     {
         "num_steps": 256, "num_epochs": 4, "minibatch_size": 1024, "learning_rate": 1e-3,
         "gamma": 0.995, "entropy_coefficient": 0.03,
     }
 )
 # fmt: on
+DEFAULTS |= {
+    name: MUJOCO.replace({"gamma": gamma, "lambda_": lambda_})
+    for name, (gamma, lambda_) in MUJOCO_HORIZONS.items()
+}
 
 
-def default_config(dynamics: Dynamics) -> PPOConfig:
-    """Return the settings of an environment, or general ones."""
-    if dynamics.id in MUJOCO_HORIZONS:
-        gamma, lambda_ = MUJOCO_HORIZONS[dynamics.id]
-        return MUJOCO.replace({"gamma": gamma, "lambda_": lambda_})
-    space = dynamics.observation_space
-    general = GENERAL if isinstance(space, Box | Dict) else GENERAL_SYMBOLS
-    return entry_of(dynamics.id, DEFAULTS) or for_space(general, space)
+def settings_for(
+    dynamics: Dynamics, tuned: Mapping[str, Any], general: Mapping[str, Any], config: type[Any]
+) -> Any:
+    """Return the settings that an algorithm takes in an environment unless it is told otherwise.
+
+    They are those tuned for it, or else general ones that fit its spaces.
+
+    Args:
+        dynamics: the environment.
+        tuned: settings by an environment's id or family.
+        general: settings by the kind of observation: "numbers"; or "symbols": choices, cells,
+            images. An algorithm without any has the defaults of its config.
+        config: the class of settings.
+    """
+    if (entry := entry_of(dynamics.id, tuned)) is not None:
+        return entry
+    space, action_space = dynamics.observation_space, dynamics.action_space
+    has_numbers = isinstance(space, Box | Dict) and fitting_network(space) == "mlp"
+    chosen = general["numbers" if has_numbers else "symbols"] if general else config()
+    is_bounded_box = isinstance(action_space, Box) and is_bounded(
+        action_space.low, action_space.high
+    )
+    if getattr(chosen, "scale_actions", False) and not is_bounded_box:
+        chosen = chosen.replace({"scale_actions": False})
+    return for_space(chosen, space)

@@ -6,12 +6,16 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
+from rlcpu import Dynamics
 from rlcpu.envs.registration import find
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from rlcpu.train.config import PPOConfig
 from rlcpu.train.settings import scheduled
-from rlcpu.train.tuned import DEFAULTS, GENERAL, ZOO_CARTPOLE, default_config
+from rlcpu.train.tuned import DEFAULTS, GENERAL, GENERAL_SYMBOLS, ZOO_CARTPOLE
 
 
 @pytest.mark.parametrize(
@@ -91,14 +95,54 @@ def test_a_schedule_gives_a_finite_number(factor: Any) -> None:
         scheduled(0.4, lambda remaining: factor, 0.5)
 
 
-def test_default_settings() -> None:
-    assert default_config(find("CartPole-v1")) is DEFAULTS["CartPole-v1"]
-    assert default_config(dataclasses.replace(find("CartPole-v1"), id="Nobody-v0")) is GENERAL
+def untuned(env_id: str, **changes: Any) -> Dynamics:
+    """An environment under a name for which nothing is tuned."""
+    return dataclasses.replace(find(env_id), id="Nobody-v0", **changes)
 
 
-def test_choices_and_planes_are_not_normalized_by_default() -> None:
-    for env_id in ("FrozenLake-v1", "MinAtar/Breakout-v1"):
-        assert not default_config(find(env_id)).normalize_observations
+def test_tuned_settings_come_first() -> None:
+    assert PPO.default_config(find("CartPole-v1")) is DEFAULTS["CartPole-v1"]
+    assert PPO.default_config(find("Ant-v5")) is DEFAULTS["Ant-v5"]
+
+
+def test_general_settings_fit_the_spaces() -> None:
+    whole = Box(-2.0, 3.0, (1,), np.float32)
+    without = GENERAL.replace({"scale_actions": False})
+    assert PPO.default_config(untuned("Pendulum-v1", action_space=whole)) == GENERAL
+    half = Box(-2.0, np.inf, (1,), np.float32)
+    assert PPO.default_config(untuned("Pendulum-v1", action_space=half)) == without
+    assert PPO.default_config(untuned("CartPole-v1")) == without
+    symbols = GENERAL_SYMBOLS.replace({"scale_actions": False})
+    assert PPO.default_config(untuned("FrozenLake-v1")) == symbols
+    board = symbols.replace({"network": "conv"})
+    assert PPO.default_config(untuned("MinAtar/Breakout-v1")) == board
+
+
+@pytest.mark.parametrize("kind", [PQN, DQN, SAC, TD3, DDPG])
+def test_numbers_are_normalized_where_nobody_tuned_and_symbols_are_not(kind: Any) -> None:
+    is_discrete = kind in (PQN, DQN)
+    numbers = kind.default_config(untuned("CartPole-v1" if is_discrete else "Pendulum-v1"))
+    assert (numbers.normalize_observations, numbers.normalize_rewards) == (True, True)
+    if is_discrete:
+        symbols = kind.default_config(untuned("FrozenLake-v1"))
+        assert (symbols.normalize_observations, symbols.normalize_rewards) == (False, True)
+
+
+def test_defaults_of_a_subclass_stay() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Config(PPOConfig):
+        learning_rate: float = 7e-4
+        more: int = 3
+
+    class Agent(PPO):
+        pass
+
+    Agent.Config = Config
+    for env, base in ((untuned("CartPole-v1"), PPO), (find("CartPole-v1"), PPO)):
+        own, usual = Agent.default_config(env), base.default_config(env)
+        assert (own.learning_rate, own.more) == (7e-4, 3)
+        assert own.num_envs == usual.num_envs
+        assert own.normalize_observations == usual.normalize_observations
 
 
 def test_settings_of_the_zoo_for_cartpole_make_one_minibatch() -> None:
