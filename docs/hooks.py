@@ -248,6 +248,13 @@ def show(data: dict[str, str], folder: str, pictures: dict[str, bytes]) -> Itera
         yield f"```text\n{data['text/plain'].rstrip()}\n```"
 
 
+def untuned_table() -> str:
+    """What agents reach on environments that nobody tuned for."""
+    from asv_benches.untuned import scores
+
+    return scores.markdown(scores.load())
+
+
 #: What stands in the place of a comment of this name in a page.
 PARTS: dict[str, Callable[..., str]] = {
     "help": command_line,
@@ -261,4 +268,5 @@ PARTS: dict[str, Callable[..., str]] = {
     "functions": made.functions,
     "settings": made.config_table,
     "tuned": made.tuned_table,
+    "untuned": untuned_table,
 }

@@ -101,5 +101,6 @@ def test_scores_are_measured_kept_and_shown(tmp_path: Path, monkeypatch: Any) ->
     scores.save(made, tmp_path / "scores.json")
     assert scores.load(tmp_path / "scores.json") == made
     table = scores.markdown(made).splitlines()
-    assert table[2].startswith(f"| late | {score.mean:.2f} |")
+    assert table[2].startswith("| `late`: Twenty additions are to make a sum: nothing is paid")
+    assert f" | {score.mean:.2f} | " in table[2]
     assert "**those held out**" in table[4]

@@ -72,3 +72,9 @@ def task(name: str) -> Task:
     """Return the task of a module of `NAMES`."""
     found: Task = importlib.import_module(f"{__name__}.{name}").TASK
     return found
+
+
+def describe(name: str) -> str:
+    """Return what a module of `NAMES` says of its environment, one sentence without its stop."""
+    module = importlib.import_module(f"{__name__}.{name}")
+    return str(module.__doc__).strip().removesuffix(".")

@@ -16,6 +16,8 @@ from asv_benches.peers.rows import RESULTS
 from rlcpu import Dynamics, experiments
 
 PATH = RESULTS / "untuned.json"
+#: Episodes of one step with much noise need so many.
+FINAL_EPISODES = 1000
 AGENTS = ("ppo", "pqn", "dqn", "sac", "td3")
 
 
@@ -60,6 +62,7 @@ def measure(
         seeds=seeds,
         steps=task.steps,
         evaluations=1,
+        final_episodes=FINAL_EPISODES,
         folder=folder / name,
     )
     scores = []
@@ -95,7 +98,7 @@ def interval(scores: list[Score]) -> tuple[float, float]:
 
 
 def markdown(scores: list[Score]) -> str:
-    """The table: a row an environment, a column an agent, and means of both halves."""
+    """The table: a row an environment, a column an agent; means of both halves, and seconds."""
     agents = [each for each in AGENTS if any(score.agent == each for score in scores)]
     by_pair = {(each.env, each.agent): each for each in scores}
     names = [name for name in untuned.NAMES if any((name, each) in by_pair for each in agents)]
@@ -108,7 +111,9 @@ def markdown(scores: list[Score]) -> str:
         return max(score.mean for score in scores if score.env == name)
 
     rows = [["environment", *map(str.upper, agents), "best agent"], ["---"] * (len(agents) + 2)]
-    rows += [[name, *(cell(name, each) for each in agents), f"{best(name):.2f}"] for name in names]
+    for name in names:
+        cells = [cell(name, each) for each in agents]
+        rows.append([f"`{name}`: {untuned.describe(name)}", *cells, f"{best(name):.2f}"])
     halves = {
         "those that decided": [name for name in names if name not in untuned.HELD_OUT],
         "those held out": [name for name in names if name in untuned.HELD_OUT],
@@ -123,4 +128,6 @@ def markdown(scores: list[Score]) -> str:
             cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})" if chosen else "")
         of_best = f"{np.mean([best(name) for name in half]):.2f}" if half else ""
         rows.append([f"**{title}**", *cells, of_best])
+    seconds = [np.mean([each.seconds for each in scores if each.agent == x]) for x in agents]
+    rows.append(["CPU seconds of a run", *(f"{each:.1f}" for each in seconds), ""])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)

@@ -77,12 +77,15 @@ def _kind_of(agent: OffPolicy, num_collectors: int) -> type[ReplayBuffer]:
             f"num_collectors={num_collectors}: {agent.algorithm} with buffer={agent.buffer!r} "
             "learns here alone, expected a ReplayBuffer or PrioritizedReplayBuffer"
         )
-    for name in ("normalize_observations", "normalize_rewards"):
-        if getattr(agent.config, name):
-            raise ValueError(
-                f"num_collectors={num_collectors}: {agent.algorithm} with {name}=True learns here "
-                "alone, its statistics are of all steps in their order"
-            )
+    names = [n for n in ("normalize_observations", "normalize_rewards") if getattr(agent.config, n)]
+    if names:
+        with_these = " and ".join(f"{name}=True" for name in names)
+        without = ", ".join(f"{name}=False" for name in names)
+        raise ValueError(
+            f"num_collectors={num_collectors}: {agent.algorithm} with {with_these} learns here "
+            "alone, its statistics are of all steps in their order; write "
+            f"{agent.algorithm}(..., {without})"
+        )
     if not isinstance(agent.env, VectorEnv):
         raise TypeError(
             f"num_collectors={num_collectors}: collectors make environments of rlcpu, "

@@ -138,8 +138,8 @@ TABLE = TUNED.replace({"num_updates": 32, "tau": 0.01, "exploration_steps": 10_0
 #: For environments that nobody has tuned.
 GENERAL = TUNED.replace(
     {
-        "capacity": 100_000, "exploration_steps": 15_000, "normalize_observations": True,
-        "normalize_rewards": True,
+        "capacity": 100_000, "n_step": 3, "tau": 0.01, "exploration_steps": 15_000,
+        "normalize_observations": True, "normalize_rewards": True,
     }
 )
 GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})

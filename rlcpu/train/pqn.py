@@ -112,7 +112,7 @@ CLEANRL_CARTPOLE = PQNConfig()
 
 #: For environments that nobody has tuned.
 GENERAL = PQNConfig(
-    num_envs=16, num_steps=32, learning_rate=1e-3, exploration_steps=25_000,
+    num_envs=8, num_steps=16, minibatch_size=32, learning_rate=1e-3, exploration_steps=25_000,
     normalize_observations=True, normalize_rewards=True,
 )
 GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})

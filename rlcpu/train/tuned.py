@@ -156,8 +156,8 @@ DEFAULTS["PendulumNoVel-v1"] = PPOConfig(
 )
 #: For environments that nobody has tuned.
 GENERAL = PPOConfig(
-    num_envs=16, num_steps=128, minibatch_size=256, learning_rate=1e-3, normalize_observations=True,
-    normalize_rewards=True, scale_actions=True,
+    num_envs=16, num_steps=128, minibatch_size=128, learning_rate=1e-3, normalize_observations=True,
+    normalize_rewards=True, activation="relu", scale_actions=True,
 )
 #: The same where an observation is a choice, planes of cells or an image. Divided by its deviation,
 #: the input of a rarely seen cell would be so large that every update of others disturbs it.
