@@ -315,7 +315,7 @@ def warm_collect(env_id: str, dtype: str) -> None:
     for num_envs in few_and_many(env_id, 1 << 14):
         env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
         env.reset(seed=0)
-        spaces = env.single_observation_space, env.single_action_space
+        spaces = env.dynamics.observation_space, env.dynamics.action_space
         for policy in (rlcpu.policies.Uniform(), rlcpu.policies.MLP(*spaces)):
             rlcpu.simulate(env, policy, 2)
             rlcpu.collect(env, policy, 2)

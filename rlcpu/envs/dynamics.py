@@ -284,6 +284,25 @@ class Dynamics:
         """
         return self.observation_space
 
+    def policy_observations(self, observations: Any) -> Any:
+        """Return observations of the environment as policies take them: here they are the same.
+
+        An environment of Gymnasium may have another form.
+        """
+        return observations
+
+    def own_actions(self, actions: Any) -> Any:
+        """Return actions of policies in the form of the environment's space; see above."""
+        return actions
+
+    def describe_actions(self) -> str:
+        """Return the text of the environment's action space, for messages."""
+        return str(self.action_space)
+
+    def describe_numbers(self) -> str:
+        """Return what numbers of policies are in the environment, "" where they are the same."""
+        return ""
+
     def shown_params(self, values: Mapping[str, Any]) -> Any:
         """Return the params to draw one environment with, of its varied and randomized numbers."""
         return self.params._replace(**values)

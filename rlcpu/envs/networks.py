@@ -455,12 +455,13 @@ def view_of(space: Any) -> ObservationView:
     """Return the view of observations of a space, for networks; raise TypeError for others."""
     parts = list(space.values()) if isinstance(space, Dict) else [space]
     for part in parts or [space]:
-        known = isinstance(part, Box | Discrete | MultiBinary | MultiDiscrete)
-        if not known or part.dtype == np.uint32:
+        known = isinstance(part, Box | Discrete | MultiBinary)
+        known |= isinstance(part, MultiDiscrete) and part.nvec.ndim == 1
+        if not known or part.dtype in (np.uint32, np.bool_):
             raise TypeError(
                 f"observation_space={space!r}: expected a Box, Discrete, MultiBinary, "
-                "MultiDiscrete or a Dict of these; of planes that are delivered as bits, "
-                "env.dynamics.observation_space"
+                "MultiDiscrete of one axis or a Dict of these; of environments of Gymnasium, and "
+                "of planes that are delivered as bits, env.dynamics.observation_space"
             )
     return ObservationView.of_space(space)
 

@@ -386,7 +386,8 @@ class Head(NamedTuple):
             return cls.of_choices(tuple(map(int, space.nvec)), is_list=True)
         if not isinstance(space, Box) or len(space.shape) != 1:
             kinds = "a Discrete, or a MultiDiscrete or Box of one dimension"
-            raise TypeError(f"action_space={space!r}: expected {kinds}")
+            hint = "of environments of Gymnasium, env.dynamics.action_space is one"
+            raise TypeError(f"action_space={space!r}: expected {kinds}; {hint}")
         most = np.finfo(np.float32).max  # in the place of infinite bounds
         low, high = (np.clip(x, -most, most).astype(np.float32) for x in (space.low, space.high))
         return cls(center=np.zeros_like(low), half=np.ones_like(low), low=low, high=high)

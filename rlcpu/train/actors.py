@@ -356,10 +356,11 @@ def center_and_half(dynamics: Dynamics) -> tuple[Array, Array]:
     """
     space = dynamics.action_space
     if not isinstance(space, Box):
-        raise TypeError(_describe_unfit(space, dynamics, "a Box"))
+        raise TypeError(_describe_unfit(dynamics, "a Box"))
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ValueError(
-            f"{dynamics.id}: action_space={space} has to be bounded; PPO takes it as it is"
+            f"{dynamics.id}: action_space={dynamics.describe_actions()} has to be bounded; PPO "
+            "takes it as it is"
         )
     return heads.center_and_half(space.low, space.high)
 
@@ -405,15 +406,16 @@ def forbid(outputs: Array, masks: Array | None) -> Array:
 def check_discrete(dynamics: Dynamics) -> None:
     """Raise TypeError unless actions are numbers of a `Discrete`."""
     if not isinstance(dynamics.action_space, Discrete):
-        raise TypeError(_describe_unfit(dynamics.action_space, dynamics, "Discrete"))
+        raise TypeError(_describe_unfit(dynamics, "Discrete"))
 
 
-def _describe_unfit(space: Any, dynamics: Dynamics, expected: str) -> str:
+def _describe_unfit(dynamics: Dynamics, expected: str) -> str:
     """Return the message for an action space that an algorithm does not take, with one that does.
 
     `expected` is the class of those that it takes.
     """
     takes = {Discrete: "PPO, DQN and PQN take", Box: "PPO, SAC, TD3 and DDPG take"}
+    space = dynamics.action_space
     fitting = takes.get(type(space), "PPO takes")
-    reason = f"{dynamics.id} has action_space={space}: expected {expected}"
+    reason = f"{dynamics.id} has action_space={dynamics.describe_actions()}: expected {expected}"
     return f"{reason}; {fitting} a {type(space).__name__}"

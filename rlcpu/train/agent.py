@@ -389,7 +389,7 @@ class Agent(SavedAgent):
 
         Args:
             observations: (n, observation_size), or (observation_size,) of one environment; of a
-                `Dict` a mapping of its parts.
+                `Dict` a mapping of its parts, of a `Tuple` a tuple of them.
             deterministic: take the most likely action, or the best, in place of drawing one.
             action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
                 actions are allowed, as `infos["action_mask"]` says; None where all are.
@@ -400,8 +400,9 @@ class Agent(SavedAgent):
 
         Returns:
             Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
-            bounds; without the first axis for one observation. Of an agent with memory these, and
-            the state for the next call.
+            bounds; without the first axis for one observation. Those for an environment of
+            Gymnasium are as its own action space has them. Of an agent with memory these, and the
+            state for the next call.
 
         Raises:
             TypeError: the environment has action masks and none are given.
@@ -409,7 +410,12 @@ class Agent(SavedAgent):
                 or an agent with memory is given no state.
             FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
         """
-        masks = check_masks(self.env.dynamics, action_masks)
+        dynamics = self.env.dynamics
+        masks = check_masks(dynamics, action_masks)
+        try:
+            observations = dynamics.policy_observations(observations)
+        except ValueError as error:
+            raise ValueError(f"observations {error}") from None
         is_single = is_one(observations, self.policy.view)
         self._undo_interrupted_update()
         rng = None if deterministic else self.rng
@@ -417,13 +423,15 @@ class Agent(SavedAgent):
             if state is not None or starts is not None:
                 raise ValueError(f"state, starts: {type(self).__name__} has no memory")
             actions = self._choose(self.policy.outputs(observations), rng, masks)
-            return actions[0] if is_single else actions
+            return dynamics.own_actions(actions[0] if is_single else actions)
         if is_single:
             state = np.atleast_2d(state) if state is not None else None
             starts = np.atleast_1d(starts) if starts is not None else None
         outputs, next_state = self.policy.outputs(observations, state, starts)
         actions = self._choose(outputs, rng, masks)
-        return (actions[0], next_state[0]) if is_single else (actions, next_state)
+        if is_single:
+            return dynamics.own_actions(actions[0]), next_state[0]
+        return dynamics.own_actions(actions), next_state
 
     def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
         """Return actions for outputs of the policy's network, greedy ones without `rng`.

@@ -321,19 +321,28 @@ def make_env(
     description: dict[str, Any], num_envs: int, env: VectorEnv | None, num_threads: int | None
 ) -> VectorEnv:
     """Return the described environments, or the given ones; see `find_env`."""
-    dynamics = find_env(description, env)
+    dynamics, params = find_env(description, env), description["params"]
     if env is not None:
-        return take_env(env)
-    params = description["params"]
-    dynamics.with_params(**params)  # raises for other names, which `make_vec` might take
-    return make_vec(
-        description["env"],
-        num_envs,
-        dtype=description["dtype"],
-        max_episode_steps=description["max_episode_steps"],
-        num_threads=num_threads,
-        **params,
-    )
+        made = take_env(env)
+    else:
+        dynamics.with_params(**params)  # raises for other names, which `make_vec` might take
+        made = make_vec(
+            description["env"],
+            num_envs,
+            dtype=description["dtype"],
+            max_episode_steps=description["max_episode_steps"],
+            num_threads=num_threads,
+            **params,
+        )
+    # Files of older versions do not tell.
+    spaces = _describe_spaces(made)
+    for name, parts in description.get("spaces", spaces).items():
+        if parts != spaces.get(name):
+            raise ValueError(
+                f"{name} of {made.dynamics.id} has the parts {spaces.get(name)}, expected {parts}: "
+                "each a name, its shape and its first choices if they are not 0"
+            )
+    return made
 
 
 def describe_env(env: VectorEnv) -> dict[str, Any]:
@@ -344,7 +353,19 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
         "dtype": env.dtype.name,
         "max_episode_steps": env.max_episode_steps,
         "given": isinstance(env.dynamics, GymnasiumTask) and env.dynamics.make is None,
+        "spaces": _describe_spaces(env),
     }
+
+
+def _describe_spaces(env: VectorEnv) -> dict[str, Any]:
+    """Return the parts of the spaces of an environment of Gymnasium, as JSON takes them.
+
+    They say what numbers stand for that policies have.
+    """
+    if not isinstance(env.dynamics, GymnasiumTask):
+        return {}
+    observed, acted = env.dynamics.observed, env.dynamics.acted
+    return {"observation_space": observed.parts(), "action_space": acted.parts()}
 
 
 def describe(agent: Any, numbers: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,10 +105,11 @@ def check_other_env(env: VectorEnv, other: VectorEnv | None) -> VectorEnv:
                 "would change what is learnt: expected other environments to evaluate in"
             )
         return env
-    for name in ("single_observation_space", "single_action_space"):
-        if getattr(other, name) != getattr(env, name):
+    for name in ("observation_space", "action_space"):
+        theirs, wanted = getattr(other.dynamics, name), getattr(env.dynamics, name)
+        if theirs != wanted:
             raise ValueError(
-                f"environments to evaluate in have {name}={getattr(other, name)}, expected that of "
-                f"{env.dynamics.id}: {getattr(env, name)}"
+                f"environments to evaluate in have {name}={theirs}, expected that of "
+                f"{env.dynamics.id}: {wanted}"
             )
     return other

@@ -162,7 +162,7 @@ class PPO(Agent):
                 raise TypeError(f"policy={policy!r}: {expected}")
             policy.code(self.env.dynamics)  # raises where it does not fit
             return policy
-        spaces = self.env.single_observation_space, self.env.single_action_space
+        spaces = self.env.dynamics.observation_space, self.env.dynamics.action_space
         config, layers = self.config, layers_of(self.config)
         if config.network == "mlp":
             policy = MLP(*spaces, config.hidden, config.activation, config.value, seed)
@@ -192,7 +192,7 @@ class PPO(Agent):
         network, policy = networks["policy"], self.policy
         if network.parameters is policy.parameters:
             return networks
-        spaces = self.env.single_observation_space, self.env.single_action_space
+        spaces = self.env.dynamics.observation_space, self.env.dynamics.action_space
         self.policy = NetworkPolicy(*spaces, network, networks.get("value", "shared"))
         self.policy.scale_actions = policy.scale_actions
         self.policy.log_std = networks.get("log_std", policy.log_std)

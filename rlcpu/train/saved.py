@@ -234,7 +234,9 @@ class SavedAgent:
         """Write the policy to one file that acts without this library.
 
         It takes the actions of `predict` without drawing, from the same observations: they are
-        normalised in the file.
+        normalised in the file. Where an environment of Gymnasium has numbers of other forms, such
+        as actions of a `Discrete` from 5 on, those of the file are as in rollouts, from 0 on, and
+        it says so: in the comment of C, ONNX's `doc_string`, or "notes".
 
         Args:
             path: the ending chooses the format. ".c" is a file of C99 that includes `math.h` alone;
@@ -251,7 +253,8 @@ class SavedAgent:
             raise ValueError(f"path={path!r}: expected a name with {', '.join(others)} or {last}")
         dynamics = self.env.dynamics
         title = f"A policy for {dynamics.id}, learnt by {self.algorithm} in rlcpu"
-        program = ExportedPolicy.of(title, self.policy, dynamics.num_masked > 0)
+        is_masked, notes = dynamics.num_masked > 0, dynamics.describe_numbers()
+        program = ExportedPolicy.of(title, self.policy, is_masked, notes)
         content = FORMATS[ending](program, stem)
         with replacing(path) as file:
             file.write(content)

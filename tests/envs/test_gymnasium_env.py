@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -230,36 +230,6 @@ def test_policies_of_ones_own() -> None:
     env = GymnasiumEnv(make_books([[4]], "Disabled", observed=Discrete(7))[0])
     rollout = rlcpu.collect(env, Scalar(lambda x, params, u: (x % 3, 0.0, 0.0)), 8)
     np.testing.assert_array_equal(rollout.actions, rollout.observations % 3)
-
-
-@pytest.mark.parametrize(
-    ("observed", "text"),
-    [
-        (Box(-1, 1, ()), r"Box\(\(\), float32\): expected a Box of.*or a Dict of these"),
-        (Tuple((Discrete(2),)), "expected a Box of.*FlattenObservation"),
-        (
-            Dict({"a": Discrete(2), "b": Dict({"c": Discrete(2)})}),
-            r"\['b'\]=Dict\(.*\): expected a Box of",
-        ),
-    ],
-)
-def test_observations_that_are_refused(observed: Any, text: str) -> None:
-    with pytest.raises(TypeError, match=f"Book: observation_space.*{text}"):
-        GymnasiumEnv(Book([1], observed=observed))
-
-
-@pytest.mark.parametrize(
-    "acting",
-    [
-        MultiDiscrete([2, 3], start=[0, 1]),
-        Box(-1, 1, (2, 2)),
-        Box(0, 9, (2,), np.int64),
-        Discrete(3, start=2),
-    ],
-)
-def test_actions_that_are_refused(acting: Any) -> None:
-    with pytest.raises(TypeError, match=r"Book: action_space=.*expected a Discrete or Multi"):
-        GymnasiumEnv(Book([1], acting=acting))
 
 
 def test_what_is_no_environment() -> None:

@@ -109,7 +109,7 @@ def test_environments_that_cannot_be_made_again_need_others() -> None:
 
 def test_other_spaces_are_refused() -> None:
     agent = PPO("CartPole-v1", seed=0, **SMALL)
-    with pytest.raises(ValueError, match=r"single_observation_space=Box.*expected that of CartPol"):
+    with pytest.raises(ValueError, match=r"have observation_space=Box.*expected that of CartPol"):
         Evaluations(agent, 64, env=make_vec("Acrobot-v1"))
     with pytest.raises(ValueError, match="number=0: expected at least 1"):
         Evaluations(agent, 64, number=0)

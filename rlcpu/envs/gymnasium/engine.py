@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
@@ -172,8 +171,8 @@ class GymnasiumEngine(Engine):
         Where an environment is `waiting`, its step is a reset, and its results mean nothing.
 
         Args:
-            actions: (N,) or (N, action_size), int64, or float32 of a `Box`, which are clipped to
-                its bounds.
+            actions: (N,) or (N, action_size), int64, or floats of a `Box`, which are clipped to
+                its bounds; those of policies.
 
         Raises:
             EnvironmentFailure: an environment raised an exception.
@@ -182,7 +181,7 @@ class GymnasiumEngine(Engine):
         """
         number, self.number = self.number, self.number + 1
         moment = Moment(f"in step {number}", actions)
-        results = self._call(self.env.step, moment.where, self.bounded(actions))
+        results = self._call(self.env.step, moment.where, self.dynamics.own_actions(actions))
         observations, rewards, terminated, truncated, infos = results
         taken = ~self.waiting
         rewards = self._convert_results("rewards", rewards, np.float64)
@@ -262,14 +261,6 @@ class GymnasiumEngine(Engine):
             )
             self.suspicious_ends = None
 
-    def bounded(self, actions: Array) -> Array:
-        """Return the actions in the environments' own dtype, clipped to the bounds of a `Box`."""
-        space: Any = self.env.single_action_space
-        if not isinstance(space, Box):
-            return actions.astype(space.dtype)
-        clipped: Array = np.clip(actions.astype(space.dtype), space.low, space.high)
-        return clipped
-
     def _convert_results(self, name: str, values: Any, dtype: Any) -> Array:
         """Return a copy of results of a step, (N,) of a dtype; raise ValueError for another shape.
 
@@ -310,6 +301,10 @@ class GymnasiumEngine(Engine):
     def _observation_rows(self, observations: Any, moment: Moment) -> Array:
         """Return observations, without action masks, as (N, rows) float32; see `_rows`."""
         view = self.view
+        try:
+            observations = self.dynamics.policy_observations(observations)
+        except ValueError as error:
+            raise ValueError(f"{self.dynamics.id}: observations {moment.where} {error}") from None
         if view.kind != "group":
             return self._pack("observation", view, observations, moment)
         names = [part.name for part in view.parts]
@@ -419,13 +414,16 @@ def _add_copied_info(add_info: Any, infos: Any, info: dict[str, Any], i: int) ->
 
 
 def _with_finals(observations: Any, finals: list[Any], envs: Array) -> Any:
-    """Return a copy of observations, (N, ...) or a dict of them, with final ones of some envs.
+    """Return a copy of observations, (N, ...) or a tree of them, with final ones of some envs.
 
     If observations and final ones are of different shapes, all others are zeros.
     """
     if isinstance(observations, Mapping) and isinstance(finals[0], Mapping):
         names = finals[0].keys() & observations.keys()
         return {n: _with_finals(observations[n], [x[n] for x in finals], envs) for n in names}
+    if isinstance(observations, tuple) and isinstance(finals[0], tuple):
+        parts = zip(observations, zip(*finals, strict=True), strict=False)
+        return tuple(_with_finals(part, list(x), envs) for part, x in parts)
     array = np.asarray(observations)
     shape = (len(array), *np.shape(finals[0]))
     is_alike = array.shape == shape

@@ -36,16 +36,20 @@ class GymnasiumEnv(VectorEnv):
 
     Args:
         env: a `gymnasium.vector.VectorEnv`, or a `gymnasium.Env`. Observations: a `Box`,
-            `Discrete`, `MultiBinary`, `MultiDiscrete` of one axis, or a `Dict` of these; actions:
-            `Discrete`, or a `Box` or `MultiDiscrete` of one axis. Floats are kept as float32, also
-            those of a float64 `Box`.
+            `Discrete`, `MultiBinary` or `MultiDiscrete`, or a `Dict` or `Tuple` of these or of
+            further ones; actions likewise, but either choices or floats. Floats are kept as
+            float32, also those of a float64 `Box`.
         autoreset_mode: of a vector environment whose metadata does not tell it.
         task: a description of the environment, if there is one already; its spaces are the
             environment's.
 
     Attributes:
         env: a vector environment; a single one was put into a `SyncVectorEnv`.
-        dynamics: what is known of it, with `id`.
+        dynamics: what is known of it, with `id`. Its `observation_space` and `action_space` are
+            those of policies, rollouts and buffers: a `Dict` of the leaves of a tree, by names such
+            as "arm/speed", and one choice from 0 on, a list of choices, or a list of floats.
+        single_observation_space, single_action_space: the environment's own, which `reset`, `step`
+            and an agent's `predict` are about.
 
     Raises:
         TypeError: it is neither, or has other spaces.
@@ -85,8 +89,8 @@ class GymnasiumEnv(VectorEnv):
         self.num_envs, self.num_threads = check_count("num_envs", env.num_envs), None
         self.max_episode_steps = self.dynamics.max_episode_steps
         self.dtype = np.dtype(np.float64)  # of rewards
-        self.single_observation_space = self.dynamics.observation_space
-        self.single_action_space = self.dynamics.action_space
+        self.single_observation_space = self.dynamics.observed.own
+        self.single_action_space = self.dynamics.acted.own
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.metadata, self.render_mode = {**(env.metadata or {})}, env.render_mode
@@ -133,13 +137,20 @@ class GymnasiumEnv(VectorEnv):
         self.dynamics, self.view = self.engine.dynamics, self.engine.view
         return observations, infos
 
-    def step(self, actions: Array) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the environments themselves; `collect` begins new episodes afterwards."""
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the environments themselves; `collect` begins new episodes afterwards.
+
+        Args:
+            actions: as `action_space` has them; those of a `Box` are clipped to its bounds.
+
+        Raises:
+            ValueError: actions have another shape.
+        """
         self.engine.ready = False
-        return self.env.step(self.engine.bounded(actions))
+        return self.env.step(self.dynamics.own_actions(self.dynamics.acted.of_own(actions)))
 
     def observe(self) -> Any:
-        """Return the present observations."""
+        """Return the present observations, as rollouts have them."""
         return self.view.decode(self.engine.observed.copy())
 
     def render(self) -> Any:

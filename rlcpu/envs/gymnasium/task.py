@@ -6,15 +6,14 @@ import contextlib
 import copy
 import functools
 import logging
-import math
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Discrete
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.groups import describe_space
+from rlcpu.envs.gymnasium.spaces import ActionForm, ObservationForm
 
 logger = logging.getLogger("rlcpu")
 
@@ -28,21 +27,24 @@ class GymnasiumTask(Dynamics):
 
     Args:
         id: Gymnasium's id, or the name of a class.
-        observation_space: a `Box`, `Discrete`, `MultiBinary` or `MultiDiscrete` of one axis, or a
-            `Dict` of these.
-        action_space: a `Discrete`, or a `MultiDiscrete` or a `Box` of floats, of one axis.
+        observation_space: a `Box`, `Discrete`, `MultiBinary` or `MultiDiscrete`, or a `Dict` or
+            `Tuple` of such.
+        action_space: the same, but choices alone or floats alone.
         make: makes `num_envs` environments; None if users gave them.
         spec: Gymnasium's, with the limit of steps and the reward threshold.
         is_masked: whether infos have `action_mask`; `GymnasiumEnv` finds it out in a reset.
 
     Attributes:
-        observation_space, action_space: as given, but a `Box` of floats is of float32.
+        observation_space, action_space: those of policies, see `rlcpu.envs.gymnasium.spaces`.
+        observed, acted: how observations become those of policies, and actions the environment's.
 
     Raises:
         TypeError: other spaces.
     """
 
     runs_in_kernels = False
+    observed: ObservationForm
+    acted: ActionForm
     make: functools.partial[Any] | None
     is_masked: bool
 
@@ -55,10 +57,13 @@ class GymnasiumTask(Dynamics):
         spec: Any = None,
         is_masked: bool = False,
     ) -> None:
+        observed, acted = ObservationForm.of(id, observation_space), ActionForm.of(id, action_space)
         vars(self).update(
             id=id,
-            observation_space=_convert_observed(id, observation_space),
-            action_space=_convert_actions(id, action_space),
+            observation_space=observed.space,
+            action_space=acted.space,
+            observed=observed,
+            acted=acted,
             varied={},
             randomized=(),
             make=make,
@@ -74,6 +79,24 @@ class GymnasiumTask(Dynamics):
     def num_masked(self) -> int:
         """Return how many actions have a mask; see `Dynamics.num_masked`."""
         return self.num_actions if self.is_masked else 0
+
+    def policy_observations(self, observations: Any) -> Any:
+        """Return observations of the environment as policies take them."""
+        return self.observed.convert(observations)
+
+    def own_actions(self, actions: Any) -> Any:
+        """Return actions of policies in the form of the environment's action space."""
+        return self.acted.to_own(actions)
+
+    def describe_actions(self) -> str:
+        """Return the text of the environment's action space, for messages."""
+        own, space = self.acted.own, str(self.action_space)
+        is_same = type(own) is type(self.action_space) and not self.acted.describe()
+        return space if is_same else f"{describe_space(own)}, which is {space} here"
+
+    def describe_numbers(self) -> str:
+        """Return what numbers of policies are in the environment, where they are others."""
+        return " ".join(filter(None, (self.observed.describe(), self.acted.describe())))
 
     def sample_observation(self) -> Any:
         """Return an observation, made up of its space's smallest choice or of zeros."""
@@ -104,69 +127,6 @@ class GymnasiumTask(Dynamics):
         if self.make is None:
             raise TypeError(f"{self.id} was given: it cannot be made anew with {params}")
         return find_task(*self.make.args, **{**self.settings(), **params})
-
-
-def _convert_observed(id: str, space: Any) -> Any:
-    """Return an observation space with float32 in the place of other floats, and all else the same.
-
-    Raises TypeError for a part of a kind that rollouts cannot have.
-    """
-    if not isinstance(space, Dict):
-        return _convert_part(id, "", space)
-    if not space.spaces:
-        raise TypeError(f"{id}: observation_space={space} has no part: expected one at least")
-    return Dict({name: _convert_part(id, str(name), part) for name, part in space.items()})
-
-
-def _convert_part(id: str, name: str, space: Any) -> Any:
-    """Return the space of a part of an observation; see `_convert_observed`.
-
-    Its name is "" for a whole observation.
-    """
-    if isinstance(space, Discrete):
-        return Discrete(int(space.n), start=int(space.start))
-    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1 and space.nvec.size:
-        return MultiDiscrete(space.nvec, start=space.start)
-    has_numbers = isinstance(space, Box | MultiBinary) and math.prod(space.shape) > 0
-    if has_numbers and isinstance(space, MultiBinary):
-        return MultiBinary(space.shape)
-    if has_numbers and space.shape and space.dtype.kind in "iu":
-        return Box(space.low, space.high, dtype=space.dtype.type)
-    if has_numbers and space.shape and space.dtype.kind == "f":
-        return _as_float32(space)
-    place = f"observation_space[{name!r}]" if name else "observation_space"
-    parts = "" if isinstance(space, Dict | Tuple) and name else ", or a Dict of these"
-    raise TypeError(
-        f"{id}: {place}={describe_space(space)}: expected a Box of real or whole numbers, "
-        f"Discrete, MultiBinary, or MultiDiscrete of one axis{parts}; "
-        "gymnasium.wrappers.FlattenObservation makes one axis of others"
-    )
-
-
-def _convert_actions(id: str, space: Any) -> Box | Discrete | MultiDiscrete:
-    """Return an action space with float32 in the place of other floats, and all else the same.
-
-    Raises TypeError for a kind that policies do not know.
-    """
-    if isinstance(space, Discrete) and space.start == 0:
-        return Discrete(int(space.n))
-    if isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any():
-        return MultiDiscrete(space.nvec)
-    is_vector = isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] > 0
-    if is_vector and space.dtype is not None and space.dtype.kind == "f":
-        return _as_float32(space)
-    raise TypeError(
-        f"{id}: action_space={describe_space(space)}: expected a Discrete or MultiDiscrete from 0 "
-        "on, or a Box of floats, of one axis; gymnasium.wrappers.TransformAction makes one of "
-        "others"
-    )
-
-
-def _as_float32(space: Box) -> Box:
-    """Return a space with the same bounds, of float32."""
-    with np.errstate(over="ignore"):
-        low, high = space.low.astype(np.float32), space.high.astype(np.float32)
-    return Box(low, high, dtype=np.float32)
 
 
 # ---------------------------------------------------------------- by id

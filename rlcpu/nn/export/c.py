@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator
 
 from rlcpu.nn.export.program import Array, ExportedPolicy, Statement, shortest, sizes_of
@@ -235,7 +236,7 @@ _FILE = """\
        at most about 1e-6.
 
    An observation has {observation_is}; it is normalised here.{state_note}
-   {nan_note}
+   {nan_note}{notes}
 
    Compile this file together with yours, or with -DPOLICY_MAIN alone: that program reads
    observations and prints actions.{line_note}
@@ -350,6 +351,7 @@ def as_c(program: ExportedPolicy, name: str) -> bytes:
         declare_state=f"\n    float state[{state_size}] = {{0}};" if has_state else "",
         state_note=_STATE_NOTE.format(size=state_size) if has_state else "",
         nan_note=_describe_nan(program),
+        notes=_comment(program.notes),
         line_note=_describe_lines(program),
         arrays="".join(_arrays(program)),
         functions=_functions(program),
@@ -413,6 +415,12 @@ def _describe_nan(program: ExportedPolicy) -> str:
     made = "-1" if program.head.choices else "NaN"
     after = ", and stays in the state" if program.state_size else ""
     return f"{cause} makes outputs NaN and actions {made}{after}."
+
+
+def _comment(text: str) -> str:
+    """Return lines of the comment at the top, "" of no text; nothing in them ends the comment."""
+    lines = textwrap.wrap(text.replace("*/", "* /"), 96)
+    return "".join(f"\n   {line}" for line in lines)
 
 
 def _describe_lines(program: ExportedPolicy) -> str:

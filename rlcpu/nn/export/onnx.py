@@ -311,7 +311,7 @@ def as_onnx(program: ExportedPolicy, name: str) -> bytes:
         "ModelProto",
         ir_version=IR_VERSION,
         producer_name="rlcpu",
-        doc_string=program.title,
+        doc_string=f"{program.title}. {program.notes}" if program.notes else program.title,
         graph=graph,
         opset_import=_message("OperatorSetIdProto", domain="", version=OPSET),
     )

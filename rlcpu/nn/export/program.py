@@ -67,6 +67,7 @@ class ExportedPolicy(NamedTuple):
     """A policy that takes the most likely action."""
 
     title: str  # a sentence for users of the file
+    notes: str  # what the numbers of observations and actions stand for; "" for themselves
     shape: tuple[int, ...]  # of an observation; () of a choice
     size: int  # inputs of the network: (observation - mean) * scale, within +-limit, where a
     mean: Array  # choice is one 1 among zeros; (size,) float32
@@ -81,8 +82,14 @@ class ExportedPolicy(NamedTuple):
     expected: Array  # (head.size,) float32, outputs for it; with memory (PROBED, head.size)
 
     @classmethod
-    def of(cls, title: str, policy: Any, is_masked: bool) -> ExportedPolicy:
+    def of(cls, title: str, policy: Any, is_masked: bool, notes: str = "") -> ExportedPolicy:
         """Return the program of a policy: one with `networks`, `head` and a normalisation.
+
+        Args:
+            title: a sentence for users of the file.
+            policy: the policy.
+            is_masked: whether the caller says which actions are allowed.
+            notes: what the numbers of observations and actions stand for; "" for themselves.
 
         Raises:
             ValueError: a layer has no operation here.
@@ -102,6 +109,7 @@ class ExportedPolicy(NamedTuple):
             row[:] = outputs[0, : policy.head.size]
         return cls(
             title=title,
+            notes=notes,
             shape=policy.observation_shape,
             size=mean.size,
             mean=mean,
@@ -125,6 +133,7 @@ class ExportedPolicy(NamedTuple):
         return {
             "format": "rlcpu policy 1",
             "title": self.title,
+            "notes": self.notes,
             "shape": list(self.shape),
             "size": self.size,
             # JSON has no infinity, and beyond float32's largest number nothing is clipped either.
