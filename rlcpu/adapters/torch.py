@@ -168,6 +168,8 @@ class ActorCritic(nn.Module):
     def act(self, observations: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Return the most likely actions, as an agent's `predict` does.
 
+        For environments of Gymnasium they are those of rollouts, choices from 0 on.
+
         Args:
             observations: (..., *observation_shape), as environments give them.
             allowed: (..., num_actions) bool, which actions are allowed; None where all are.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -258,13 +259,31 @@ def test_agents_take_observations_as_environments_show_them() -> None:
     assert [agent.predict(each) for each in seen] == wanted.tolist()
     bad = seen[0][0], {**seen[0][1], "a": {"b": 0.0}}
     with pytest.raises(
-        ValueError, match=r"observations of the part 1/a are the parts b: exp.* b, c"
+        ValueError, match=r"observations of the part 1/a have the parts b: exp.* b, c"
     ):
         agent.predict(bad)
-    with pytest.raises(ValueError, match="observations are 1 parts: expected the parts 0, 1"):
+    with pytest.raises(ValueError, match="observations have 1 parts: expected the parts 0, 1"):
         agent.predict(seen[0][:1])
     with pytest.raises(ValueError, match=r"observations\['1/a/c'\] has shape \(3,\): expected"):
         agent.predict((5, {**seen[0][1], "a": {"b": [[0.0], [0.0]], "c": np.zeros(3)}}))
+
+
+def test_parts_have_one_order() -> None:
+    """Gymnasium keeps that of an OrderedDict, and sorts a dict's: agents of both are alike."""
+    pair = Discrete(2), Box(-1.0, 1.0, (1,))
+    parts = {"b": pair[0], "a": pair[1]}
+    spaces = Dict(OrderedDict(parts)), Dict(parts)
+    assert list(spaces[0]) == ["b", "a"]
+    rollouts = [rlcpu.collect(GymnasiumEnv(Recorder(x, x["b"])), Uniform(), 3) for x in spaces]
+    for rollout in rollouts:
+        assert list(rollout.observations) == ["a", "b"]
+        np.testing.assert_array_equal(rollout.inputs[..., 0], rollout.observations["a"][..., 0])
+    many = Tuple([Discrete(2)] * 11)
+    record = Recorder(many, many)
+    rollout = rlcpu.collect(GymnasiumEnv(record), Uniform(), 3)
+    assert list(rollout.observations) == [str(k) for k in range(11)]
+    np.testing.assert_array_equal(rollout.inputs[0, 0], flatten(many, record.seen[0][0]))
+    assert_equal(record.actions[0], tuple(rollout.actions[0, 0].tolist()))
 
 
 def test_whole_numbers_are_stored_as_they_are() -> None:

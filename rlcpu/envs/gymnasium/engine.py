@@ -307,14 +307,11 @@ class GymnasiumEngine(Engine):
             raise ValueError(f"{self.dynamics.id}: observations {moment.where} {error}") from None
         if view.kind != "group":
             return self._pack("observation", view, observations, moment)
-        names = [part.name for part in view.parts]
-        if not isinstance(observations, Mapping) or observations.keys() != set(names):
-            received = observations
-            if isinstance(received, Mapping):
-                received = f"the parts {', '.join(map(str, received))}"
+        if not isinstance(observations, Mapping):
             raise ValueError(
-                f"{self.dynamics.id}: observations {moment.where} are {received}: expected the "
-                f"parts {', '.join(names)}"
+                f"{self.dynamics.id}: observations {moment.where} are of type "
+                f"{type(observations).__name__}: expected the parts "
+                f"{', '.join(part.name for part in view.parts)}"
             )
         (num_rows,) = view.size
         rows = np.zeros((self.num_envs, num_rows), np.float32)

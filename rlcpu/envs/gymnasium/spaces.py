@@ -16,6 +16,7 @@ and the bounds of their leaf.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -39,7 +40,10 @@ class Leaf(NamedTuple):
 
 
 def leaves_of(space: Any, name: str = "") -> Iterator[Leaf]:
-    """Yield the leaves of a space in its order; `name` is that of the space in a larger one."""
+    """Yield the leaves of a space; `name` is that of the space in a larger one.
+
+    Parts of a `Dict` are sorted by their names, as Gymnasium sorts those of a plain dict.
+    """
     if not isinstance(space, Dict | Tuple):
         yield Leaf(name, space)
         return
@@ -49,7 +53,9 @@ def leaves_of(space: Any, name: str = "") -> Iterator[Leaf]:
 
 def _parts_of(space: Dict | Tuple) -> list[tuple[Any, Any]]:
     """Return the keys, or positions, of a node's parts, and the parts."""
-    return list(space.items() if isinstance(space, Dict) else enumerate(space.spaces))
+    if isinstance(space, Tuple):
+        return list(enumerate(space.spaces))
+    return sorted(space.items(), key=lambda part: str(part[0]))
 
 
 def _named_leaves(place: str, space: Any) -> tuple[Leaf, ...]:
@@ -99,7 +105,8 @@ class ObservationForm(NamedTuple):
         leaves = _named_leaves(place, space)
         converted = {leaf.name: _convert_observed(place, leaf) for leaf in leaves}
         is_tree = isinstance(space, Dict | Tuple)
-        return cls(space, leaves, Dict(converted) if is_tree else converted[""])
+        # A plain dict would be sorted, "10" in front of "2".
+        return cls(space, leaves, Dict(OrderedDict(converted)) if is_tree else converted[""])
 
     def convert(self, observations: Any) -> Any:
         """Return observations of the environment, (n, ...) or one, as policies take them.
@@ -208,11 +215,13 @@ def _values_of(space: Any, value: Any, name: str = "") -> Iterator[Any]:
 
 
 def _describe_misfit(keys: list[Any], value: Any) -> str:
-    """Return what a value is in the place of a node with parts of these keys."""
-    received = f"the parts {', '.join(map(str, value))}" if isinstance(value, Mapping) else value
-    if isinstance(value, tuple | list):
-        received = f"{len(value)} parts"
-    return f"are {received}: expected the parts {', '.join(map(str, keys))}"
+    """Return what a value has, or is, in the place of a node with parts of these keys."""
+    received = f"are of type {type(value).__name__}"
+    if isinstance(value, Mapping):
+        received = f"have the parts {', '.join(map(str, value))}"
+    elif isinstance(value, tuple | list):
+        received = f"have {len(value)} parts"
+    return f"{received}: expected the parts {', '.join(map(str, keys))}"
 
 
 # ---------------------------------------------------------------- actions
@@ -365,7 +374,7 @@ def _action_leaf(place: str, leaf: Leaf, begin: int) -> ActionLeaf:
 def _tree_of(space: Any, values: Iterator[Any]) -> Any:
     """Return the values at the leaves of a space, in its order, as a tree."""
     if isinstance(space, Dict):
-        return {name: _tree_of(part, values) for name, part in space.items()}
+        return {name: _tree_of(part, values) for name, part in _parts_of(space)}
     if isinstance(space, Tuple):
         return tuple(_tree_of(part, values) for part in space.spaces)
     return next(values)
