@@ -428,6 +428,17 @@ def test_actions_that_are_refused(space: Any, text: str) -> None:
         GymnasiumEnv(Recorder(Discrete(2), space))
 
 
+def test_errors_name_the_action_that_the_environment_got() -> None:
+    class Broken(Recorder):
+        def step(self, action: Any) -> Any:
+            observation, _, *others = super().step(action)
+            return observation, np.nan, *others
+
+    env = GymnasiumEnv(Broken(Discrete(2), Dict({"a": Discrete(1, start=7)})))
+    with pytest.raises(FloatingPointError, match=r"in step 0 after the action \{'a': .*7\)?\} \("):
+        rlcpu.collect(env, Uniform(), 3)
+
+
 class Barred(Recorder):
     """Allows two of three actions."""
 

@@ -39,7 +39,7 @@ class Moment(NamedTuple):
     """Moment at which environments returned something, for messages."""
 
     where: str  # such as "in step 7"
-    actions: Array | None = None  # (N,) or (N, action_size) of that step
+    actions: Array | None = None  # (N,) or (N, action_size) of that step, the policy's
 
 
 class GymnasiumEngine(Engine):
@@ -374,7 +374,9 @@ class GymnasiumEngine(Engine):
         is_broken = ~np.isfinite(numbers.reshape(self.num_envs, -1)).all(axis=1)
         i = int(np.argmax(is_broken))
         index = np.argwhere(~np.isfinite(numbers[i])).tolist()[0] if numbers.ndim > 1 else []
-        after = "" if moment.actions is None else f" after the action {moment.actions[i]}"
+        after = ""
+        if moment.actions is not None:
+            after = f" after the action {self.dynamics.own_actions(moment.actions[i])}"
         raise FloatingPointError(
             f"{self.dynamics.id}: environment {i} has {name}{index or ''}="
             f"{numbers[(i, *index)]} {moment.where}{after} ({is_broken.sum()} of {self.num_envs} "

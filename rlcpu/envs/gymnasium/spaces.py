@@ -150,7 +150,8 @@ def _describe_ones(space: Any) -> str:
     if isinstance(space, Discrete):
         return f": one 1 among zeros, for {space.start} to {space.start + space.n - 1}"
     if isinstance(space, MultiDiscrete):
-        return f": a 1 among zeros for each choice of {' '.join(map(str, space.nvec))}"
+        counts, starts = (" ".join(map(str, x)) for x in (space.nvec, space.start))
+        return f": one 1 among zeros for each choice, of {counts}, from {starts} on"
     return ""
 
 
@@ -235,7 +236,7 @@ class ActionLeaf(NamedTuple):
     end: int
     choices: tuple[int, ...]  # how many there are of each number; () of floats
     low: Array  # (end - begin,), of the leaf's dtype: the first choices, or the bounds of floats
-    high: Array  # bounds of floats; the last choices
+    high: Array  # (end - begin,), the upper bounds of floats; (0,) of choices
 
 
 class ActionForm(NamedTuple):
@@ -290,7 +291,8 @@ class ActionForm(NamedTuple):
         lists = actions[..., None] if isinstance(self.space, Discrete) else actions
         values = []
         for leaf, begin, end, choices, low, high in self.leaves:
-            numbers = lists[..., begin:end].astype(leaf.space.dtype)
+            with np.errstate(over="ignore"):  # of float16; and whole numbers wrap as they have to
+                numbers = lists[..., begin:end].astype(leaf.space.dtype)
             numbers = numbers + low if choices else np.clip(numbers, low, high)
             shaped = numbers.reshape((*lists.shape[:-1], *leaf.space.shape))
             values.append(shaped[()] if isinstance(leaf.space, Discrete) else shaped)
@@ -366,9 +368,7 @@ def _action_leaf(place: str, leaf: Leaf, begin: int) -> ActionLeaf:
             "at least one number, or a Dict or Tuple of these; "
             "gymnasium.wrappers.TransformAction(env, function, space) makes others of one"
         )
-    with np.errstate(over="ignore"):
-        high = low + (choices - 1).astype(low.dtype)
-    return ActionLeaf(leaf, begin, begin + low.size, tuple(choices.tolist()), low, high)
+    return ActionLeaf(leaf, begin, begin + low.size, tuple(choices.tolist()), low, low[:0])
 
 
 def _tree_of(space: Any, values: Iterator[Any]) -> Any:
