@@ -16,11 +16,12 @@ from rlcpu.nn.scaling import Scaling
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 
 Array = np.ndarray
+PLAIN = {"num_envs": 8, "hidden": (16,), "normalize_observations": False}
 SMALL: dict[Any, dict[str, Any]] = {
-    PPO: {"num_envs": 8, "num_steps": 25, "hidden": (16,), "normalize_observations": False},
-    PQN: {"num_envs": 8, "num_steps": 25, "hidden": (16,)},
-    DQN: {"num_envs": 8, "num_updates": 1, "batch_size": 32, "hidden": (16,)},
-    SAC: {"num_envs": 8, "num_updates": 1, "batch_size": 32, "hidden": (16,)},
+    PPO: {**PLAIN, "num_steps": 25},
+    PQN: {**PLAIN, "num_steps": 25},
+    DQN: {**PLAIN, "num_updates": 1, "batch_size": 32},
+    SAC: {**PLAIN, "num_updates": 1, "batch_size": 32, "learning_starts": 1000},
 }
 SMALL[TD3] = SMALL[DDPG] = SMALL[SAC]
 
@@ -109,9 +110,8 @@ def test_who_normalises_is_told_nothing() -> None:
     for bound, width in ((1e4, 1.0), (np.inf, 50.0)):
         agent = PPO(make(PPO, bound, width=width), seed=0, num_envs=8, num_steps=25, hidden=(16,))
         agent.learn(1200)
-        agent = DQN(
-            make(DQN, bound, width=width), seed=0, normalize_observations=True, **SMALL[DQN]
-        )
+        settings = {**SMALL[DQN], "normalize_observations": True}
+        agent = DQN(make(DQN, bound, width=width), seed=0, **settings)
         agent.learn(1200)
 
 

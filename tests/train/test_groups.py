@@ -89,13 +89,13 @@ def own_layers(space: Any) -> nn.Graph:
 
 
 def test_ppo_learns_in_one_line(tmp_path: Path) -> None:
-    agent = PPO(lookouts(8), seed=0, **ON_POLICY)
+    agent = PPO(lookouts(8), seed=0, num_steps=64, gamma=0.5)
     assert agent.config.network == "conv"
     shapes = {k: x.shape for k, x in agent.policy.networks()["policy"].arrays().items()}
     assert shapes["convolution0.weights"] == (9, 16)
     assert shapes["dense0.weights"] == (16 * 16 + 2 + 2 + 2, 64)
     np.testing.assert_array_equal(agent.policy.observation_scale[:36], np.float32(1 / 255))
-    agent.learn(6_000)
+    agent.learn(10_000)
     assert agent.evaluate(50).mean() > 7.2  # at random 4
     agent.save(tmp_path / "agent")
     loaded = PPO.load(tmp_path / "agent", env=GymnasiumEnv(lookouts(8)))

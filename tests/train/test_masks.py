@@ -27,14 +27,15 @@ def test_ppo_updates_the_policy_that_acted() -> None:
         agent.policy.parameters.size, np.float32
     )
     losses = agent.learn(16 * 70).losses
-    assert 0.0 <= losses.kl < 1e-6
+    assert abs(losses.kl) < 1e-6  # up to rounding it is positive
     assert losses.clip_fraction == 0.0
     masks = agent._rollout.action_masks  # type: ignore[union-attr]
     assert losses.entropy < np.log(masks.sum(axis=-1)).mean()
 
 
 def test_pqn_learns_from_the_best_allowed_action() -> None:
-    agent = PQN(TIC_TAC_TOE, num_envs=70, num_steps=16, hidden=(16,), lambda_=0.0)
+    settings = {"num_envs": 70, "num_steps": 16, "hidden": (16,), "lambda_": 0.0}
+    agent = PQN(TIC_TAC_TOE, normalize_rewards=False, **settings)
     rollout = collect(agent.env, agent.policy, 16)
     targets = agent._targets(rollout)
     names = ("next_observation", "next_action_mask", "reward", "terminated")

@@ -170,7 +170,8 @@ def test_continuous_actions_recall(name: str) -> None:
 
 def make_without_updates(name: str = "dqn") -> Any:
     kind, settings = AGENTS[name]
-    return kind(env_of(name), seed=0, **{**settings, "learning_starts": 10_000})
+    changes = {"learning_starts": 10_000, "normalize_observations": False}
+    return kind(env_of(name), seed=0, **settings | changes)
 
 
 @pytest.mark.parametrize("name", ["dqn", "sac", "ddpg"])

@@ -52,7 +52,8 @@ def test_munchausen_settings_count_from_the_next_update() -> None:
     module = load("munchausen_dqn")
     values = []
     for temperature in (0.03, 3.0):
-        agent = module.MunchausenDQN("CartPole-v1", seed=0, num_updates=64, **SMALL)
+        config = module.MunchausenConfig(num_updates=64, **SMALL)
+        agent = module.MunchausenDQN("CartPole-v1", seed=0, config=config)
         agent.learn(80)
         agent.config = agent.config.replace({"entropy_temperature": temperature})
         values.append(agent.learn(400).losses.q_value)
