@@ -18,7 +18,7 @@ from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.cuda.envs import DeviceStates, make_step_lane, read, write
 from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
-from rlcpu.envs.engine.decide import make_to_env_action
+from rlcpu.envs.engine.choices import make_to_env_action
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.lane import compile_lane
 from rlcpu.envs.engine.structure import Structure

@@ -107,9 +107,10 @@ class Dynamics:
         reset: (rng, params) or (uniforms, params) -> state.
         observe: (state, params) -> observation; by default the state itself.
         action_mask: (state, params) -> a tuple of one bool for each action of a `Discrete`, which
-            says whether a policy may choose it in this state; None if it may always choose any. It
-            has to allow one action at least, unless the episode has ended. `VectorEnv.step` itself
-            takes all actions.
+            says whether a policy may choose it in this state; None if it may always choose any. Of
+            many actions it is (state, params, out) and writes into an array of bools, all False:
+            `out[k] = state.heights[k] < 6`. It has to allow one action at least, unless the episode
+            has ended. `VectorEnv.step` itself takes all actions.
         observation_space: one environment's: a float32 `Box`, (observation_size,), `Discrete(n)`,
             `MultiBinary((planes, rows, columns))`, or a `Dict` of parts.
         action_space: one environment's: `Discrete(n)`, `MultiDiscrete`, of which an action is a
@@ -271,6 +272,12 @@ class Dynamics:
         return self.observation_space.shape or () if is_floats else ()
 
     @property
+    def writes_mask(self) -> bool:
+        """Tell whether `action_mask` writes into an array, `out`."""
+        mask = self.action_mask
+        return mask is not None and "out" in inspect.signature(mask).parameters
+
+    @property
     def functions(self) -> tuple[str, ...]:
         """Return the names of the scalar functions."""
         return tuple(
@@ -348,9 +355,10 @@ class Dynamics:
         result = call_function(self, "observe", self.observe, *self.sample_start())
         return getattr(result, INT_ARRAY) if is_int_array(self.observation_space) else result
 
-    def sample_mask(self) -> tuple[bool, ...]:
-        """Return the action mask after `sample_start`."""
-        return mask_of(self, *self.sample_start())
+    def sample_mask(self) -> Any:
+        """Return the action mask after `sample_start`, a tuple or the array that it has written."""
+        mask = mask_of(self, *self.sample_start())
+        return np.array(mask) if self.writes_mask else mask
 
     @property
     def observation_size(self) -> int:

@@ -345,7 +345,7 @@ class Scalar:
             ONE environment: observation is a tuple of floats, the action an int of a `Discrete`, a
             tuple of ints of a `MultiDiscrete` or of floats of a `Box`; write 0.0 for a
             log-probability or value of no interest. With a fourth argument, `mask`, it gets what
-            the environment's `action_mask` returns.
+            the environment's `action_mask` returns, or the array that it has written.
         params: NamedTuple (or tuple) of floats that `act` takes, read anew at every call.
         draws: random numbers in [0, 1) that one action takes.
 

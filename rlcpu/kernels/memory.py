@@ -99,6 +99,26 @@ def call_at(typing, function, values):
     return types.void(types.int64, values), generate
 
 
+def make_stack_zeros(count: int) -> Any:
+    """Make an intrinsic () -> the address of `count` bytes on the caller's stack, zeros.
+
+    They begin at a cache line, last until the caller returns, and are zeroed by every call.
+    """
+    kind = ir.ArrayType(I8, count)
+
+    @intrinsic
+    def stack_zeros(typing):
+        def generate(context, builder, signature, args):
+            memory = cgutils.alloca_once(builder, kind)  # of which a loop has one, too
+            memory.align = LINE
+            cgutils.memset(builder, builder.bitcast(memory, I8.as_pointer()), I64(count), 0)
+            return builder.ptrtoint(memory, I64)
+
+        return types.intp(), generate
+
+    return stack_zeros
+
+
 @inline(exact=True)
 def array_at(address, shape, like):
     """Return the C-contiguous array at an address; whoever owns its memory keeps it alive."""

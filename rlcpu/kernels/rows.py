@@ -13,7 +13,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import types
+import numpy as np
+from numba import from_dtype, types
 from numba.core import errors
 from numba.extending import intrinsic
 
@@ -61,10 +62,11 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
 
 
 @functools.cache
-def load_rows(count: int, name: str) -> Any:
+def load_rows(count: int, name: str, dtype: type | None = None) -> Any:
     """Make an intrinsic (array, stride, i) -> tuple of numbers i, stride + i, 2 * stride + i, ...
 
-    Python that reads them one after the other takes four times as long to compile.
+    They are of the array's dtype, or become `dtype`. Python that reads them one after the other
+    takes four times as long to compile.
     """
     row_scopes = [scopes_of(name, row) for row in range(count)]
 
@@ -72,14 +74,15 @@ def load_rows(count: int, name: str) -> Any:
     def load(typing_context, array, stride, i):
         """Return numbers i, stride + i, 2 * stride + i, ... of the array, a tuple."""
         _check_row(array)
-        kind = types.UniTuple(array.dtype, count)
+        kind = types.UniTuple(array.dtype if dtype is None else from_dtype(np.dtype(dtype)), count)
 
         def generate(context, builder, signature, args):
             start, distance, first = args
             numbers = []
             for row, scopes in enumerate(row_scopes):
                 index = _index(builder, row, distance, first)
-                numbers.append(_peek(context, builder, array, start, index, scopes))
+                number = _peek(context, builder, array, start, index, scopes)
+                numbers.append(context.cast(builder, number, array.dtype, kind.dtype))
             return context.make_tuple(builder, kind, numbers)
 
         return kind(array, types.intp, types.intp), generate

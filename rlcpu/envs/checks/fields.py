@@ -196,7 +196,11 @@ def check_sources(dynamics: Dynamics) -> None:
     faults: dict[str, None] = {}
     for name in dynamics.functions:
         # What they may write to: items of arrays, and fields of the state.
-        writes = ("items", "fields") if dynamics.has_arrays and name != "randomize" else ()
+        writes: tuple[str, ...] = ()
+        if dynamics.has_arrays and name != "randomize":
+            writes = ("items", "fields")
+        elif dynamics.writes_mask and name == "action_mask":
+            writes = ("items",)
         lines = refused_lines(getattr(dynamics, name), set(), writes, _RANDOM)
         faults |= dict.fromkeys(lines)  # each once, where functions share a helper
     if faults:
@@ -213,7 +217,7 @@ def arguments_of(dynamics: Dynamics, name: str) -> tuple[str, ...]:
             return ("state", draws, "params") if dynamics.has_arrays else (draws, "params")
         takes_draws = draws == "rng" or dynamics.step_draws > 0
         return ("state", "action", "params", *([draws] if takes_draws else []))
-    writes = name == "observe" and dynamics.writes_observation
+    writes = dynamics.writes_mask if name == "action_mask" else dynamics.writes_observation
     return ("state", "params", "out") if writes else ("state", "params")
 
 

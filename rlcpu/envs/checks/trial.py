@@ -277,10 +277,11 @@ def call_function(
 ) -> Any:
     """Call a plain function of an environment as if no function wrote into its arguments.
 
-    Where states have arrays, functions write into a state or into `out`. Here they get a copy of
-    the state and a new `out`, and the result is that of functions that return what they write: a
-    new state of `reset`, (new state, *results) of `step`, an observation of `observe`. A function
-    that writes and returns a result raises TypeError, and so does one that must not write and does.
+    Where states have arrays, functions write into a state or into `out`, as an action mask may
+    anywhere. Here they get a copy of the state and a new `out`, and the result is that of functions
+    that return what they write: a new state of `reset`, (new state, *results) of `step`, an
+    observation of `observe`, a tuple of bools of `action_mask`. A function that writes and returns
+    a result raises TypeError, and so does one that must not write and does.
 
     Args:
         dynamics: the environment.
@@ -293,6 +294,8 @@ def call_function(
     if name == "step":
         inputs = inputs[: len(arguments_of(dynamics, name))]
     inputs = tuple(value.again() if isinstance(value, Rng) else value for value in inputs)
+    if name == "action_mask" and dynamics.writes_mask:
+        function = functools.partial(_written_mask, dynamics, function)
     if not dynamics.has_arrays or name == "randomize":
         return function(*inputs)
     if name == "reset":
@@ -324,6 +327,13 @@ def _written_observation(dynamics: Dynamics, observe: Any, state: Any, params: A
     target = getattr(out, INT_ARRAY) if is_int_array(space) else out
     _refuse_result(dynamics, "observe", "out", observe(state, params, target))
     return out
+
+
+def _written_mask(dynamics: Dynamics, mask: Any, state: Any, params: Any) -> tuple[bool, ...]:
+    """Return the action mask that a function writes."""
+    out = np.zeros(dynamics.num_actions, np.bool_)
+    _refuse_result(dynamics, "action_mask", "out", mask(state, params, out))
+    return tuple(out.tolist())
 
 
 def _refuse_result(dynamics: Dynamics, name: str, target: str, result: Any) -> None:

@@ -6,6 +6,10 @@ there. It is a scalar function, which is called for one lane after the other, or
 runs for a whole block at once: `prepare` writes the inputs of all lanes, runs it, and leaves its
 outputs in scratch memory, from which `choose` draws the action of each lane.
 
+Up to `UNROLLED` actions, or numbers of an action, each has lines of its own, and tuples hold them:
+lanes become vectors. Beyond, a policy acts in loops, over arrays in scratch memory: its `Choice`.
+There an action of several numbers is an array, which the next choice overwrites.
+
 Inputs (`rlcpu.envs.engine.inputs`) and outputs of networks are rows of `lanes` numbers, `count`
 rounded up to a multiple of 16 (or 1).
 
@@ -29,11 +33,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlcpu.envs.engine.choices import is_written, make_choosing
 from rlcpu.envs.engine.inputs import ROWS_OF_STARTS, make_write_inputs
 from rlcpu.envs.engine.interface import Interface, make_number_at
 from rlcpu.envs.engine.lane import ELAPSED, LANES
 from rlcpu.envs.engine.layout import make_decode
-from rlcpu.envs.engine.masks import make_unpack, make_unpack_to_memory, mask_rows
+from rlcpu.envs.engine.masks import make_unpack, mask_rows, write_mask
 from rlcpu.envs.engine.record import make_record_access
 from rlcpu.envs.policies import (
     MEMORY,
@@ -46,11 +51,10 @@ from rlcpu.envs.policies import (
 )
 from rlcpu.kernels.compile import define, inline, inline_source, specialise, tuple_of
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
-from rlcpu.kernels.random import uniforms_of_keys
 from rlcpu.kernels.rows import load_rows, row_access
 from rlcpu.kernels.scopes import ANY
 from rlcpu.nn.acting import Tile, job_at, run_network
-from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
+from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.layers.kind import UNIT
 
 
@@ -62,6 +66,8 @@ class Decide(NamedTuple):
 
     #: (weights, log_std) -> constants, what `choose` needs of the policy's parameters.
     unpack: Callable[..., Any]
+    #: (first,) -> keys of the policy's random numbers of a step, of which `first` is the first.
+    make_keys: Callable[..., Any]
     #: (settings,) -> scratch, the float32 memory of a block.
     allocate: Callable[..., Any]
     #: (observations, words, policy, count, block, scratch) -> `OutputPlaces`, once for each step of
@@ -70,7 +76,7 @@ class Decide(NamedTuple):
     prepare: Callable[..., Any]
     #: (observations, i, constants, greedy, bits, keys, scratch, places) -> (action, log_prob,
     #: value) of lane i, from two words of random bits; `keys` are those of the policy's random
-    #: numbers, see `make_draw_keys`, and `places` is the result of `prepare`.
+    #: numbers, and `places` is the result of `prepare`.
     choose: Callable[..., Any]
 
 
@@ -93,13 +99,13 @@ def make_decide(interface: Interface, policy: PolicyCode) -> Decide:
 
 
 def _decide_by_function(interface: Interface, policy: PolicyCode) -> Decide:
-    """Make the functions of a policy that is a scalar function: it needs no scratch memory."""
-    act, load = make_act(interface, policy), _make_load_observation(interface)
-    read_params = tuple_of(policy.params_type, policy.num_params)
+    """Make the functions of a policy that is a scalar function."""
+    acting, load = make_act(interface, policy), _make_load_observation(interface)
+    unpack, act, size = acting.unpack, acting.act, acting.scratch_size
 
     @inline
     def allocate(settings):
-        return np.empty(0, np.float32)
+        return np.zeros(size, np.float32)
 
     @inline
     def prepare(observations, words, policy, count, block, scratch):
@@ -107,42 +113,62 @@ def _decide_by_function(interface: Interface, policy: PolicyCode) -> Decide:
 
     @inline
     def choose(observations, i, constants, greedy, bits, keys, scratch, places):
-        return act(load(observations, i), constants, bits, keys)
+        return act(load(observations, i), constants, bits, keys, scratch)
 
-    return Decide(inline(lambda weights, log_std: read_params(weights)), allocate, prepare, choose)
+    unpack_weights = inline(lambda weights, log_std: unpack(weights))
+    return Decide(unpack_weights, acting.make_keys, allocate, prepare, choose)
+
+
+class ScalarAct(NamedTuple):
+    """Inlinable functions of one scalar policy for one environment."""
+
+    #: (weights,) -> constants, the params that the policy takes.
+    unpack: Callable[..., Any]
+    #: See `Decide`.
+    make_keys: Callable[..., Any]
+    #: (rows, constants, bits, keys, scratch) -> (action, log_prob, value). `rows` are those of one
+    #: observation, and `scratch` is an array of float32.
+    act: Callable[..., Any]
+    #: Numbers of scratch memory.
+    scratch_size: int
 
 
 @functools.cache
-def make_act(interface: Interface, policy: PolicyCode) -> Callable[..., Any]:
-    """Make an inlinable (rows, constants, bits, keys) -> decision of a scalar policy.
-
-    `rows` are those of one observation; the other arguments and the result are those of `choose`.
-    """
-    act = _specialise_act(interface, policy)
-    to_observation = _make_to_observation(interface)
-    draw_uniforms = uniforms_of_keys(policy.draws, np.float32)
-    # The bits of a mask are in the rows behind those of the observation.
-    masked, unpack_mask = policy.masked, make_unpack(interface.num_rows, interface.num_actions)
+def make_act(interface: Interface, policy: PolicyCode) -> ScalarAct:
+    """Make the functions of a scalar policy."""
+    act, to_observation = _specialise_act(interface, policy), _make_to_observation(interface)
+    choosing = make_choosing(interface, policy)
+    open_choice, draw, unpack_mask = choosing.open, choosing.draw, choosing.unpack_mask
+    masked, writes_numbers = policy.masked, interface.loops and not policy.masked
 
     @inline
-    def act_on(rows, constants, bits, keys):
-        observation, uniforms = to_observation(rows), draw_uniforms(bits[0], bits[1], keys)
+    def act_on(rows, constants, bits, keys, scratch):
+        observation, choice = to_observation(rows), open_choice(scratch)
+        uniforms = draw(bits, keys, choice)
         if masked:
-            return act(observation, constants, uniforms, unpack_mask(rows))
+            return act(observation, constants, uniforms, unpack_mask(rows, choice))
+        if writes_numbers:
+            log_prob, value = act(observation, constants, uniforms, choice.numbers)
+            return choice.numbers, log_prob, value
         return act(observation, constants, uniforms)
 
-    return act_on
+    unpack: Any = tuple_of(policy.params_type, policy.num_params)
+    if interface.loops:
+        unpack = inline(lambda weights: weights)
+    return ScalarAct(unpack, choosing.make_keys, act_on, choosing.size)
 
 
 def _specialise_act(interface: Interface, policy: PolicyCode) -> Any:
     """Return the function of a scalar policy as kernels call it."""
-    assert policy.act is not None
-    return specialise(policy.act, np.float32, arrays=interface.layout.is_record)
+    act = policy.loop_act if interface.loops else policy.act
+    assert act is not None
+    arrays = interface.layout.is_record or interface.mask_is_array
+    return specialise(act, np.float32, arrays=arrays and not interface.loops)
 
 
 def check_policy(interface: Interface, policy: PolicyCode) -> None:
     """Raise TypeError if a scalar policy, once compiled, has a branch with a wrong result."""
-    if policy.act is not None:
+    if policy.act is not None and not interface.loops:
         counts = (interface.num_actions,) if interface.num_actions else ()
         actions = Actions(interface.action_size, interface.is_whole, counts)
         check_act(_specialise_act(interface, policy), actions)
@@ -179,7 +205,7 @@ def _make_load_observation(interface: Interface) -> Callable[..., Any]:
     if interface.in_rows:
         load = load_rows(size, "observations")
         return inline(lambda observations, i: load(observations, LANES, i))
-    if interface.written_shape or interface.layout.is_record:
+    if is_written(interface):
         # Not a slice, of whose owner numba would count references.
         return inline(
             lambda observations, i: array_at(
@@ -196,39 +222,24 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     """Make the functions of a policy whose networks run for a block of lanes at once.
 
     Scratch memory has the rows that `ScratchRows` names, then those of `ROWS_OF_STARTS`, the
-    numbers of one group, and last a number for each action where masks are unpacked to memory.
+    numbers of one group, and last those of a `Choice`.
 
     A head makes the scalar function that draws an action (`rlcpu.nn.heads`): it is called with the
     number of outputs, then True for a function that takes a mask, and `loops=True` for one that
     takes arrays in the place of tuples.
     """
-    num_actions, draw_uniforms = interface.num_actions, uniforms_of_keys(policy.draws, np.float32)
+    num_actions, loops, masked = interface.num_actions, interface.loops, policy.masked
     head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
     # As many as the policy says, else a mean for each number of an action, or a logit for each.
     num_outputs = policy.outputs or interface.action_size or num_actions
-    # Params of a head of the policy's own, or logarithms of deviations: a tuple without names.
-    num_constants = policy.num_params if policy.head else interface.action_size
-    read_constants = tuple_of(None, num_constants)
-    load_outputs, get_output = load_rows(num_outputs, "outputs"), row_access("outputs")[0]
-    masked, load_mask = policy.masked, _make_load_mask(interface)
-    # `load_mask` reads the rows of the mask alone, so that it begins with the first of these.
-    unpack_mask, mask_size = make_unpack(first=0, count=num_actions), 0
-    mask_of = inline(lambda words, scratch: unpack_mask(words))
-    if num_actions > UNROLLED:
-        # Of many actions, outputs and mask are arrays, over which the head has loops.
-        scalar_act = head(num_outputs, masked, loops=True)
-        load_outputs = inline(
-            lambda scratch, lanes, first: scratch[first : first + num_outputs * lanes : lanes]
-        )
-        if masked:
-            mask_of = make_unpack_to_memory(first=0, count=num_actions)
-            mask_size = num_actions
-    else:
-        scalar_act = head(num_outputs, True) if masked else head(num_outputs)
-    act, no_value = specialise(scalar_act, np.float32), np.float32(0)
+    act: Any = specialise(head(num_outputs, masked, loops=loops), np.float32)
+    get_output, load_outputs = row_access("outputs")[0], _make_load_outputs(num_outputs, loops)
+    choosing, load_mask = make_choosing(interface, policy), _make_load_mask(interface)
+    open_choice, draw = choosing.open, choosing.draw
     has_value, is_separate = policy.value != "none", policy.value == "separate"
+    no_value, writes_numbers = np.float32(0), loops and interface.action_size > 0
     scratch_rows = _make_scratch_rows(is_separate)
-    numbers_behind_rows = ROWS_OF_STARTS * LANES + interface.num_rows + mask_size
+    numbers_behind_rows = ROWS_OF_STARTS * LANES + interface.num_rows + choosing.size
 
     @inline
     def allocate(settings):
@@ -238,41 +249,69 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     def choose(observations, i, constants, greedy, bits, keys, scratch, places):
         lane_outputs = load_outputs(scratch, places.lanes, places.outputs + i)
         value = get_output(scratch, places.values + i) if has_value else no_value
-        uniforms = draw_uniforms(bits[0], bits[1], keys)
+        choice = open_choice(scratch)
+        uniforms = draw(bits, keys, choice)
+        if writes_numbers:
+            log_prob = act(lane_outputs, uniforms, constants, greedy, choice.numbers)
+            return choice.numbers, log_prob, value
         if masked:
-            mask = mask_of(load_mask(observations, i), scratch)
+            mask = load_mask(observations, i, choice)
             action, log_prob = act(lane_outputs, uniforms, constants, greedy, mask)
         else:
             action, log_prob = act(lane_outputs, uniforms, constants, greedy)
         return action, log_prob, value
 
-    prepare = _make_prepare(interface, is_separate, num_outputs, mask_size)
+    prepare = _make_prepare(interface, is_separate, num_outputs, choosing.size)
+    # Params of a head of the policy's own, or logarithms of deviations: a tuple without names.
     # `log_std` holds the params of the head, where there is one.
+    read_constants = tuple_of(None, policy.num_params if policy.head else interface.action_size)
     unpack = inline(lambda weights, log_std: read_constants(log_std))
-    return Decide(unpack, allocate, prepare, choose)
+    if loops:
+        unpack = inline(lambda weights, log_std: log_std)
+    return Decide(unpack, choosing.make_keys, allocate, prepare, choose)
+
+
+def _make_load_outputs(num_outputs: int, loops: bool) -> Callable[..., Any]:
+    """Make an inlinable (scratch, lanes, first) -> the outputs of a lane, the first at `first`."""
+    if not loops:
+        return load_rows(num_outputs, "outputs")
+    return inline(
+        lambda scratch, lanes, first: scratch[first : first + num_outputs * lanes : lanes]
+    )
 
 
 def _make_load_mask(interface: Interface) -> Callable[..., Any]:
-    """Make an inlinable (observations, i) -> tuple of the rows of lane i's action mask."""
+    """Make an inlinable (observations, i, choice) -> lane i's mask: a tuple, or `choice.mask`."""
     first, number_at = interface.mask_row, make_number_at(interface.in_rows)
-    load = load_rows(mask_rows(interface.num_actions), "observations")
     stride = LANES if interface.in_rows else 1
+    load = load_rows(mask_rows(interface.num_actions), "observations")
+    unpack = make_unpack(first=0, count=interface.num_actions)
+
+    @inline
+    def load_array(observations, i, choice):
+        write_mask(observations, number_at(observations, first, i), stride, choice.mask)
+        return choice.mask
+
+    if interface.loops:
+        return load_array
     return inline(
-        lambda observations, i: load(observations, stride, number_at(observations, first, i))
+        lambda observations, i, choice: unpack(
+            load(observations, stride, number_at(observations, first, i))
+        )
     )
 
 
 @functools.cache
 def _make_prepare(
-    interface: Interface, is_separate: bool, num_outputs: int, mask_size: int
+    interface: Interface, is_separate: bool, num_outputs: int, reserved: int
 ) -> Callable[..., Any]:
     """Make `prepare` of `Decide`, which runs the networks of a block.
 
     `is_separate` tells whether values come from a network of their own; the policy's has
-    `num_outputs` and, behind them, a shared value, if any; the last `mask_size` numbers of scratch
+    `num_outputs` and, behind them, a shared value, if any; the last `reserved` numbers of scratch
     belong to `choose`.
     """
-    write_inputs = make_write_inputs(interface, is_separate, mask_size)
+    write_inputs = make_write_inputs(interface, is_separate, reserved)
     scratch_rows, get_word = _make_scratch_rows(is_separate), row_access("words")[0]
 
     @inline_source
@@ -379,36 +418,6 @@ def _make_scratch_rows(is_separate: bool) -> Callable[..., Any]:
 def _rounded_up(count):
     """Return the next multiple of `UNIT`."""
     return (count + UNIT - 1) // UNIT * UNIT
-
-
-# ---------------------------------------------------------------- actions
-
-
-@functools.cache
-def make_to_env_action(size: int, is_whole: bool, dtype: type) -> Any:
-    """Make an inlinable function (action, bounds) -> the action as the environment's step takes it.
-
-    The policy's numbers are clipped to their bounds, (2 * size,) float32, and converted to the
-    environment's dtype. They are made float32 before that, as they are recorded: so the environment
-    gets what is recorded, but for the clipping. Whole numbers are choices, which have no bounds:
-    they are converted to int32 alone.
-
-    Args:
-        size: numbers of an action, which is a tuple; 0 of an action that is one whole number.
-        is_whole: whether they are whole numbers.
-        dtype: of the environment's floats.
-    """
-    if size == 0:
-        return inline(lambda action, bounds: np.int32(action))
-    if is_whole:
-        whole = "".join(f"whole(action[{k}]), " for k in range(size))
-        return inline(define(f"def to_int32(action, bounds): return ({whole})", whole=np.int32))
-    items = "".join(
-        f"real(min(max(single(action[{k}]), bounds[{k}]), bounds[{size + k}])), "
-        for k in range(size)
-    )
-    source = f"def clip(action, bounds): return ({items})"
-    return inline(define(source, real=dtype, single=np.float32))
 
 
 def _make_to_float32(count: int) -> Callable[..., Any]:

@@ -6,8 +6,8 @@ instead. Networks take lists of the ones where inputs are zeros and ones, mostly
 
 Here `lanes` is 1 or a multiple of 16, at least `count`, the lanes in use; `scratch` is a block's
 float32 memory, whose first numbers become the inputs; of a `policy`, `mean` and `scale` have a
-number for each input, and `limit` has one. `mask_size` numbers at the end of scratch are not ours:
-action masks are unpacked there.
+number for each input, and `limit` has one. `reserved` numbers at the end of scratch are not ours:
+actions are chosen there.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class WrittenInputs(NamedTuple):
     row: Any
 
 
-def make_write_inputs(
-    interface: Interface, is_separate: bool, mask_size: int
-) -> Callable[..., Any]:
+def make_write_inputs(interface: Interface, is_separate: bool, reserved: int) -> Callable[..., Any]:
     """Make the function that writes a block's observations into the inputs of networks.
 
     It is (observations, policy, lanes, count, scratch) -> `WrittenInputs`. Inputs are the first
@@ -58,9 +56,9 @@ def make_write_inputs(
     ones instead.
     """
     if interface.kind == "group":
-        return _make_write_group(interface, mask_size)
+        return _make_write_group(interface, reserved)
     if interface.kind != "floats":
-        return _make_write_ones(interface, is_separate, mask_size)
+        return _make_write_ones(interface, is_separate, reserved)
     # By these names LLVM knows that inputs and observations do not overlap: loops become vectors.
     get, set_ = row_access(ANY)[0], row_access("target")[1]
 
@@ -86,18 +84,18 @@ def make_write_inputs(
     return write_floats if interface.in_rows else write_arrays
 
 
-def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any]:
+def _make_write_group(interface: Interface, reserved: int) -> Callable[..., Any]:
     """Make `write_inputs` of an observation of several parts.
 
     Parts have numbers of several dtypes, side by side: each lane's observation is gathered near the
-    end of scratch, in front of `mask_size` numbers, and goes from there to the inputs.
+    end of scratch, in front of `reserved` numbers, and goes from there to the inputs.
     """
     scale, number_at = _make_scale_group(interface), make_number_at(interface.in_rows)
     size = interface.num_rows
 
     @inline_source
     def write_group(observations, policy, lanes, count, scratch):
-        begin = scratch.size - mask_size - size
+        begin = scratch.size - reserved - size
         rows = scratch[begin : begin + size]
         for i in range(count):
             for k in range(size):
@@ -108,12 +106,12 @@ def _make_write_group(interface: Interface, mask_size: int) -> Callable[..., Any
     return write_group
 
 
-def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) -> Callable[..., Any]:
+def _make_write_ones(interface: Interface, is_separate: bool, reserved: int) -> Callable[..., Any]:
     """Make `write_inputs` of a choice or of planes, whose inputs are zeros and ones.
 
     If the networks take lists of ones, scaling changes none, and at most the fraction `MANY_ONES`
     of the inputs is one, it lists the ones and writes no inputs. The starts of the lanes in the
-    list are at the end of scratch, in front of `mask_size` numbers.
+    list are at the end of scratch, in front of `reserved` numbers.
     """
     list_ones: Any = _make_list_ones(interface)
     write_scaled: Any = _make_write_scaled_ones(interface)
@@ -122,7 +120,7 @@ def _make_write_ones(interface: Interface, is_separate: bool, mask_size: int) ->
     def write_ones(observations, policy, lanes, count, scratch):
         """Write the places of ones, or all inputs where there are too many."""
         job, are_few = job_at(policy.settings[NETWORK]), False
-        num_inputs, starts_end = job.size, scratch.size - mask_size
+        num_inputs, starts_end = job.size, scratch.size - reserved
         starts_begin = starts_end - ROWS_OF_STARTS * LANES
         starts = scratch[starts_begin:starts_end].view(np.int32)
         columns = scratch[: num_inputs * lanes].view(np.int32)  # in the place of the inputs

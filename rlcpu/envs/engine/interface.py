@@ -15,6 +15,7 @@ from rlcpu.envs.engine.steps import is_whole
 from rlcpu.envs.engine.structure import Structure
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import inline
+from rlcpu.nn.heads import UNROLLED
 
 
 class Interface(NamedTuple):
@@ -33,6 +34,10 @@ class Interface(NamedTuple):
     is_whole: bool
     #: Row of an observation where its action mask begins; 0 without masks.
     mask_row: int
+    #: Whether the policy acts in loops, see `rlcpu.envs.engine.choices`.
+    loops: bool
+    #: Whether a user's policy gets the mask as an array of bools, as `action_mask` writes it.
+    mask_is_array: bool
     #: What networks read: "floats", "choice", "planes" or "group".
     kind: str
     #: The smallest value of the choice; 0 of other kinds.
@@ -53,6 +58,7 @@ class Interface(NamedTuple):
 def interface_of(env: Structure, policy: PolicyCode) -> Interface:
     """Return the facts of an environment on which the functions of a policy depend."""
     is_network, rows = policy.act is None, env.observation_rows
+    has_loops = is_network or policy.loop_act is not None
     # Planes are a tuple of boards; a choice is one number, whose field has the size 0.
     planes = 0 if env.observation.is_record else env.observation.fields[0].size
     if env.group_parts:
@@ -67,6 +73,8 @@ def interface_of(env: Structure, policy: PolicyCode) -> Interface:
         num_actions=env.num_actions,
         is_whole=is_whole(env),
         mask_row=rows if policy.masked else 0,
+        loops=has_loops and max(env.num_actions, env.action_size, *env.choices) > UNROLLED,
+        mask_is_array=policy.masked and not has_loops and env.writes_mask,
         kind=kind,
         lowest=sum(env.choice_starts) if kind == "choice" else 0,  # a sum of one number
         num_planes=planes if kind == "planes" else 0,

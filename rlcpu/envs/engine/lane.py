@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.layout import make_decode, make_encode, make_select
-from rlcpu.envs.engine.masks import make_pack
+from rlcpu.envs.engine.masks import make_pack, make_pack_written
 from rlcpu.envs.engine.structure import Structure, user_functions
 from rlcpu.kernels.compile import (
     define,
@@ -167,18 +167,10 @@ def _make_reset(env: Structure, dtype: type) -> Callable[..., Any]:
 
 def _make_observe(env: Structure, dtype: type) -> Callable[..., Any]:
     """Make `observe` of `Lane`, of the author's observe and action mask."""
-    users = user_functions(env, dtype)
-    user_observe = users["observe"]
-    user_mask: Any = users.get("action_mask")
+    user_observe = user_functions(env, dtype)["observe"]
     encode = make_encode(env.observation, np.float32)
     to_floats = make_floats(env.observation, dtype, env.has_whole)
-    pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
-    # A mask of many actions is most of a kernel's code, and a kernel observes in three places.
-    share_code = outline if env.num_actions > UNROLLED else inline_source
-
-    @share_code
-    def mask_of(state, params):
-        return pack_mask(user_mask(state, params))
+    is_masked, mask_of = env.action_mask is not None, make_mask_of(env, dtype)
 
     @inline
     def observe(state, params):
@@ -188,6 +180,25 @@ def _make_observe(env: Structure, dtype: type) -> Callable[..., Any]:
         return rows
 
     return observe
+
+
+def make_mask_of(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Make (state, params) -> the float32 rows of the author's action mask, a tuple.
+
+    Without an action mask nobody calls it.
+    """
+    user_mask: Any = user_functions(env, dtype).get("action_mask")
+    if env.writes_mask:
+        return make_pack_written(user_mask, env.num_actions)
+    pack_mask = make_pack(env.num_actions)
+    # A mask of many actions is most of a kernel's code, and a kernel observes in three places.
+    share_code = outline if env.num_actions > UNROLLED else inline_source
+
+    @share_code
+    def mask_of(state, params):
+        return pack_mask(user_mask(state, params))
+
+    return mask_of
 
 
 def make_floats(layout: Any, dtype: type, has_whole: bool) -> Callable[..., Any]:

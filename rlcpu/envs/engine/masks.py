@@ -1,10 +1,10 @@
 """Action masks: which actions are allowed in a state, as bits behind an observation.
 
-`Dynamics.action_mask` returns a mask as a tuple of one bool for each action of a `Discrete`.
-Kernels keep it as whole numbers of 32 bits, "words": action k is bit `k % 32` of word `k // 32`. A
-word is one more float32 row, behind the rows of the observation, which has its bits. So whatever
-shows or keeps an observation shows or keeps its mask, and an environment without a mask has no such
-rows.
+`Dynamics.action_mask` returns a mask as a tuple of one bool for each action of a `Discrete`, or
+writes them into an array. Kernels keep it as whole numbers of 32 bits, "words": action k is bit
+`k % 32` of word `k // 32`. A word is one more float32 row, behind the rows of the observation,
+which has its bits. So whatever shows or keeps an observation shows or keeps its mask, and an
+environment without a mask has no such rows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from numba import types
 from numba.extending import intrinsic
 
 from rlcpu.kernels.compile import define, inline, kernel, outline, source_of_tuple
+from rlcpu.kernels.memory import array_at, make_stack_zeros, pointer_to
+from rlcpu.kernels.rows import load_rows
+from rlcpu.kernels.scopes import ANY
 
 Array = npt.NDArray[Any]
 #: Actions in a word.
 BITS = 32
 _WORD = ir.IntType(BITS)
+u8, u32 = np.uint8, np.uint32
 
 
 def mask_rows(count: int) -> int:
@@ -77,26 +81,42 @@ def make_unpack(first: int, count: int) -> Callable[..., Any]:
 
 
 @outline
-def _write_bits(word, numbers):
-    """Write the lowest bits of a uint32 as zeros and ones to `numbers`, float32."""
-    for k in range(numbers.size):
-        numbers[k] = np.float32((word >> np.uint32(k)) & np.uint32(1))
+def write_mask(rows, first, stride, mask):
+    """Write the mask of an observation to an array of bools, in loops, however many actions it has.
+
+    Number w of its float32 rows is `rows[first + w * stride]`.
+    """
+    for begin in range(0, mask.size, BITS):
+        word = np.float32(rows[first + begin // BITS * stride]).view(u32)
+        for k in range(min(BITS, mask.size - begin)):
+            mask[begin + k] = (word >> u32(k)) & u32(1) != u32(0)
 
 
 @functools.cache
-def make_unpack_to_memory(first: int, count: int) -> Callable[..., Any]:
-    """Make an inlinable function (rows, scratch) -> the mask as `count` float32 zeros and ones.
+def make_pack_written(write: Any, count: int) -> Callable[..., Any]:
+    """Make (state, params) -> the rows, as of `make_pack`, of a mask that `write` writes.
 
-    They are the last numbers of `scratch`, which it overwrites. A mask of many actions is read in a
-    loop, where a tuple of bools, as of `make_unpack`, would take long to compile.
+    `write`, a compiled function, is (state, params, out), where `out` are `count` bools on the
+    stack, all False. There each word is written over bools that are in a word already. As a tuple
+    so many bools would be as many values to LLVM: of 1,000 it takes minutes and gigabytes.
     """
-    lines = ["mask = scratch[scratch.size - count :]"]
-    for row in range(mask_rows(count)):
-        part = f"mask[{row * BITS} : {min((row + 1) * BITS, count)}]"
-        lines.append(f"write_bits(single(rows[{first + row}]).view(u32), {part})")
-    body = "".join(f"\n    {line}" for line in [*lines, "return mask"])
-    names = {"u32": np.uint32, "single": np.float32, "write_bits": _write_bits, "count": count}
-    return inline(define(f"def unpack(rows, scratch):{body}", **names))
+    num_words = mask_rows(count)
+    zeros, load = make_stack_zeros(num_words * BITS), load_rows(num_words, ANY)
+    like_bool, like_byte, like_word, like_row = np.bool_(0), u8(0), u32(0), np.float32(0)
+
+    @outline
+    def pack_written(state, params):
+        place = zeros()
+        write(state, params, array_at(place, (count,), like_bool))
+        bools, words = pointer_to(place, like_byte), pointer_to(place, like_word)
+        for w in range(num_words):
+            word = u32(0)
+            for k in range(BITS):
+                word |= u32(bools[w * BITS + k]) << u32(k)
+            words[w] = word
+        return load(pointer_to(place, like_row), 1, 0)
+
+    return pack_written
 
 
 @kernel

@@ -30,12 +30,12 @@ from rlcpu.envs.engine.lane import (
     LANES,
     make_draws,
     make_floats,
+    make_mask_of,
     make_params_of_lane,
     make_redraw_params,
     make_store_params,
 )
 from rlcpu.envs.engine.layout import make_encode
-from rlcpu.envs.engine.masks import make_pack
 from rlcpu.envs.engine.structure import Structure, user_functions
 from rlcpu.kernels.compile import define, inline, inline_source, outline
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_at, shifted
@@ -145,9 +145,8 @@ def _make_ints_64(env: Structure) -> Callable[..., Any]:
 
 def _make_observe(env: Structure, dtype: type, record_of_lane: Any) -> Callable[..., None]:
     """Make `observe` of `Functions`, which calls the author's observe and action mask."""
-    user_mask: Any = user_functions(env, dtype).get("action_mask")
-    write, pack_mask = _make_write_observation(env, dtype), make_pack(env.num_actions)
-    size, is_masked = env.observation_rows, user_mask is not None
+    write, mask_of = _make_write_observation(env, dtype), make_mask_of(env, dtype)
+    size, is_masked = env.observation_rows, env.action_mask is not None
     put_mask = store_rows(env.shown_rows - size, ANY)  # (target, stride, place, tuple)
 
     @outline
@@ -155,7 +154,7 @@ def _make_observe(env: Structure, dtype: type, record_of_lane: Any) -> Callable[
         state = record_of_lane(rows, i)
         write(state, lane_params, target, place)
         if is_masked:
-            put_mask(target, 1, place + size, pack_mask(user_mask(state, lane_params)))
+            put_mask(target, 1, place + size, mask_of(state, lane_params))
 
     return observe
 

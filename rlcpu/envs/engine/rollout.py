@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange, types
 
-from rlcpu.envs.engine.decide import check_policy, make_decide, make_to_env_action
+from rlcpu.envs.engine.choices import make_to_env_action, make_to_env_number
+from rlcpu.envs.engine.decide import check_policy, make_decide
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.frames import (
     CLOCK,
@@ -55,7 +56,6 @@ from rlcpu.envs.policies import GREEDY, KernelPolicy, PolicyCode
 from rlcpu.kernels.compile import EXACT, FAST, inline, inline_source, kernel, prefer_wide_vectors
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import LINE, address, array_at, call_at, pointer_to
-from rlcpu.kernels.random import make_draw_keys
 from rlcpu.kernels.rows import row_access, store_rows
 from rlcpu.kernels.threads import Kernels, for_cores
 
@@ -196,14 +196,13 @@ def _make_block(
     interface: Interface, dtype: type, policy: PolicyCode, recorder: BlockRecorder
 ) -> Callable[..., None]:
     """Make the function (frame, num_steps, num_envs, block) that runs all steps of one block."""
-    unpack_policy, allocate, prepare, choose = make_decide(interface, policy)
+    unpack_policy, make_keys, allocate, prepare, choose = make_decide(interface, policy)
     open_outputs, start, save_decisions, save_results, finish = recorder
     open_env, open_policy = make_open_env(dtype), make_open_policy()
     open_step, bytes_of_step = _make_open_step(interface, dtype)
     put_decision, draw_bits = _make_put_decision(interface, dtype), make_draw_bits()
     add_faults, call_env = make_add_faults(interface), _make_call_env(interface, dtype)
     get_word, set_elapsed = row_access("words")[0], row_access("lengths")[1]
-    make_keys = make_draw_keys(policy.draws)
     # Loops of a constant length become vectors: lanes that are not in use act, too. In float64, the
     # exact mode, there are no vectors to win.
     uses_all_lanes = (interface.in_rows or policy.act is None) and dtype is not np.float64
@@ -325,16 +324,21 @@ def _make_put_decision(interface: Interface, dtype: type) -> Callable[..., None]
     names = ("actions", "log_probs", "values", "source")
     put_action, put_log_prob, put_value, put_chosen = (row_access(name)[1] for name in names)
     put_actions, put_all_chosen = store_rows(size, "actions"), store_rows(size, "finals")
+    loops, to_env_number = interface.loops, make_to_env_number(size, interface.is_whole, dtype)
 
     @inline
     def put_decision(now, i, decision, bounds):
         action, log_prob, value = decision
-        taken = to_env_action(action, bounds)
         if size == 0:
+            taken = to_env_action(action, bounds)
             put_action(now.actions, i, taken)
             put_chosen(now.chosen, i, taken)
+        elif loops:
+            for k in range(size):
+                put_action(now.actions, k * LANES + i, to_env_number(action[k], bounds, k))
+                put_chosen(now.chosen, k * LANES + i, action[k])
         else:
-            put_actions(now.actions, LANES, i, taken)
+            put_actions(now.actions, LANES, i, to_env_action(action, bounds))
             put_all_chosen(now.chosen, LANES, i, action)
         put_log_prob(now.log_probs, i, log_prob)
         put_value(now.values, i, value)

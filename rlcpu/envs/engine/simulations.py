@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.engine.decide import make_act, make_to_env_action
+from rlcpu.envs.engine.choices import make_to_env_action
+from rlcpu.envs.engine.decide import make_act
 from rlcpu.envs.engine.form import EPISODES, FAULTS, RETURNS, SQUARES
 from rlcpu.envs.engine.frames import FIRST_FAULT, make_open_env, make_open_policy, open_sums
-from rlcpu.envs.engine.interface import interface_of
+from rlcpu.envs.engine.interface import Interface, interface_of
 from rlcpu.envs.engine.lane import (
     LANES,
     LONG,
@@ -27,10 +28,9 @@ from rlcpu.envs.engine.record import compile_functions
 from rlcpu.envs.engine.recorders import FLUSH, make_finish_sums, make_flush, make_start_sums
 from rlcpu.envs.engine.structure import Structure
 from rlcpu.envs.policies import PolicyCode
-from rlcpu.kernels.compile import define, inline, prefer_wide_vectors, tuple_of
+from rlcpu.kernels.compile import define, inline, prefer_wide_vectors
 from rlcpu.kernels.functions import reads_argument
 from rlcpu.kernels.memory import array_at, place_of
-from rlcpu.kernels.random import make_draw_keys
 from rlcpu.kernels.rows import load_rows, row_access
 from rlcpu.kernels.scopes import ANY
 
@@ -49,15 +49,16 @@ def make_simulate(env: Structure, dtype: type, policy: PolicyCode) -> Callable[.
 def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Callable[..., None]:
     """Make `make_simulate`'s function for states along lanes: all lanes take a step together."""
     lane, step_lane = compile_lane(env, dtype), make_step_lane(env, dtype, same_step=True)
-    act, draw_bits = make_act(interface_of(env, policy), policy), make_draw_bits()
-    to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
+    interface, draw_bits = interface_of(env, policy), make_draw_bits()
+    read_constants, make_keys, act, scratch_size = make_act(interface, policy)
+    size_of_action, is_whole, loops = interface.action_size, interface.is_whole, interface.loops
+    to_env_action = make_to_env_action(size_of_action, is_whole, dtype, loops)
+    allocate = _make_allocate(scratch_size)
     load, observe, unpack = lane.load, lane.observe, lane.unpack_params
     params_of_lane, first_draw = lane.params_of_lane, env.num_draws
-    make_keys = make_draw_keys(policy.draws)
-    read_constants = tuple_of(policy.params_type, policy.num_params)
     open_env, open_policy = make_open_env(dtype), make_open_policy()
     start, finish = make_start_sums(dtype), make_finish_sums(True, dtype)
-    add_step, flush = _make_add_step(env, dtype), make_flush(dtype)
+    add_step, flush = _make_add_step(env, interface, dtype), make_flush(dtype)
     exact = dtype is np.float64  # without vectors: only lanes in use are stepped then
     # Wide vectors lose where a step has more numbers than registers hold.
     use_wide_vectors = prefer_wide_vectors if env.state.rows(dtype) < LONG else inline(lambda: None)
@@ -70,13 +71,13 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), read_constants(policy.weights)
         keys = make_keys(first_draw)  # the environment takes the random numbers before these
-        lane_sums = start(sums, words, count, num_steps)
+        lane_sums, scratch = start(sums, words, count, num_steps), allocate()
         for step in range(num_steps):
             now = u32(counter + u32(step))
             for i in range(count if exact else LANES):
                 bits = draw_bits(words, i, now)
                 observation = observe(load(state, LANES, i), params_of_lane(params, state, i))
-                decision = act(observation, constants, bits, keys)
+                decision = act(observation, constants, bits, keys, scratch)
                 action = to_env_action(decision[0], env.bounds)
                 result = step_lane(state, words, i, action, bits, params, limit)
                 add_step(lane_sums, i, observation, decision, result)
@@ -87,13 +88,18 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
     return run
 
 
-def _make_add_step(env: Structure, dtype: type) -> Callable[..., None]:
+def _make_allocate(size: int) -> Callable[..., Any]:
+    """Make () -> the scratch memory of a policy, `size` float32; () without any."""
+    return inline((lambda: np.zeros(size, np.float32)) if size else (lambda: ()))
+
+
+def _make_add_step(env: Structure, interface: Interface, dtype: type) -> Callable[..., None]:
     """Make (lane_sums, i, observation, decision, result), which adds a step of lane i.
 
     `lane_sums` are (LANE_SUMS * LANES,), see `LANE_SUMS`.
     """
     get, set_ = row_access("rewards")  # a name that promises: no array of other names overlaps
-    one, zero, fault_of_step = dtype(1), dtype(0), _make_fault_of_step(env, dtype)
+    one, zero, fault_of_step = dtype(1), dtype(0), _make_fault_of_step(env, interface, dtype)
 
     @inline
     def add(lane_sums, row, i, number):
@@ -121,16 +127,15 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
     functions, draw_ahead = compile_functions(env, dtype), _make_draw_ahead()
     params_of_lane, step_lane = functions.params_of_lane, functions.step
     restart, observe = functions.restart, functions.observe
-    act = make_act(interface_of(env, policy), policy)
-    to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
-    unpack, read_constants = (
-        make_unpack_params(env),
-        tuple_of(policy.params_type, policy.num_params),
-    )
+    interface, unpack = interface_of(env, policy), make_unpack_params(env)
+    read_constants, make_keys, act, scratch_size = make_act(interface, policy)
+    size_of_action, is_whole, loops = interface.action_size, interface.is_whole, interface.loops
+    to_env_action = make_to_env_action(size_of_action, is_whole, dtype, loops)
+    allocate = _make_allocate(scratch_size)
     open_env, open_policy = make_open_env(dtype), make_open_policy()
     start, finish = make_start_sums(dtype), make_finish_sums(False, dtype)
-    fault_of_step, nothing, zero = _make_fault_of_step(env, dtype), dtype(0), np.float32(0)
-    first_draw, make_keys, size = env.num_draws, make_draw_keys(policy.draws), env.shown_rows
+    fault_of_step = _make_fault_of_step(env, interface, dtype)
+    nothing, zero, first_draw, size = dtype(0), np.float32(0), env.num_draws, env.shown_rows
     observes = policy.masked or reads_argument(policy.act, 0)
     load = load_rows(size, ANY)
     # A policy takes an observation that was written as an array, and any other as a tuple.
@@ -148,6 +153,7 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
         params, constants = unpack(env.numbers), read_constants(policy.weights)
         keys = make_keys(first_draw)
         memory, bits_ahead = np.zeros(size, np.float32), np.empty(2 * AHEAD, np.uint32)
+        scratch = allocate()
         # An array over memory that it does not own, so that numba counts no references.
         observation = array_at(place_of(memory, 0), (size,), zero)
         start(sums, words, count, num_steps)
@@ -160,7 +166,7 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
                 if observes:
                     observe(state, i, params_of_lane(params, state, i), observation, 0)
                 rows = to_rows(observation)
-                decision = act(rows, constants, bits, keys)
+                decision = act(rows, constants, bits, keys, scratch)
                 action = to_env_action(decision[0], env.bounds)
                 result = step_lane(state, words, i, action, bits, params, limit)
                 fault += fault_of_step(rows, decision) + result.reward * nothing
@@ -192,7 +198,7 @@ def _make_draw_ahead() -> Callable[..., Any]:
     return draw_ahead
 
 
-def _make_fault_of_step(env: Structure, dtype: type) -> Any:
+def _make_fault_of_step(env: Structure, interface: Interface, dtype: type) -> Any:
     """Make an inlinable (rows, decision) -> 0, or NaN if a number of a step is not finite.
 
     A mask that allows no action gives NaN too. `rows` are those of an observation, whose floats are
@@ -202,12 +208,25 @@ def _make_fault_of_step(env: Structure, dtype: type) -> Any:
     spans = () if env.writes_observation else env.float_spans
     numbers = [f"rows[{row}]" for first, count in spans for row in range(first, first + count)]
     action_floats = 0 if env.choices else env.action_size
-    numbers += [f"decision[0][{k}]" for k in range(action_floats)] + ["decision[1]", "decision[2]"]
+    if interface.loops and action_floats:
+        numbers.append("fault_of(decision[0])")
+    else:
+        numbers += [f"decision[0][{k}]" for k in range(action_floats)]
+    numbers += ["decision[1]", "decision[2]"]
     terms = [f"real({number}) * zero" for number in numbers]
     mask_rows = range(env.observation_rows, env.shown_rows)
     if mask_rows:
         words = " | ".join(f"single(rows[{row}]).view(word)" for row in mask_rows)
         terms.append(f"(nan if ({words}) == 0 else zero)")
     source = f"def fault_of_step(rows, decision): return {' + '.join(terms)}"
-    names = {"single": np.float32, "word": np.uint32, "nan": dtype(np.nan)}
+    names = {"single": np.float32, "word": np.uint32, "nan": dtype(np.nan), "fault_of": _fault_of}
     return inline(define(source, real=dtype, zero=dtype(0), **names))
+
+
+@inline
+def _fault_of(numbers):
+    """Return 0, or NaN if a number of an array is not finite."""
+    fault = np.float32(0)
+    for k in range(numbers.size):
+        fault += numbers[k] * np.float32(0)
+    return fault

@@ -33,6 +33,8 @@ class Structure(NamedTuple):
     reset: Callable[..., Any]
     observe: Callable[..., Any]
     action_mask: Callable[..., Any] | None
+    #: Whether it writes into memory in the place of returning a tuple.
+    writes_mask: bool
     #: Class of the params NamedTuple.
     params_type: type
     #: For each field of params its bool, a constant of the machine code, or None of a number, which
@@ -146,8 +148,11 @@ def user_functions(env: Structure, dtype: type) -> dict[str, Any]:
     """Return the functions of an environment's author by name, specialised for a dtype."""
     names = ["step", "reset", "observe"]
     names += [name for name in ("action_mask", "randomize") if getattr(env, name) is not None]
-    exact, arrays = dtype is np.float64, env.state.is_record
-    return {name: specialise(getattr(env, name), dtype, exact, arrays) for name in names}
+    # Those that are given arrays: of states, or `out` of a mask.
+    arrays = {name for name in names if env.state.is_record}
+    arrays |= {"action_mask"} if env.writes_mask else set()
+    exact = dtype is np.float64
+    return {n: specialise(getattr(env, n), dtype, exact, n in arrays) for n in names}
 
 
 def env_kernel(
@@ -205,9 +210,13 @@ def _check_branches(env: Structure, functions: dict[str, Any]) -> None:
     `functions` are the specialised ones by name.
     """
     dynamics = _dynamics_for_checks(env)
+    writes = {  # and returns None always
+        "reset": env.state.is_record,
+        "observe": env.state.is_record and env.writes_observation,
+        "action_mask": env.writes_mask,
+    }
     for name, function in functions.items():
-        writes = name == "reset" or (name == "observe" and env.writes_observation)
-        if not (env.state.is_record and writes):  # which returns None always
+        if not writes.get(name):
             check_branches(dynamics, name, function)
 
 

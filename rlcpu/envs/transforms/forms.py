@@ -190,7 +190,9 @@ def extend_tuple(
         "observe": lambda state, params: observe(state, inner_of(state), params),
         "state": None,
     }
-    if mask is not None:
+    if mask is not None and dynamics.writes_mask:
+        changes["action_mask"] = lambda state, params, out: mask(inner_of(state), params, out)
+    elif mask is not None:
         changes["action_mask"] = lambda state, params: mask(inner_of(state), params)
     if picture is not None:
         changes["picture"] = lambda state, params: picture(inner_of(state), params)
