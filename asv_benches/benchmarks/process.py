@@ -79,8 +79,9 @@ FirstCall.timeraw_warm.repeat = 3  # type: ignore[attr-defined]
 FirstCall.timeraw_cold.repeat = 1  # type: ignore[attr-defined]
 
 
-#: A first round of learning: from an empty cache; then in an environment of the user's, whose step
-#: is new; and by an algorithm of the user's, whose scalar function is.
+#: A first round of learning: from an empty cache; then in environments of the user's, whose step is
+#: new, and of which one has many actions; and by an algorithm of the user's, whose scalar function
+#: is new.
 LEARNING = {
     "ppo": """
 import rlcpu
@@ -102,6 +103,22 @@ balance = rlcpu.Dynamics(
     observation_space=Box(-numpy.inf, numpy.inf, (2,), numpy.float32), action_space=Discrete(2),
 )
 rlcpu.train.PPO(balance, seed=0).learn(1)
+""",
+    "many_actions": """
+import numpy, rlcpu
+from gymnasium.spaces import Box, Discrete
+def step(state, action, params):
+    return (state[0] + 1.0,), 1.0 * (action == 7), False
+def reset(rng, params):
+    return (rng.uniform(0),)
+def action_mask(state, params, out):
+    for k in range(2000):
+        out[k] = (k + int(state[0])) % 7 == 0
+shelf = rlcpu.Dynamics(
+    id="Shelf-v0", step=step, reset=reset, action_mask=action_mask, max_episode_steps=100,
+    observation_space=Box(0.0, numpy.inf, (1,), numpy.float32), action_space=Discrete(2000),
+)
+rlcpu.train.PPO(shelf, seed=0).learn(1)
 """,
     "own_algorithm": """
 from rlcpu import nn

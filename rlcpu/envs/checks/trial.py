@@ -37,6 +37,9 @@ _TRIAL_UNIFORMS = (0.0, 0.5, 1.0 - 2.0**-24)
 #: Numbers of a state from which on trials draw the middle alone: of a world of thousands of cells
 #: they take plain Python a second each.
 _LARGE = 2000
+#: Actions of a mask that is a tuple. To LLVM its bools are values of their own: 700 take a minute
+#: to compile, and 1,000 do not end in two, or in 6 GB.
+_MOST_IN_TUPLE = 800
 
 
 def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
@@ -242,6 +245,12 @@ def _check_mask(dynamics: Dynamics, mask: Any) -> None:
         raise TypeError(f"{wanted}; returned {mask!r}")
     if len(mask) != count:
         raise ValueError(f"{wanted}; returned {len(mask)}: {mask!r}")
+    if count > _MOST_IN_TUPLE and not dynamics.writes_mask:
+        raise ValueError(
+            f"{dynamics.id}: action_mask returns a tuple of {count} bools, which takes kernels "
+            f"minutes to compile: expected {_MOST_IN_TUPLE} at most, or (state, params, out) that "
+            "writes them into out, which are all False"
+        )
 
 
 def _trial_action(

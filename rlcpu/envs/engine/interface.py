@@ -73,7 +73,7 @@ def interface_of(env: Structure, policy: PolicyCode) -> Interface:
         num_actions=env.num_actions,
         is_whole=is_whole(env),
         mask_row=rows if policy.masked else 0,
-        loops=has_loops and max(env.num_actions, env.action_size, *env.choices) > UNROLLED,
+        loops=has_loops and _has_many_actions(env),
         mask_is_array=policy.masked and not has_loops and env.writes_mask,
         kind=kind,
         lowest=sum(env.choice_starts) if kind == "choice" else 0,  # a sum of one number
@@ -84,6 +84,16 @@ def interface_of(env: Structure, policy: PolicyCode) -> Interface:
         written_shape=() if is_network else env.written_shape,
         is_int_array=not is_network and env.is_int_array,
     )
+
+
+def _has_many_actions(env: Structure) -> bool:
+    """Tell whether kernels would have too many lines if each action, or number of one, had its own.
+
+    The choices of a `MultiDiscrete` are drawn from short lists: lines take time with the square of
+    the longest, and with the length of all. 128 choices in lists of 4 take 5 s to compile.
+    """
+    longest = max(env.num_actions, env.action_size, *env.choices)
+    return longest > UNROLLED or sum(env.choices) > 4 * UNROLLED
 
 
 @functools.cache

@@ -191,7 +191,8 @@ def env_kernel(
 
     def compile_and_report(function: Callable[..., Any]) -> Any:
         compiled = kernel(function, **options)
-        step, id, known = env.step, ids.get(env, ""), reasons_of_policies(env)
+        step, id = env.step, ids.get(env, "")
+        known = reasons_of_policies(env) if names != SHARED else ()
         hooks.wrap_compiler(compiled, lambda compiler: tell_users(compiler, step, id, names, known))
         return compiled
 
@@ -199,9 +200,13 @@ def env_kernel(
 
 
 def reasons_of_policies(env: Structure) -> tuple[str, ...]:
-    """Return the reasons why policies keep rollouts from vectorising, whatever a step does."""
-    many = f"policies choose among more than {UNROLLED} actions in a loop"
-    return (many,) if env.num_actions > UNROLLED else ()
+    """Return the reasons why `simulate` does not vectorise, whatever a step does."""
+    reasons = []
+    if max(env.num_actions, env.action_size) > UNROLLED:
+        reasons.append(f"policies choose among more than {UNROLLED} actions in a loop")
+    if env.writes_mask:
+        reasons.append("action_mask writes into memory")
+    return tuple(reasons)
 
 
 def _check_branches(env: Structure, functions: dict[str, Any]) -> None:
