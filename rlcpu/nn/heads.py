@@ -314,7 +314,7 @@ def _act_scaled(
     for k in range(len(numbers)):
         numbers[k] = center[k] + half[k] * numbers[k]
     return log_prob"""
-        return define(source, draw=draw, center=center, half=half)
+        return define(source, draw=draw, center=np.array(center), half=np.array(half))
     names = "".join(f"x{k}, " for k in range(size))
     scaled = "".join(f"{center[k]!r} + {half[k]!r} * x{k}, " for k in range(size))
     lines = [f"({names}), log_prob = draw(outputs, uniforms, params, greedy)"]

@@ -165,7 +165,7 @@ def test_uniform_among_many(dynamics: Dynamics) -> None:
     env = rlcpu.make_vec(dynamics, NUM_ENVS)
     env.reset(seed=17)
     result = rlcpu.simulate(env, Uniform(), 300)
-    assert result.episodes == len(rollout.episode_returns)
+    assert result.num_episodes == len(rollout.episode_returns)
     np.testing.assert_allclose(result.mean_return, rollout.episode_returns.mean(), rtol=1e-4)
 
 

@@ -24,7 +24,7 @@ from rlcpu.kernels.random import make_draw_keys, make_draw_many, uniforms_of_key
 from rlcpu.kernels.rows import load_rows, store_rows
 from rlcpu.kernels.scopes import ANY
 
-single, u32 = np.float32, np.uint32
+single = np.float32
 
 
 class Choice(NamedTuple):
