@@ -65,7 +65,7 @@ def run(
         steps: environment steps of each run; None takes the algorithms' default, if it is the same.
         target: mean return that ends a run, see `Agent.learn`. Scores of runs that stopped are
             biased: what counts then is the number of steps. None lets all runs make all steps.
-        evaluations: on the way, the last one at the end; see `rlcpu.train.evaluations.Evaluations`.
+        evaluations: on the way, the last one at the end; see `rlcpu.train.Evaluations`.
         eval_episodes: deterministic episodes of each of them.
         final_episodes: deterministic episodes of the last policy, of which the score is the mean.
         eval_env: environment that episodes are played in, if it is another one. What is given as an

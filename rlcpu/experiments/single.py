@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from rlcpu.experiments.folder import Curve, Done, Run, write_run
 from rlcpu.experiments.plan import SEED_LIMIT, Plan
 from rlcpu.kernels.announce import cpu_clock
 from rlcpu.train.evaluate import evaluate
-from rlcpu.train.evaluations import Evaluations
+from rlcpu.train.evaluations import Evaluation, Evaluations, check_other_env
 
 
 class PlannedRun(NamedTuple):
@@ -59,28 +59,25 @@ def make_run(plan: Plan, job: PlannedRun, folder: Path, report: Report) -> None:
         if plan.eval_env is not None:
             other = opened.enter_context(open_environments(plan.eval_env))
         evaluations = Evaluations(
-            agent,
-            protocol.steps,
-            number=protocol.evaluations,
+            protocol.evaluations,
             num_episodes=protocol.eval_episodes,
             seed=SEED_LIMIT + seed,
             env=other,
         )
-        begin, evaluating = cpu_clock(), 0.0
 
-        def follow(progress: Any) -> None:
-            """Evaluate if it is time, and report."""
-            nonlocal evaluating
-            before = cpu_clock()
-            evaluations(progress)
-            evaluating += cpu_clock() - before
+        def tell(progress: Any) -> None:
+            """Report."""
             report(progress.steps, progress.losses.num_gradients > 0)
 
-        history = agent.learn(protocol.steps, target_return=protocol.target, callback=follow)
-        cpu_seconds = cpu_clock() - begin - evaluating
+        begin = cpu_clock()
+        history = agent.learn(
+            protocol.steps, target_return=protocol.target, evaluations=evaluations, callback=tell
+        )
+        cpu_seconds = cpu_clock() - begin - sum(each.cpu_seconds for each in history.evaluations)
+        env_to_play = check_other_env(agent.env, other)
         last_seed = 2 * SEED_LIMIT + seed
-        episodes = evaluate(evaluations.env, agent.policy, protocol.final_episodes, seed=last_seed)
-        curve = curve_of(evaluations)
+        episodes = evaluate(env_to_play, agent.policy, protocol.final_episodes, seed=last_seed)
+        curve = curve_of(history.evaluations)
         done = Done(
             seed=seed,
             steps=history.steps,
@@ -94,13 +91,12 @@ def make_run(plan: Plan, job: PlannedRun, folder: Path, report: Report) -> None:
         write_run(folder, Run(job.variant, seed, curve, episodes, done), agent)
 
 
-def curve_of(evaluations: Evaluations) -> Curve:
+def curve_of(made: Sequence[Evaluation]) -> Curve:
     """Return the curve of the evaluations of a run."""
-    made = evaluations.made
     return Curve(
         np.array([each.steps for each in made], np.int64),
         np.array([each.seconds for each in made]),
-        np.array([each.returns.mean() for each in made]),
+        np.array([each.mean_return for each in made]),
         np.array([each.training_return for each in made]),
     )
 

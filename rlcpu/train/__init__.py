@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rlcpu.train.config import PPOConfig
+from rlcpu.train.evaluations import Evaluation, Evaluations
 from rlcpu.train.history import History, Progress, TensorBoard
 from rlcpu.train.ppo import PPO
 
@@ -21,6 +22,8 @@ __all__ = [
     "TD3",
     "DDPGConfig",
     "DQNConfig",
+    "Evaluation",
+    "Evaluations",
     "History",
     "PPOConfig",
     "PQNConfig",

@@ -8,7 +8,7 @@ import math
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from rlcpu.train import precompile
 from rlcpu.train.actors import check_masks
 from rlcpu.train.advice import InputWatch
 from rlcpu.train.config import (
+    callbacks_of,
     check_config,
     check_env,
     check_learning,
@@ -34,11 +35,13 @@ from rlcpu.train.config import (
     signature_of,
 )
 from rlcpu.train.evaluate import evaluate
+from rlcpu.train.evaluations import Evaluations
 from rlcpu.train.history import History, LearningBar, Progress, losses_type
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.saved import SavedAgent, attributes_of
 from rlcpu.train.tuned import settings_for
+from rlcpu.train.upkeep import Upkeep, UpkeepOptions
 from rlcpu.translation import ANSWERS, answered, describe_unknown
 
 Array = npt.NDArray[Any]
@@ -63,7 +66,7 @@ class Call(NamedTuple):
     schedule: tuple[int, int]  # total steps of the agent between which schedules run
     session: Any  # processes that collect, or None
     rounds: WholeRounds  # runs functions that Ctrl-C does not interrupt
-    is_watched: bool  # whether there is a callback, which may change the agent
+    is_watched: bool  # whether something looks at the agent, as a callback, which may change it
     start: float  # the clock when it began, seconds
     compiled: float  # seconds of compiling until then
 
@@ -212,9 +215,14 @@ class Agent(SavedAgent):
         self,
         total_steps: int | float,
         *,
-        callback: Callable[[Progress], bool | None] | None = None,
+        callback: Callable[[Progress], Any] | Sequence[Callable[[Progress], Any]] | None = None,
         target_return: float | None = None,
         progress: bool = False,
+        evaluations: int | Evaluations | None = None,
+        keep_best: str | os.PathLike[str] | None = None,
+        patience: int | None = None,
+        save_to: str | os.PathLike[str] | None = None,
+        save_every: int | float | None = None,
         num_collectors: int | None = None,
         num_shards: int | None = None,
         address: str | None = None,
@@ -226,11 +234,22 @@ class Agent(SavedAgent):
         Args:
             total_steps: environment steps, rounded up to whole rollouts; schedules run over them.
             callback: called after every rollout of `PPO` and its update, and after every 500 steps
-                of other agents; learning stops when it returns False.
+                of other agents; learning stops when it returns False. Of a list all are called.
             target_return: stop once greedy episodes reach it on average. `PPO` plays 100 where the
                 last 100 training episodes have reached it, and their mean has to be above it by
                 three standard errors; others play 100, and 100 more, every 2,000 steps.
             progress: show a bar on standard error, or a line now and then where it is a file.
+            evaluations: how many evaluations are made on the way, of 20 greedy episodes each, the
+                last one at the end; `Evaluations` chooses episodes and environments. They are in
+                the history, and change nothing that is learnt.
+            keep_best: file to save the agent to whenever an evaluation is the best so far, the
+                earliest of equal ones; see `best_evaluation`.
+            patience: stop after so many evaluations in a row of which none was better than the best
+                before them.
+            save_to: file to save the agent to, every `save_every` steps and at the end. "{steps}"
+                in it stands for the agent's steps, and makes a file of each.
+            save_every: total environment steps, such as 100_000; an agent is saved at the first
+                call of callbacks at or after them.
             num_collectors: processes that act, on Ray; None acts here. Those of `PPO` and `PQN`
                 share the environments, and the result is the same; those of agents with replay
                 have `num_envs` environments each.
@@ -239,14 +258,15 @@ class Agent(SavedAgent):
             address: of a Ray cluster; None for this machine.
             replay_folder: where shards save what they hold, every 30 seconds, and what they go on
                 from; seen by all machines. None for nowhere.
-            schedule: total steps of the agent, over all calls, between which schedules run; None
-                for those of this call.
+            schedule: total steps of the agent, over all calls, between which schedules run and
+                evaluations are spread; None for those of this call.
 
         Returns:
             What was reached; `agent.history` is the same, also while learning goes on.
 
         Raises:
             TypeError, ValueError: a bad argument.
+            OSError: a file cannot be written, as is found out before anything is learnt.
             FloatingPointError: a reward, observation, loss or gradient became NaN or infinite; the
                 message says which. It was not learnt from.
 
@@ -262,11 +282,16 @@ class Agent(SavedAgent):
         """
         total_steps = check_count("total_steps", total_steps)
         processes = Processes(num_collectors, num_shards, address, replay_folder)
-        check_learning(callback, target_return, processes._asdict())
+        callbacks = callbacks_of(callback)
+        check_learning(target_return, processes._asdict())
         bounds = check_schedule(schedule, self.steps, total_steps)
+        options = UpkeepOptions(evaluations, keep_best, patience, save_to, save_every)
+        upkeep = Upkeep(self, bounds, self._report_steps, options)
         # What `save` will refuse is told now, and not after hours.
         self._read_numbers()
         if unsaved := self._unsaved_numbers():
+            if upkeep.writes_files:
+                raise TypeError(unsaved)
             warnings.warn(unsaved, stacklevel=3)  # behind `answered`
         # A second process compiles the update from now on, while the policy is compiled here.
         with precompile.precompiled(self.learner, precompile.describe(self, self._kind)):
@@ -288,23 +313,32 @@ class Agent(SavedAgent):
                         schedule=bounds,
                         session=session,
                         rounds=rounds,
-                        is_watched=callback is not None,
+                        is_watched=bool(callbacks) or upkeep.is_needed,
                         start=start,
                         compiled=compiled,
                     )
                     while not history.stopped:
                         self._make_progress(history, call)
                         self._input_watch.look(self, self._replayed_inputs)
+                        upkeep.evaluate(history)
                         if bar is not None:
                             bar.tell(history, history.time_total)
-                        if callback is not None and callback(history) is False:
+                        answers = [each(history) for each in callbacks]
+                        if any(answer is False for answer in answers):
                             history.stopped = history.stopped or "callback"
+                            upkeep.evaluate(history)
+                        upkeep.save(history)
             except BaseException as error:
                 self._give_up(history)
                 is_interrupt = isinstance(error, KeyboardInterrupt)
                 history.stopped = "interrupted" if is_interrupt else "error"
                 raise
         return history
+
+    @property
+    def _report_steps(self) -> int:
+        """Return the environment steps of a rollout, after which there is an entry of history."""
+        return int(self.config.num_steps * self.env.num_envs)
 
     def _make_bar(self, total_steps: int, target_return: float | None) -> LearningBar:
         """Return a bar over the steps that a call of `learn` makes: whole rollouts."""
@@ -340,8 +374,9 @@ class Agent(SavedAgent):
 
     def _add_entry(self, history: History, call: Call) -> None:
         """Add the present progress to the history, and set `stopped` if learning has ended."""
-        history.time_total = clock() - call.start
+        history.time_total = clock() - call.start - history.time_upkeep
         history.time_compile = announce.seconds() - call.compiled
+        history.evaluation = None  # of the report before
         history.add()
         if history.solved:
             history.stopped = "solved"

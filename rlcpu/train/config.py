@@ -313,13 +313,22 @@ def check_config(config: Any, new: Any) -> None:
             )
 
 
-def check_learning(callback: Any, target_return: Any, processes: Mapping[str, Any]) -> None:
+def callbacks_of(callback: Any) -> list[Callable[[Any], Any]]:
+    """Return the functions that `learn` calls: one, those of a list, or none for None.
+
+    Anything else is a TypeError.
+    """
+    callbacks = [callback] if callable(callback) else [] if callback is None else callback
+    if not isinstance(callbacks, list | tuple) or not all(map(callable, callbacks)):
+        raise TypeError(f"callback={callback!r}: expected a function, a list of them, or None")
+    return list(callbacks)
+
+
+def check_learning(target_return: Any, processes: Mapping[str, Any]) -> None:
     """Raise TypeError or ValueError for bad arguments of `learn`.
 
     `processes` are those on other processes: without collectors there is nothing to set.
     """
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback={callback!r}: expected a function, or None")
     if target_return is not None:
         if isinstance(target_return, bool) or not isinstance(target_return, numbers.Real):
             raise TypeError(f"target_return={target_return!r}: expected a number, or None")

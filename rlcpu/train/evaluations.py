@@ -1,4 +1,4 @@
-"""Evaluations on the way: a callback of `learn` that leaves no trace in what is learnt."""
+"""Evaluations on the way: which episodes an agent plays meanwhile, leaving no trace in learning."""
 
 from __future__ import annotations
 
@@ -9,87 +9,80 @@ import numpy.typing as npt
 
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
+from rlcpu.train.checkpoint import take_env
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
+from rlcpu.translation import answered
 
 
 class Evaluation(NamedTuple):
     """One evaluation on the way."""
 
     steps: int  # environment steps of the agent, those that it really was
-    seconds: float  # of this call of `learn` until then; no compiling, no evaluating
-    returns: npt.NDArray[np.float64]  # (num_episodes,) of deterministic episodes; NaN: see below
+    seconds: float  # `Progress.time_total` then: of this call of `learn`, without evaluating
+    cpu_seconds: float  # of this process, that the evaluation took; without compiling
+    returns: npt.NDArray[np.float64]  # (num_episodes,) of greedy episodes; NaN: see `Evaluations`
     training_return: float  # mean of the last 100 training episodes; NaN before the first ends
+
+    @property
+    def mean_return(self) -> float:
+        """Return the mean over the episodes."""
+        return float(self.returns.mean())
 
 
 class Evaluations:
-    """A callback of `learn` that evaluates the agent so many times, the last time at the end.
+    """Which evaluations a call of `learn` makes on the way; see `Agent.learn`.
 
-    An evaluation happens at the first report at or after its step: of PPO and PQN a rollout, of
-    other agents 500 steps. Where several are due at one report there is one. All of them play the
-    same episodes, so that a curve moves because the policy does. They play in other environments
-    than those that learn, by a copy of the policy: what is learnt is the same, bit for bit. Where
-    an episode does not end, as one of a policy that has not learnt yet may, all returns of the
-    evaluation are NaN.
+    They are spread evenly over the steps of the call, the last one at the end, also where learning
+    ends early. An evaluation happens at the first report at or after its step: of PPO after a
+    rollout, of other agents after 500 steps. Where several are due at one report there is one. All
+    of them play the same episodes, so that a curve moves because the policy does. They play in
+    other environments than those that learn, by a copy of the policy: what is learnt is the same,
+    bit for bit. Where an episode does not end, as one of a policy that has not learnt yet may, all
+    returns of the evaluation are NaN.
 
     Args:
-        agent: that learns.
-        total_steps: of that call of `learn`.
-        number: of evaluations, one at the end of each of so many equal parts.
+        number: how many; one at the end of each of so many equal parts.
         num_episodes: of each.
         seed: of the episodes.
-        env: environments to evaluate in; None makes such as the agent learns in. Environments of
-            Gymnasium that were given to the agent cannot be made again: then others are needed.
-
-    Attributes:
-        made: the evaluations so far, a list of `Evaluation`.
-        seconds: that they took.
+        env: environments to evaluate in, such as `rlcpu.make_vec(id, 1, gravity=5)`; None plays in
+            such as the agent learns in. Environments of Gymnasium that were given to the agent
+            cannot be made again: then others are needed.
 
     Raises:
-        TypeError, ValueError: a bad argument; or `env` is missing, or has other spaces.
+        TypeError, ValueError: a bad argument.
 
     Example:
-        evaluations = Evaluations(agent, 100_000)
-        agent.learn(100_000, callback=evaluations)
-        print([(each.steps, each.returns.mean()) for each in evaluations.made])
+        history = agent.learn(100_000, evaluations=Evaluations(20, num_episodes=50))
+        print([(each.steps, each.mean_return) for each in history.evaluations])
     """
 
+    @answered
     def __init__(
         self,
-        agent: Any,
-        total_steps: int,
-        *,
         number: int = 20,
+        *,
         num_episodes: int = 20,
         seed: int = 0,
-        env: VectorEnv | None = None,
+        env: Any = None,
     ) -> None:
-        total_steps = check_count("total_steps", total_steps)
-        number = check_count("number", number)
+        self.number = check_count("number", number)
         self.num_episodes = check_count("num_episodes", num_episodes)
         self.seed = check_seed(seed)
-        self.agent, self.env = agent, check_other_env(agent.env, env)
-        self.made: list[Evaluation] = []
-        self.seconds = 0.0
-        #: Steps of this call at which evaluations are due.
-        self._due = [-(-part * total_steps // number) for part in range(1, number + 1)]
+        self.env: VectorEnv | None = None if env is None else take_env(env)
 
-    def __call__(self, progress: Any) -> None:
-        """Evaluate if it is time; see `learn`."""
-        if not self._due or (progress.steps < self._due[0] and not progress.stopped):
-            return
-        self._due = [] if progress.stopped else [x for x in self._due if x > progress.steps]
-        begin = clock()
-        try:
-            returns = evaluate(self.env, self.agent.policy, self.num_episodes, seed=self.seed)
-        except EndlessEpisodeError:
-            returns = np.full(self.num_episodes, np.nan)
-        spent, self.seconds = self.seconds, self.seconds + clock() - begin
-        seconds = progress.time_total - spent
-        self.made.append(
-            Evaluation(progress.total_steps, seconds, returns, progress.episode_return)
+    def __repr__(self) -> str:
+        where = "" if self.env is None else f", env={self.env!r}"
+        return (
+            f"Evaluations({self.number}, num_episodes={self.num_episodes}, seed={self.seed}{where})"
         )
+
+    def play(self, env: VectorEnv, policy: Any) -> npt.NDArray[np.float64]:
+        """Return the returns (num_episodes,) of a policy in environments of `check_other_env`."""
+        try:
+            return evaluate(env, policy, self.num_episodes, seed=self.seed)
+        except EndlessEpisodeError:
+            return np.full(self.num_episodes, np.nan)
 
 
 def check_other_env(env: VectorEnv, other: VectorEnv | None) -> VectorEnv:
@@ -102,7 +95,8 @@ def check_other_env(env: VectorEnv, other: VectorEnv | None) -> VectorEnv:
         if isinstance(env, GymnasiumEnv) and env.dynamics.make is None:
             raise ValueError(
                 f"{env!r} was given to the agent and cannot be made again, and to evaluate in it "
-                "would change what is learnt: expected other environments to evaluate in"
+                "would change what is learnt: expected other environments to evaluate in, as in "
+                "evaluations=rlcpu.train.Evaluations(20, env=...)"
             )
         return env
     for name in ("observation_space", "action_space"):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import rlcpu
 from rlcpu import palette, terminal
 from rlcpu.terminal import rounded, short
+from rlcpu.train.evaluations import Evaluation
 from rlcpu.train.files import replacing
 from rlcpu.train.objective import Losses
 
@@ -29,10 +30,11 @@ class Progress:
         episodes: episodes that ended in this call.
         episode_return: mean return of the last 100 training episodes (NaN before the first ends).
         time_collect, time_update, time_total: seconds in this call: simulating and inferring,
-            updating the networks, everything. Compiling is left out.
+            updating the networks, everything. Compiling is left out, and so is `time_upkeep`.
         losses: NamedTuple of means over the last update; of `Losses` for PPO.
         actors: of processes in the place of this one, by name: `collector_0_steps_per_second` of
             its last answer, `shard_0_size` in transitions, and so on.
+        evaluation: that was made at this report, an `Evaluation`, or None.
     """
 
     steps: int = 0
@@ -43,17 +45,26 @@ class Progress:
     time_total: float = 0.0
     losses: Any = dataclasses.field(default_factory=Losses)
     actors: dict[str, float] = dataclasses.field(default_factory=dict)
+    evaluation: Evaluation | None = dataclasses.field(default=None, compare=False)
 
     def numbers(self) -> dict[str, float]:
         """Return all of it as numbers by name, for loggers; losses are `loss_policy` and so on.
+
+        Where there was an evaluation, `evaluation_return` is the mean over its episodes and
+        `evaluation_deviation` their standard deviation.
 
         Example:
             >>> list(History().numbers())[:3]
             ['steps', 'episodes', 'episode_return']
         """
         losses = {f"loss_{name}": value for name, value in self.losses._asdict().items()}
-        values = {name: getattr(self, name) for name in _FIELDS if name not in ("losses", "actors")}
-        return {**values, **losses, **self.actors}
+        parts = ("losses", "actors", "evaluation")
+        values = {name: getattr(self, name) for name in _FIELDS if name not in parts}
+        evaluated = {}
+        if self.evaluation is not None:
+            evaluated["evaluation_return"] = self.evaluation.mean_return
+            evaluated["evaluation_deviation"] = float(self.evaluation.returns.std())
+        return {**values, **evaluated, **losses, **self.actors}
 
 
 class PastCall(NamedTuple):
@@ -77,8 +88,12 @@ class History(Progress):
     Attributes:
         solved: whether the target was reached.
         time_compile: seconds that went into compiling kernels, which are in no other time.
-        stopped: why learning ended: "steps" (they were used up), "solved", "callback" (it returned
-            False), "interrupted" (Ctrl-C) or "error"; "" while it goes on.
+        time_upkeep: seconds that went into evaluations on the way and files of the agent, which are
+            in no other time.
+        saved_at: total steps of the agent when it was last saved to `save_to`; None before that.
+        stopped: why learning ended: "steps" (they were used up), "solved", "patience" (evaluations
+            no longer improved), "callback" (it returned False), "interrupted" (Ctrl-C) or "error";
+            "" while it goes on.
         updates: the progress after each rollout and its update.
         steps_before: environment steps of the agent before this call.
     """
@@ -86,6 +101,8 @@ class History(Progress):
     steps_before: int = 0
     solved: bool = False
     time_compile: float = 0.0
+    time_upkeep: float = 0.0
+    saved_at: int | None = None
     stopped: str = ""
     updates: list[Progress] = dataclasses.field(default_factory=list)
 
@@ -98,6 +115,11 @@ class History(Progress):
     def curve(self) -> list[tuple[int, float]]:
         """Return (steps, mean episode return) after each rollout."""
         return [(update.steps, update.episode_return) for update in self.updates]
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """Return the evaluations on the way, in their order."""
+        return [each.evaluation for each in self.updates if each.evaluation is not None]
 
     def outcome(self) -> PastCall:
         """Return what a file of the agent keeps of this call."""
@@ -268,14 +290,26 @@ class LearningBar(terminal.Bar):
         super().__init__(env_id, total_steps, "steps")
         self._target = "" if target is None else f", target {rounded(target)}"
         self._best = -math.inf
+        self._evaluated = math.nan  # mean return of the last evaluation
+        self._best_evaluated = -math.inf
 
     def tell(self, progress: Progress, seconds: float) -> None:
         """Show what has been reached in so many seconds."""
-        recent = progress.episode_return
+        recent, evaluation = progress.episode_return, progress.evaluation
+        if evaluation is not None:
+            self._evaluated = evaluation.mean_return
+            if self._evaluated > self._best_evaluated:  # NaN is not
+                self._best_evaluated = self._evaluated
         text = "no episode has ended yet"
         if recent == recent:  # NaN is not
             self._best = max(self._best, recent)
-            text = f"recent return {rounded(recent)}, best {rounded(self._best)}{self._target}"
+            text = f"recent return {rounded(recent)}"
+            if self._best_evaluated == -math.inf:
+                text += f", best {rounded(self._best)}"
+        if self._best_evaluated > -math.inf:
+            text += f", evaluated {rounded(self._evaluated)}, best {rounded(self._best_evaluated)}"
+        if recent == recent:
+            text += self._target
         processes = []
         for kind, unit in (("collector", " steps/s"), ("shard", "")):
             numbers = [x for name, x in progress.actors.items() if name.startswith(kind)]

@@ -299,6 +299,11 @@ class OffPolicy(Agent):
     def _kind(self) -> str:  # type: ignore[override]
         return "discrete" if self.env.dynamics.is_discrete else "continuous"
 
+    @property
+    def _report_steps(self) -> int:
+        size = super()._report_steps
+        return -(-REPORT_STEPS // size) * size
+
     def _make_progress(self, history: History, call: Call) -> None:
         """Run rounds for `REPORT_STEPS`, and find out whether the target is reached.
 

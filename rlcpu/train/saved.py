@@ -26,6 +26,7 @@ from rlcpu.train import checkpoint
 from rlcpu.train.files import replacing
 from rlcpu.train.history import History, PastCall
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.train.upkeep import BestEvaluation
 from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]
@@ -53,6 +54,8 @@ class SavedAgent:
     normalizer: Normalizer
     rewards: RewardNormalizer
     history: History
+    #: Over all calls of `learn`; None before the first evaluation on the way.
+    best_evaluation: BestEvaluation | None = None
     #: Outcomes of the calls of `learn` before the last one.
     _past: tuple[PastCall, ...] = ()
 
@@ -96,6 +99,8 @@ class SavedAgent:
         self.steps = description["steps"]
         self.returns.extend(map(float, description["returns"]))
         self._past = tuple(PastCall(**call) for call in description.get("calls", ()))
+        best = description.get("best")
+        self.best_evaluation = None if best is None else BestEvaluation(**best)
         self.rng.bit_generator.state = description["rng"]
         self._restore_numbers(description)
 
@@ -222,6 +227,7 @@ class SavedAgent:
                 "numbers": numbers,
                 "versions": checkpoint.versions(),
                 "calls": [call._asdict() for call in self.calls],
+                "best": self.best_evaluation and self.best_evaluation._asdict(),
             }
         )
         parts = {"format": checkpoint.format_of_class(type(self)), "description": description}
