@@ -159,6 +159,7 @@ class Session:
         self._states = [_State() for _ in range(num_collectors)]
         self._requests: dict[Any, Request] = {}  # by the reference to the report
         self._idle = list(range(num_collectors))
+        self.replay.in_place_of = agent.buffer
         buffer: Any = self.replay  # has what a learner calls of a buffer
         agent.buffer = buffer
 

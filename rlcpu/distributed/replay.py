@@ -90,6 +90,8 @@ class ShardedReplay:
         self.num_envs = num_envs
         #: Leading axes of a batch's leaves, before that of the batch.
         self._time_shape = () if sequence_length is None else (sequence_length,)
+        #: A learner's buffer in whose place this stands; its files hold that one.
+        self.in_place_of: Any = None
         self._rng = np.random.default_rng(check_seed(seed))
         self._prefetch = check_count("prefetch", prefetch, 0)
         self._asked: list[Asked] = []  # what comes into the next stock

@@ -611,15 +611,20 @@ class OffPolicy(Agent):
     def _parts(self) -> dict[str, Any]:
         return super()._parts() | ({"memories": self._memories} if self._memories.carried else {})
 
+    @property
+    def _saved_buffer(self) -> Any:
+        """Return the buffer that files hold: shards in its place have files of their own."""
+        return getattr(self.buffer, "in_place_of", self.buffer)
+
     def _numbers(self) -> dict[str, Any]:
-        kind = None if self.buffer is None else type(self.buffer).__name__
+        kind = None if self.buffer is None else type(self._saved_buffer).__name__
         return {"looked": self._evaluated, "buffer": kind}
 
     def _restore_numbers(self, numbers: dict[str, Any]) -> None:
         self._evaluated = check_count("looked", numbers["looked"], 0)
 
     def _saved_arguments(self) -> dict[str, Array]:
-        return {} if self.buffer is None else buffers.files_of(self.buffer)
+        return {} if self.buffer is None else buffers.files_of(self._saved_buffer)
 
     @classmethod
     def _arguments_of(

@@ -8,7 +8,7 @@ from rlcpu import make_vec
 from rlcpu.distributed import learning
 from rlcpu.envs.transitions import example_of
 from rlcpu.replay import ReplayBuffer
-from rlcpu.train import DQN, SAC
+from rlcpu.train import DQN, SAC, Evaluations
 from tests.distributed.local import Here
 
 
@@ -87,3 +87,32 @@ def test_learning_starts_when_it_should_in_long_runs(monkeypatch, num_collectors
                 break
         assert 500 <= agent.steps <= 2000
         assert session.ledger.sampled > 0
+
+
+class Awake(Here):
+    """Actors that do their work by themselves."""
+
+    def wait(self, calls, timeout):
+        for actor in self.actors:
+            actor.work()
+        return super().wait(calls, timeout)
+
+
+def test_an_agent_is_evaluated_and_saved_while_collectors_act(monkeypatch, tmp_path):
+    """Its file has its own buffer: shards keep theirs."""
+    monkeypatch.setattr(learning, "Cluster", Awake)
+    agent = DQN("CartPole-v1", seed=0, hidden=(8,), learning_starts=200, capacity=2000)
+    best, last = tmp_path / "best.npz", tmp_path / "last.npz"
+    history = agent.learn(
+        2000,
+        num_collectors=1,
+        evaluations=Evaluations(2, num_episodes=3),
+        keep_best=best,
+        save_to=last,
+        save_every=600,
+    )
+    assert len(history.evaluations) == 2
+    loaded = DQN.load(best)
+    assert loaded.evaluate(3, seed=0).mean() == agent.best_evaluation.mean_return
+    assert DQN.load(last).steps == agent.steps == history.saved_at
+    assert len(DQN.load(last).buffer) == 0
