@@ -16,11 +16,13 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 #: Seconds after which a line is written anew.
 TICK = 1.0
+#: Heights of a number in a line of text.
+_BARS = "▁▂▃▄▅▆▇█"
 
 _bars: list[Bar] = []
 _lock = threading.Lock()
@@ -88,6 +90,20 @@ def rounded(number: float) -> str:
         return f"{number:.4g}"
     digits = 3 - math.floor(math.log10(size)) if size else 1
     return f"{number:.{max(0, digits)}f}"
+
+
+def sparkline(numbers: Sequence[float]) -> str:
+    """Return numbers as a line of bars, from the lowest to the highest; a blank for NaN.
+
+    Example:
+        >>> sparkline([0.0, 1.0, 7.0, 3.5])
+        '▁▂█▄'
+    """
+    finite = [number for number in numbers if math.isfinite(number)]
+    low = min(finite, default=0.0)
+    scale = (max(finite, default=0.0) - low) or 1.0
+    places = [(x - low) / scale * (len(_BARS) - 1) if x in finite else -1.0 for x in numbers]
+    return "".join(_BARS[int(place)] if place >= 0.0 else " " for place in places)
 
 
 def clock(seconds: float) -> str:

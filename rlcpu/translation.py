@@ -111,6 +111,14 @@ NAMES: dict[str, tuple[str, ...]] = {
     "timesteps": _STEPS,
     "steps": _STEPS,
     "progress_bar": ("progress",),
+    "callbacks": ("callback",),
+    "eval_freq": ("evaluations, how many of them",),
+    "n_evaluations": ("evaluations",),
+    "best_model_save_path": ("keep_best",),
+    "max_no_improvement_evals": ("patience",),
+    "save_freq": ("save_every",),
+    "checkpoint_freq": ("save_every",),
+    "save_path": ("save_to",),
     "verbose": ("progress",),
     "n_eval_episodes": ("num_episodes",),
     "n_episodes": ("num_episodes",),
@@ -123,7 +131,12 @@ NAMES: dict[str, tuple[str, ...]] = {
 _LEAVE_OUT = "leave it out"
 _ON_CPU = f"agents learn on the CPU, {_LEAVE_OUT}"
 _LEARN = "write agent.learn(total_steps)"
-_EVALUATE = "write agent.evaluate(num_episodes=100), also in a callback of learn"
+_EVALUATE = "write agent.evaluate(num_episodes=100)"
+_EVALUATIONS = "write agent.learn(..., evaluations=20), how many there are on the way"
+_EVAL_ENV = "write agent.learn(..., evaluations=rlcpu.train.Evaluations(20, env=env))"
+_KEEP_BEST = 'write agent.learn(..., evaluations=20, keep_best="best.npz")'
+_PATIENCE = "write agent.learn(..., evaluations=20, patience=5)"
+_SAVE_EVERY = 'write agent.learn(..., save_to="agent-{steps}.npz", save_every=100_000)'
 _CALLBACK = "write agent.learn(..., callback=function): it is called after every rollout"
 _TENSORBOARD = "write agent.learn(..., callback=rlcpu.train.TensorBoard(folder))"
 _NO_CLIPPED_VALUES = f"values are not clipped, {_LEAVE_OUT}"
@@ -149,11 +162,19 @@ ANSWERS: dict[str, str] = {
     "tensorboard_log": _TENSORBOARD,
     "tb_log_name": _TENSORBOARD,
     "reset_num_timesteps": f"agent.steps always goes on, {_LEAVE_OUT}",
-    "create_eval_env": _EVALUATE,
-    "eval_env": _EVALUATE,
-    "eval_freq": _EVALUATE,
-    "n_eval_episodes": _EVALUATE,
-    "eval_log_path": _EVALUATE,
+    "create_eval_env": _EVALUATIONS,
+    "eval_env": _EVAL_ENV,
+    "eval_freq": _EVALUATIONS,
+    "n_eval_episodes": "write agent.learn(..., evaluations=rlcpu.train.Evaluations(20, "
+    "num_episodes=50))",
+    "eval_log_path": "write agent.history.to_csv(path): it has the evaluations too",
+    "log_path": "write agent.history.to_csv(path): it has the evaluations too",
+    "best_model_save_path": _KEEP_BEST,
+    "max_no_improvement_evals": _PATIENCE,
+    "save_freq": _SAVE_EVERY,
+    "save_path": _SAVE_EVERY,
+    "name_prefix": _SAVE_EVERY,
+    "save_model": _SAVE_EVERY,
     "device": _ON_CPU,
     "cuda": _ON_CPU,
     "clip_range_vf": _NO_CLIPPED_VALUES,
@@ -212,8 +233,10 @@ ANSWERS: dict[str, str] = {
     "SubprocVecEnv": _VECTOR,
     "check_env": "write rlcpu.envs.check(id)",
     "BaseCallback": _CALLBACK,
-    "CheckpointCallback": "write agent.save(path) in a callback of learn",
-    "EvalCallback": "write agent.learn(..., target_return=...), or evaluate in a callback of learn",
+    "CallbackList": "write agent.learn(..., callback=[first, second])",
+    "CheckpointCallback": _SAVE_EVERY,
+    "EvalCallback": _KEEP_BEST,
+    "StopTrainingOnNoModelImprovement": _PATIENCE,
     "StopTrainingOnRewardThreshold": "write agent.learn(..., target_return=...)",
 }
 #: Options of the command line, for those of others.
@@ -229,7 +252,7 @@ OPTIONS: dict[str, str] = {
     "n_jobs": "write --threads N",
     "num_threads": "write --threads N",
     "n_episodes": "write --episodes N",
-    "n_eval_episodes": "write --episodes N",
+    "n_eval_episodes": "write --episodes N, or --eval-episodes N of evaluations on the way",
     "env_kwargs": "write --param NAME=VALUE",
     "hyperparams": "write --set NAME=VALUE",
     "log_folder": "write --save FILE",
@@ -239,7 +262,11 @@ OPTIONS: dict[str, str] = {
     "render": "write --video FILE.gif",
     "track": "write --tensorboard FOLDER, or --csv FILE",
     "verbose": "a bar is shown on a terminal, leave it out",
-    "eval_freq": "an agent is evaluated at the end, leave it out",
+    "eval_freq": "write --evaluations N, how many there are on the way",
+    "best_model_save_path": "write --keep-best FILE",
+    "max_no_improvement_evals": "write --patience N",
+    "save_freq": "write --save-every N",
+    "save_model": "write --save FILE",
 }
 #: Commands, for those of others.
 COMMANDS = {

@@ -97,7 +97,34 @@ LINES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no action_noise": (lambda: SAC(ROD, action_noise=0.1), TypeError, "draws actions itself"),
     "batch_size": (lambda: PPO(POLE, batch_size=64), TypeError, "did you mean minibatch_size"),
     "minibatch_size": (lambda: DQN(POLE, minibatch_size=64), TypeError, "did you mean batch_size"),
-    "eval_freq": (lambda: PPO(POLE, eval_freq=9), TypeError, r"write agent.evaluate\("),
+    "eval_freq": (
+        lambda: PPO(POLE, eval_freq=9),
+        TypeError,
+        r"write .*, evaluations=20\), how many",
+    ),
+    "evaluating": (lambda: agent().learn(8, eval_freq=9), TypeError, "did you mean evaluations, h"),
+    "eval_env": (lambda: agent().learn(8, eval_env=gym()), TypeError, r"Evaluations\(20, env=env"),
+    "the best": (
+        lambda: agent().learn(8, best_model_save_path="logs"),
+        TypeError,
+        "did you mean keep_best[?]",
+    ),
+    "save_freq": (lambda: agent().learn(8, save_freq=1000), TypeError, "did you mean save_every"),
+    "EvalCallback": (
+        lambda: rlcpu.train.EvalCallback,  # type: ignore[attr-defined]
+        AttributeError,
+        'evaluations=20, keep_best="best.npz"',
+    ),
+    "CheckpointCallback": (
+        lambda: rlcpu.train.CheckpointCallback,  # type: ignore[attr-defined]
+        AttributeError,
+        'save_to="agent-{steps}.npz", save_every=100_000',
+    ),
+    "no improvement": (
+        lambda: rlcpu.train.StopTrainingOnNoModelImprovement,  # type: ignore[attr-defined]
+        AttributeError,
+        "evaluations=20, patience=5",
+    ),
     "ortho_init": (lambda: PPO(POLE, ortho_init=False), TypeError, "orthogonal at first, leave it"),
     "nothing like it": (lambda: PPO(POLE, xyzzy=1), TypeError, "expected one of seed, "),
     "SAC": (
@@ -218,6 +245,8 @@ def test_a_file_of_the_user_s(
         ("train CartPole-v1 --learning-rate 1", "write --set learning_rate=VALUE"),
         ("train CartPole-v1 --gae-lambda=1", "did you mean lambda_? Write --set NAME=VALUE"),
         ("train CartPole-v1 --device cpu", "agents learn on the CPU, leave it out"),
+        ("train CartPole-v1 --eval-freq 9", "write --evaluations N, how many there are on the way"),
+        ("train CartPole-v1 --save-freq 9", "write --save-every N"),
         ("train CartPole-v1 --xyzzy", "unrecognized arguments: --xyzzy\n"),
         ("enjoy CartPole-v1", "did you mean eval?"),
         ("tran CartPole-v1", "'warmup')\n"),
@@ -244,6 +273,7 @@ def test_names_that_are_meant_exist() -> None:
     kinds = [getattr(rlcpu.train, each) for each in rlcpu.train.__all__ if each.endswith("Config")]
     known = {name for kind in kinds for name in kind.names()} | {"seed", "num_threads", "buffer"}
     known |= {"total_steps", "progress", "num_episodes", "observations", "action_masks", "starts"}
+    known |= {"callback", "evaluations", "keep_best", "patience", "save_every", "save_to"}
     for theirs, ours in NAMES.items():
         meant = [re.split(r"\W", each)[0] for each in ours]
         assert set(meant) <= known, theirs

@@ -408,10 +408,24 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
     of_load = "go on with a saved agent for --steps more, and save it there if there is no --save"
     add("--load", metavar="FILE", help=of_load)
-    of_schedule = "total steps between which schedules run, such as 0:500000 (default: this run's)"
+    of_schedule = (
+        "total steps between which schedules run and evaluations are spread, such as 0:500000 "
+        "(default: this run's)"
+    )
     add("--schedule", metavar="FIRST:LAST", type=span, help=of_schedule)
     add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
     add("--no-progress", action="store_true", help="show no progress bar")
+    add = parser.add_argument_group("on the way (default: nothing)").add_argument
+    of_evaluations = "evaluate so many times, the last time at the end; nothing else changes"
+    add("--evaluations", metavar="N", type=whole(1), help=of_evaluations)
+    of_episodes = "greedy episodes of each of them (default: 20)"
+    add("--eval-episodes", metavar="N", type=whole(1), help=of_episodes)
+    of_best = "save the agent whenever an evaluation is the best so far"
+    add("--keep-best", metavar="FILE", type=output_file, help=of_best)
+    of_patience = "stop after so many evaluations in a row that were no better than the best"
+    add("--patience", metavar="N", type=whole(1), help=of_patience)
+    of_saves = "write the files of --save and --csv every so many total steps, too"
+    add("--save-every", metavar="N", type=whole(1), help=of_saves)
     add = parser.add_argument_group("processes of Ray").add_argument
     add(
         "--collectors",
@@ -446,7 +460,10 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--param", **REPEATED, help=HELP_PARAM)
     add("--set", **REPEATED, help="set a hyper-parameter, such as learning_rate=1e-3")
     add = parser.add_argument_group("results (default: none is written)").add_argument
-    of_save = "write the agent, also if interrupted; with --seeds the runs, into a folder"
+    of_save = (
+        "write the agent, also if interrupted, {steps} in the name being its steps; with --seeds "
+        "the runs, into a folder"
+    )
     add("--save", metavar="FILE", help=of_save)
     of_csv = "write the learning curve as a table; with --load, behind the lines it has"
     add("--csv", metavar="FILE", type=output_file, help=of_csv)

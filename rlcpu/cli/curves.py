@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rlcpu.experiments.pictures import Points
+    from rlcpu.train import History
 
 #: Columns of the returns in tables, and what they are: of evaluations, or of training episodes.
-RETURNS = {"mean_return": "return", "episode_return": "return in training"}
+RETURNS = {
+    "mean_return": "return",
+    "evaluation_return": "return",
+    "episode_return": "return in training",
+}
 #: Columns of steps and of seconds, the first that a table has: in those of `History` steps of
 #: earlier calls of `learn` are part of "total_steps" alone.
 STEPS, SECONDS = ("total_steps", "steps"), ("seconds", "time_total")
@@ -70,13 +75,16 @@ def draw_tables(names: Sequence[str], statistic: str, over: str, target: float |
 
     stems = [Path(name).stem for name in names]
     files = stems if len(set(stems)) == len(stems) else list(names)
-    kinds, tables = zip(*(read_table(name, over) for name in names), strict=True)
-    if len(set(kinds)) > 1:
+    tables = [read_table(name, over) for name in names]
+    kinds = [kind for kind in RETURNS.values() if all(kind in table for table in tables)]
+    if not kinds:
+        evaluated = [name for name, each in zip(names, tables, strict=True) if "return" in each]
+        others = [name for name in names if name not in evaluated]
         raise CommandError(
-            f"{names[kinds.index('return')]!r} has evaluations, and "
-            f"{names[kinds.index('return in training')]!r} returns in training: draw them apart"
+            f"{evaluated[0]!r} has evaluations, and {others[0]!r} returns in training: "
+            "draw them apart"
         )
-    lines = joined(dict(zip(files, tables, strict=True)))
+    lines = joined({file: each[kinds[0]] for file, each in zip(files, tables, strict=True)})
     envs = dict.fromkeys(env for env, _ in lines)
     levels = {} if target is None else {f"target: {target:g}": target}
     panels = [
@@ -107,8 +115,11 @@ def joined(tables: Mapping[str, Mapping[Key, Points]]) -> dict[tuple[str, str], 
     return lines
 
 
-def read_table(name: str, over: str) -> tuple[str, dict[Key, Points]]:
-    """Return what the returns of a table are, and its curves over "steps" or "seconds".
+def read_table(name: str, over: str) -> dict[str, dict[Key, Points]]:
+    """Return the curves of a table over "steps" or "seconds", by what its returns are.
+
+    A table may have evaluations and returns in training. Evaluations are there if all of its runs
+    have some.
 
     Raises:
         CommandError: it cannot be read, or is another table.
@@ -116,17 +127,20 @@ def read_table(name: str, over: str) -> tuple[str, dict[Key, Points]]:
     from rlcpu.experiments.pictures import points
 
     needed = "steps" if over == "steps" else "steps, seconds"
-    curves: dict[Key, list[tuple[float, ...]]] = {}
+    curves: dict[str, dict[Key, list[tuple[float, ...]]]] = {}
     try:
         with open(name, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         head = rows[0] if rows else {}
-        names = [STEPS, tuple(RETURNS), *([SECONDS] if over == "seconds" else [])]
+        names = [STEPS, *([SECONDS] if over == "seconds" else [])]
         # A column that is missing raises KeyError below.
         columns = [next((each for each in some if each in head), some[-1]) for some in names]
+        returns = [each for each in RETURNS if each in head] or ["episode_return"]
         for row in rows:
-            point = tuple(float(row[each]) for each in columns)
-            curves.setdefault(key_of(row, name), []).append(point)
+            steps, *seconds = (float(row[each]) for each in columns)
+            for each in returns:
+                runs = curves.setdefault(RETURNS[each], {}).setdefault(key_of(row, name), [])
+                runs.append((steps, float(row[each]), *seconds))
     except OSError as error:
         raise CommandError(f"cannot read {name!r}: {error.strerror}") from None
     except (KeyError, TypeError, ValueError, csv.Error):
@@ -135,8 +149,14 @@ def read_table(name: str, over: str) -> tuple[str, dict[Key, Points]]:
         ) from None
     if not curves:
         raise CommandError(f"{name!r} has no updates")
-    runs = {key: points(*zip(*each, strict=True)) for key, each in curves.items()}
-    return RETURNS[columns[1]], runs
+    tables = {
+        kind: {key: points(*zip(*each, strict=True)) for key, each in runs.items()}
+        for kind, runs in curves.items()
+    }
+    is_evaluated = "return" in tables and all(len(run.steps) for run in tables["return"].values())
+    if not is_evaluated and len(tables) > 1:
+        del tables["return"]
+    return tables
 
 
 def key_of(row: Mapping[str, str], name: str) -> Key:
@@ -149,16 +169,16 @@ def key_of(row: Mapping[str, str], name: str) -> Key:
 
 def draw_run(
     path: Path,
-    curve: Sequence[tuple[float, float]],
+    history: History,
     title: str,
     target: float | None = None,
     greedy: tuple[int, NDArray[np.float64]] | None = None,
 ) -> None:
-    """Draw the learning curve of one run, and the target.
+    """Draw the learning curve of one run, its evaluations on the way, and the target.
 
     Args:
         path: of the picture.
-        curve: (steps, mean return).
+        history: of the run.
         title: stands above it.
         target: a return to draw a line at.
         greedy: (steps, returns) of an evaluation.
@@ -170,14 +190,18 @@ def draw_run(
     from rlcpu.experiments.pictures import Panel, draw, name_lines, points, write
 
     levels = {} if target is None else {f"target: {target:g}": target}
-    run = points(*zip(*curve, strict=True))
-    panel = Panel("return", {"training, mean of the last episodes": [run]}, levels)
+    lines = {"training, mean of the last episodes": [points(*zip(*history.curve, strict=True))]}
+    if made := history.evaluations:
+        steps = [each.steps - history.steps_before for each in made]
+        evaluated = points(steps, [each.mean_return for each in made])
+        lines[f"greedy on the way, mean of {len(made[0].returns)} episodes"] = [evaluated]
+    panel = Panel("return", lines, levels)
     figure = draw([panel], title=title, is_needed=False)
     if greedy is not None:
-        steps, returns = greedy
+        at, returns = greedy
         mean, low, high = returns.mean(), returns.min(), returns.max()
         figure.axes[0].errorbar(
-            [steps],
+            [at],
             [mean],
             yerr=[[mean - low], [high - mean]],
             fmt="o",

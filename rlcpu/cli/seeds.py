@@ -40,6 +40,9 @@ _OF_ONE_RUN = {
     "load": "seeds begin with new agents",
     "video": "which of the agents should be filmed? `rlcpu eval` films one of those that are saved",
     "schedule": "schedules run over the steps of each run",
+    "keep_best": "scores are of the last policies, never of the best ones on the way",
+    "patience": "what counts is what all seeds reach after the same steps",
+    "save_every": "runs that are done stay, and the others are made again",
     "collectors": "each run has a process of its own",
     "shards": "each run has a process of its own",
     "ray": "runs share the CPUs of this machine",
@@ -64,7 +67,8 @@ def train_seeds(args: argparse.Namespace) -> int:
 
     for name, reason in _OF_ONE_RUN.items():
         if getattr(args, name) is not None:
-            raise CommandError(f"--{name} with --seeds: {reason}")
+            raise CommandError(f"--{name.replace('_', '-')} with --seeds: {reason}")
+    protocol = {name: getattr(args, name) for name in ("evaluations", "eval_episodes")}
     for name, module in (("seeds", "scipy"), ("tensorboard", "tensorboard")):
         if getattr(args, name) is not None and importlib.util.find_spec(module) is None:
             raise CommandError(f"--{name} with --seeds needs {module}: pip install {module}")
@@ -87,6 +91,7 @@ def train_seeds(args: argparse.Namespace) -> int:
                 final_episodes=args.episodes,
                 folder=folder,
                 workers=args.threads,
+                **{name: value for name, value in protocol.items() if value is not None},
             )
     except KeyboardInterrupt as error:
         print(f"rlcpu train: interrupted{_place_of_runs(folder, args.save)}", file=sys.stderr)
@@ -165,14 +170,14 @@ def _log(results: Results, folder: str) -> None:
 
     for variant in results.variants:
         for run in results.runs(variant):
-            with tensorboard(str(Path(folder, folder_name(variant), str(run.seed)))) as logging:
+            with tensorboard(str(Path(folder, folder_name(variant), str(run.seed)))) as callbacks:
                 for steps, seconds, mean, training in zip(*run.curve, strict=True):
                     numbers = {
                         "evaluation_return": mean,
                         "training_return": training,
                         "time_learning": seconds,
                     }
-                    logging["callback"](Evaluated(int(steps), numbers))
+                    callbacks[0](Evaluated(int(steps), numbers))
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -55,6 +55,10 @@ def _lines(algorithm: str, description: dict[str, Any]) -> Iterator[tuple[str, s
     if returns := description["returns"]:
         mean = rounded(sum(map(float, returns)) / len(returns))
         yield "training", f"mean return {mean} over the last {len(returns)} episodes"
+    if best := description.get("best"):
+        mean, episodes = rounded(best["mean_return"]), f"{best['num_episodes']} greedy episodes"
+        when = f"{best['steps']:,} steps, the best evaluation so far"
+        yield "evaluated", f"mean return {mean} over {episodes} after {when}"
     versions = description.get("versions", {})
     yield "versions", ", ".join(f"{k} {v}" for k, v in versions.items()) or "the file has none"
     for number, call in enumerate(description.get("calls", ())):
@@ -91,6 +95,7 @@ def _call_in_words(
     ends = {
         "steps": "its steps were used up",
         "solved": "the target was reached",
+        "patience": "evaluations no longer improved",
         "callback": "a callback ended it",
         "interrupted": "it was interrupted",
         "error": "an error ended it",

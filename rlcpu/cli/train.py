@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,14 +17,14 @@ from rlcpu.cli.arguments import CommandError, output_file
 from rlcpu.cli.curves import draw_run
 from rlcpu.cli.films import check_renderer, write_video
 from rlcpu.cli.labels import labels_of
-from rlcpu.terminal import is_watched, rounded, say
+from rlcpu.terminal import is_watched, rounded, say, sparkline
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from rlcpu.distributed import Ledger
-    from rlcpu.train import TensorBoard
+    from rlcpu.train import Evaluation
     from rlcpu.train.off_policy import OffPolicy
     from rlcpu.train.ppo import PPO
 
@@ -35,10 +35,19 @@ EXIT_FAILED = 1
 EPISODES = 100
 #: Options that name what is written beside the agent.
 FILES = ("csv", "tensorboard", "plot", "video")
+#: Options that say what is evaluated and saved on the way.
+ON_THE_WAY = ("evaluations", "eval_episodes", "keep_best", "patience", "save_every")
 #: Columns of the report, whose lines begin with a word of at most 12.
 COLUMNS = 70
 #: What --algo takes: the names of `rlcpu.train.algorithms`, which help need not import.
 ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
+#: Options that have no effect without another.
+_NEEDED = {
+    "eval_episodes": "evaluations",
+    "keep_best": "evaluations",
+    "patience": "evaluations",
+    "save_every": "save",
+}
 #: Options of new agents, which saved ones have already.
 _OF_NEW_AGENTS = ("algo", "seed", "num_envs", "dtype", "param", "set")
 
@@ -62,12 +71,13 @@ def train(args: argparse.Namespace) -> int:
         check_files_of_load(args)
     if args.video:
         check_renderer(agent)
+    upkeep = upkeep_of(args, agent)
     if isinstance(agent.env, GymnasiumEnv):
         env_id = agent.env.dynamics.id
         print(f"{env_id} is Gymnasium's own: its steps are Python's", file=sys.stderr)
     target = target_of(args, agent)
     print_run(agent, args, target)
-    files, options = Files(args, agent, target), processes_of(args, agent)
+    files, options = Files(args, agent, target), {**upkeep, **processes_of(args, agent)}
     with terminating():
         try:
             returns = learn_and_evaluate(files, options)
@@ -87,11 +97,15 @@ def train(args: argparse.Namespace) -> int:
                 raise
             raise CommandError(error) from error
     print_training(agent)
+    if agent.history.evaluations:
+        print_evaluations(agent.history.evaluations)
+    if agent.history.stopped == "patience":
+        print_line("stopped", f"{args.patience} evaluations in a row were no better")
     if ledger := getattr(agent, "ledger", None):
         print_ledger(ledger, agent.history.actors)
     code = print_evaluation(returns, target)
     failed = files.print_files()
-    print_next(args, files.saved, solved=code == 0)
+    print_next(args, files, solved=code == 0)
     return failed or code
 
 
@@ -106,14 +120,17 @@ def checked_output(flag: str, text: str) -> Path:
 def learn_and_evaluate(files: Files, options: dict[str, Any]) -> NDArray[np.float64]:
     """Let the agent learn, and write what is wanted; return returns of greedy episodes.
 
-    `options` are those of `learn` that `processes_of` returns.
+    `options` are those of `learn` that `upkeep_of` and `processes_of` return.
     """
     args, agent = files.args, files.agent
     shown = not args.no_progress and is_watched()
     if args.schedule is not None:
         options = {**options, "schedule": args.schedule}
-    with tensorboard(args.tensorboard) as logging:
-        options = {**logging, **options, "target_return": files.target, "progress": shown}
+    with tensorboard(args.tensorboard) as callbacks:
+        if args.csv and args.save_every is not None:
+            callbacks.append(files.write_table_too)
+        options = {"callback": callbacks, **options} if callbacks else options
+        options = {**options, "target_return": files.target, "progress": shown}
         agent.learn(args.steps, **options)
         files.write_agent()
         returns: NDArray[np.float64] = agent.evaluate(
@@ -161,6 +178,31 @@ def evaluate(args: argparse.Namespace) -> int:
     return code
 
 
+def upkeep_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
+    """Return the options of `learn` on what is evaluated and saved on the way.
+
+    Raises:
+        CommandError: one of them is bad, or lacks another.
+    """
+    from rlcpu.train.evaluations import Evaluations
+    from rlcpu.train.upkeep import UpkeepOptions
+
+    for name, other in _NEEDED.items():
+        if getattr(args, name) is not None and getattr(args, other) is None:
+            flags = (f"--{each.replace('_', '-')}" for each in (name, other))
+            raise CommandError("{}: expected {} too".format(*flags))
+    evaluations = args.evaluations
+    if args.eval_episodes is not None:
+        evaluations = Evaluations(args.evaluations, num_episodes=args.eval_episodes)
+    save_to = None if args.save_every is None else args.save
+    options = UpkeepOptions(evaluations, args.keep_best, args.patience, save_to, args.save_every)
+    given = {name: value for name, value in options._asdict().items() if value is not None}
+    try:
+        return options.checked(agent.report_steps)._asdict() if given else {}
+    except ValueError as error:
+        raise CommandError(error) from None
+
+
 def processes_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
     """Return the options of `learn` that --collectors, --shards and --ray make.
 
@@ -202,8 +244,8 @@ def check_files_of_load(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def tensorboard(folder: str | None) -> Iterator[dict[str, TensorBoard]]:
-    """Yield an option of `learn`, a callback that writes to a folder; {} without a folder.
+def tensorboard(folder: str | None) -> Iterator[list[Callable[[Any], None]]]:
+    """Yield a callback of `learn` in a list, which writes to a folder; [] without a folder.
 
     Raises:
         CommandError: it cannot be written, or tensorboard is missing.
@@ -211,14 +253,14 @@ def tensorboard(folder: str | None) -> Iterator[dict[str, TensorBoard]]:
     from rlcpu.train import TensorBoard
 
     if folder is None:
-        yield {}
+        yield []
         return
     try:
         callback = TensorBoard(folder)
     except (ImportError, OSError) as error:
         raise CommandError(f"--tensorboard {folder}: {error}") from None
     with callback:
-        yield {"callback": callback}
+        yield [callback]
 
 
 @contextlib.contextmanager
@@ -330,6 +372,7 @@ class Files:
     def __init__(self, args: argparse.Namespace, agent: Agent, target: float | None) -> None:
         self.args, self.agent, self.target = args, agent, target
         self.saved: Path | None = None  # where the agent was saved
+        self._saved_at: int | None = None  # its total steps when the table was written with it
         #: Lines to print on files that were written, and that could not be.
         self.written: list[str] = []
         self.failed: list[str] = []
@@ -338,11 +381,21 @@ class Files:
         """Write the agent and the table of its curve, if they are wanted."""
         if self.args.save:
             self._save(self.args.save)
+        if self.args.keep_best and self.agent.best_evaluation is not None:
+            self.written.append(f"{'best':<12}{self.args.keep_best}")
         if self.args.csv:
-            append = self.args.load is not None
-            to_csv = self.agent.history.to_csv
-            labels = labels_of(self.agent, self.args.name)
-            self._write("table", self.args.csv, lambda: to_csv(self.args.csv, append, labels))
+            self._write("table", self.args.csv, self._write_table)
+
+    def write_table_too(self, progress: Any) -> None:
+        """Write the table where `learn` has saved the agent since the last call; a callback."""
+        if progress.saved_at != self._saved_at:
+            self._saved_at = progress.saved_at
+            self._write_table()
+
+    def _write_table(self) -> None:
+        """Write the table of the curve."""
+        labels = labels_of(self.agent, self.args.name)
+        self.agent.history.to_csv(self.args.csv, self.args.load is not None, labels)
 
     def write_pictures(self, returns: NDArray[np.float64] | None) -> None:
         """Draw the curve and film an episode, if they are wanted."""
@@ -356,7 +409,7 @@ class Files:
             self._write(
                 "picture",
                 args.plot,
-                lambda: draw_run(args.plot, history.curve, title, self.target, greedy),
+                lambda: draw_run(args.plot, history, title, self.target, greedy),
             )
         if args.video and returns is not None:
             seed = next_seed(self.agent)
@@ -390,16 +443,21 @@ class Files:
         """Return the words of the command that makes the rest of the run, into the same files."""
         args, agent, history = self.args, self.agent, self.agent.history
         env = [args.env.text] if args.env and ":" in args.env.text else []
-        options = {"load": args.save, "steps": max(1, args.steps - history.steps)}
-        if any(getattr(agent.config, name) != "constant" for name in schedules_of(agent.config)):
+        options = {"load": self.saved or args.save, "steps": max(1, args.steps - history.steps)}
+        if self.saved is not None and self.saved.name != Path(args.save).name:  # "{steps}" in it
+            options["save"] = args.save
+        if args.evaluations is not None or any(
+            getattr(agent.config, name) != "constant" for name in schedules_of(agent.config)
+        ):
             first = history.steps_before  # the steps of earlier runs
             options["schedule"] = "{}:{}".format(*(args.schedule or (first, first + args.steps)))
-        repeated = ("target", "threads", "collectors", "shards", "ray", *FILES)
+        repeated = ("target", "threads", *ON_THE_WAY, "collectors", "shards", "ray", *FILES)
         values = {name: getattr(args, name) for name in repeated}
         options |= {name: value for name, value in values.items() if value is not None}
         if args.episodes != EPISODES:
             options["episodes"] = args.episodes
-        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        flags = {f"--{name.replace('_', '-')}": str(value) for name, value in options.items()}
+        words = [word for pair in flags.items() for word in pair]
         return ["rlcpu", "train", *env, *words, *["--no-progress"] * args.no_progress]
 
     def print_files(self) -> int:
@@ -411,6 +469,14 @@ class Files:
 
     def _save(self, path: Path) -> None:
         """Write the agent to the file, or, where that fails, to another one."""
+        from rlcpu.train.upkeep import with_steps
+
+        history = self.agent.history
+        path = Path(with_steps(path, history.total_steps))
+        if history.saved_at == history.total_steps:  # `learn` has done it
+            self.saved = path
+            self.written.append(f"{'saved':<12}{path}")
+            return
         rescue = Path(tempfile.gettempdir(), f"{path.name}.rescued.npz")
         if self._write("saved", path, lambda: self.agent.save(path)):
             self.saved = path
@@ -482,6 +548,24 @@ def print_training(agent: Agent) -> None:
         print_line("training", f"mean return {mean} over the last {recent} episodes")
 
 
+def print_evaluations(evaluations: Sequence[Evaluation]) -> None:
+    """Print the evaluations on the way: their best mean return, and all of them as a line."""
+    means = [each.mean_return for each in evaluations]
+    best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
+    times = f"{len(means)} times" if len(means) > 1 else "once"
+    text = f"{times} on the way, no episode ended"
+    if best == best:
+        steps = evaluations[means.index(best)].steps
+        text = f"{times} on the way, best mean return {rounded(best)} after {steps:,} steps"
+    print_line("evaluated", text)
+    # Of many as many as have room, the last one among them.
+    stride = -(-len(means) // (COLUMNS - 12))
+    line = sparkline(means[::-1][::stride][::-1])
+    with contextlib.suppress(UnicodeEncodeError):
+        line.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+        print_line("", line)
+
+
 def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
     """Print how many transitions were stored, drawn and lost, and the numbers of each process.
 
@@ -534,8 +618,11 @@ def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
     return EXIT_FAILED
 
 
-def print_next(args: argparse.Namespace, saved: Path | None, *, solved: bool) -> None:
-    """Print commands for the saved agent."""
+def print_next(args: argparse.Namespace, files: Files, *, solved: bool) -> None:
+    """Print commands for the saved agent, or the best one on the way."""
+    saved = files.saved
+    if saved is None and args.keep_best and files.agent.best_evaluation is not None:
+        saved, solved = args.keep_best, True
     if saved is None:
         say("not saved   add --save FILE to keep the agent", "yellow")
         return

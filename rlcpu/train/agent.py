@@ -286,7 +286,7 @@ class Agent(SavedAgent):
         check_learning(target_return, processes._asdict())
         bounds = check_schedule(schedule, self.steps, total_steps)
         options = UpkeepOptions(evaluations, keep_best, patience, save_to, save_every)
-        upkeep = Upkeep(self, bounds, self._report_steps, options)
+        upkeep = Upkeep(self, bounds, options)
         # What `save` will refuse is told now, and not after hours.
         self._read_numbers()
         if unsaved := self._unsaved_numbers():
@@ -336,8 +336,8 @@ class Agent(SavedAgent):
         return history
 
     @property
-    def _report_steps(self) -> int:
-        """Return the environment steps of a rollout, after which there is an entry of history."""
+    def report_steps(self) -> int:
+        """Return the environment steps between two calls of callbacks, those of a rollout."""
         return int(self.config.num_steps * self.env.num_envs)
 
     def _make_bar(self, total_steps: int, target_return: float | None) -> LearningBar:

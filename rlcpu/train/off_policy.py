@@ -300,8 +300,9 @@ class OffPolicy(Agent):
         return "discrete" if self.env.dynamics.is_discrete else "continuous"
 
     @property
-    def _report_steps(self) -> int:
-        size = super()._report_steps
+    def report_steps(self) -> int:
+        """Return the environment steps between two calls of callbacks: rounds of 500 steps."""
+        size = super().report_steps
         return -(-REPORT_STEPS // size) * size
 
     def _make_progress(self, history: History, call: Call) -> None:

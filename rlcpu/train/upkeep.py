@@ -43,6 +43,52 @@ class UpkeepOptions(NamedTuple):
     save_to: Any  # path of a file, or None
     save_every: Any  # environment steps, or None
 
+    def checked(self, report_steps: int) -> UpkeepOptions:
+        """Return options whose numbers are ints, and whose `evaluations` are of that class or None.
+
+        `report_steps` environment steps are made between two reports of the agent. TypeError or
+        ValueError is raised where an option is bad, or lacks another.
+        """
+        evaluations, keep_best, patience, save_to, save_every = self
+        for name, path in (("keep_best", keep_best), ("save_to", save_to)):
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise TypeError(f"{name}={path!r}: expected the path of a file, or None")
+        for name, value in (("keep_best", keep_best), ("patience", patience)):
+            if value is not None and evaluations is None:
+                raise ValueError(
+                    f"{name}={_shown(value)}: expected evaluations too, such as evaluations=20, "
+                    "which say what is best"
+                )
+        if patience is not None:
+            patience = check_count("patience", patience)
+        if evaluations is not None and not isinstance(evaluations, Evaluations):
+            try:
+                evaluations = Evaluations(check_count("evaluations", evaluations))
+            except TypeError:
+                raise TypeError(
+                    f"evaluations={evaluations!r}: expected how many, or rlcpu.train.Evaluations"
+                ) from None
+        if save_every is None and save_to is not None:
+            raise ValueError(
+                f"save_to={_shown(save_to)}: expected save_every too, environment steps"
+            )
+        if save_every is not None:
+            save_every = check_count("save_every", save_every)
+            if save_to is None:
+                raise ValueError(
+                    f"save_every={save_every}: expected save_to too, the path of a file"
+                )
+            if save_every < report_steps:
+                raise ValueError(
+                    f"save_every={save_every}: expected at least {report_steps}, as many "
+                    "environment steps are made at a time"
+                )
+        if save_to is not None and keep_best is not None and _is_same(save_to, keep_best):
+            raise ValueError(
+                f"save_to={_shown(save_to)}: keep_best has the same file, expected another one"
+            )
+        return UpkeepOptions(evaluations, keep_best, patience, save_to, save_every)
+
 
 class Upkeep:
     """Evaluates and saves an agent during a call of `learn`, and ends it where nothing improves.
@@ -50,7 +96,6 @@ class Upkeep:
     Args:
         agent: that learns.
         bounds: total steps of the agent over which evaluations are spread.
-        report_steps: environment steps between two reports.
         options: what is wanted.
 
     Raises:
@@ -58,17 +103,15 @@ class Upkeep:
         OSError: a file could not be written.
     """
 
-    def __init__(
-        self, agent: Any, bounds: tuple[int, int], report_steps: int, options: UpkeepOptions
-    ) -> None:
-        self.agent, self.options = agent, _checked(options, report_steps)
+    def __init__(self, agent: Any, bounds: tuple[int, int], options: UpkeepOptions) -> None:
+        self.agent, self.options = agent, options.checked(agent.report_steps)
         self.evaluations: Evaluations | None = self.options.evaluations
         self._evaluated = -1  # steps at the last evaluation of this call
         self._due: list[int] = []  # total steps of the evaluations that are left
         self._to_beat = float("-inf")  # mean return of what the file of the best holds
-        for name in ("keep_best", "save_to"):
-            if (path := getattr(self.options, name)) is not None:
-                check_writable(self._with_steps(path))
+        for path in (self.options.keep_best, self.options.save_to):
+            if path is not None:
+                check_writable(path)
         if self.evaluations is not None:
             first, last = bounds
             number = self.evaluations.number
@@ -132,7 +175,7 @@ class Upkeep:
         if self._next_save is None or not (steps >= self._next_save or history.stopped):
             return
         begin = clock()
-        self.agent.save(self._with_steps(self.options.save_to))
+        self.agent.save(with_steps(self.options.save_to, steps))
         self._next_save = (steps // every + 1) * every
         history.saved_at = steps
         history.time_upkeep += clock() - begin
@@ -187,49 +230,20 @@ class Upkeep:
         self._to_beat = kept.mean_return
         return best
 
-    def _with_steps(self, path: Any) -> str:
-        """Return a path in which the agent's steps stand for "{steps}"."""
-        return os.fspath(path).replace("{steps}", str(self.agent.steps))
 
+def with_steps(path: str | os.PathLike[str], steps: int) -> str:
+    """Return a path in which an agent's steps stand for "{steps}".
 
-def _checked(options: UpkeepOptions, report_steps: int) -> UpkeepOptions:
-    """Return options whose numbers are ints, and whose `evaluations` are `Evaluations` or None.
-
-    Raises TypeError or ValueError where one is bad, or lacks another.
+    Example:
+        >>> with_steps("agent-{steps}.npz", 4096)
+        'agent-4096.npz'
     """
-    evaluations, keep_best, patience, save_to, save_every = options
-    for name, path in (("keep_best", keep_best), ("save_to", save_to)):
-        if path is not None and not isinstance(path, str | os.PathLike):
-            raise TypeError(f"{name}={path!r}: expected the path of a file, or None")
-    for name, value in (("keep_best", keep_best), ("patience", patience)):
-        if value is not None and evaluations is None:
-            raise ValueError(
-                f"{name}={value!r}: expected evaluations too, such as evaluations=20, which say "
-                "what is best"
-            )
-    if patience is not None:
-        patience = check_count("patience", patience)
-    if evaluations is not None and not isinstance(evaluations, Evaluations):
-        try:
-            evaluations = Evaluations(check_count("evaluations", evaluations))
-        except TypeError:
-            raise TypeError(
-                f"evaluations={evaluations!r}: expected how many, or rlcpu.train.Evaluations"
-            ) from None
-    if save_every is None and save_to is not None:
-        raise ValueError(f"save_to={save_to!r}: expected save_every too, environment steps")
-    if save_every is not None:
-        save_every = check_count("save_every", save_every)
-        if save_to is None:
-            raise ValueError(f"save_every={save_every}: expected save_to too, the path of a file")
-        if save_every < report_steps:
-            raise ValueError(
-                f"save_every={save_every}: expected at least {report_steps}, as many environment "
-                "steps are made at a time"
-            )
-    if save_to is not None and keep_best is not None and _is_same(save_to, keep_best):
-        raise ValueError(f"save_to={save_to!r}: keep_best has the same file, expected another one")
-    return UpkeepOptions(evaluations, keep_best, patience, save_to, save_every)
+    return os.fspath(path).replace("{steps}", str(steps))
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error shows it, of a path its text."""
+    return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 
 def _is_same(path: Any, other: Any) -> bool:
