@@ -118,7 +118,8 @@ class Upkeep:
             due = [first - (-part * (last - first) // number) for part in range(1, number + 1)]
             self._due = [steps for steps in due if steps > agent.steps]
             self.env = check_other_env(agent.env, self.evaluations.env)
-            described = json.dumps(checkpoint.describe_env(self.env), sort_keys=True)
+            # Parameters that JSON does not know are refused where the agent is saved.
+            described = json.dumps(checkpoint.describe_env(self.env), sort_keys=True, default=repr)
             self._protocol = (
                 self.evaluations.num_episodes,
                 self.evaluations.seed,
