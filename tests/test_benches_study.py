@@ -98,7 +98,7 @@ def test_a_run_is_that_of_an_agent_with_default_settings(tmp_path, monkeypatch, 
     # Where the file of all runs is lost, its folder still has the run.
     before = path.read_text()
     path.unlink()
-    monkeypatch.setattr(experiments.runner, "_make_runs", None)
+    monkeypatch.setattr(experiments.runner, "Maker", None)
     study.study(study.named("CartPole-v1:ppo"), 1, path, math.inf, 1)
     assert path.read_text() == before
 

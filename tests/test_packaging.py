@@ -38,7 +38,7 @@ MAY_IMPORT = {
         *("terminal", "palette", "translation", "kernels", "nn", "replay", "scan", "envs"),
         "distributed",
     ),
-    "experiments": ("terminal", "palette", "kernels", "envs", "train"),
+    "experiments": ("terminal", "palette", "translation", "kernels", "envs", "train"),
     "cuda": ("backends", "kernels", "nn", "replay", "scan", "envs"),
     "adapters": ("kernels", "nn", "replay", "envs"),
     "catalogue": ("envs", "train"),

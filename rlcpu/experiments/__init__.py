@@ -1,8 +1,10 @@
 """Many runs of one environment: variants by seeds, in a folder that can be gone on with."""
 
 from rlcpu.experiments.folder import Experiment, Run, UnwritableError
+from rlcpu.experiments.outcome import Search
 from rlcpu.experiments.results import Results, load
 from rlcpu.experiments.runner import run
+from rlcpu.experiments.search import tune
 from rlcpu.experiments.single import RunError
 from rlcpu.experiments.tables import Table
 from rlcpu.experiments.verdicts import Verdict
@@ -12,11 +14,13 @@ __all__ = [
     "Results",
     "Run",
     "RunError",
+    "Search",
     "Table",
     "UnwritableError",
     "Verdict",
     "load",
     "run",
+    "tune",
 ]
 
 

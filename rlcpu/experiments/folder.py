@@ -6,10 +6,13 @@
                                               episodes of the last policy, never of the best one
     FOLDER/runs/<variant>/<seed>/policy.npz   what `agent.save` wrote
     FOLDER/runs/<variant>/<seed>/done.json    facts of the run: see `Done`
+    FOLDER/trials.log                         of a search: Optuna's journal; see `search`
+    FOLDER/settings.json                      of a search: the best settings, for `rlcpu train`
     FOLDER/lock                               held by the process that runs the experiment
 
 `done.json` is the last file of a run, and takes its name when it is whole: a run without it never
-happened, and is made again. All files are text, or NumPy's without pickle.
+happened, and is made again. All files are text, or NumPy's without pickle. A run that a search
+ended early has the episodes of its last evaluation, and is in no statistics.
 
 The manifest is JSON:
 
@@ -25,7 +28,8 @@ The manifest is JSON:
                          "config": {...}}},   all, with the defaults
      "versions": {"rlcpu": ..., "numba": ..., "numpy": ..., "gymnasium": ..., "python": ...},
      "processor": "Intel(R) Xeon(R) ...",
-     "code": {file: sha256}}                  the user's files that decide what is run
+     "code": {file: sha256},                  the user's files that decide what is run
+     "search": {...}}                         of a search alone: space, seeds, Optuna's version
 """
 
 from __future__ import annotations
@@ -50,6 +54,9 @@ from rlcpu.train.files import replacing
 FORMAT = "rlcpu experiment 1"
 MANIFEST, RUNS, LOCK = "manifest.json", "runs", "lock"
 CURVE, EPISODES, POLICY, DONE = "curve.csv", "episodes.npy", "policy.npz", "done.json"
+TRIALS, SETTINGS = "trials.log", "settings.json"
+#: Why a run stopped that a search ended early.
+PRUNED = "pruned"
 #: Letters of a variant's name at most: in a folder's name each may take nine.
 LONGEST_NAME = 80
 
@@ -75,7 +82,7 @@ class Done(NamedTuple):
     steps: int  # environment steps that were learnt from: whole rollouts
     seconds: float  # of learning; compiling and evaluating are left out
     cpu_seconds: float  # the same of the processor
-    stopped: str  # as in `History.stopped`: "steps" or "solved"
+    stopped: str  # "steps" or "solved", as in `History.stopped`, or `PRUNED`
     solved: bool  # whether learning ended because the target was reached
     target_steps: int | None  # steps at which it was; None for never, or without a target
     version: str  # of rlcpu

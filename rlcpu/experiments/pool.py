@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from rlcpu.experiments.folder import UnwritableError
+from rlcpu.experiments.folder import UnwritableError, Variant
 from rlcpu.experiments.plan import Plan
-from rlcpu.experiments.single import PlannedRun, RunError
+from rlcpu.experiments.single import PlannedRun
 from rlcpu.kernels.hooks import setting
 
 #: Workers that may die over one run, and lines of what they wrote that are shown then.
@@ -65,10 +65,10 @@ class Worker:
             listener.start()
         self._write(first)
 
-    def begin(self, job: PlannedRun) -> None:
-        """Give it a job."""
+    def begin(self, job: PlannedRun, variant: Variant) -> None:
+        """Give it a job, of a variant that it may not have heard of."""
         self.job, self.steps = job, 0
-        self._write(json.dumps(job._asdict()))
+        self._write(json.dumps({"job": job._asdict(), "variant": variant._asdict()}))
 
     def _write(self, line: str) -> None:
         """Write a line; one that has died is heard of by its end."""
@@ -112,7 +112,7 @@ class Pool:
     """Makes runs in other processes; a context manager, at whose end all of them have ended.
 
     Args:
-        plan: of the experiment.
+        plan: of the experiment; variants may be added to it between two calls.
         folder: that runs are written to.
         size: processes at most.
         show: called with the steps of runs that are not done yet and the number of those that are.
@@ -121,15 +121,14 @@ class Pool:
     def __init__(
         self, plan: Plan, folder: Path, size: int, show: Callable[[int, int], None]
     ) -> None:
-        described = {"plan": plan.describe(), "folder": os.path.abspath(folder)}
-        self._first, self._size, self._show = json.dumps(described), size, show
+        self._plan, self._folder, self._size, self._show = plan, folder, size, show
         self._messages: queue.SimpleQueue[tuple[Worker, Any]] = queue.SimpleQueue()
         self._workers: list[Worker] = []
         self._jobs: collections.deque[PlannedRun] = collections.deque()
         self._deaths: collections.Counter[PlannedRun | None] = collections.Counter()
         self._failed: dict[str, str] = {}  # a reason by the variant
         self._warned: set[str] = set()
-        #: Variants of which a run has made an update: its kernels are compiled.
+        #: What variants compile of which a run has made an update; see `_kernels_of`.
         self._prepared: set[str] = set()
         self._num_done = 0
 
@@ -142,18 +141,23 @@ class Pool:
 
     def start(self, number: int) -> None:
         """Start so many processes, which import what they need meanwhile."""
+        described = {"plan": self._plan.describe(), "folder": os.path.abspath(self._folder)}
         while len(self._workers) < min(number, self._size):
-            self._workers.append(Worker(self._first, self._messages))
+            self._workers.append(Worker(json.dumps(described), self._messages))
 
-    def make_runs(self, jobs: Iterable[PlannedRun]) -> None:
-        """Make runs, in this order.
+    def make_runs(self, jobs: Iterable[PlannedRun]) -> dict[str, str]:
+        """Make runs, begun in this order.
+
+        Returns:
+            Reasons by variant, where a run did not come to its end; no other of that variant was
+            begun then.
 
         Raises:
-            RunError: some did not come to their end; a variant's others were not begun then.
             OSError: the folder cannot be written.
             ValueError: the plan cannot be followed in another process.
         """
         self._jobs.extend(jobs)
+        self._failed, self._num_done = {}, 0
         self.start(len(self._jobs))
         while self._jobs or any(worker.job for worker in self._workers):
             self._assign()
@@ -161,24 +165,34 @@ class Pool:
             with contextlib.suppress(queue.Empty):
                 self._handle(*self._messages.get(timeout=1.0))
             self._show(sum(worker.steps for worker in self._workers), self._num_done)
-        if self._failed:
-            raise RunError(self._failed)
+        return self._failed
 
     def _assign(self) -> None:
         """Give jobs to workers without one.
 
-        While the first run of a variant makes its first update no other variant begins one, so that
-        no two processes compile the same kernels, and runs of the same variant wait for it.
+        While a run makes the first update of kernels that no other run has used, no run of other
+        kernels begins, so that no two processes compile the same, and runs of the same kernels wait
+        for it.
         """
         for worker in self._workers:
             if worker.job is None and worker.is_ready:
-                preparing = {each.job.variant for each in self._workers if each.job}
+                preparing = {self._kernels_of(each.job) for each in self._workers if each.job}
                 is_preparing = bool(preparing - self._prepared)
                 for job in self._jobs:
-                    if job.variant in self._prepared or not is_preparing:
+                    if self._kernels_of(job) in self._prepared or not is_preparing:
                         self._jobs.remove(job)
-                        worker.begin(job)
+                        worker.begin(job, self._plan.variants[job.variant])
                         break
+
+    def _kernels_of(self, job: PlannedRun) -> str:
+        """Return what of a variant decides which kernels are compiled: all but its numbers."""
+        chosen = self._plan.variants[job.variant]
+        config = {
+            name: value
+            for name, value in chosen.config.items()
+            if isinstance(value, bool | str | None) or name == "num_envs"
+        }
+        return json.dumps([chosen.algo, config])
 
     def _handle(self, worker: Worker, message: Any) -> None:
         """React to what a worker told, None for its end."""
@@ -198,7 +212,7 @@ class Pool:
         elif message["event"] == "steps":
             worker.steps = message["steps"]
             if message["is_learning"] and worker.job is not None:
-                self._prepared.add(worker.job.variant)
+                self._prepared.add(self._kernels_of(worker.job))
         else:
             self._finish(worker, message)
 
@@ -208,14 +222,14 @@ class Pool:
         worker.job, worker.steps = None, 0
         if message["event"] == "done":
             self._num_done += 1
-            self._prepared.add(job.variant)
+            self._prepared.add(self._kernels_of(job))
         else:
             self._fail(job, message["reason"])
 
     def _fail(self, job: PlannedRun, reason: str) -> None:
         """Note a run that failed; no other of its variant begins."""
         self._failed.setdefault(job.variant, f"{job}: {reason}")
-        self._prepared.add(job.variant)
+        self._prepared.add(self._kernels_of(job))
         self._jobs = collections.deque(each for each in self._jobs if each.variant != job.variant)
 
     def _replace(self, worker: Worker) -> None:

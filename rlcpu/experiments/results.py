@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.experiments.folder import Experiment, Run, read
+from rlcpu.experiments.folder import PRUNED, Experiment, Run, read
 from rlcpu.experiments.pictures import Panel, draw, points
 from rlcpu.experiments.statistics import (
     FEWEST_SEEDS,
@@ -26,6 +26,8 @@ from rlcpu.experiments.tables import Table, pandas
 from rlcpu.experiments.verdicts import Verdict, judge
 from rlcpu.train.files import replacing
 
+#: Names of variants in a note at most.
+MOST_NAMES = 8
 #: Parts of a protocol by which scores of the same environment can be compared.
 _COMPARED = ("steps", "target", "final_episodes")
 
@@ -399,11 +401,16 @@ class Results:
             for variant, samples in self._samples.items()
         }
         if few := [name for name, count in counts.items() if 0 < count < FEWEST_SEEDS]:
+            names = ", ".join(few) if len(few) <= MOST_NAMES else f"{len(few)} variants"
             yield (
-                f"{', '.join(few)}: fewer than {FEWEST_SEEDS} seeds, and no interval of so few "
-                "holds the truth as often as it says."
+                f"{names}: fewer than {FEWEST_SEEDS} seeds, and no interval of so few holds the "
+                "truth as often as it says."
             )
-        if empty := [name for name, count in counts.items() if not count]:
+        runs = [run for each in self.experiments for run in each.runs]
+        early = {run.variant for run in runs if run.done.stopped == PRUNED}
+        if early:
+            yield f"{len(early)} variants have a run that a search ended early: it counts nowhere."
+        if empty := [name for name, count in counts.items() if not (count or name in early)]:
             yield f"{', '.join(empty)}: runs are missing."
         for variant in self.variants:
             versions = sorted({run.done.version for run in self.runs(variant)})
@@ -426,10 +433,11 @@ def _named(experiments: tuple[Experiment, ...]) -> dict[str, dict[str, Sample]]:
     samples: dict[str, dict[str, Sample]] = {}
     for each in experiments:
         folder = each.folder.name if are_names_enough else os.fspath(each.folder)
+        whole = [run for run in each.runs if run.done.stopped != PRUNED]
         for name in each.variants:
             is_one_of_several = any(count[e.env, name] > 1 for e in experiments)
             label = f"{folder}: {name}" if is_one_of_several else name
-            runs = [run for run in each.runs if run.variant == name]
+            runs = [run for run in whole if run.variant == name]
             samples.setdefault(label, {})[each.env] = Sample(each, runs)
     return samples
 

@@ -10,7 +10,7 @@ import platform
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +106,12 @@ def run(
     if workers is not None:
         workers = check_count("workers", workers)
     plan, facts = make_plan(env, variants, eval_env, numbers)
-    size = _number_of_workers(workers, plan)
+    size = number_of_workers(workers, plan)
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     with folders.locked(path):
-        _enter(path, plan, facts)
-        done = _read_done(path)
+        enter(path, plan, facts)
+        done = read_done(path)
         jobs = [
             PlannedRun(variant, seed)
             for seed in chosen_seeds
@@ -120,12 +120,14 @@ def run(
         ]
         if jobs:
             if not mix_versions:
-                _check_versions(path, {*done.values()})
-            _make_runs(plan, path, jobs, size)
+                check_versions(path, {*done.values()})
+            with Maker(plan, path, size, len(jobs)) as maker:
+                if failed := maker.make(jobs):
+                    raise RunError(failed)
         return load(path)
 
 
-def _number_of_workers(workers: int | None, plan: Plan) -> int:
+def number_of_workers(workers: int | None, plan: Plan) -> int:
     """Return how many processes make runs, 1 for this one.
 
     Raises:
@@ -145,8 +147,14 @@ def _number_of_workers(workers: int | None, plan: Plan) -> int:
 # ---------------------------------------------------------------- the folder
 
 
-def _enter(path: Path, plan: Plan, facts: Facts) -> None:
+def enter(path: Path, plan: Plan, facts: Facts, search: Mapping[str, Any] | None = None) -> None:
     """Write the manifest of a new folder, or add variants to that of an older one.
+
+    Args:
+        path: of the folder.
+        plan: of the experiment.
+        facts: of its environment.
+        search: what a search says of itself; None for any other experiment.
 
     Raises:
         ValueError: the folder holds something else, or another experiment.
@@ -163,6 +171,7 @@ def _enter(path: Path, plan: Plan, facts: Facts) -> None:
         "versions": versions(),
         "processor": processor(),
         "code": plan.code(),
+        **({} if search is None else {"search": search}),
     }
     if not (path / folders.MANIFEST).exists():
         strangers = sorted({*os.listdir(path)} - {folders.LOCK, folders.RUNS})
@@ -197,6 +206,13 @@ def _check_same(path: Path, older: Mapping[str, Any], newer: Mapping[str, Any]) 
     for name in ("env", "env_spec", "eval_env_spec"):
         if older[name] != newer[name]:
             refuse(name, older[name], newer[name])
+    if "search" in newer and "search" not in older:
+        raise ValueError(
+            f"{os.fspath(path)!r} has an experiment that is no search: name another folder"
+        )
+    for name, value in newer.get("search", {}).items():
+        if older["search"].get(name) != value:
+            refuse(name, older["search"].get(name), value)
     for name, value in newer["protocol"].items():
         if older["protocol"].get(name) != value:
             refuse(name, older["protocol"].get(name), value)
@@ -219,7 +235,7 @@ def _check_same(path: Path, older: Mapping[str, Any], newer: Mapping[str, Any]) 
             )
 
 
-def _read_done(path: Path) -> dict[tuple[str, int], str]:
+def read_done(path: Path) -> dict[tuple[str, int], str]:
     """Return the version of rlcpu that made each run, by variant and seed.
 
     Damaged runs, as a power failure leaves them, are none: they are made again.
@@ -234,7 +250,7 @@ def _read_done(path: Path) -> dict[tuple[str, int], str]:
     return versions
 
 
-def _check_versions(path: Path, versions: set[str]) -> None:
+def check_versions(path: Path, versions: set[str]) -> None:
     """Raise ValueError if other versions than this one made runs of a folder."""
     if others := versions - {rlcpu.__version__}:
         raise ValueError(
@@ -253,54 +269,93 @@ def processor() -> str:
 # ---------------------------------------------------------------- runs
 
 
-def _make_runs(plan: Plan, path: Path, jobs: list[PlannedRun], size: int) -> None:
-    """Make runs, and show how far they are where somebody watches."""
-    steps_of_run, begin = plan.protocol.steps, time.perf_counter()
-    total = len(jobs) * steps_of_run
-    with contextlib.ExitStack() as opened:
-        bar, note = None, opened.enter_context(contextlib.ExitStack())
-        if terminal.reader() in ("terminal", "notebook"):
-            bar = opened.enter_context(terminal.Bar(f"{len(jobs)} runs", total, "steps"))
-            if size > 1:  # kernels that this process compiles have a line of their own
-                note.enter_context(terminal.noted(lambda: "preparing the first run", QUIET))
+class Maker:
+    """Makes runs, here or in other processes, and shows how far they are where somebody watches.
 
-        def show(steps: int, num_done: int) -> None:
-            """Show the steps of runs that are not done yet, and how many are."""
-            if steps or num_done:
-                note.close()
-            if bar is not None:
-                done = min(steps + num_done * steps_of_run, total)
-                bar.show(done, time.perf_counter() - begin, f"{num_done} of {len(jobs)} done")
+    A context manager, at whose end its processes have ended.
 
+    Args:
+        plan: of the experiment; variants may be added to it between two calls of `make`.
+        path: the folder that runs are written to.
+        size: processes, 1 for this one.
+        number: of all runs that are expected.
+        title: of the bar, if not that number.
+    """
+
+    def __init__(
+        self, plan: Plan, path: Path, size: int, number: int, title: str | None = None
+    ) -> None:
+        self._plan, self._path, self._size, self._number = plan, path, size, number
+        self._title, self._num_before = title or f"{number} runs", 0
+        self._opened, self._note = contextlib.ExitStack(), contextlib.ExitStack()
+        self._bar: terminal.Bar | None = None
+        self._pool: Pool | None = None
+
+    def __enter__(self) -> Maker:
+        self._begin = time.perf_counter()
+        with contextlib.ExitStack() as opened:
+            self._note = opened.enter_context(contextlib.ExitStack())
+            if terminal.reader() in ("terminal", "notebook"):
+                total = self._number * self._plan.protocol.steps
+                self._bar = opened.enter_context(terminal.Bar(self._title, total, "steps"))
+                if self._size > 1:  # kernels that this process compiles have a line of their own
+                    wait = terminal.noted(lambda: "preparing the first run", QUIET)
+                    self._note.enter_context(wait)
+            if self._size > 1:
+                pool = Pool(self._plan, self._path, self._size, self._show)
+                self._pool = opened.enter_context(pool)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
+
+    def make(self, jobs: Sequence[PlannedRun]) -> dict[str, str]:
+        """Make runs; returns what `Pool.make_runs` does.
+
+        Raises:
+            UnwritableError: the folder cannot be written.
+            ValueError: the plan cannot be followed in another process.
+        """
         try:
-            if size == 1:
-                _make_runs_here(plan, path, jobs, show)
-            else:
-                with Pool(plan, path, size, show) as pool:
-                    pool.make_runs(jobs)
+            if self._pool is not None:
+                return self._pool.make_runs(jobs)
+            return self._make_here(jobs)
         except UnwritableError as error:
             message = f"{error}; runs that are done stay, and the same call goes on from there"
             raise UnwritableError(message) from error
+        finally:
+            self.skip(len(jobs))
 
+    def skip(self, number: int) -> None:
+        """Count so many runs as done."""
+        self._num_before += number
 
-def _make_runs_here(
-    plan: Plan, path: Path, jobs: list[PlannedRun], show: Callable[[int, int], None]
-) -> None:
-    """Make runs in this process; see `Pool.make_runs`."""
-    failed: dict[str, str] = {}
-    for num_made, job in enumerate(jobs):
-        if job.variant in failed:
-            continue
-        try:
-            make_run(plan, job, path, functools.partial(_show_first, show, num_made))
-        except UnwritableError:
-            raise
-        except Exception as error:
-            failed[job.variant] = f"{job}: {describe(error)}"
-    if failed:
-        raise RunError(failed)
+    def _make_here(self, jobs: Sequence[PlannedRun]) -> dict[str, str]:
+        """Make runs in this process."""
+        failed: dict[str, str] = {}
+        for num_made, job in enumerate(jobs):
+            if job.variant in failed:
+                continue
+            try:
+                report = functools.partial(self._show_first, num_made)
+                make_run(self._plan, job, self._path, report)
+            except UnwritableError:
+                raise
+            except Exception as error:
+                failed[job.variant] = f"{job}: {describe(error)}"
+        return failed
 
+    def _show_first(self, num_made: int, steps: int, _: bool) -> None:
+        """Show the steps of a run after others; a `Report` once the first is given."""
+        self._show(steps, num_made)
 
-def _show_first(show: Callable[[int, int], None], num_made: int, steps: int, _: bool) -> None:
-    """Show the steps of a run after others; a `Report` once the first two are given."""
-    show(steps, num_made)
+    def _show(self, steps: int, num_done: int) -> None:
+        """Show the steps of runs that are not done yet, and how many of this call are."""
+        if steps or num_done:
+            self._note.close()
+        if self._bar is not None:
+            num_done += self._num_before
+            done = min(steps + num_done * self._plan.protocol.steps, self._bar.total)
+            text = f"{num_done} of {self._number} done"
+            self._bar.show(done, time.perf_counter() - self._begin, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 
 import rlcpu
 from rlcpu.experiments.environments import open_environments
-from rlcpu.experiments.folder import Curve, Done, Run, write_run
+from rlcpu.experiments.folder import PRUNED, Curve, Done, Run, write_run
 from rlcpu.experiments.plan import SEED_LIMIT, Plan
 from rlcpu.kernels.announce import cpu_clock
 from rlcpu.train.evaluate import evaluate
@@ -23,6 +24,9 @@ class PlannedRun(NamedTuple):
 
     variant: str
     seed: int
+    #: (evaluations,) mean returns, or none: the run ends at an evaluation where the best one so far
+    #: is below its number; see `is_hopeless`.
+    bars: Sequence[float] = ()
 
     def __str__(self) -> str:
         return f"{self.variant!r} with seed {self.seed}"
@@ -33,10 +37,11 @@ class RunError(RuntimeError):
 
     Args:
         failed: a sentence by the variant.
+        message: what to say in their place.
     """
 
-    def __init__(self, failed: Mapping[str, str]) -> None:
-        super().__init__(f"{'; '.join(failed.values())}; the other runs are done")
+    def __init__(self, failed: Mapping[str, str], message: str = "") -> None:
+        super().__init__(message or f"{'; '.join(failed.values())}; the other runs are done")
 
 
 #: Called at every report of a run: the steps so far, and whether there was an update yet.
@@ -65,30 +70,56 @@ def make_run(plan: Plan, job: PlannedRun, folder: Path, report: Report) -> None:
             env=other,
         )
 
-        def tell(progress: Any) -> None:
-            """Report."""
+        made: list[Evaluation] = []
+
+        def follow(progress: Any) -> bool:
+            """Report; return whether to go on."""
+            if progress.evaluation is not None:
+                made.append(progress.evaluation)
             report(progress.steps, progress.losses.num_gradients > 0)
+            return not (job.bars and is_hopeless(made, job.bars, protocol.steps))
 
         begin = cpu_clock()
         history = agent.learn(
-            protocol.steps, target_return=protocol.target, evaluations=evaluations, callback=tell
+            protocol.steps, target_return=protocol.target, evaluations=evaluations, callback=follow
         )
         cpu_seconds = cpu_clock() - begin - sum(each.cpu_seconds for each in history.evaluations)
-        env_to_play = check_other_env(agent.env, other)
-        last_seed = 2 * SEED_LIMIT + seed
-        episodes = evaluate(env_to_play, agent.policy, protocol.final_episodes, seed=last_seed)
-        curve = curve_of(history.evaluations)
+        is_whole, curve = history.stopped != "callback", curve_of(history.evaluations)
+        episodes = history.evaluations[-1].returns
+        if is_whole:
+            env_to_play = check_other_env(agent.env, other)
+            number, last_seed = protocol.final_episodes, 2 * SEED_LIMIT + seed
+            episodes = evaluate(env_to_play, agent.policy, number, seed=last_seed)
         done = Done(
             seed=seed,
             steps=history.steps,
             seconds=round(float(curve.seconds[-1]), 6),
             cpu_seconds=round(cpu_seconds, 6),
-            stopped=history.stopped,
+            stopped=history.stopped if is_whole else PRUNED,
             solved=history.solved,
             target_steps=history.steps if history.solved else None,
             version=rlcpu.__version__,
         )
         write_run(folder, Run(job.variant, seed, curve, episodes, done), agent)
+
+
+def parts_of(steps: Any, total_steps: int, number: int) -> Any:
+    """Return how many of `number` equal parts of a run are over after so many steps."""
+    return np.minimum(np.asarray(steps) * number // total_steps, number)
+
+
+def is_hopeless(made: Sequence[Evaluation], bars: Sequence[float], total_steps: int) -> bool:
+    """Tell whether a run is not worth its other steps.
+
+    Args:
+        made: the evaluations so far.
+        bars: (evaluations,) the least that the best of them has to be after each part of the run.
+        total_steps: of the run.
+    """
+    part = int(parts_of(made[-1].steps, total_steps, len(bars))) if made else 0
+    returns = (each.returns.mean() for each in made)
+    best = max((-math.inf if math.isnan(each) else each for each in returns), default=-math.inf)
+    return part > 0 and best < bars[part - 1]
 
 
 def curve_of(made: Sequence[Evaluation]) -> Curve:

@@ -1,8 +1,9 @@
 """A process that makes runs of an experiment: `python -m rlcpu.experiments.worker`.
 
-It reads lines of JSON: the plan and the folder first, then jobs. It answers with lines of JSON,
-each an event: "ready" or "refused" for the plan, and for a job "steps" now and then, and "done" or
-"failed"; "warning" at any time, and "unwritable", after which there is no sense in going on.
+It reads lines of JSON: the plan and the folder first, then jobs, each with its variant. It answers
+with lines of JSON, each an event: "ready" or "refused" for the plan, and for a job "steps" now and
+then, and "done" or "failed"; "warning" at any time, and "unwritable", after which there is no sense
+in going on.
 `rlcpu.experiments.pool` is the other side. What environments print goes to standard error. The
 process ends with its input, as the one that started it has ended then.
 """
@@ -68,7 +69,7 @@ class _Worker:
         """Read the plan, and make runs."""
         first = self._jobs.get()
         # From here on users' modules are imported.
-        from rlcpu.experiments.folder import UnwritableError
+        from rlcpu.experiments.folder import UnwritableError, Variant
         from rlcpu.experiments.plan import Plan
         from rlcpu.experiments.single import PlannedRun, describe, make_run
 
@@ -80,7 +81,9 @@ class _Worker:
             return
         self._tell("ready")
         while True:
-            job = PlannedRun(**self._jobs.get())
+            message = self._jobs.get()
+            job = PlannedRun(**message["job"])
+            plan.variants[job.variant] = Variant(**message["variant"])
             try:
                 make_run(plan, job, folder, _Reporter(self._tell))
             except (Exception, SystemExit) as error:
