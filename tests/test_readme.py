@@ -29,6 +29,8 @@ SMALLER = [
     (r"steps=50_000", "steps=2_048"),
     (r"--seeds 10\b", "--seeds 2"),
     (r"--steps 50000\b", "--steps 8192"),
+    (r"trials=[26]0", "trials=2"),
+    (r"--trials 60\b", "--trials 2"),
 ]
 #: Mean return at which the commands of a page count as solved: more than chance reaches.
 TARGET = "50"

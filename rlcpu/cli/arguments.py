@@ -88,10 +88,29 @@ def assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
         raise ArgumentTypeError(f"expected name=value, got {text!r}")
+    return name, _value(value)
+
+
+def _value(text: str) -> Any:
+    """Return a number, true, false, none, a tuple such as 64,64, or else the word itself."""
     words = {"true": True, "false": False, "none": None, "inf": math.inf}
     with contextlib.suppress(ValueError, SyntaxError):
-        return name, ast.literal_eval(value)
-    return name, words.get(value.lower(), value)
+        return ast.literal_eval(text)
+    return words.get(text.lower(), text)
+
+
+def dimension(text: str) -> tuple[str, Any]:
+    """Return name and range of name=low:high, low:high:log or a/b/c, None of name=none."""
+    name, equals, value = text.partition("=")
+    if name.isidentifier() and equals and value:
+        ends, choices = value.split(":"), value.split("/")
+        if 2 <= len(ends) <= 3:
+            return name, (*map(_value, ends[:2]), *ends[2:])
+        if len(choices) > 1:
+            return name, list(map(_value, choices))
+        if value.lower() == "none":
+            return name, None
+    raise ArgumentTypeError(f"expected name=low:high, name=low:high:log or name=a/b, got {text!r}")
 
 
 def hint_at_arguments(message: str) -> str:

@@ -19,6 +19,7 @@ from rlcpu.cli.arguments import (
     DTYPES,
     CommandError,
     assignment,
+    dimension,
     environment,
     finite,
     hint_at_arguments,
@@ -42,8 +43,10 @@ from rlcpu.cli.train import (
     EXIT_FAILED,
     evaluate,
     load_agent,
+    take_settings,
     train,
 )
+from rlcpu.cli.tune import tune
 from rlcpu.terminal import Bar, is_watched, say
 
 EXIT_BAD_ARGUMENTS = 2
@@ -57,6 +60,7 @@ examples:
   rlcpu show pole.npz                         its settings and its history
   rlcpu export pole.npz pole.c                write its policy as a file of C
   rlcpu train CartPole-v1 --seeds 10          ten seeds, and what they say
+  rlcpu tune CartPole-v1 --steps 50000        search for its settings
   rlcpu train balance:Balance-v0              your own one, of balance.py
   rlcpu check balance:Balance-v0              what is wrong with it
   rlcpu list CartPole-v1                      its parameters and settings
@@ -65,7 +69,7 @@ examples:
 exit codes:
   0    done; train and eval: the target is reached, or there is none
   1    train and eval: not solved, numbers that are not finite, or a file that
-       cannot be written; check: errors were found
+       cannot be written; check: errors were found; tune: runs failed
   2    bad arguments
   130  interrupted by Ctrl-C (train saves the agent first; a second one ends it)
   143  terminated (likewise)
@@ -252,6 +256,7 @@ def explain(env_id: str) -> int:
 
 def train_or_seeds(args: argparse.Namespace) -> int:
     """Run `rlcpu train`, with one seed or several."""
+    take_settings(args)
     return train(args) if args.seeds is None else train_seeds(args)
 
 
@@ -354,6 +359,7 @@ REPEATED: dict[str, Any] = {
     "action": "append",
     "default": [],
 }
+HELP_SET = "set a hyper-parameter, such as learning_rate=1e-3"
 HELP_STEPS = (
     "environment steps at most (default: what environment and algorithm take, often 1,000,000)"
 )
@@ -382,6 +388,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, run, add_arguments, summary in (
         ("train", train_or_seeds, add_train_arguments, "train an agent and evaluate it"),
+        ("tune", tune, add_tune_arguments, "search for the settings of an algorithm"),
         ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
         ("export", export, add_export_arguments, "write the policy of a saved agent to one file"),
@@ -458,7 +465,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--num-envs", metavar="N", type=whole(1), help=count)
     add("--dtype", choices=DTYPES, help="dtype of the simulation (default: float32)")
     add("--param", **REPEATED, help=HELP_PARAM)
-    add("--set", **REPEATED, help="set a hyper-parameter, such as learning_rate=1e-3")
+    add("--set", **REPEATED, help=HELP_SET)
+    of_settings = "algorithm and settings of a file that `rlcpu tune` wrote; --set changes some"
+    add("--settings", metavar="FILE", help=of_settings)
     add = parser.add_argument_group("results (default: none is written)").add_argument
     of_save = (
         "write the agent, also if interrupted, {steps} in the name being its steps; with --seeds "
@@ -472,6 +481,34 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     of_plot = "draw the learning curve; with --seeds, their mean with a band"
     add("--plot", metavar="FILE.png", type=picture_file, help=of_plot)
     add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
+
+
+def add_tune_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rlcpu tune`."""
+    add = parser.add_argument_group("the search").add_argument
+    add("env", metavar="ENV", type=environment, help=HELP_ENV)
+    algo = "algorithm (default: the one that fits the environment, ppo for most)"
+    add("--algo", type=str.lower, choices=ALGORITHMS, help=algo)
+    words = "settings that are tried (default: 60)"
+    add("--trials", metavar="N", type=whole(1), default=60, help=words)
+    words = "runs of each, with the seeds from --seed on (default: 3)"
+    add("--seeds", metavar="N", type=whole(1), default=3, help=words)
+    words = "same seed, same search, whatever the number of threads (default: 0)"
+    add("--seed", metavar="N", type=seed, default=0, help=words)
+    words = "try NAME=LOW:HIGH, LOW:HIGH:log or A/B/C, or not at all, NAME=none (default: a few)"
+    add("--space", metavar="NAME=RANGE", type=dimension, action="append", default=[], help=words)
+    words = "begin nothing after N minutes; the result depends on the machine then"
+    add("--minutes", metavar="N", type=finite, help=words)
+    add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
+    add("--no-progress", action="store_true", help="show no progress bar")
+    add = parser.add_argument_group("each run").add_argument
+    add("--steps", metavar="N", type=whole(1), help=HELP_STEPS)
+    add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
+    add("--param", **REPEATED, help=HELP_PARAM)
+    add("--set", **REPEATED, help=HELP_SET)
+    add = parser.add_argument_group("results").add_argument
+    words = "keep all runs there, and go on with those that it has (default: tune-ENV-ALGO)"
+    add("--save", metavar="FOLDER", help=words)
 
 
 def add_eval_arguments(parser: argparse.ArgumentParser) -> None:

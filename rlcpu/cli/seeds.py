@@ -81,7 +81,7 @@ def train_seeds(args: argparse.Namespace) -> int:
     folder = args.save or tempfile.mkdtemp(prefix="rlcpu-seeds-")
     begin = time.monotonic()
     try:
-        with terminating(), _quiet(args.no_progress):
+        with terminating(), quiet(args.no_progress):
             results = run(
                 agent.env.dynamics if args.param else args.env.text,
                 {variant: {"algo": agent.algorithm.lower(), **_settings(args)}},
@@ -188,7 +188,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _quiet(wanted: bool) -> Iterator[None]:
+def quiet(wanted: bool) -> Iterator[None]:
     """Show no bar in a block, if that is wanted."""
     before = os.environ.get("RLCPU_PROGRESS")
     if wanted:

@@ -314,6 +314,34 @@ def make_agent(args: argparse.Namespace) -> Agent:
         raise CommandError(error) from error
 
 
+def take_settings(args: argparse.Namespace) -> None:
+    """Set the algorithm and --set by the file of --settings, if there is one.
+
+    What other arguments set stays.
+
+    Raises:
+        CommandError: it is no such file, or of another algorithm than --algo.
+    """
+    if args.settings is None:
+        return
+    from rlcpu.experiments.settings_file import read_settings
+
+    if args.load:
+        raise CommandError("--settings: the agent of --load has its own")
+    try:
+        algo, settings = read_settings(args.settings)
+    except OSError as error:
+        raise CommandError(f"--settings {args.settings}: {error.strerror}") from None
+    except ValueError as error:
+        raise CommandError(f"--settings {error}") from None
+    if algo not in ALGORITHMS or args.algo not in (None, algo):
+        wanted = args.algo or f"one of {', '.join(ALGORITHMS)}"
+        raise CommandError(f"--settings {args.settings}: settings of {algo}, expected {wanted}")
+    args.algo, others = algo, {name for name, _ in args.set}
+    others |= {name for name in ("num_envs", "dtype") if getattr(args, name) is not None}
+    args.set = [*(each for each in settings.items() if each[0] not in others), *args.set]
+
+
 def unique(pairs: list[tuple[str, Any]], options: dict[str, Any]) -> dict[str, Any]:
     """Return the values of --set by name; CommandError for a name that is given twice.
 
