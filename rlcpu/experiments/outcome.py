@@ -8,13 +8,23 @@ import html
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcpu.experiments.folder import SETTINGS, read
 from rlcpu.experiments.results import Results
 from rlcpu.experiments.settings_file import write_settings
-from rlcpu.experiments.tables import decimals, number, paragraphs, wrapped
+from rlcpu.experiments.tables import decimals, labelled, number, paragraphs, wrapped
 from rlcpu.experiments.verdicts import Verdict
+
+#: The variant beside which the best trial is run anew.
+DEFAULT = "default"
+
+
+class Best(NamedTuple):
+    """The best trial of a search."""
+
+    variant: str
+    score: float  # mean return over the seeds of the search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +73,10 @@ class Search:
         fresh = [run.seed for run in self.confirmed.runs(self.best)]
         chosen = [seed for seed in seeds if seed not in fresh]
         digits = decimals([self.score, self.fresh_score])
-        pairs = " ".join(f"{name}={value}" for name, value in self.settings.items())
-        optimism = number(self.optimism, digits, sign=True)
+        pairs = " ".join(f"{name}={_text(value)}" for name, value in self.settings.items())
+        change = f"{number(abs(self.optimism), digits)} more than in the search"
+        if self.optimism > 0.0:
+            change = change.replace("more", "less") + ": the best of many is the luckiest, too"
         words = f"{self.best} is better than the default settings."
         if not self.beats_default:
             words = "nothing that was tried is shown to beat the default settings."
@@ -73,8 +85,7 @@ class Search:
             ("searched", f"{number(self.score, digits)} with the {_span(chosen)} that chose it"),
             (
                 "fresh",
-                f"{number(self.fresh_score, digits)} with the {_span(fresh)}; the best of many "
-                f"was also lucky, by {optimism}",
+                f"{number(self.fresh_score, digits)} with the {_span(fresh)}, {change}",
             ),
             *self.verdict.lines()[:-1],
             ("verdict", words),
@@ -82,8 +93,7 @@ class Search:
         ]
 
     def __str__(self) -> str:
-        lines = [f"{name:<13}{text}" for name, text in self.lines()]
-        return "\n".join([self.title, "", *lines, *wrapped(self.notes)])
+        return "\n".join([self.title, "", *labelled(self.lines()), "", *wrapped(self.notes)])
 
     __repr__ = __str__
 
@@ -93,42 +103,45 @@ class Search:
         return f"<p><b>{html.escape(self.title)}</b></p>{lines}{paragraphs(self.notes)}"
 
 
+def _text(value: Any) -> str:
+    """Return a setting in words."""
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _span(seeds: Sequence[int]) -> str:
     """Return consecutive seeds in words."""
     return f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
 
 
-def outcome_of(folder: Path, study: Any, count: int, best: str, fresh: range) -> Search:
+def outcome_of(folder: Path, study: Any, count: int, best: Best, fresh: range) -> Search:
     """Return the outcome of a search that has ended, and write its settings.
 
     Args:
         folder: of the search.
         study: Optuna's, of its trials.
         count: trials that were wanted.
-        best: the variant of the best one.
-        fresh: seeds with which it and the variant "default" were run after the search.
+        best: the best one.
+        fresh: seeds with which it and the default were run after the search.
 
     Raises:
         OSError: the settings cannot be written.
     """
     experiment = read(folder)
-    variants = {name: experiment.variants[name] for name in (best, "default")}
+    variants = {name: experiment.variants[name] for name in (best.variant, DEFAULT)}
     runs = [run for run in experiment.runs if run.variant in variants and run.seed in fresh]
     confirmed = Results(experiment._replace(variants=variants, runs=runs))
-    verdict = confirmed.compare(best, "default")
+    verdict = confirmed.compare(best.variant, DEFAULT)
     trials = study.trials[:count]
-    chosen = variants[best]
-    file = folder / SETTINGS
-    score = next(x.value for x in trials if f"trial {x.number}" == best)
-    scores = {"searched": score, "fresh": verdict.values[0], "default": verdict.values[1]}
+    chosen, file = variants[best.variant], folder / SETTINGS
+    scores = {"searched": best.score, "fresh": verdict.values[0], DEFAULT: verdict.values[1]}
     write_settings(file, experiment.env, chosen.algo, chosen.settings, scores)
     seeds = experiment.manifest["search"]["seeds"]
     return Search(
         title=f"{experiment.env}: {len(trials)} trials of {chosen.algo} with "
         f"{seeds} seed{'s' * (seeds > 1)}, {experiment.protocol['steps']:,} steps each",
-        best=best,
+        best=best.variant,
         settings=chosen.settings,
-        score=score,
+        score=best.score,
         fresh_score=verdict.values[0],
         verdict=verdict,
         file=file,

@@ -185,7 +185,7 @@ class Pool:
                         break
 
     def _kernels_of(self, job: PlannedRun) -> str:
-        """Return what of a variant decides which kernels are compiled: all but its numbers."""
+        """Return what of a variant decides which kernels are compiled: not its other numbers."""
         chosen = self._plan.variants[job.variant]
         config = {
             name: value

@@ -36,7 +36,7 @@ from rlcpu.experiments import folder as folders
 from rlcpu.experiments import references
 from rlcpu.experiments.environments import open_environments
 from rlcpu.experiments.folder import PRUNED, Variant
-from rlcpu.experiments.outcome import Search, outcome_of
+from rlcpu.experiments.outcome import DEFAULT, Best, Search, outcome_of
 from rlcpu.experiments.plan import SEED_LIMIT, Facts, Plan, make_plan, try_variant
 from rlcpu.experiments.runner import Maker, check_versions, enter, number_of_workers, read_done
 from rlcpu.experiments.single import PlannedRun, RunError, parts_of
@@ -52,8 +52,8 @@ BATCH, FRESH = 8, 10
 FEWEST_TRIALS = 5
 #: What an evaluation counts as in which an episode did not end.
 LOWEST = -1e30
-#: The variant beside which the best trial is run, and what Optuna calls the search.
-DEFAULT, STUDY = "default", "rlcpu"
+#: What Optuna calls the search.
+STUDY = "rlcpu"
 
 
 def tune(
@@ -114,9 +114,9 @@ def tune(
         search = tune("CartPole-v1", "ppo", trials=60, seeds=3, steps=50_000, folder="search")
         print(search)
     """
-    _import_optuna()
-    counts = check_count("trials", trials), check_count("seeds", seeds)
-    seed = check_count("seed", seed, 0, SEED_LIMIT - counts[1] - FRESH)
+    _check_libraries()
+    trials, seeds = check_count("trials", trials), check_count("seeds", seeds)
+    seed = check_count("seed", seed, 0, SEED_LIMIT - seeds - FRESH)
     if minutes is not None and not (isinstance(minutes, int | float) and 0 < minutes < math.inf):
         raise ValueError(f"minutes={minutes!r}: expected a finite number above 0, or None")
     if not isinstance(folder, str | os.PathLike):
@@ -143,30 +143,29 @@ def tune(
         workers = check_count("workers", workers)
     size = number_of_workers(workers, plan._replace(variants=at_ends))
     _check_ending(plan)
-    search = _Trials(plan, facts, dimensions, Path(folder), range(seed, seed + counts[1]))
+    search = _Trials(plan, facts, dimensions, Path(folder), range(seed, seed + seeds))
     # What the agent refuses of the first proposals is told before anything is written.
-    search.add_variants(search.propose([])[: counts[0]])
+    search.add_variants(search.propose([])[:trials])
     search.path.mkdir(parents=True, exist_ok=True)
     with folders.locked(search.path):
         search.open()
-        total = counts[0] * counts[1] + 2 * FRESH
-        with Maker(plan, search.path, size, total, f"{counts[0]} trials") as maker:
-            search.make(maker, counts[0], math.inf if minutes is None else 60.0 * minutes)
-            best = search.confirm(maker, counts[0])
-        return outcome_of(search.path, search.study, counts[0], name_of(best), search.fresh)
+        total = trials * seeds + 2 * FRESH
+        with Maker(plan, search.path, size, total, f"{trials} trials") as maker:
+            search.make(maker, trials, math.inf if minutes is None else 60.0 * minutes)
+            best = search.confirm(maker, trials)
+        return outcome_of(search.path, search.study, trials, best, search.fresh)
 
 
 # ---------------------------------------------------------------- checks
 
 
-def _import_optuna() -> Any:
-    """Return Optuna; ImportError with what to install where it, or SciPy, is missing."""
+def _check_libraries() -> None:
+    """Raise ImportError with what to install where Optuna or SciPy is missing."""
     scipy_stats()
     try:
-        import optuna
+        import optuna  # noqa: F401
     except ImportError as error:
-        raise ImportError(f'{error}: a search needs Optuna: pip install "optuna>=4.2"') from error
-    return optuna
+        raise ImportError(f'{error}: a search needs Optuna: pip install "optuna>=5.0"') from error
 
 
 def _check_ends(plan: Plan, space: Space, chosen: Variant) -> dict[str, Variant]:
@@ -239,6 +238,12 @@ class _Trials:
         check_versions(self.path, {*done.values()})
         self._done = set(done)
         self.study = open_study(self.path)
+        whole = [x for x in self.study.get_trials(deepcopy=False) if x.state.name == "COMPLETE"]
+        names = [name_of(trial.number) for trial in whole]
+        if any((name, seed) not in self._done for name in names for seed in self.seeds):
+            # A power failure has damaged a run. What is told of trials is made of runs, again.
+            (self.path / folders.TRIALS).unlink()
+            self.study = open_study(self.path)
 
     def _enter(self) -> None:
         """Write the variants so far, with what the search is, into the manifest."""
@@ -271,7 +276,10 @@ class _Trials:
             for number in range(len(finished), len(finished) + BATCH):
                 seed = np.random.SeedSequence([self.seeds.start, number]).generate_state(1)
                 study.sampler = optuna.samplers.TPESampler(
-                    seed=int(seed[0]), multivariate=True, constant_liar=True
+                    seed=int(seed[0]),
+                    n_startup_trials=BATCH,  # the first batch is drawn evenly
+                    multivariate=True,
+                    constant_liar=True,
                 )
                 asked.append(study.ask(distributions))
         return asked
@@ -304,7 +312,7 @@ class _Trials:
             told = self.study.get_trials(deepcopy=False)
             batch = range(first, min(first + BATCH, count))
             if len(told) < batch.stop:
-                if time.monotonic() - begin > seconds:
+                if first and time.monotonic() - begin > seconds:
                     return
                 asked = self.propose(told[:first])[: len(batch)]
                 missing = asked[max(0, len(told) - first) :]
@@ -399,24 +407,26 @@ class _Trials:
             self._curves[name, seed] = np.nan_to_num(curve.mean_return, nan=LOWEST)[places]
         return self._curves[name, seed]
 
-    def confirm(self, maker: Maker, count: int) -> int:
+    def confirm(self, maker: Maker, count: int) -> Best:
         """Run the best of the first `count` trials and the default with fresh seeds; see `tune`.
 
         Returns:
-            The number of the best trial.
+            The best trial.
 
         Raises:
-            RunError: one of the runs failed.
+            RunError: one of the runs failed, or all trials did.
         """
         whole = [x for x in self.study.trials[:count] if x.state.name == "COMPLETE"]
-        best = max(whole, key=lambda each: (each.value, -each.number))
-        pair = name_of(best.number), DEFAULT
-        jobs = [PlannedRun(name, seed) for seed in self.fresh for name in pair]
+        if not whole:
+            raise RunError({}, f"none of {count} trials came to its end")
+        trial = max(whole, key=lambda each: (each.value, -each.number))
+        best = Best(name_of(trial.number), trial.value)
+        jobs = [PlannedRun(x, seed) for seed in self.fresh for x in (best.variant, DEFAULT)]
         missing = [job for job in jobs if job[:2] not in self._done]
         maker.skip(len(jobs) - len(missing))
         if failed := maker.make(missing):
             raise RunError(failed)
-        return int(best.number)
+        return best
 
 
 # ---------------------------------------------------------------- Optuna

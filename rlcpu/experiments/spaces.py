@@ -125,7 +125,7 @@ def make_space(kind: Any, names: Iterable[str], fixed: Iterable[str], changes: A
     for name in changes:
         if name not in names:
             raise TypeError(f"space: {describe_unknown(name, names)}")
-        if name in fixed:
+        if name in fixed and changes[name] is not None:
             raise ValueError(f"space[{name!r}]: it is fixed by settings={{{name!r}: ...}}, too")
     ours = (each.__name__.lower() for each in kind.__mro__)
     usual = next((SPACES[name] for name in ours if name in SPACES), {})

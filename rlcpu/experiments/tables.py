@@ -130,6 +130,18 @@ def wrapped(sentences: Iterable[str]) -> list[str]:
     return [textwrap.fill(sentence, WIDTH) for sentence in sentences]
 
 
+def labelled(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """Return texts behind their names, in lines of a terminal's width."""
+    width = max(len(name) for name, _ in lines) + 2
+    indent = " " * width
+    return [
+        textwrap.fill(
+            f"{name:<{width}}{text}", WIDTH, subsequent_indent=indent, break_on_hyphens=False
+        )
+        for name, text in lines
+    ]
+
+
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in HTML."""
     lines = [("th", head), *(("td", row) for row in rows)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +20,9 @@ from rlcpu.experiments.statistics import (
 )
 from rlcpu.experiments.tables import (
     INTERVAL,
-    WIDTH,
     bounds_in_words,
     decimals,
+    labelled,
     number,
     paragraphs,
     wrapped,
@@ -78,13 +77,7 @@ class Verdict:
         ]
 
     def __str__(self) -> str:
-        width = max(len(name) for name, _ in self.lines()) + 2
-        indent = " " * width
-        lines = [
-            textwrap.fill(f"{name:<{width}}{text}", WIDTH, subsequent_indent=indent)
-            for name, text in self.lines()
-        ]
-        return "\n".join([*lines, *wrapped(self.notes)])
+        return "\n".join([*labelled(self.lines()), *wrapped(self.notes)])
 
     __repr__ = __str__
 
