@@ -197,11 +197,39 @@ class Buffer(Locked, Shown):
         """
         return self._sample(batch_size, out)
 
-    def _sample(self, batch_size: Any, out: Batch | None, *options: Any) -> Batch:
+    def peek(self, batch_size: int, seed: int = 0) -> Batch:
+        """Draw items uniformly, whatever their weights, by random numbers of this call alone.
+
+        The buffer stays as it is: what `sample` draws next is what it would have drawn.
+
+        Args:
+            batch_size: how many, with replacement.
+            seed: of the random numbers.
+
+        Returns:
+            See `sample`; there are no weights.
+
+        Raises:
+            TypeError, ValueError: a bad argument, or there is nothing to be drawn.
+        """
+        uniform = UniformSampler(self._items, self.backend)
+        return self._sample(batch_size, None, sampler=uniform, stream=make_stream(seed))
+
+    def _sample(
+        self,
+        batch_size: Any,
+        out: Batch | None,
+        *options: Any,
+        sampler: Any = None,
+        stream: Array | None = None,
+    ) -> Batch:
         """Draw a batch into new memory, or into `out`; `options` are those of the sampler's `draw`.
 
-        Indices are always new memory: users give those of earlier batches to other methods.
+        Indices are always new memory: users give those of earlier batches to other methods. The
+        buffer's sampler and its stream of random numbers draw, unless there are others.
         """
+        sampler = self._sampler if sampler is None else sampler
+        stream = self._stream if stream is None else stream
         size = check_count("batch_size", batch_size)
         indices = self.backend.empty(size, np.int64)
         if out is None:
@@ -213,7 +241,7 @@ class Buffer(Locked, Shown):
                 f"batch_size={size}"
             )
         with self.locked():
-            self._sampler.draw(self._stream, self._ring, indices, out, *options)
+            sampler.draw(stream, self._ring, indices, out, *options)
             # An item begins at step `number * period` of its environment, whose length is a
             # multiple of that.
             first_rows = indices if self._items.period == 1 else indices * self._items.period
@@ -222,7 +250,7 @@ class Buffer(Locked, Shown):
             else:
                 num_steps = self._items.steps or 1  # of each item
                 self._storage.gather(first_rows, out.rows, num_steps, self.num_threads)
-            self._sampler.finish_draw()  # where items are taken once, they are gone only now
+            sampler.finish_draw()  # where items are taken once, they are gone only now
         out.indices = indices
         return out
 

@@ -7,7 +7,6 @@ makes `num_updates` updates from minibatches of the buffer. An agent of its own 
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -27,6 +26,7 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.program import STARTS
 from rlcpu.nn.scaling import Scaling
+from rlcpu.replay.buffer import Buffer
 from rlcpu.train import buffers, replayed
 from rlcpu.train.actors import Actor, Squashed, reusable
 from rlcpu.train.agent import WINDOW, Agent, Call, Processes
@@ -419,25 +419,27 @@ class OffPolicy(Agent):
             history.time_update += clock() - start
 
     def _replayed_inputs(self, count: int) -> Array | None:
-        """Return observations of transitions, or sequences, in the buffer; see `Agent`.
-
-        A copy of it draws, so that its own random numbers stay as they are. Of a file, of shards
-        and of what draws by returns it is the batch that was drawn last.
-        """
-        batch = self._last_batch
-        if not self._can_improve():
-            return None
-        kinds = replay.ReplayBuffer, replay.TrajectoryBuffer
-        if isinstance(self.buffer, kinds) and self.buffer.memmap is None:
-            length = replayed.length_of(self.config) if self.state_size else 1
-            batch = copy.copy(self.buffer).sample(-(-count // length))
-        if batch is None:
+        """Return observations of transitions, or sequences, in the buffer; see `Agent`."""
+        if (batch := self._peek(count)) is None:
             return None
         observations = batch["observation"]
         if self.state_size:  # (T, B, ...)
             observations = each_part(lambda x: x.reshape(-1, *x.shape[2:]), observations)
         inputs: Array = self.env.view.inputs_of_stored(observations)
         return inputs.reshape(len(inputs), -1)
+
+    def _peek(self, count: int) -> Any:
+        """Return transitions, or sequences of about so many steps, that are replayed.
+
+        They are drawn uniformly; of shards in other processes it is the batch that was drawn last.
+        None where nothing is learnt from yet.
+        """
+        if not self._can_improve():
+            return None
+        if not isinstance(self.buffer, Buffer):
+            return self._last_batch
+        length = replayed.length_of(self.config) if self.state_size else 1
+        return self.buffer.peek(-(-count // length))
 
     def _can_improve(self) -> bool:
         """Tell whether there is enough to learn from."""

@@ -151,3 +151,33 @@ def test_no_priority_is_above_zero() -> None:
         buffer.sample(1)
     buffer.add(steps_of(1))
     assert buffer.can_sample()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.data())
+@settings(max_examples=30)
+def test_a_peek_draws_what_is_there_and_changes_nothing(kind: Any, data: Any) -> None:
+    buffer = draw_buffer(data, kind)
+    for _ in range(data.draw(st.integers(0, 6))):
+        change(data, buffer)
+    before = state_of(buffer)
+    first, end = buffer._items.numbers(buffer._ring)
+    if first == end:
+        with pytest.raises(ValueError, match="sample: "):
+            buffer.peek(3)
+    else:
+        batch, again = buffer.peek(50, seed=1), buffer.peek(50, seed=1)
+        np.testing.assert_array_equal(batch.indices, again.indices)
+        slots = batch.indices % buffer._items.per_env
+        assert set(slots) <= {number % buffer._items.per_env for number in range(first, end)}
+        assert batch.weights is None
+    assert state_of(buffer) == before
+
+
+def test_a_peek_is_uniform_whatever_the_priorities() -> None:
+    buffer = PrioritizedReplayBuffer(10, EXAMPLE, epsilon=0.0)
+    buffer.add(steps_of(10))
+    buffer.update_priorities(np.arange(10), np.eye(10)[3])
+    counts = np.bincount(buffer.peek(10_000).indices, minlength=10)
+    assert set(buffer.sample(100).indices) == {3}
+    assert np.abs(counts - 1000).max() < 4 * 30  # four standard deviations
