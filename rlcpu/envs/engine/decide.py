@@ -166,7 +166,7 @@ def _specialise_act(interface: Interface, policy: PolicyCode) -> Any:
     return specialise(act, np.float32, arrays=arrays and not interface.loops)
 
 
-def check_policy(interface: Interface, policy: PolicyCode) -> None:
+def check_policy_branches(interface: Interface, policy: PolicyCode) -> None:
     """Raise TypeError if a scalar policy, once compiled, has a branch with a wrong result."""
     if policy.act is not None and not interface.loops:
         counts = (interface.num_actions,) if interface.num_actions else ()

@@ -23,7 +23,7 @@ import numpy as np
 from numba import prange, types
 
 from rlcpu.envs.engine.choices import make_to_env_action, make_to_env_number
-from rlcpu.envs.engine.decide import check_policy, make_decide
+from rlcpu.envs.engine.decide import check_policy_branches, make_decide
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.frames import (
     CLOCK,
@@ -90,7 +90,7 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
     # Steps of states with arrays take longer: fewer of them are worth a second core.
     # The longer a step takes, the fewer make up for the start of threads.
     run, grain = make_simulate(env, dtype, policy), 1024 if env.state.is_record else 16384
-    check = functools.partial(check_policy, interface_of(env, policy), policy)
+    check = functools.partial(check_policy_branches, interface_of(env, policy), policy)
     decorator = env_kernel(env, dtype, names=("simulate",), check=check)
     return _compile_rollouts(decorator, run, SIMULATE, grain)
 
@@ -109,7 +109,7 @@ def _compile_acting(
     run = _make_block(interface, dtype, policy, recorder)
     flags, check = (
         EXACT if dtype is np.float64 else FAST,
-        functools.partial(check_policy, interface, policy),
+        functools.partial(check_policy_branches, interface, policy),
     )
     decorator = kernel(by_address=True, fastmath=flags, check=check)
     grain = 8192 if policy.act and interface.in_rows else 1024  # networks take long, as arrays do

@@ -257,7 +257,7 @@ _RETURNED: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def check_branches(subject: str, name: str, function: Any) -> None:
+def check_task_branches(subject: str, name: str, function: Any) -> None:
     """Raise TypeError for a branch of a task's compiled function that returns something else.
 
     `subject` is the task's id, for the message.
@@ -291,7 +291,7 @@ def make_physics(task: TaskCode) -> int:
     def check():
         """Raise TypeError if a function returns in some branch what the task cannot take."""
         for name, function in zip(_RETURNED, functions, strict=False):  # `observe` returns nothing
-            check_branches(ids[task], name, function)
+            check_task_branches(ids[task], name, function)
 
     view, unpack = task.view_in_kernels, _make_unpack(task)
     open_job = make_open(_USED, np.float64)
