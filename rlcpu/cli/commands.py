@@ -35,6 +35,7 @@ from rlcpu.cli.arguments import (
     whole,
 )
 from rlcpu.cli.curves import plot
+from rlcpu.cli.doctor import doctor
 from rlcpu.cli.seeds import compare, train_seeds
 from rlcpu.cli.show import show
 from rlcpu.cli.train import (
@@ -58,6 +59,7 @@ examples:
   rlcpu train CartPole-v1 --save pole.npz     keep the agent
   rlcpu eval pole.npz --video pole.gif        evaluate and film it
   rlcpu show pole.npz                         its settings and its history
+  rlcpu doctor pole.npz                       what hampers its learning
   rlcpu export pole.npz pole.c                write its policy as a file of C
   rlcpu train CartPole-v1 --seeds 10          ten seeds, and what they say
   rlcpu tune CartPole-v1 --steps 50000        search for its settings
@@ -69,7 +71,8 @@ examples:
 exit codes:
   0    done; train and eval: the target is reached, or there is none
   1    train and eval: not solved, numbers that are not finite, or a file that
-       cannot be written; check: errors were found; tune: runs failed
+       cannot be written; check: errors were found; tune: runs failed;
+       doctor: hindrances were
   2    bad arguments
   130  interrupted by Ctrl-C (train saves the agent first; a second one ends it)
   143  terminated (likewise)
@@ -391,6 +394,7 @@ def build_parser() -> Parser:
         ("tune", tune, add_tune_arguments, "search for the settings of an algorithm"),
         ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
+        ("doctor", doctor, add_doctor_arguments, "say what hampers learning of a saved agent"),
         ("export", export, add_export_arguments, "write the policy of a saved agent to one file"),
         ("show", show, add_show_arguments, "print what the file of a saved agent says"),
         ("plot", plot, add_plot_arguments, "draw learning curves, those of seeds with a band"),
@@ -522,6 +526,16 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", metavar="R", type=target, help=HELP_TARGET)
     add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
     add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
+
+
+def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rlcpu doctor`."""
+    add = parser.add_argument
+    add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
+    add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
+    words = "seed of the episodes that are played (default: 0)"
+    add("--seed", metavar="N", type=seed, default=0, help=words)
+    add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,8 +32,13 @@ def show(args: argparse.Namespace) -> int:
         # A damaged description may be anything.
         raise CommandError(f"{args.file}: no agent of rlcpu, or damaged: {error!r}") from None
     for label, text in lines:
-        print(textwrap.fill(f"{label:<12}{text}", COLUMNS, subsequent_indent=" " * 12))
+        print_wrapped(label, text)
     return 0
+
+
+def print_wrapped(label: str, text: str) -> None:
+    """Print a line of a report, whose label has 12 columns, on as many lines as it takes."""
+    print(textwrap.fill(f"{label:<12}{text}", COLUMNS, subsequent_indent=" " * 12))
 
 
 def _lines(algorithm: str, description: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Scales of observations: by the bounds of their space, and whether networks can learn from them.
+"""Scales of observations and actions: by the bounds of their space, and whether networks can learn.
 
 Inputs are those of `rlcpu.envs.engine.observations.ObservationView`: float32, one after the other.
 """
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Dict
 
 from rlcpu.envs.engine.groups import num_inputs
+from rlcpu.nn.heads import is_bounded
 from rlcpu.nn.scaling import Scaling
 
 Array = npt.NDArray[Any]
@@ -27,6 +28,9 @@ VISIBLE = 12**0.5 * LEAST
 LEAST_ROWS = 1000
 #: Share of a number's values that may be clipped.
 CLIPPED = 0.01
+#: Bounds of actions beyond which Normal(0, 1) draws next to nothing, and the least width of bounds
+#: of which it does not draw the two ends alone. Gymnasium's are from 0.4 to 3.
+FAR, NARROW = 5.0, 0.4
 
 
 def scaling_by_bounds(space: Any) -> Scaling:
@@ -80,6 +84,7 @@ class Misfit(NamedTuple):
 
     kind: str  #: "clipped", "large" or "small"
     message: str  #: which number has the worst statistic, and how many others are like it
+    measured: float  #: that statistic: a share of clipped values, or a deviation
 
 
 def find_misfits(inputs: Array, scaling: Scaling, names: list[str]) -> list[Misfit]:
@@ -112,5 +117,22 @@ def find_misfits(inputs: Array, scaling: Scaling, names: list[str]) -> list[Misf
         }[kind]
         others = int(np.count_nonzero(are_bad)) - 1
         more = f" ({others} other{'s' * (others > 1)} too)" if others else ""
-        misfits.append(Misfit(kind, message + more))
+        measured = (shares if kind == "clipped" else deviations)[worst]
+        misfits.append(Misfit(kind, message + more, float(measured)))
     return misfits
+
+
+# ---------------------------------------------------------------- actions
+
+
+def find_unfit_bounds(space: Any) -> int | None:
+    """Return the number of an action whose bounds Normal(0, 1) hardly explores; None without one.
+
+    Of choices and of actions without finite bounds there is none, and of several the first.
+    """
+    if not isinstance(space, Box) or not is_bounded(space.low, space.high):
+        return None
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    is_far = (np.maximum(np.abs(low), np.abs(high)) > FAR) | (high - low < NARROW)
+    is_far &= high > low  # a number that cannot change is nobody's to choose
+    return int(np.argmax(is_far)) if is_far.any() else None

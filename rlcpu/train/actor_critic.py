@@ -24,6 +24,7 @@ import numpy as np
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.results import Rollout
 from rlcpu.train.config import OffPolicyConfig
 from rlcpu.train.presets import network_of_critic
 
@@ -91,6 +92,22 @@ def make_critics(
     inputs = dynamics.observation_size + dynamics.action_size
     sizes = (inputs, *config.hidden, 1)
     return {name: nn.Network(sizes, config.activation, seed=each) for name, each in seeds.items()}
+
+
+def critic_values(agent: Any, rollout: Rollout) -> Any:
+    """Return Q_1(s, a) of what was done in a rollout, (T, N) float32; None of one with memory."""
+    learner, policy, size = agent.learner, agent.policy, rollout.rewards.size
+    network = dict(zip(learner.names, learner.networks, strict=True)).get("critic1")
+    if network is None or network.state_size:
+        return None
+    learner.write_networks(["critic1"])  # which nobody needs while it learns
+    observations = policy.scaling.apply(rollout.inputs.reshape(size, -1))
+    half = np.where(policy.half > 0, policy.half, 1.0)
+    actions = ((rollout.actions - policy.center) / half).reshape(size, -1)
+    inputs: Any = {"observation": observations, "action": actions}
+    if len(network.input_sizes) == 1:
+        inputs = np.concatenate([observations, actions], axis=1)
+    return network.outputs(inputs).reshape(rollout.rewards.shape)
 
 
 def movable(half: Any) -> Any:

@@ -259,6 +259,18 @@ class EpsilonGreedy(Actor):
             values = values + state_value - values.mean(axis=1, keepdims=True)
         return values
 
+    def values_of(self, rollout: Rollout) -> Array | None:
+        """Return Q(s, a) of what was done in a rollout, (T, N) float32.
+
+        None of a network with memory, and of one whose outputs are no values of the actions.
+        """
+        is_usual = self._num_read - self.num_actions in (0, 1)
+        if self.state_sizes["policy"] or not is_usual:
+            return None
+        values = self.values(rollout.inputs.reshape(rollout.rewards.size, -1))
+        chosen: Array = np.take_along_axis(values, rollout.actions.reshape(-1, 1), axis=1)
+        return chosen.reshape(rollout.rewards.shape)
+
     def td_errors(
         self, transitions: Mapping[str, Array], view: ObservationView, scale: float
     ) -> Array:

@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 #: Observations of a rollout that are enough.
 MOST_ROWS = 2 * LEAST_ROWS
 #: Settings that decide how observations are scaled.
-_SCALING = ("normalize_observations", "clip_observations", "scale_observations")
+SCALING = ("normalize_observations", "clip_observations", "scale_observations")
 
 
 class InputWatch:
@@ -53,7 +53,7 @@ class InputWatch:
         """
         if not self._names or agent.steps < LEAST_ROWS:
             return
-        if _is_tuned(agent):  # nothing would be said: the replay is not copied for it
+        if is_tuned(agent, SCALING):
             self._names, self._rows = {}, []
             return
         if (inputs := replayed(LEAST_ROWS)) is not None:
@@ -72,21 +72,27 @@ class InputWatch:
             warnings.warn(message, stacklevel=4)  # behind `answered`
 
 
-def _is_tuned(agent: Any) -> bool:
-    """Tell whether inputs are scaled by settings that were tuned for the environment."""
+def is_tuned(agent: Any, names: tuple[str, ...]) -> bool:
+    """Tell whether some settings are those that were tuned for the environment."""
     tuned = entry_of(agent.env.dynamics.id, agent.defaults)
     return tuned is not None and all(
-        getattr(agent.config, name, None) == getattr(tuned, name, None) for name in _SCALING
+        getattr(agent.config, name, None) == getattr(tuned, name, None) for name in names
     )
+
+
+def changes_of_inputs(config: Any, kinds: set[str]) -> list[dict[str, Any]]:
+    """Return settings that answer some kinds of misfits, the best first."""
+    changes: list[dict[str, Any]] = []
+    if not config.normalize_observations:
+        changes.append({"normalize_observations": True})
+    if "small" in kinds and getattr(config, "scale_observations", False):
+        changes.append({"scale_observations": False})
+    if "clipped" in kinds:
+        changes.append({"clip_observations": math.inf})
+    return changes
 
 
 def _describe_changes(config: Any, kinds: set[str]) -> str:
     """Return the settings to change, and what else there is, for some kinds of misfits."""
-    changes = ["other units in the environment"]
-    if "clipped" in kinds:
-        changes.insert(0, f"clip_observations={math.inf}")
-    if "small" in kinds and getattr(config, "scale_observations", False):
-        changes.insert(0, "scale_observations=False")
-    if not config.normalize_observations:
-        changes.insert(0, "normalize_observations=True")
-    return " or ".join(changes)
+    changes = [f"{k}={v!r}" for each in changes_of_inputs(config, kinds) for k, v in each.items()]
+    return " or ".join([*changes, "other units in the environment"])

@@ -17,7 +17,9 @@ import numpy.typing as npt
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
-from rlcpu.envs.running import is_one
+from rlcpu.envs.running import is_one, run_sequences
+from rlcpu.envs.scales import LEAST_ROWS
+from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
@@ -34,8 +36,8 @@ from rlcpu.train.config import (
     choose_config,
     signature_of,
 )
-from rlcpu.train.evaluate import evaluate
-from rlcpu.train.evaluations import Evaluations
+from rlcpu.train.evaluate import evaluate, fresh_environments
+from rlcpu.train.evaluations import Evaluations, check_other_env
 from rlcpu.train.history import History, LearningBar, Progress, losses_type
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
@@ -44,9 +46,14 @@ from rlcpu.train.tuned import settings_for
 from rlcpu.train.upkeep import Upkeep, UpkeepOptions
 from rlcpu.translation import ANSWERS, answered, describe_unknown
 
+if TYPE_CHECKING:
+    from rlcpu.train.diagnosis import Diagnosis, Evidence
+
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
 WINDOW = 100
+#: Environments, and steps of each, that a diagnosis plays; and numbers of observations at most.
+NUM_PLAYED, STEPS_PLAYED, MOST_PLAYED = 8, 512, 2**22
 
 
 class Processes(NamedTuple):
@@ -409,6 +416,56 @@ class Agent(SavedAgent):
         """Return the returns (num_episodes,) of new episodes; see `rlcpu.train.evaluate`."""
         self._undo_interrupted_update()
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
+
+    @answered
+    def diagnose(self, *, env: VectorEnv | None = None, seed: int = 0) -> Diagnosis:
+        """Say what hampers learning so far, with the settings that answer it.
+
+        The policy plays 4,096 steps in other environments, fewer of images, exploring as it does at
+        present, and the replay is looked at. What is learnt from then on is the same, bit for bit.
+
+        Args:
+            env: environments to play in; None makes such as the agent learns in. Environments of
+                Gymnasium that were given to the agent cannot be made again: then others are needed.
+            seed: of the episodes.
+
+        Returns:
+            What was found, to print, or to make another agent of: `PPO(env, **diagnosis.settings)`.
+
+        Raises:
+            TypeError, ValueError: a bad argument; `env` is missing, or has other spaces; or the
+                agent has not learnt for 1,000 steps yet.
+            FloatingPointError: observations, rewards or the policy's outputs are not finite.
+        """
+        from rlcpu.train.diagnosis import diagnose
+
+        seed, env = check_seed(seed), check_other_env(self.env, env)
+        if self.steps < LEAST_ROWS:
+            raise ValueError(
+                f"steps={self.steps}: expected an agent that has learnt {LEAST_ROWS:,} at least"
+            )
+        self._undo_interrupted_update()
+        most = MOST_PLAYED // (NUM_PLAYED * env.dynamics.observation_size)
+        with fresh_environments(env, NUM_PLAYED, seed) as fresh:
+            rollout = collect(fresh, self.policy, max(min(STEPS_PLAYED, most), 32))
+        return diagnose(self, self._gather_evidence(rollout))
+
+    def _gather_evidence(self, rollout: Rollout) -> Evidence:
+        """Return what a diagnosis is made of; the policy has played the rollout."""
+        from rlcpu.train.diagnosis import Evidence
+
+        states: Any = rollout.states  # None without memory, and then nobody reads them
+        return Evidence(
+            rollout,
+            outputs=run_sequences(self.policy, "policy", rollout.inputs, states, rollout.starts),
+            rewards=self._learnt_rewards(rollout.rewards),
+            values=self._values_of(rollout),
+            inputs=self._replayed_inputs(rollout.rewards.size),
+        )
+
+    def _values_of(self, rollout: Rollout) -> Array | None:
+        """Return values (T, N) of what was done in a rollout; None where the agent tells none."""
+        return None
 
     @answered
     def predict(

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.results import Rollout
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
 from rlcpu.train.config import Env, OffPolicyArguments, OffPolicyConfig, typed_by
-from rlcpu.train.off_policy import OffPolicy
+from rlcpu.train.off_policy import Array, OffPolicy
 from rlcpu.train.settings import Schedule
 
 # ---------------------------------------------------------------- the paper's equations
@@ -235,3 +236,15 @@ class DQN(OffPolicy):
     def explore(self) -> None:
         """Set the exploration; see `OffPolicy.explore`."""
         self.policy.params[0] = self._exploration()
+
+    def _values_of(self, rollout: Rollout) -> Array | None:
+        return self.policy.values_of(rollout)
+
+    def _gather_evidence(self, rollout: Rollout) -> Any:
+        evidence, batch = super()._gather_evidence(rollout), self._peek(rollout.rewards.size)
+        if batch is None or evidence.values is None:
+            return evidence
+        learnt = self._columns(batch)
+        columns = {**batch, "reward": learnt["reward"], "discount": learnt["discount"]}
+        errors = self.policy.td_errors(columns, self.env.view, scale=1.0)
+        return evidence._replace(errors=errors)

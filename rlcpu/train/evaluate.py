@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,23 +52,31 @@ def evaluate(
     """
     num_episodes, seed = check_count("num_episodes", num_episodes), check_seed(seed)
     policy = as_deterministic(policy, deterministic if hasattr(policy, "deterministic") else None)
-    if isinstance(env, GymnasiumEnv):
-        with env.copies(num_episodes) as copies:
-            return _finish_episodes(copies, policy, num_episodes, seed)
-    fresh = VectorEnv(
-        env.dynamics.resized(num_episodes),
-        num_episodes,
-        dtype=env.dtype.name,
-        max_episode_steps=env.max_episode_steps,
-        num_threads=1 if num_episodes <= FEW_EPISODES else env.num_threads,
-    )
-    return _finish_episodes(fresh, policy, num_episodes, seed)
-
-
-def _finish_episodes(
-    env: VectorEnv, policy: Any, num_episodes: int, seed: int
-) -> npt.NDArray[np.float64]:
-    """Return the returns of as many first episodes of each environment as there have to be."""
-    env.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(env.num_envs)])
-    returns, *_ = play_episodes(env, policy, num_episodes)
+    with fresh_environments(env, num_episodes, seed) as fresh:
+        returns, *_ = play_episodes(fresh, policy, num_episodes)
     return returns
+
+
+@contextlib.contextmanager
+def fresh_environments(env: VectorEnv, num_envs: int, seed: int) -> Iterator[VectorEnv]:
+    """Yield new environments like others, of which nothing is touched, just reset.
+
+    Of Gymnasium's they are as many as there are of these at most, and these themselves where they
+    cannot be made again.
+    """
+    if isinstance(env, GymnasiumEnv):
+        context = env.copies(num_envs)
+    else:
+        context = contextlib.nullcontext(
+            VectorEnv(
+                env.dynamics.resized(num_envs),
+                num_envs,
+                dtype=env.dtype.name,
+                max_episode_steps=env.max_episode_steps,
+                num_threads=1 if num_envs <= FEW_EPISODES else env.num_threads,
+            )
+        )
+    with context as fresh:
+        seeds = np.random.SeedSequence(seed).generate_state(fresh.num_envs)
+        fresh.reset(seed=[int(each) for each in seeds])
+        yield fresh

@@ -332,6 +332,9 @@ class PPO(Agent):
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - start
 
+    def _values_of(self, rollout: Rollout) -> Array:
+        return rollout.values
+
     def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
         outputs, log_std = forbid(outputs, masks), self.policy.log_std
         if rng is not None and log_std.size:

@@ -201,6 +201,9 @@ class PQN(OffPolicy):
         """Set the exploration; see `OffPolicy.explore`."""
         self.policy.params[0] = self._exploration()
 
+    def _values_of(self, rollout: Rollout) -> Array | None:
+        return self.policy.values_of(rollout)
+
     def _store(self, rollout: Rollout) -> None:
         self._input_watch.add(rollout)
 

@@ -21,10 +21,12 @@ import numpy as np
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.results import Rollout
 from rlcpu.envs.tasks.mujoco import IDS as MUJOCO_TASKS
 from rlcpu.nn.heads import exponential
 from rlcpu.train.actor_critic import (
     actor_mean,
+    critic_values,
     critics_loss,
     least_value,
     make_critics,
@@ -217,6 +219,9 @@ class SAC(OffPolicy):
     def temperature(self) -> float:
         """Return alpha, the weight of the entropy."""
         return math.exp(self.learner.value_of("log_temperature")[0])
+
+    def _values_of(self, rollout: Rollout) -> Any:
+        return critic_values(self, rollout)
 
     def explore(self) -> None:
         """Set the exploration; see `OffPolicy.explore`."""

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.results import Rollout
 from rlcpu.train.actor_critic import (
     actor_mean,
+    critic_values,
     critics_loss,
     least_value,
     make_critics,
@@ -183,6 +185,9 @@ class TD3(OffPolicy):
         """Return the settings; see `OffPolicy.settings`."""
         numbers = {"num_critics": self._critics, "movable": movable(self.policy.half)}
         return {**super().settings(), **numbers}
+
+    def _values_of(self, rollout: Rollout) -> Any:
+        return critic_values(self, rollout)
 
     def explore(self) -> None:
         """Set the exploration; see `OffPolicy.explore`."""

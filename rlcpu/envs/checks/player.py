@@ -20,9 +20,14 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import arrays
 from rlcpu.envs.engine.arrays import State, fields_of
 from rlcpu.envs.engine.observations import ObservationView
-from rlcpu.envs.scales import LEAST_ROWS, find_misfits, names_of_numbers, scaling_by_bounds
+from rlcpu.envs.scales import (
+    LEAST_ROWS,
+    find_misfits,
+    find_unfit_bounds,
+    names_of_numbers,
+    scaling_by_bounds,
+)
 from rlcpu.kernels.random import Rng
-from rlcpu.nn.heads import is_bounded
 from rlcpu.nn.scaling import Scaling
 
 #: Files of ours that may be below an author's lines in a traceback.
@@ -30,9 +35,6 @@ _OWN_FILES = (watched.__file__, arrays.__file__)
 #: Largest rewards and observations that need no scaling: default networks and learning rates are
 #: for numbers around 1, and the largest reward of Gymnasium's is 100 (landers).
 LARGE = 100.0
-#: Bounds of actions beyond which Normal(0, 1) draws next to nothing, and the least width of bounds
-#: of which it does not draw the two ends alone. Gymnasium's are from 0.4 to 3.
-FAR, NARROW = 5.0, 0.4
 #: Most places that never ran which the report names.
 MOST_PLACES = 6
 
@@ -207,16 +209,11 @@ class Player:
     def _note_bounds_of_actions(self) -> None:
         """Note bounds of actions that PPO's first actions, Normal(0, 1), hardly explore."""
         space: Any = self.dynamics.action_space
-        if self.dynamics.is_discrete or not is_bounded(space.low, space.high):
-            return
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        is_far = (np.maximum(np.abs(low), np.abs(high)) > FAR) | (high - low < NARROW)
-        is_far &= high > low  # a number that cannot change is nobody's to choose
-        if is_far.any():
-            k = int(np.argmax(is_far))
+        if (k := find_unfit_bounds(space)) is not None:
+            low, high = space.low[k], space.high[k]
             self.note(
                 "warning",
-                f"action[{k}] goes from {low[k]:g} to {high[k]:g}, where PPO's first actions are "
+                f"action[{k}] goes from {low:g} to {high:g}, where PPO's first actions are "
                 "those of Normal(0, 1): bring the bounds near [-1, 1], or train PPO with "
                 "scale_actions=True",
             )
