@@ -72,7 +72,7 @@ exit codes:
   0    done; train and eval: the target is reached, or there is none
   1    train and eval: not solved, numbers that are not finite, or a file that
        cannot be written; check: errors were found; tune: runs failed;
-       doctor: hindrances were
+       doctor: it found something
   2    bad arguments
   130  interrupted by Ctrl-C (train saves the agent first; a second one ends it)
   143  terminated (likewise)
