@@ -203,7 +203,7 @@ def test_what_is_wrong_with_a_mask_that_is_written() -> None:
         out[0] = len([1]) > 0
 
     for mask, kind, match in (
-        (returns, TypeError, "action_mask has to write into out and to return nothing"),
+        (returns, ValueError, "action_mask has to write into out and to return nothing"),
         (lists, TypeError, "makes a list"),
         (lambda state, params, out: None, ValueError, "action_mask allows nothing in step 0"),
         (lambda state, out: None, TypeError, r"action_mask has to take \(state, params, out\)"),
