@@ -129,8 +129,9 @@ def entry(environment: str | Dynamics) -> Entry:
     family, (title, text) = family_of(dynamics), describe(dynamics)
     original = f"Gymnasium's {dynamics.original}" if dynamics.original else ""
     shows_state, state = dynamics.observe is identity, dynamics.state
-    comments = comments_of(state.value_class)
-    names = [field.name for field in state.fields if field.name]
+    # Gymnasium's environments keep theirs to themselves.
+    comments = comments_of(state.value_class) if state is not None else {}
+    names = [field.name for field in state.fields if field.name] if state is not None else []
     return Entry(
         id=dynamics.id,
         family=family.title,

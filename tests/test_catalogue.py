@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import NamedTuple
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
@@ -15,6 +16,7 @@ from rlcpu.cli import main
 from rlcpu.envs.registration import find, registered
 from rlcpu.envs.transforms import add_previous_action
 from rlcpu.train.tuned import default_steps
+from tests.envs.gymnasium_cases import Reach
 
 
 class Params(NamedTuple):
@@ -127,6 +129,17 @@ def test_list_describes_one_environment(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["list", "CartPole-v1"]) == 0
     printed = capsys.readouterr().out
     for part in ("Gymnasium's CartPole-v1", "masspole", "solved from  475", "num_envs = 64"):
+        assert part in printed
+
+
+def test_list_describes_an_environment_of_gymnasium(capsys: pytest.CaptureFixture[str]) -> None:
+    gymnasium.register("Reach-v0", Reach, max_episode_steps=20)
+    try:
+        assert main(["list", "Reach-v0"]) == 0
+    finally:
+        del gymnasium.registry["Reach-v0"]
+    printed = capsys.readouterr().out
+    for part in ("Reach-v0", "general settings", "normalize_observations = True"):
         assert part in printed
 
 
