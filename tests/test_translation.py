@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import re
@@ -214,6 +215,7 @@ for name in {names}:
 def test_a_file_of_the_user_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    rlcpu.register(dataclasses.replace(rlcpu.envs.find("CartPole-v1"), id="Zero-v0"))  # no file's
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     (tmp_path / "more").mkdir()
@@ -225,7 +227,7 @@ def test_a_file_of_the_user_s(
     message = "more.two_poles registers One-v0 and Two-v0, not 'Nope-v0'"
     assert message in refusal(capsys, "train", "more.two_poles:Nope-v0")
     assert "there is no file 'pole.py'" in refusal(capsys, "train", "pole.py")
-    for name in ("One-v0", "Two-v0"):
+    for name in ("Zero-v0", "One-v0", "Two-v0"):
         gymnasium.registry.pop(f"rlcpu/{name}")
         del rlcpu.envs.registry.made[name]
     assert "no_pole registers no environment" in refusal(capsys, "info", "--env", "no_pole.py")

@@ -12,6 +12,8 @@ import re
 import sys
 import sysconfig
 import traceback
+import types
+import weakref
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +175,10 @@ def environment(text: str) -> Environment:
     )
 
 
+#: Ids of environments by the module of the user's that registered them as it was imported here.
+_REGISTERED: weakref.WeakKeyDictionary[types.ModuleType, list[str]] = weakref.WeakKeyDictionary()
+
+
 def ids_of_module(module: str) -> list[str]:
     """Import a module of the user's, and return the ids of the environments that it registers."""
     import gymnasium
@@ -180,11 +186,15 @@ def ids_of_module(module: str) -> list[str]:
     from rlcpu.envs.registration import registered_by_users
 
     before = {*registered_by_users(), *gymnasium.registry}
-    import_user_module(module)
+    was_imported = module in sys.modules
+    imported = import_user_module(module)
     ours = registered_by_users()
-    # One that was imported before is not run again: its own are among those of all modules.
-    ours = [id for id in ours if id not in before] or ours
-    return ours + [id for id in gymnasium.registry if id not in before and id[:6] != "rlcpu/"]
+    if imported not in _REGISTERED:
+        if was_imported:  # elsewhere, and not run again: its own are among those of all modules
+            return ours
+        others = [id for id in gymnasium.registry if not id.startswith("rlcpu/")]
+        _REGISTERED[imported] = [id for id in ours + others if id not in before]
+    return _REGISTERED[imported]
 
 
 def list_of(ids: list[str]) -> str:
@@ -199,12 +209,12 @@ def known_environments() -> list[str]:
     return sorted(registered())
 
 
-def import_user_module(module: str) -> None:
-    """Import the module that registers a user's environment; the working folder comes first."""
+def import_user_module(module: str) -> types.ModuleType:
+    """Return the module that registers a user's environment; the working folder comes first."""
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        importlib.import_module(module)
+        return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         raise ArgumentTypeError(describe_import_error(module, error)) from None
 
