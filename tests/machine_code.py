@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numba
+import pytest
 
+from rlcpu.kernels.vectors import VECTOR_BYTES
+
+#: Marks tests of what LLVM makes vectors of. With AVX2 alone it holds gathers, and branches that
+#: both sides of are computed, to cost more than they save on some machines, and leaves them.
+needs_avx512 = pytest.mark.skipif(VECTOR_BYTES < 64, reason="needs vectors of 64 bytes")
 OPTIONS = ("error_model", "fastmath", "nogil")
 
 

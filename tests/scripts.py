@@ -19,19 +19,20 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.preloaded"])
 
 
-def run(folder: Path, *argv: str) -> str:
+def run(folder: Path, *argv: str, codes: tuple[int, ...] = (0,)) -> str:
     """Return the output of `python -W error ...`, which must succeed and warn of nothing.
 
     Args:
         folder: where it runs.
         argv: a script and its arguments, or "-m", a module and its arguments.
+        codes: that it may exit with.
     """
     output = folder / ".output"
     process = _context.Process(target=_run, args=(folder, argv, output, dict(os.environ)))
     process.start()
     process.join()
     text = output.read_text("utf-8")
-    assert process.exitcode == 0, f"{argv}\n{text}"
+    assert process.exitcode in codes, f"{argv}\n{text}"
     return text
 
 

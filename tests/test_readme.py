@@ -65,7 +65,8 @@ def run_commands(folder: Path, text: str) -> None:
         if words[:1] in (["train"], ["eval"]):
             words += ["--target", TARGET]
         if program == "rlcpu":
-            run(folder, "-m", "rlcpu", *words)
+            # What a doctor says of an agent that has hardly learnt is no failure of the page.
+            run(folder, "-m", "rlcpu", *words, codes=(0, 1) if words[:1] == ["doctor"] else (0,))
         elif program == "python":
             run(folder, *words)
 

@@ -403,6 +403,8 @@ class OffPolicy(Agent):
         # A round that stopped after its rollout has made its steps, too.
         num_rollouts = result.num_whole + (result.stopped > BAD_ROLLOUT)
         self.count(num_rollouts * size, result.returns, history)
+        if num_rollouts:  # as at the beginning of the last one
+            self._remaining = remaining_of(call.schedule, self.steps - size)
         history.time_collect += result.times[COLLECTING]
         history.time_update += result.times[UPDATING]
         history.losses = self._losses_of(self.learner.finish(self.learner.names[:1]))
@@ -413,7 +415,6 @@ class OffPolicy(Agent):
             self._update_priorities(batch)  # raises
         elif result.stopped == HAS_MANY_ONES:  # learn from the batch that was drawn, and the rest
             start = clock()
-            self._remaining = remaining_of(call.schedule, self.steps - size)
             updates_left = self.config.num_updates - result.calls * AT_ONCE
             history.losses = self._improve(updates_left, batch)
             history.time_update += clock() - start

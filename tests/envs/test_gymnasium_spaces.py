@@ -470,7 +470,9 @@ def test_masks_are_of_choices_from_the_first_on(wrapped: bool) -> None:
 
 def settings_of(kind: Any) -> dict[str, Any]:
     if kind is PPO:
-        return {"num_steps": 128, "minibatch_size": 32, "learning_rate": 1e-2, "hidden": (32,)}
+        plain = {"normalize_rewards": False, "entropy_coefficient": 0.0, "activation": "tanh"}
+        sizes = {"num_steps": 128, "minibatch_size": 32, "hidden": (32,)}
+        return {**plain, **sizes, "learning_rate": 1e-2}
     sizes = {"num_steps": 8, "learning_starts": 64, "batch_size": 64, "hidden": (32, 32)}
     return {**sizes, "num_updates": 8, "capacity": 4000, "learning_rate": 3e-3}
 

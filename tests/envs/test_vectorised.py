@@ -24,6 +24,7 @@ from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.tasks.t_maze import t_maze
 from tests.envs import connect_four
 from tests.envs.trials import try_kernels
+from tests.machine_code import needs_avx512
 
 GAINS = np.linspace(-1.0, 1.0, 8)
 #: Of each column: whole numbers of 64, 32 and 8 bits, and real ones.
@@ -201,7 +202,16 @@ def driver_of(dynamics: Dynamics, dtype: type = np.float32) -> Driver:
     return found
 
 
-@pytest.mark.parametrize("step", [counted, chosen, with_long_body, advised, powered_as_advised])
+@pytest.mark.parametrize(
+    "step",
+    [
+        counted,
+        pytest.param(chosen, marks=needs_avx512),
+        with_long_body,
+        advised,
+        powered_as_advised,
+    ],
+)
 def test_what_vectorises(step: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Comparisons beside differences, choices of all kinds, loops that are unrolled, and advice."""
     found = driver_of(make(step))
@@ -243,6 +253,7 @@ def test_what_does_not_is_named_with_what_to_write(step: Any, line: int, what: s
     assert reason.endswith(f"({__file__}:{step.__code__.co_firstlineno + line})")
 
 
+@needs_avx512
 def test_a_loop_over_pairs_is_named_where_it_keeps_rollouts_from_vectors() -> None:
     """Beside it LLVM makes choices of `return`s, of which nothing is said."""
     pairs, lines = (
@@ -301,6 +312,7 @@ def test_a_step_in_single_lanes_is_told_once(
     assert str(found) in record.getMessage()
 
 
+@needs_avx512
 def test_the_warning_names_the_kernel_of_which_the_report_says_the_same(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

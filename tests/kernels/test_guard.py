@@ -10,6 +10,7 @@ import pytest
 
 from rlcpu.kernels.compile import kernel, specialise
 from tests.kernels.test_compile import assembly, has_avx
+from tests.machine_code import needs_avx512
 
 DTYPES = [np.float32, np.float64]
 SQUARE = np.arange(49.0).reshape(7, 7)
@@ -114,7 +115,11 @@ def test_reads_stay_inside_of_tables(function, expected, dtype):
 
 
 @pytest.mark.skipif(not has_avx(), reason="counts AVX instructions")
-@pytest.mark.parametrize("function", [of_square, of_tuples], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [pytest.param(of_square, marks=needs_avx512), of_tuples],
+    ids=lambda f: f.__name__,
+)
 def test_reads_of_tables_vectorise(function, tmp_path, monkeypatch):
     monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: tmp_path)
     driver = make_driver(function, np.float32)

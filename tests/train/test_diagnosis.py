@@ -315,7 +315,7 @@ def test_what_cannot_be_told_yet() -> None:
     with pytest.raises(ValueError, match="steps=0: expected an agent that has learnt 1,000 at"):
         agent.diagnose()
     agent.learn(1024)
-    with pytest.raises(ValueError, match=r"single_observation_space=Box.*expected that of"):
+    with pytest.raises(ValueError, match=r"observation_space=Box.*expected that of"):
         agent.diagnose(env=rlcpu.make_vec("Acrobot-v1"))
     with pytest.raises(ValueError, match="seed=-1: expected"):
         agent.diagnose(seed=-1)

@@ -130,8 +130,12 @@ def test_rewards_are_scaled_for_the_values_alone() -> None:
     assert set(batch["reward"].tolist()) <= {-1.0, 0.0}
 
 
-def test_the_learning_rate_falls_where_it_is_to() -> None:
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_the_learning_rate_falls_where_it_is_to(is_loaded: bool) -> None:
+    """Also where a kernel makes the rounds, which is loaded for long runs and stays."""
     rates = {}
+    if is_loaded:
+        DQN("Acrobot-v1", **SMALL).learn(70_000)
     for schedule in ("constant", "linear"):
         agent = DQN("Acrobot-v1", learning_rate=0.01, learning_rate_schedule=schedule, **SMALL)
         agent.learn(640)
