@@ -110,7 +110,9 @@ def markdown(scores: list[Score]) -> str:
     def best(name: str) -> float:
         return max(score.mean for score in scores if score.env == name)
 
-    rows = [["environment", *map(str.upper, agents), "best agent"], ["---"] * (len(agents) + 2)]
+    counts = [min(len(score.shares) for score in scores if score.agent == x) for x in agents]
+    titles = [f"{x.upper()}, {n} seeds" for x, n in zip(agents, counts, strict=True)]
+    rows = [["environment", *titles, "best agent"], ["---"] * (len(agents) + 2)]
     for name in names:
         cells = [cell(name, each) for each in agents]
         rows.append([f"`{name}`: {untuned.describe(name)}", *cells, f"{best(name):.2f}"])

@@ -2,9 +2,9 @@
 
 Up to `UNROLLED` actions, or numbers of an action, a kernel has lines for each, and tuples hold
 them: lanes become vectors. Such lines take time with the square of their number to compile. So
-beyond, where `Interface.loops` says so, a policy has loops over the arrays of a `Choice`, which are
-the last numbers of a block's scratch memory. Its action of several numbers is an array there, which
-the next choice overwrites.
+beyond, where `Interface.loops` says so, a policy has loops over the arrays of a `ChoiceMemory`,
+which are the last numbers of a block's scratch memory. Its action of several numbers is an array
+there, which the next choice overwrites.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlcpu.kernels.scopes import ANY
 single = np.float32
 
 
-class Choice(NamedTuple):
+class ChoiceMemory(NamedTuple):
     """Arrays in which a policy chooses an action; those that it does not need are empty."""
 
     #: (draws,) float32, random numbers in [0, 1).
@@ -45,7 +45,7 @@ class Choosing(NamedTuple):
 
     #: (first,) -> keys of the policy's random numbers, of which `first` is the first.
     make_keys: Callable[..., Any]
-    #: (scratch,) -> `Choice`; () where it has no numbers.
+    #: (scratch,) -> `ChoiceMemory`; () where it has no numbers.
     open: Callable[..., Any]
     #: (bits, keys, choice) -> the random numbers, a tuple or `choice.uniforms`.
     draw: Callable[..., Any]
@@ -63,7 +63,7 @@ def make_choosing(interface: Interface, policy: PolicyCode) -> Choosing:
     num_rows = interface.num_rows + mask_rows(num_actions) if policy.masked else 0
     is_tuple = policy.act is not None and not is_written(interface)
     open_choice, size = _make_open(
-        Choice(
+        ChoiceMemory(
             uniforms=policy.draws if loops else 0,
             numbers=interface.action_size if loops else 0,
             mask=num_actions if takes_array else 0,
@@ -102,7 +102,7 @@ def is_written(interface: Interface) -> bool:
     return interface.written_shape != () or interface.layout.is_record
 
 
-def _make_open(counts: Choice, like_number: Any) -> tuple[Callable[..., Any], int]:
+def _make_open(counts: ChoiceMemory, like_number: Any) -> tuple[Callable[..., Any], int]:
     """Make `open` and `size` of `Choosing`, of arrays with so many items.
 
     `like_number` is a number of the dtype of `numbers`.
@@ -113,7 +113,7 @@ def _make_open(counts: Choice, like_number: Any) -> tuple[Callable[..., Any], in
         size += -(-count // 4) if name == "mask" else count  # bools are bytes
     if size == 0:
         return inline(lambda scratch: ()), 0
-    likes = Choice(single(0), like_number, np.bool_(0), single(0))
+    likes = ChoiceMemory(single(0), like_number, np.bool_(0), single(0))
     names: dict[str, Any] = {f"like{k}": like for k, like in enumerate(likes)}
     arrays = [
         f"array_at(place + {start}, ({count},), like{k})"
@@ -121,9 +121,9 @@ def _make_open(counts: Choice, like_number: Any) -> tuple[Callable[..., Any], in
     ]
     source = f"""def open_choice(scratch):
     place = place_of(scratch, scratch.size - {size})
-    return Choice({", ".join(arrays)})"""
+    return ChoiceMemory({", ".join(arrays)})"""
     return inline(
-        define(source, array_at=array_at, place_of=place_of, Choice=Choice, **names)
+        define(source, array_at=array_at, place_of=place_of, ChoiceMemory=ChoiceMemory, **names)
     ), size
 
 

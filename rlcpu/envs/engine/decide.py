@@ -7,8 +7,8 @@ runs for a whole block at once: `prepare` writes the inputs of all lanes, runs i
 outputs in scratch memory, from which `choose` draws the action of each lane.
 
 Up to `UNROLLED` actions, or numbers of an action, each has lines of its own, and tuples hold them:
-lanes become vectors. Beyond, a policy acts in loops, over arrays in scratch memory: its `Choice`.
-There an action of several numbers is an array, which the next choice overwrites.
+lanes become vectors. Beyond, a policy acts in loops, over arrays in scratch memory, its
+`ChoiceMemory`. There an action of several numbers is an array, which the next choice overwrites.
 
 Inputs (`rlcpu.envs.engine.inputs`) and outputs of networks are rows of `lanes` numbers, `count`
 rounded up to a multiple of 16 (or 1).
@@ -222,7 +222,7 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     """Make the functions of a policy whose networks run for a block of lanes at once.
 
     Scratch memory has the rows that `ScratchRows` names, then those of `ROWS_OF_STARTS`, the
-    numbers of one group, and last those of a `Choice`.
+    numbers of one group, and last those of a `ChoiceMemory`.
 
     A head makes the scalar function that draws an action (`rlcpu.nn.heads`): it is called with the
     number of outputs, then True for a function that takes a mask, and `loops=True` for one that
