@@ -12,10 +12,9 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from asv_benches import untuned
-from asv_benches.peers.rows import RESULTS
 from rlcpu import Dynamics, experiments
 
-PATH = RESULTS / "untuned.json"
+PATH = Path(__file__).with_name("scores.json")
 #: Episodes of one step with much noise need so many.
 FINAL_EPISODES = 1000
 AGENTS = ("ppo", "pqn", "dqn", "sac", "td3")
