@@ -196,9 +196,9 @@ def upkeep_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
         evaluations = Evaluations(args.evaluations, num_episodes=args.eval_episodes)
     save_to = None if args.save_every is None else args.save
     options = UpkeepOptions(evaluations, args.keep_best, args.patience, save_to, args.save_every)
-    given = {name: value for name, value in options._asdict().items() if value is not None}
+    is_asked = any(value is not None for value in options)
     try:
-        return options.checked(agent.report_steps)._asdict() if given else {}
+        return options.checked(agent.report_steps)._asdict() if is_asked else {}
     except ValueError as error:
         raise CommandError(error) from None
 

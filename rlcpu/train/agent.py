@@ -572,9 +572,14 @@ class Agent(SavedAgent):
         """
         if type(config) is cls.Config:
             return config
-        own, usual = cls.Config(), type(config)()
-        names = [name for name in vars(config) if getattr(own, name, None) == getattr(usual, name)]
-        return own.replace({name: getattr(config, name) for name in names if name in own.names()})
+        defaults, base_defaults = cls.Config(), type(config)()
+        common = [name for name in vars(config) if name in defaults.names()]
+        changes = {
+            name: getattr(config, name)
+            for name in common
+            if getattr(defaults, name) == getattr(base_defaults, name)
+        }
+        return defaults.replace(changes)
 
     def _rewards_of(self, rollout: Rollout) -> Array:
         """Return the rewards (T, N) of a rollout as they are learnt, float32."""

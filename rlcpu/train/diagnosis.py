@@ -57,7 +57,7 @@ class Hindrance(NamedTuple):
 
 @dataclasses.dataclass(repr=False)
 class Diagnosis:
-    """What hampers learning in a run.
+    """Lists what hampers learning in a run.
 
     Attributes:
         agent: which it is, and how long it has learnt.
@@ -84,8 +84,8 @@ class Diagnosis:
     def summary(self) -> str:
         """Return the agent, and how much hampers it, in a line."""
         count = len(self.hindrances)
-        found = f"{count} hindrance{'s' * (count > 1)}" if count else "nothing found"
-        return f"{self.agent}: {found}"
+        verdict = f"{count} hindrance{'s' * (count > 1)}" if count else "nothing found"
+        return f"{self.agent}: {verdict}"
 
     def __repr__(self) -> str:
         lines = [self.summary]
@@ -95,7 +95,7 @@ class Diagnosis:
 
 
 class Evidence(NamedTuple):
-    """What is examined: T steps of N environments, and n observations and transitions."""
+    """Holds what is examined: T steps of N environments, n observations and transitions."""
 
     rollout: Rollout  # by the agent's policy, in other environments than those that it learns in
     outputs: Array  # (T, N, any) of the policy's network

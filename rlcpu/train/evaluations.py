@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
 
 
 class Evaluations:
-    """Which evaluations a call of `learn` makes on the way; see `Agent.learn`.
+    """Says which evaluations a call of `learn` makes on the way; see `Agent.learn`.
 
     They are spread evenly over the steps of the call, the last one at the end, also where learning
     ends early. An evaluation happens at the first report at or after its step: of PPO after a

@@ -222,13 +222,14 @@ class Upkeep:
             return best
         try:
             _, description = checkpoint.read_description(options.keep_best)
-            kept = BestEvaluation(**description["best"])
-            is_of_this_run = description["seed"] == agent.seed and kept.protocol == self._protocol
+            best_of_file = BestEvaluation(**description["best"])
+            is_same_protocol = best_of_file.protocol == self._protocol
+            is_of_this_run = description["seed"] == agent.seed and is_same_protocol
         except (OSError, LookupError, TypeError, ValueError):
             return None
-        if not is_of_this_run or kept.steps < best.steps:
+        if not is_of_this_run or best_of_file.steps < best.steps:
             return None
-        self._to_beat = kept.mean_return
+        self._to_beat = best_of_file.mean_return
         return best
 
 

@@ -88,7 +88,7 @@ def _described(leaf: Leaf, start: Any) -> list[Any]:
 
 
 class ObservationForm(NamedTuple):
-    """How observations of a space become those of policies."""
+    """Converts observations of an environment's space to those of policies."""
 
     own: Any  # the environment's space
     leaves: tuple[Leaf, ...]
@@ -240,7 +240,7 @@ class ActionLeaf(NamedTuple):
 
 
 class ActionForm(NamedTuple):
-    """How actions of policies become those of an environment's space, and the other way."""
+    """Converts actions of policies to those of an environment's space, and back."""
 
     own: Any  # the environment's space
     leaves: tuple[ActionLeaf, ...]
