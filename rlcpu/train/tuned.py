@@ -221,8 +221,9 @@ for level in ("Easy", "Medium", "Hard"):
 # Over a corridor of 50 cells derivatives fade in a "gru": one seed of two stayed at 1.7, after a
 # million steps, where "mingru" reached 4 with five of five.
 DEFAULTS["TMaze-v0"] = MEMORY.replace({"network": "mingru", "learning_rate_schedule": "constant"})
-# Without memory the return is 0.63 and 0.58 with two seeds, after 80 seconds of a CPU, with the
-# general settings 0.55; with a "gru" of 128 units it was 0.50 after a million steps.
+# Without memory the return is 0.63 and 0.58 with two seeds, after 80 seconds of a CPU, and 0.55
+# with what tuned settings of choices and cells have in common; with a "gru" of 128 units it was
+# 0.50 after a million steps.
 DEFAULTS["MiniGrid-FourRooms-v0"] = TABLE.replace({"minibatch_size": 1024, "hidden": (128, 128)})
 # The key, the door and the goal are far apart, and only the goal is rewarded.
 DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = SYMBOLS.replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+import rlcpu
 from rlcpu import cli
 from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
 from rlcpu.replay import PrioritizedReplayBuffer
@@ -149,6 +151,13 @@ def test_what_cannot_be_sharded_is_refused():
         ValueError, match=r"SAC with buffer=ReturnWeightedBuffer.* learns here alone"
     ):
         SAC("Pendulum-v1", replay="return").learn(100, num_collectors=1)
+    own = dataclasses.replace(rlcpu.envs.find("Pendulum-v1"), id="Own-v0")  # nobody tuned it
+    for settings, advice in (
+        ({}, r"SAC\(..., normalize_observations=False, normalize_rewards=False\)"),
+        ({"normalize_rewards": False}, r"SAC\(..., normalize_observations=False\)"),
+    ):
+        with pytest.raises(ValueError, match=f"learns here alone, .*; write {advice}"):
+            SAC(own, **settings).learn(100, num_collectors=1)
     with pytest.raises(ValueError, match=r"num_shards=2.*: PQN has no replay"):
         PQN("CartPole-v1").learn(100, num_collectors=1, num_shards=2)
     with pytest.raises(ValueError, match="num_collectors=5: expected at most num_envs=4"):
