@@ -234,11 +234,11 @@ search_in(Path(sys.argv[1]), workers=2)
 """
 
 
-def kill_after(path: Path, seconds: float) -> None:
-    """A search in processes of its own, which are killed after so many seconds of running."""
+def kill_after(path: Path, num_runs: int, seconds: float) -> None:
+    """A search in processes of its own, killed some time after it has begun so many runs."""
     process = psutil.Popen([sys.executable, "-c", LONG, str(path)], cwd=ROOT)
-    before = len(list(path.glob("runs/*/*")))
-    while len(list(path.glob("runs/*/*"))) == before and process.poll() is None:
+    enough = len(list(path.glob("runs/*/*"))) + num_runs
+    while len(list(path.glob("runs/*/*"))) < enough and process.poll() is None:
         time.sleep(0.01)
     time.sleep(seconds)
     workers = process.children(recursive=True)
@@ -252,8 +252,8 @@ def test_the_result_depends_on_nothing_but_the_arguments(searched: Any, tmp_path
     assert "Time was up after 8 of 16 trials" in limited.notes[-1]
     assert len(limited.study.trials) == 8
     rng = random.Random(0)
-    for _ in range(3):
-        kill_after(tmp_path, rng.uniform(0.0, 1.0))
+    for _ in range(3):  # in the second batch, which has eight runs at least
+        kill_after(tmp_path, rng.randint(1, 2), rng.uniform(0.0, 0.05))
     # What a kill may leave of the journal, and of its lock.
     with open(tmp_path / folder.TRIALS, "a", encoding="utf-8") as file:
         file.write('{"op_code": 4, "wor')

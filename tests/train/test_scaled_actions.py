@@ -157,7 +157,8 @@ def test_files_and_policies_of_the_user_s_keep_it(tmp_path: Path) -> None:
     policy.scale_actions = False
     with pytest.raises(ValueError, match=r"policy.scale_actions=False: the agent is made with Tru"):
         theirs.learn(32)
-    assert not PPO(WIDE, **SMALL).config.scale_actions
+    unscaled = MLP(FREE, WIDE.action_space)
+    assert not PPO(WIDE, policy=unscaled, **SMALL).config.scale_actions
 
 
 def test_what_has_no_bounds_is_refused() -> None:
