@@ -28,7 +28,8 @@ from rlcpu import experiments
 from rlcpu.envs.registration import find
 from rlcpu.envs.tasks import popgym
 from rlcpu.train import algorithms
-from rlcpu.train.tuned import MUJOCO_HORIZONS, default_steps, fitting
+from rlcpu.train.ppo import MUJOCO_HORIZONS
+from rlcpu.train.tuned import default_steps, fitting
 
 Run = dict[str, Any]
 Pair = tuple[str, str]

@@ -27,7 +27,7 @@ class Defaults(Extension):
         """Called for each class, once its members are read."""
         if cls.name != "PPO" or "__init__" not in cls.members:
             return
-        from rlcpu.train.tuned import GENERAL
+        from rlcpu.train.ppo import GENERAL
 
         for parameter in cls.members["__init__"].parameters:
             if parameter.name in GENERAL.names():

@@ -19,7 +19,7 @@ from asv_benches.colours import ALGORITHMS  # noqa: E402
 from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
 from rlcpu.envs import find  # noqa: E402
-from rlcpu.train import actor_critic, dqn, objective, pqn, sac, td3  # noqa: E402
+from rlcpu.train import actor_critic, dqn, ppo, pqn, sac, td3  # noqa: E402
 
 FILMS = "pictures"
 #: Text and background of pictures, on light and on dark pages.
@@ -220,11 +220,11 @@ def study() -> tuple[dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, 
 #: Functions of each algorithm's equations, in the order of its page.
 EQUATIONS = {
     "ppo": (
-        objective.surrogate,
-        objective.squared_error,
-        objective.distribution,
-        objective.loss_of,
-        objective.ppo,
+        ppo.surrogate,
+        ppo.squared_error,
+        ppo.distribution,
+        ppo.loss_of,
+        ppo.ppo,
     ),
     "pqn": (pqn.squared_error, pqn.pqn),
     "dqn": (dqn.bootstrap, dqn.huber, dqn.action_values, dqn.dqn),

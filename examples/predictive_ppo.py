@@ -10,7 +10,8 @@ import dataclasses
 
 from rlcpu import nn
 from rlcpu.train import PPO, PPOConfig
-from rlcpu.train.objective import loss_of, networks_of, squared_error
+from rlcpu.train.on_policy import networks_of
+from rlcpu.train.ppo import loss_of, squared_error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from asv_benches.peers.mujoco_zoo import ppo_config
 from rlcpu.envs import find
 from rlcpu.envs.tasks.mujoco import IDS
 from rlcpu.train import PPO
+from rlcpu.train.ppo import MUJOCO_HORIZONS
 from rlcpu.train.sac import DEFAULTS
-from rlcpu.train.tuned import MUJOCO_HORIZONS
 
 
 @pytest.mark.parametrize("name", IDS)

@@ -123,7 +123,7 @@ rlcpu.train.PPO(shelf, seed=0).learn(1)
     "own_algorithm": """
 from rlcpu import nn
 from rlcpu.train import PPO
-from rlcpu.train.objective import ppo
+from rlcpu.train.ppo import ppo
 def surprise(value, target):
     error = value - target
     return error * error / (1.0 + abs(error))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rlcpu.train.config import PPOConfig
-from rlcpu.train.tuned import MUJOCO_HORIZONS
+from rlcpu.train.ppo import MUJOCO_HORIZONS, PPOConfig
 
 
 class ZooSettings(NamedTuple):

@@ -61,7 +61,7 @@ def rows() -> list[Row]:
 def our_memory(network: str) -> Job:
     from rlcpu import nn
     from rlcpu.train import PPO
-    from rlcpu.train.tuned import ZOO_CARTPOLE
+    from rlcpu.train.ppo import ZOO_CARTPOLE
 
     memory = {"mingru": nn.MinGru, "lstm": nn.Lstm}[network]
     settings: dict[str, Any] = {
@@ -77,7 +77,7 @@ def recurrent_ppo() -> Job:
     from sb3_contrib import RecurrentPPO
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    from rlcpu.train.tuned import ZOO_CARTPOLE as ZOO
+    from rlcpu.train.ppo import ZOO_CARTPOLE as ZOO
 
     class Positions(gymnasium.ObservationWrapper[Any, Any, Any]):
         def observation(self, observation: Any) -> Any:

@@ -122,7 +122,7 @@ def learn_theirs(seed: int) -> tuple[float, int, float]:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
-    from rlcpu.train.tuned import ZOO_CARTPOLE
+    from rlcpu.train.ppo import ZOO_CARTPOLE
 
     returns: deque[float] = deque(maxlen=EPISODES)
 
@@ -143,7 +143,7 @@ def learn_theirs(seed: int) -> tuple[float, int, float]:
 def learn_zoo(seed: int) -> tuple[float, int, float]:
     """Ours with the same settings, compiled before."""
     from rlcpu.train import PPO
-    from rlcpu.train.tuned import ZOO_CARTPOLE
+    from rlcpu.train.ppo import ZOO_CARTPOLE
 
     PPO("CartPole-v1", seed=seed, config=ZOO_CARTPOLE).learn(2 * 8 * 32)
     return learn(PPO("CartPole-v1", seed=seed, config=ZOO_CARTPOLE), TOTAL_STEPS)

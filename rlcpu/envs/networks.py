@@ -526,15 +526,19 @@ def image_shape(space: Any) -> ImageShape | None:
     return ImageShape(height, width, channels, are_planes)
 
 
-def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:
+def check_network(
+    name: str, network: Any, inputs: int, outputs: int, may_have_more: bool = False
+) -> None:
     """Raise TypeError or ValueError unless `network` has one input and outputs of these sizes.
 
-    `name` is that of the argument, for errors.
+    `name` is that of the argument, for errors. `may_have_more` tells whether other outputs may
+    follow a first one that has the size.
     """
     if not isinstance(network, Network):
         raise TypeError(f"{name}={network!r}: expected an nn.Network")
-    sizes, num_outputs = network.input_sizes, sum(network.output_sizes.values())
-    if list(sizes.values()) != [inputs] or num_outputs != outputs:
+    sizes, output_sizes = network.input_sizes, list(network.output_sizes.values())
+    fits = sum(output_sizes) == outputs or (may_have_more and output_sizes[0] == outputs)
+    if list(sizes.values()) != [inputs] or not fits:
         raise ValueError(
             f"{name} is a network of inputs {sizes} and outputs {network.output_sizes}: expected "
             f"one input of {inputs} and {outputs} outputs"

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from rlcpu.train.config import PPOConfig
 from rlcpu.train.evaluations import Evaluation, Evaluations
 from rlcpu.train.history import History, Progress, TensorBoard
-from rlcpu.train.ppo import PPO
+from rlcpu.train.ppo import PPO, PPOConfig
 
 if TYPE_CHECKING:
     from rlcpu.train.dqn import DQN, DQNConfig

@@ -25,7 +25,7 @@ import numpy as np
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
-from rlcpu.train.config import OffPolicyConfig
+from rlcpu.train.off_policy import OffPolicyConfig
 from rlcpu.train.presets import network_of_critic
 
 

@@ -49,7 +49,7 @@ class Actor(RunsNetworks):
 
     Args:
         dynamics: the environment.
-        num_outputs: of the network.
+        num_outputs: of the network that are read, its first ones.
         hidden: sizes of its hidden layers.
         activation: "tanh" or "relu".
         params: numbers of the head, float32.
@@ -76,7 +76,7 @@ class Actor(RunsNetworks):
         sizes = np.array([dynamics.observation_size, *hidden, num_outputs])
         parameters = orthogonal(np.random.default_rng(seed), sizes, self.gain, layer_norm)
         self.network = Network(sizes, activation, parameters=parameters, layer_norm=layer_norm)
-        self._actings = Actings()
+        self._actings, self._num_outputs = Actings(), num_outputs
         #: What the head reads; the first is the probability of an action drawn uniformly.
         self.params = np.array(params, np.float32)
         scaling = scaling_by_bounds(dynamics.observation_space)
@@ -94,9 +94,12 @@ class Actor(RunsNetworks):
         return f"{type(self).__name__}({layers} {self.network.activation})"
 
     def use_network(self, network: Any, dynamics: Dynamics) -> None:
-        """Act by another network from now on; TypeError or ValueError if it does not fit."""
-        size = dynamics.observation_size
-        check_network("the policy's network", network, size, self._num_read)
+        """Act by another network from now on; TypeError or ValueError if it does not fit.
+
+        Of one with several outputs the policy reads the first one, if that has as many numbers.
+        """
+        size, name = dynamics.observation_size, "the policy's network"
+        check_network(name, network, size, self._num_read, may_have_more=True)
         self.network = network
 
     def use_layers(self, config: Any, dynamics: Dynamics, seed: int) -> None:
@@ -182,8 +185,7 @@ class Actor(RunsNetworks):
 
     @property
     def _num_read(self) -> int:
-        """Return the number of all outputs."""
-        return sum(self.network.output_sizes.values())
+        return self._num_outputs
 
     def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
         """Return actions (n,) or (n, action_size) for outputs of the network.

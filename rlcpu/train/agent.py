@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import warnings
@@ -17,15 +16,12 @@ import numpy.typing as npt
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
-from rlcpu.envs.running import is_one, run_sequences
-from rlcpu.envs.scales import LEAST_ROWS
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.nn.scaling import USUAL_LIMIT
 from rlcpu.train import precompile
-from rlcpu.train.actors import check_masks
+from rlcpu.train.acting import ActingAgent
 from rlcpu.train.advice import InputWatch
 from rlcpu.train.config import (
     callbacks_of,
@@ -36,24 +32,18 @@ from rlcpu.train.config import (
     choose_config,
     signature_of,
 )
-from rlcpu.train.evaluate import evaluate, fresh_environments
-from rlcpu.train.evaluations import Evaluations, check_other_env
-from rlcpu.train.history import History, LearningBar, Progress, losses_type
+from rlcpu.train.evaluations import Evaluations
+from rlcpu.train.history import History, LearningBar, Progress
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.saved import SavedAgent, attributes_of
+from rlcpu.train.saved import attributes_of
 from rlcpu.train.tuned import settings_for
 from rlcpu.train.upkeep import Upkeep, UpkeepOptions
 from rlcpu.translation import ANSWERS, answered, describe_unknown
 
-if TYPE_CHECKING:
-    from rlcpu.train.diagnosis import Diagnosis, Evidence
-
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
 WINDOW = 100
-#: Environments, and steps of each, that a diagnosis plays; and numbers of observations at most.
-NUM_PLAYED, STEPS_PLAYED, MOST_PLAYED = 8, 512, 2**22
 
 
 class Processes(NamedTuple):
@@ -87,7 +77,7 @@ class Seeds(NamedTuple):
     draws: int = 0  # from the buffer
 
 
-class Agent(SavedAgent):
+class Agent(ActingAgent):
     """Base of all agents: how they are made, learn and act.
 
     A subclass makes the policy and the learner, and says how a call of `learn` makes progress.
@@ -97,16 +87,10 @@ class Agent(SavedAgent):
     defaults: ClassVar[Mapping[str, Any]] = {}
     #: Settings for all others, see `rlcpu.train.tuned.settings_for`.
     general: ClassVar[Mapping[str, Any]] = {}
-    #: Statistics of its algorithm that `history.losses` holds.
-    reported: ClassVar[tuple[str, ...]]
-    #: Kernels that an agent of usual settings needs.
-    num_kernels: ClassVar[int]
     history: History
     ledger: Any = None
     _rollout: Rollout | None
     _input_watch: InputWatch
-    #: Kind of its actions, see `learner_of`.
-    _kind: str
 
     def __init_subclass__(cls) -> None:
         """Show the fields of the config where the class is shown, as by `help`."""
@@ -164,6 +148,24 @@ class Agent(SavedAgent):
         """
         chosen = settings_for(dynamics, cls.defaults, cls.general, cls.Config)
         return cls._as_own_config(chosen)
+
+    @classmethod
+    def _as_own_config(cls, config: Any) -> Any:
+        """Return settings of an environment as those of this class.
+
+        A subclass with a config of its own may lack fields of its base's, and has defaults of its
+        own for some, which stay.
+        """
+        if type(config) is cls.Config:
+            return config
+        defaults, base_defaults = cls.Config(), type(config)()
+        common = [name for name in vars(config) if name in defaults.names()]
+        changes = {
+            name: getattr(config, name)
+            for name in common
+            if getattr(defaults, name) == getattr(base_defaults, name)
+        }
+        return defaults.replace(changes)
 
     def _check_fit(self, dynamics: Dynamics) -> None:
         """Raise TypeError or ValueError where an environment does not fit the agent."""
@@ -372,13 +374,6 @@ class Agent(SavedAgent):
         """Collect and learn until there is an entry for the history, and call `_add_entry`."""
         raise NotImplementedError
 
-    def _replayed_inputs(self, count: int) -> Array | None:
-        """Return about `count` observations (n, observation_size) of its replay, before scaling.
-
-        None where there is no replay, or nothing that is learnt from yet.
-        """
-        return None
-
     def _add_entry(self, history: History, call: Call) -> None:
         """Add the present progress to the history, and set `stopped` if learning has ended."""
         history.time_total = clock() - call.start - history.time_upkeep
@@ -406,191 +401,3 @@ class Agent(SavedAgent):
         history.episodes += len(returns)
         if len(returns) or not history.episodes:
             history.episode_return = float(np.mean(self.returns)) if self.returns else math.nan
-
-    # ------------------------------------------------------------ acting
-
-    @answered
-    def evaluate(
-        self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
-    ) -> npt.NDArray[np.float64]:
-        """Return the returns (num_episodes,) of new episodes; see `rlcpu.train.evaluate`."""
-        self._undo_interrupted_update()
-        return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
-
-    @answered
-    def diagnose(self, *, env: VectorEnv | None = None, seed: int = 0) -> Diagnosis:
-        """Say what hampers learning so far, with the settings that answer it.
-
-        The policy plays 4,096 steps in other environments, fewer of images, exploring as it does at
-        present, and the replay is looked at. What is learnt from then on is the same, bit for bit.
-
-        Args:
-            env: environments to play in; None makes such as the agent learns in. Environments of
-                Gymnasium that were given to the agent cannot be made again: then others are needed.
-            seed: of the episodes.
-
-        Returns:
-            What was found, to print, or to make another agent of: `PPO(env, **diagnosis.settings)`.
-
-        Raises:
-            TypeError, ValueError: a bad argument; `env` is missing, or has other spaces; or the
-                agent has not learnt for 1,000 steps yet.
-            FloatingPointError: observations, rewards or the policy's outputs are not finite.
-        """
-        from rlcpu.train.diagnosis import diagnose
-
-        seed, env = check_seed(seed), check_other_env(self.env, env)
-        if self.steps < LEAST_ROWS:
-            raise ValueError(
-                f"steps={self.steps}: expected an agent that has learnt {LEAST_ROWS:,} at least"
-            )
-        self._undo_interrupted_update()
-        most = MOST_PLAYED // (NUM_PLAYED * env.dynamics.observation_size)
-        with fresh_environments(env, NUM_PLAYED, seed) as fresh:
-            rollout = collect(fresh, self.policy, max(min(STEPS_PLAYED, most), 32))
-        return diagnose(self, self._gather_evidence(rollout))
-
-    def _gather_evidence(self, rollout: Rollout) -> Evidence:
-        """Return what a diagnosis is made of; the policy has played the rollout."""
-        from rlcpu.train.diagnosis import Evidence
-
-        states: Any = rollout.states  # None without memory, and then nobody reads them
-        return Evidence(
-            rollout,
-            outputs=run_sequences(self.policy, "policy", rollout.inputs, states, rollout.starts),
-            rewards=self._learnt_rewards(rollout.rewards),
-            values=self._values_of(rollout),
-            inputs=self._replayed_inputs(rollout.rewards.size),
-        )
-
-    def _values_of(self, rollout: Rollout) -> Array | None:
-        """Return values (T, N) of what was done in a rollout; None where the agent tells none."""
-        return None
-
-    @answered
-    def predict(
-        self,
-        observations: npt.ArrayLike | Mapping[str, npt.ArrayLike],
-        deterministic: bool = True,
-        action_masks: npt.ArrayLike | None = None,
-        *,
-        state: npt.ArrayLike | None = None,
-        starts: npt.ArrayLike | None = None,
-    ) -> Any:
-        """Return actions for observations.
-
-        Args:
-            observations: (n, observation_size), or (observation_size,) of one environment; of a
-                `Dict` a mapping of its parts, of a `Tuple` a tuple of them.
-            deterministic: take the most likely action, or the best, in place of drawing one.
-            action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
-                actions are allowed, as `infos["action_mask"]` says; None where all are.
-            state: of an agent with memory what it remembers, (n, state_size) or (state_size,), from
-                `initial_state` or the last call.
-            starts: (n,) bools, where an episode has begun since, and nothing is remembered; None
-                for nowhere.
-
-        Returns:
-            Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
-            bounds; without the first axis for one observation. Those for an environment of
-            Gymnasium are as its own action space has them. Of an agent with memory these, and the
-            state for the next call.
-
-        Raises:
-            TypeError: the environment has action masks and none are given.
-            ValueError: observations, masks or a state have another shape, a mask allows nothing,
-                or an agent with memory is given no state.
-            FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
-        """
-        dynamics = self.env.dynamics
-        masks = check_masks(dynamics, action_masks)
-        try:
-            observations = dynamics.policy_observations(observations)
-        except ValueError as error:
-            raise ValueError(f"observations {error}") from None
-        is_single = is_one(observations, self.policy.view)
-        self._undo_interrupted_update()
-        rng = None if deterministic else self.rng
-        if not self.state_size:
-            if state is not None or starts is not None:
-                raise ValueError(f"state, starts: {type(self).__name__} has no memory")
-            actions = self._choose(self.policy.outputs(observations), rng, masks)
-            return dynamics.own_actions(actions[0] if is_single else actions)
-        if is_single:
-            state = np.atleast_2d(state) if state is not None else None
-            starts = np.atleast_1d(starts) if starts is not None else None
-        outputs, next_state = self.policy.outputs(observations, state, starts)
-        actions = self._choose(outputs, rng, masks)
-        if is_single:
-            return dynamics.own_actions(actions[0]), next_state[0]
-        return dynamics.own_actions(actions), next_state
-
-    def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
-        """Return actions for outputs of the policy's network, greedy ones without `rng`.
-
-        `masks` (n, num_actions) are bools, which actions are allowed; None where all are.
-        """
-        raise NotImplementedError
-
-    @property
-    def state_size(self) -> int:
-        """Return how many numbers it remembers of an environment to act; 0 without memory."""
-        sizes: dict[str, int] = getattr(self.policy, "state_sizes", {})
-        return sizes.get("policy", 0)
-
-    def initial_state(self, num_envs: int = 1) -> npt.NDArray[np.float32]:
-        """Return the state of an agent before episodes, zeros (num_envs, state_size)."""
-        return np.zeros((check_count("num_envs", num_envs), self.state_size), np.float32)
-
-    @functools.cached_property
-    def _no_losses(self) -> Any:
-        """Return the losses of an agent that has learnt nothing yet."""
-        kind = losses_type((*self.reported, "gradient_norm", "num_gradients"))
-        # The last is a count.
-        return kind._make([math.nan] * (len(kind._fields) - 1) + [0])
-
-    def _losses_of(self, report: Mapping[str, float]) -> Any:
-        """Return the losses for `history` of an update whose learner returned `report`."""
-        return self._no_losses._make(report[name] for name in self._no_losses._fields)
-
-    def _check_reported(self, learner: Any) -> None:
-        """Raise ValueError where the algorithm has no statistic of a name in `reported`."""
-        statistics = [name for names in learner.tape.statistics for name in names]
-        for name in self.reported:
-            if name not in statistics:
-                raise ValueError(
-                    f"{type(self).__name__}.reported has {name!r}: its updates have the statistics "
-                    f"{', '.join(statistics)}"
-                )
-
-    @classmethod
-    def _as_own_config(cls, config: Any) -> Any:
-        """Return settings of an environment as those of this class.
-
-        A subclass with a config of its own may lack fields of its base's, and has defaults of its
-        own for some, which stay.
-        """
-        if type(config) is cls.Config:
-            return config
-        defaults, base_defaults = cls.Config(), type(config)()
-        common = [name for name in vars(config) if name in defaults.names()]
-        changes = {
-            name: getattr(config, name)
-            for name in common
-            if getattr(defaults, name) == getattr(base_defaults, name)
-        }
-        return defaults.replace(changes)
-
-    def _rewards_of(self, rollout: Rollout) -> Array:
-        """Return the rewards (T, N) of a rollout as they are learnt, float32."""
-        if self.config.normalize_rewards:
-            self.rewards.add(rollout, self.config.gamma)
-        return self._learnt_rewards(rollout.rewards)
-
-    def _learnt_rewards(self, rewards: Array, n_step: int = 1) -> Array:
-        """Return rewards, or sums of `n_step`, normalised and scaled by the settings, float32."""
-        if self.config.normalize_rewards:
-            rewards = self.rewards.divide(rewards, n_step)
-        scale = np.float32(getattr(self.config, "reward_scale", 1.0))
-        rewards = rewards.astype(np.float32, copy=False)
-        return rewards if scale == 1.0 else rewards * scale

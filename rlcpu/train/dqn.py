@@ -27,8 +27,8 @@ from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
-from rlcpu.train.config import Env, OffPolicyArguments, OffPolicyConfig, typed_by
-from rlcpu.train.off_policy import Array, OffPolicy
+from rlcpu.train.config import Env, typed_by
+from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyArguments, OffPolicyConfig
 from rlcpu.train.settings import Schedule
 
 # ---------------------------------------------------------------- the paper's equations
@@ -89,7 +89,7 @@ def loss_of(value: Any, target: Any, batch: Any) -> Any:
     return loss, {"loss": loss, "q_value": value, "error": value - target}
 
 
-# ---------------------------------------------------------------- the agent
+# ---------------------------------------------------------------- settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +99,6 @@ class DQNConfig(OffPolicyConfig):
     Attributes:
         double: the network that is learnt chooses the next action, its target values it.
         dueling: a network of the state's value and of how much better actions are than the mean.
-        exploration_initial, exploration_final: probability of a random action, first and last.
-        exploration_schedule: how it gets from the one to the other; see `learning_rate_schedule`.
-        exploration_steps: environment steps in which it does.
         reward_scale: rewards are multiplied by it before values are learnt. The loss bounds the
             slope of an error to 1: where values are tens, a rare step with an error of tens weighs
             no more than any other, and its value is lost among those of its neighbours.
@@ -175,6 +172,9 @@ DEFAULTS: dict[str, DQNConfig] = {
     "CliffWalking-v1": TABLE.replace({"reward_scale": 0.1}),
 }
 # fmt: on
+
+
+# ---------------------------------------------------------------- the agent
 
 
 @dataclasses.dataclass(frozen=True)

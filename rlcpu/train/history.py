@@ -18,7 +18,26 @@ from rlcpu import palette, terminal
 from rlcpu.terminal import rounded, short
 from rlcpu.train.evaluations import Evaluation
 from rlcpu.train.files import replacing
-from rlcpu.train.objective import Losses
+
+
+@functools.cache
+def losses_type(names: tuple[str, ...]) -> Any:
+    """Return a NamedTuple of the losses that `learn` reports, pickled by its fields' names.
+
+    A number of its last field is a count, 0 unless it is given; the others are NaN.
+    """
+    make: Any = collections.namedtuple
+    kind = make("Losses", names, defaults=[math.nan] * (len(names) - 1) + [0])
+    copyreg.pickle(kind, lambda losses: (_make_losses, (names, tuple(losses))))
+    return kind
+
+
+def _make_losses(names: tuple[str, ...], numbers: tuple[float, ...]) -> Any:
+    return losses_type(names)._make(numbers)
+
+
+#: What has no algorithm, as a history of its own, has no losses but these.
+_NO_LOSSES = "gradient_norm", "num_gradients"
 
 
 @dataclasses.dataclass
@@ -31,7 +50,9 @@ class Progress:
         episode_return: mean return of the last 100 training episodes (NaN before the first ends).
         time_collect, time_update, time_total: seconds in this call: simulating and inferring,
             updating the networks, everything. Compiling is left out, and so is `time_upkeep`.
-        losses: NamedTuple of means over the last update; of `Losses` for PPO.
+        losses: NamedTuple of means over the last update: of the algorithm's statistics, see
+            `reported`, and of the norm of the gradient before it is clipped; `num_gradients` is a
+            count.
         actors: of processes in the place of this one, by name: `collector_0_steps_per_second` of
             its last answer, `shard_0_size` in transitions, and so on.
         evaluation: that was made at this report, an `Evaluation`, or None.
@@ -43,7 +64,7 @@ class Progress:
     time_collect: float = 0.0
     time_update: float = 0.0
     time_total: float = 0.0
-    losses: Any = dataclasses.field(default_factory=Losses)
+    losses: Any = dataclasses.field(default_factory=lambda: losses_type(_NO_LOSSES)())
     actors: dict[str, float] = dataclasses.field(default_factory=dict)
     evaluation: Evaluation | None = dataclasses.field(default=None, compare=False)
 
@@ -134,7 +155,7 @@ class History(Progress):
         """Forget what came after the first `num_updates` updates."""
         del self.updates[num_updates:]
         self.solved = False
-        last = self.updates[-1] if self.updates else Progress()
+        last = self.updates[-1] if self.updates else Progress(losses=type(self.losses)())
         self.__dict__.update(vars(last))
 
     def to_csv(
@@ -316,18 +337,3 @@ class LearningBar(terminal.Bar):
             texts = [short(x) for x in numbers[:_FEW]] + ["..."] * (len(numbers) > _FEW)
             processes += [f"{kind}s {' '.join(texts)}{unit}"] if numbers else []
         self.show(progress.steps, seconds, text, ", ".join(processes))
-
-
-@functools.cache
-def losses_type(names: tuple[str, ...]) -> Any:
-    """Return a NamedTuple of the losses that `learn` reports, pickled by its fields' names."""
-    if names == Losses._fields:
-        return Losses
-    make: Any = collections.namedtuple
-    kind = make("Losses", names)
-    copyreg.pickle(kind, lambda losses: (_make_losses, (names, tuple(losses))))
-    return kind
-
-
-def _make_losses(names: tuple[str, ...], numbers: tuple[float, ...]) -> Any:
-    return losses_type(names)._make(numbers)

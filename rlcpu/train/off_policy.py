@@ -1,16 +1,16 @@
-"""Agents that learn from a replay buffer: their settings, and the loop.
+"""Agents that learn from a replay buffer: their settings, and what they store and draw.
 
-A round of `learn` collects `num_steps` steps of every environment in one call, stores them, and
-makes `num_updates` updates from minibatches of the buffer. An agent of its own brings a policy, a
-`Learner` with the equations of its paper, and how it explores; see `rlcpu.train.dqn`.
+A round, see `rlcpu.train.in_rounds`, stores what was collected, and makes `num_updates` updates
+from minibatches of the buffer. An agent of its own brings a policy, the equations of its paper, and
+how it explores; see `rlcpu.train.dqn`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +19,17 @@ from rlcpu import replay
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.observations import each_part
-from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
-from rlcpu.kernels.checks import check_count
-from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.program import STARTS
 from rlcpu.nn.scaling import Scaling
 from rlcpu.replay.buffer import Buffer
 from rlcpu.train import buffers, replayed
-from rlcpu.train.actors import Actor, Squashed, reusable
-from rlcpu.train.agent import WINDOW, Agent, Call, Processes
-from rlcpu.train.config import OffPolicyConfig
-from rlcpu.train.evaluate import EndlessEpisodeError
+from rlcpu.train.actors import Squashed
+from rlcpu.train.agent import Call, Processes
 from rlcpu.train.history import History
+from rlcpu.train.in_rounds import InRounds
+from rlcpu.train.presets import Layers
 from rlcpu.train.rounds import AT_ONCE, can_repeat, make_rounds
 from rlcpu.train.rounds_kernel import (
     BAD_PRIORITY,
@@ -43,17 +40,89 @@ from rlcpu.train.rounds_kernel import (
     UPDATING,
 )
 from rlcpu.train.sequences import SampleSequences, sequences_in
-from rlcpu.train.settings import Settings, remaining_of, scheduled
+from rlcpu.train.settings import Schedule, Settings, remaining_of
 from rlcpu.train.tuned import entry_of
 from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]
-#: Episodes of a greedy evaluation that are played first.
-FEW = 10
-#: Environment steps between two entries of the history, and between two looks at the target.
-REPORT_STEPS, LOOK_STEPS = 500, 2000
-#: An environment with actions of each kind.
-_EXAMPLES = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+
+
+@dataclasses.dataclass(frozen=True)
+class OffPolicyConfig(Settings):
+    """Hyper-parameters of agents that learn from a buffer: those of all `Settings`, and these.
+
+    Attributes:
+        num_steps: T, steps of each environment in a round.
+        num_updates: updates in a round.
+        learning_starts: environment steps before the first update, with random actions.
+        capacity: transitions that the buffer keeps.
+        replay: how they are drawn: "uniform", "prioritized", or in proportion to the "return" of
+            their episode (until it ends: the mean of the last episodes' returns).
+        batch_size: transitions of an update.
+        n_step: steps whose rewards are added up before the value of what follows.
+        tau: part of the way that targets go towards the networks, 0 to 1.
+        target_period: updates between two such steps.
+        normalize_rewards: rewards that are drawn are divided by the deviation of all discounted
+            returns so far and clipped to +-10; sums of n steps, to n times as much.
+        network: as of all agents. Critics of actions take the convolutions, what remembers, or the
+            layers of a function in front of the hidden ones, and actions behind these.
+        hidden: units of the hidden layers, of all networks.
+        sequence_length: steps of the sequences that networks with memory learn from; `batch_size`
+            is rounded to them.
+        burn_in: steps in front of these that bring what was remembered up to date.
+        priority_eta: weight of the largest error of a prioritised sequence against the mean.
+
+    Raises:
+        TypeError, ValueError: a value of another type or outside of its range, with its name.
+    """
+
+    num_envs: int = 8
+    num_steps: int = 1
+    num_updates: int = 8
+    learning_starts: int = 1000
+    capacity: int = 100_000
+    replay: Literal["uniform", "prioritized", "return"] = "uniform"
+    batch_size: int = 256
+    learning_rate: float = 3e-4
+    learning_rate_schedule: Schedule = "constant"
+    gamma: float = 0.99
+    n_step: int = 1
+    tau: float = 0.005
+    target_period: int = 1
+    normalize_observations: bool = False
+    clip_observations: float | None = None
+    normalize_rewards: bool = False
+    max_gradient_norm: float = float("inf")
+    adam_epsilon: float = 1e-8
+    network: str | Layers = "mlp"
+    hidden: tuple[int, ...] = (256, 256)
+    activation: Literal["relu", "tanh"] = "relu"
+    sequence_length: int = 20
+    burn_in: int = 10
+    priority_eta: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hidden:
+            raise ValueError("hidden=(): expected one hidden layer at least")
+        if self.capacity < max(self.batch_size, self.num_envs * (self.n_step + 1)):
+            raise ValueError(
+                f"capacity={self.capacity}: expected room for batch_size={self.batch_size} and for "
+                f"n_step + 1 steps of {self.num_envs} environments"
+            )
+        if self.replay == "return" and self.n_step > 1:
+            raise ValueError(f'n_step={self.n_step}: replay="return" has n_step=1 only')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OffPolicyArguments:
+    """Keyword arguments of `OffPolicy` beside its settings, for type checkers."""
+
+    seed: int = 0
+    num_threads: int | None = None
+    dtype: str = "float32"
+    buffer: Any = None
+    config: Settings | None = None
 
 
 class _Samples(NamedTuple):
@@ -71,10 +140,8 @@ def _constant_columns(size: int, gamma: float) -> tuple[Array, Array]:
     return weights, weights * np.float32(gamma)
 
 
-class OffPolicy(Agent):
+class OffPolicy(InRounds):
     """An agent that learns from a replay buffer; base of `DQN`, `SAC`, `TD3` and `DDPG`.
-
-    `PQN` shares its methods, and learns from each rollout at once.
 
     Every field of its config, such as `learning_rate`, is a keyword argument too.
 
@@ -113,9 +180,6 @@ class OffPolicy(Agent):
     _memories: replayed.Memories
     _batches: dict[int, Any]  # memory of batches by their size, to be used again
     _last_batch: Any
-    _evaluated: int  # steps at the last evaluation against the target
-    _remaining: float  # share of schedules that remains, 1 to 0
-    _learnt_config: Any  # at the last update
 
     @answered
     def __init__(
@@ -131,13 +195,9 @@ class OffPolicy(Agent):
     ) -> None:
         decided = self._settings_of_buffer(buffer, env, config, settings)
         all_settings = {**settings, **decided}
-        seeds = self._begin(
-            env, config, all_settings, seed=seed, num_threads=num_threads, dtype=dtype, num_seeds=4
+        seeds = self._begin_rounds(
+            env, config, all_settings, seed=seed, num_threads=num_threads, dtype=dtype
         )
-        self.policy = self._make_policy(self.env.dynamics, seeds.weights)
-        self._limit_observations()
-        self.learner = self._make_learner(seeds.order, num_threads or self.env.num_threads)
-        self._check_reported(self.learner)
         self._memories = replayed.Memories(self.learner, self.env.num_envs)
         self.buffer = self._choose_buffer(buffer, seeds.draws)
         wanted = {name: value for name, value in settings.items() if value is not None}
@@ -146,83 +206,7 @@ class OffPolicy(Agent):
         else:
             buffers.check_settings(decided, {**vars(config), **wanted}, tuned=None)
         self._batches, self._last_batch = {}, None
-        self._evaluated, self._remaining = 0, 1.0
-        self._learnt_config = self.config
-        self.history = History()
-
-    def _check_fit(self, dynamics: Dynamics) -> None:
-        self.policy = self._make_policy(dynamics, 0)
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.env.dynamics.id}, seed={self.seed}, "
-            f"num_envs={self.env.num_envs}, {self.policy!r}, {self.steps:,} steps learnt)"
-        )
-
-    # ------------------------------------------------------------ what an algorithm brings
-
-    def _make_policy(self, dynamics: Dynamics, seed: int) -> Actor:
-        """Make a new policy; raises TypeError or ValueError where an environment does not fit."""
-        raise NotImplementedError
-
-    def networks(self, seed: int) -> dict[str, Any]:
-        """Return networks and arrays that are learnt, by name; by the first one the policy acts."""
-        raise NotImplementedError
-
-    def targets(self) -> dict[str, str]:
-        """Return names of copies that follow networks slowly, and of these networks."""
-        return {}
-
-    def updates(self) -> list[Update]:
-        """Return the losses that an update minimises, in order; a subclass may bring others."""
-        raise NotImplementedError
-
-    def settings(self) -> dict[str, Any]:
-        """Return settings of the losses: fields of the config, and facts on the environment."""
-        return {
-            **{name: getattr(self.config, name) for name in self.config.names()},
-            "num_actions": self.env.dynamics.num_actions,
-            "remembers": self.state_size > 0,
-        }
-
-    def _make_learner(self, seed: int, num_threads: int | None) -> Learner:
-        """Return the learner, and let the policy act by the first of its networks."""
-        networks = self.networks(seed)
-        first_name, first = next(iter(networks.items()))
-        if first is not self.policy.network:
-            self.policy.use_network(first, self.env.dynamics)
-        with_memory = [name for name, each in networks.items() if getattr(each, "state_size", 0)]
-        if with_memory and not self.state_size:
-            raise ValueError(
-                f"networks: {with_memory[0]} has memory and {first_name}, by which the agent acts, "
-                "has none; expected both or none"
-            )
-        return Learner(
-            networks,
-            self.updates(),
-            columns=self._column_sizes(),
-            targets=self.targets(),
-            settings=self.settings(),
-            per_sample=("error",),
-            seed=seed,
-            num_threads=num_threads,
-        )
-
-    @classmethod
-    def learner_of(cls, config: Any, kind: str) -> Learner:
-        """Return a learner that has the same kernels as every agent of a config, to compile them.
-
-        It is that of an agent without environments and buffer, which are not made.
-
-        Args:
-            config: whose `network` is "mlp".
-            kind: of actions, "discrete" or "continuous".
-        """
-        dynamics, agent = find(_EXAMPLES[kind]), cls.__new__(cls)
-        env: Any = SimpleNamespace(dynamics=dynamics)
-        agent.config, agent.env = config, env
-        agent.policy = agent._make_policy(dynamics, seed=0)
-        return agent._make_learner(seed=0, num_threads=None)
+        self.history = History(losses=self._no_losses)
 
     def _column_sizes(self) -> dict[str, int]:
         """Return columns of a batch, and how many numbers of a sample each has."""
@@ -236,23 +220,6 @@ class OffPolicy(Agent):
         else:
             columns |= {"next_observation": size, "next_action_mask": masks}
         return {name: width for name, width in columns.items() if width}
-
-    def explore(self) -> None:
-        """Set how much the policy explores at the present steps; not called in the random ones."""
-        raise NotImplementedError
-
-    def _exploration(self) -> float:
-        """Return the probability of a random action, by the settings `exploration_...`."""
-        config = self.config
-        first, last = config.exploration_initial, config.exploration_final
-        share = min(1.0, self.steps / config.exploration_steps)
-        return float(last + scheduled(first - last, config.exploration_schedule, 1.0 - share))
-
-    def _options(self) -> dict[str, Any]:
-        """Return options of `Learner.update`, the learning rate at least."""
-        config = self.config
-        rate = scheduled(config.learning_rate, config.learning_rate_schedule, self._remaining)
-        return {"learning_rate": rate}
 
     # ------------------------------------------------------------ the buffer
 
@@ -295,45 +262,6 @@ class OffPolicy(Agent):
 
     # ------------------------------------------------------------ learning
 
-    @property
-    def _kind(self) -> str:  # type: ignore[override]
-        return "discrete" if self.env.dynamics.is_discrete else "continuous"
-
-    @property
-    def report_steps(self) -> int:
-        """Return the environment steps between two calls of callbacks: rounds of 500 steps."""
-        size = super().report_steps
-        return -(-REPORT_STEPS // size) * size
-
-    def _make_progress(self, history: History, call: Call) -> None:
-        """Run rounds for `REPORT_STEPS`, and find out whether the target is reached.
-
-        `_repeat` makes many rounds in the kernel, `_advance` one in Python. A session, which has
-        collectors in other processes, makes rounds of its own. `call.rounds.run` lets
-        signals wait until the round has ended.
-        """
-        last = min(call.total_steps, history.steps + REPORT_STEPS)
-        # Only processes that hold the replay, too, bring a round of their own.
-        advance = getattr(call.session, "advance", self._advance)
-        # What a callback may have changed is checked by a round in Python first.
-        may_repeat = call.session is None and not call.is_watched
-        while history.steps < last:
-            before = history.steps
-            if may_repeat:
-                call.rounds.run(self._repeat, history, last, call)
-            if history.steps == before:  # the kernel cannot make these rounds
-                self._remaining = remaining_of(call.schedule, self.steps)
-                call.rounds.run(advance, history)
-            may_repeat = call.session is None
-        history.solved = self._is_solved(call.target, history.steps >= call.total_steps)
-        self._add_entry(history, call)
-
-    def _give_up(self, history: History) -> None:
-        self.learner.discard()
-        self.learner.write_networks(self.learner.names[:1])  # of the updates that were made
-        self._forget_batches()
-        history.steps = self.steps - history.steps_before
-
     def _open_session(self, total_steps: int, processes: Processes) -> Any:
         """Return a context of collectors, and shards as buffers, in other processes."""
         from rlcpu.distributed.learning import Session
@@ -354,33 +282,9 @@ class OffPolicy(Agent):
 
     def _read_policy(self) -> None:
         self.learner.read_networks(self.learner.names[:1])
-        self._forget_batches()  # another buffer's, if collectors come or have gone
-        self._remaining = 1.0
-
-    def _forget_batches(self) -> None:
-        """Draw into new memory from now on."""
-        self._batches.clear()
+        self._batches.clear()  # another buffer's, if collectors come or have gone
         self._last_batch = None
-
-    def _advance(self, history: History) -> None:
-        """Run one round: collect, store, update."""
-        start, config = clock(), self.config
-        if self.steps >= getattr(config, "learning_starts", 0):
-            self.explore()
-        out = reusable(self._rollout, config.num_steps)
-        rollout = self._rollout = self.collect_rollout(
-            self.env, self.policy, config.num_steps, out=out
-        )
-        # First, as the values of stored transitions depend on the returns of ended episodes.
-        self.count(rollout.rewards.size, rollout.episode_returns, history)
-        self._store(rollout)
-        now = clock()
-        history.time_collect += now - start
-        if self._can_improve():
-            history.losses = self.improve()
-        if config.normalize_observations:  # the next round acts and learns by them
-            self.normalizer.normalise(self.policy, rollout.inputs)
-        history.time_update += clock() - now
+        self._remaining = 1.0
 
     def _repeat(self, history: History, last: int, call: Call) -> None:
         """Let a kernel make rounds like the last one, for about 50 ms, if it can make such rounds.
@@ -519,13 +423,6 @@ class OffPolicy(Agent):
             priorities = replayed.priorities_of(errors, is_learnt, eta)
         self.buffer.update_priorities(batch.indices, priorities)
 
-    def _changed_settings(self) -> dict[str, Any] | None:
-        """Return settings for the learner, if the config is another one than at the last update."""
-        if self._learnt_config is self.config:
-            return None
-        self._learnt_config = self.config
-        return self.settings()
-
     def _samples_of(self, batch: Any) -> _Samples:
         """Return a drawn batch as the learner takes it."""
         config = self.config
@@ -584,32 +481,6 @@ class OffPolicy(Agent):
         center, half = self.policy.center, self.policy.half
         return Scaling(center, np.divide(1.0, half, out=np.zeros_like(half), where=half > 0))
 
-    def _is_solved(self, target: float | None, at_end: bool) -> bool:
-        """Tell whether 100 greedy episodes, and 100 others, reach the target on average.
-
-        Every `LOOK_STEPS`, and at the end. Ten episodes are played before these: most evaluations
-        end with them, and whole ones would take nearly as long as learning where steps are dear.
-        """
-        if target is None or not (at_end or self.steps >= self._evaluated + LOOK_STEPS):
-            return False
-        self._evaluated = self.steps
-        seed, other_seed = 2 * self.steps, 2 * self.steps + 1  # which no other evaluation has
-        evaluations = (FEW, seed), (WINDOW, seed), (WINDOW, other_seed)
-        try:
-            return all(self.evaluate(count, seed).mean() >= target for count, seed in evaluations)
-        except EndlessEpisodeError:  # of a policy that goes in circles, as early ones may
-            return False
-
-    @property
-    def num_updates(self) -> int:
-        """Return the number of updates so far."""
-        return int(self.learner.counters[0])
-
-    # ------------------------------------------------------------ acting
-
-    def _choose(self, outputs: Array, rng: Any, masks: Array | None) -> Array:
-        return self.policy.choose(outputs, rng, *(() if masks is None else (masks,)))
-
     # ------------------------------------------------------------ files, see `Agent`
 
     def _parts(self) -> dict[str, Any]:
@@ -621,21 +492,17 @@ class OffPolicy(Agent):
         return getattr(self.buffer, "in_place_of", self.buffer)
 
     def _numbers(self) -> dict[str, Any]:
-        kind = None if self.buffer is None else type(self._saved_buffer).__name__
-        return {"looked": self._evaluated, "buffer": kind}
-
-    def _restore_numbers(self, numbers: dict[str, Any]) -> None:
-        self._evaluated = check_count("looked", numbers["looked"], 0)
+        return {**super()._numbers(), "buffer": type(self._saved_buffer).__name__}
 
     def _saved_arguments(self) -> dict[str, Array]:
-        return {} if self.buffer is None else buffers.files_of(self._saved_buffer)
+        return buffers.files_of(self._saved_buffer)
 
     @classmethod
     def _arguments_of(
         cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
     ) -> dict[str, Any]:
         name, saved = description["buffer"], description["config"]
-        buffer = name and buffers.buffer_of(name, arrays, num_threads)
+        buffer = buffers.buffer_of(name, arrays, num_threads)
         # Older versions saved settings that a user's buffer had others of, which counted.
         description["config"] = {
             **saved,

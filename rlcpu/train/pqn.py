@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -29,13 +29,20 @@ from rlcpu.envs.running import run_sequences
 from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid
-from rlcpu.train.agent import Agent
-from rlcpu.train.config import Env, OffPolicyArguments, typed_by
-from rlcpu.train.objective import squared_error
-from rlcpu.train.off_policy import Array, OffPolicy
+from rlcpu.train.config import Env, typed_by
+from rlcpu.train.history import History
+from rlcpu.train.in_rounds import Array, InRounds
 from rlcpu.train.presets import Layers
 from rlcpu.train.sequences import check_length, sequences_of
 from rlcpu.train.settings import Schedule, Settings, check_divides
+from rlcpu.translation import answered
+
+# ---------------------------------------------------------------- the paper's equations
+
+
+def squared_error(value: float, target: float) -> float:
+    """Return the squared distance of a value from its target."""
+    return (value - target) ** 2
 
 
 def pqn(batch: Any, nets: Any, settings: Any) -> Any:
@@ -45,32 +52,19 @@ def pqn(batch: Any, nets: Any, settings: Any) -> Any:
     return loss, {"loss": loss, "q_value": value, "error": value - batch.target}
 
 
+# ---------------------------------------------------------------- settings
+
+
 @dataclasses.dataclass(frozen=True)
 class PQNConfig(Settings):
-    """Hyper-parameters of PQN.
+    """Hyper-parameters of PQN: those of all `Settings`, and these. The optimiser is RAdam.
 
     Attributes:
-        num_envs: N, environments that are stepped together.
         num_steps: T, steps of each environment in a rollout.
         num_epochs: how often an update sees each sample.
         minibatch_size: samples of a gradient step.
-        learning_rate: of RAdam.
-        learning_rate_schedule: see `PPOConfig`.
-        gamma: discount per step, in [0, 1].
         lambda_: weight of the return against the value after one step, in [0, 1].
-        normalize_observations, clip_observations, normalize_rewards: see `PPOConfig`.
-        max_gradient_norm: norm above which gradients are scaled down to it.
-        adam_epsilon: added to the root of RAdam's second moment.
-        exploration_initial, exploration_final: probability of a random action, first and last.
-        exploration_schedule: how it gets from the one to the other; see `learning_rate_schedule`.
-        exploration_steps: environment steps in which it does.
-        network: "mlp"; "conv", a convolution of a board or three of an image in front of the
-            hidden layers, or "impala", residual blocks; "mingru", "gru" or "lstm", which remember;
-            or a function, see `PPOConfig`.
-        hidden: units of the hidden layers.
-        activation: "relu" or "tanh".
         layer_norm: whether hidden layers are normalised in front of their activation.
-        sequence_length: see `PPOConfig`.
 
     Raises:
         TypeError, ValueError: a value of another type or outside of its range, with its name.
@@ -130,12 +124,21 @@ DEFAULTS: dict[str, PQNConfig] = {
 # fmt: on
 
 
-@dataclasses.dataclass(frozen=True)
-class _PQNArguments(PQNConfig, OffPolicyArguments):
+# ---------------------------------------------------------------- the agent
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PQNArguments(PQNConfig):
     """Keyword arguments of `PQN`, for type checkers."""
 
+    seed: int = 0
+    num_threads: int | None = None
+    dtype: str = "float32"
+    buffer: Any = None
+    config: Settings | None = None
 
-class PQN(OffPolicy):
+
+class PQN(InRounds):
     """An agent that learns the values of its actions from rollouts, for `Discrete` environments.
 
     Arguments and methods are those of `DQN`, but that there is no buffer: a round of `learn` is a
@@ -156,13 +159,25 @@ class PQN(OffPolicy):
     general: ClassVar[dict[str, PQNConfig]] = {"numbers": GENERAL, "symbols": GENERAL_SYMBOLS}
     config: PQNConfig
     policy: EpsilonGreedy
-    learner: Any  # a Learner
     _rollout: Rollout
 
-    if TYPE_CHECKING:
-
-        @typed_by(_PQNArguments)
-        def __init__(self, env: Env, **settings: Any) -> None: ...
+    @typed_by(_PQNArguments)
+    @answered
+    def __init__(
+        self,
+        env: Env,
+        *,
+        seed: int = 0,
+        num_threads: int | None = None,
+        dtype: str = "float32",
+        buffer: Any = None,
+        config: Settings | None = None,
+        **settings: Any,
+    ) -> None:
+        if buffer is not None:
+            raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
+        self._begin_rounds(env, config, settings, seed=seed, num_threads=num_threads, dtype=dtype)
+        self.history = History(losses=self._no_losses)
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
         """Return the policy, with the network of the config."""
@@ -176,29 +191,21 @@ class PQN(OffPolicy):
         return policy
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """Return the networks; see `OffPolicy.networks`."""
+        """Return the network."""
         return {"online": self.policy.network}
 
     def updates(self) -> list[nn.Update]:
-        """Return the losses; see `OffPolicy.updates`."""
+        """Return the loss."""
         return [nn.Update(pqn, ("online",))]
 
     def _column_sizes(self) -> dict[str, int]:
         return {"observation": self.env.dynamics.observation_size, "action": 1, "target": 1}
 
-    def _choose_buffer(self, buffer: Any, seed: int) -> None:
-        if buffer is not None:
-            raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
-
-    # PQN has no replay to share, and none to look at.
-    _open_session = Agent._open_session
-    _replayed_inputs = Agent._replayed_inputs
-
     def _read_policy(self) -> None:
         self.learner.read_networks()
 
     def explore(self) -> None:
-        """Set the exploration; see `OffPolicy.explore`."""
+        """Set the exploration; see `InRounds.explore`."""
         self.policy.params[0] = self._exploration()
 
     def _values_of(self, rollout: Rollout) -> Array | None:

@@ -36,9 +36,9 @@ from rlcpu.train.actor_critic import (
     to_next,
 )
 from rlcpu.train.actors import SquashedGaussian
-from rlcpu.train.config import Env, OffPolicyArguments, OffPolicyConfig, typed_by
+from rlcpu.train.config import Env, typed_by
 from rlcpu.train.exploring import bounded_log_std, squashed_gaussian
-from rlcpu.train.off_policy import OffPolicy
+from rlcpu.train.off_policy import OffPolicy, OffPolicyArguments, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
 

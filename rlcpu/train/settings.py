@@ -87,7 +87,40 @@ _CHOICES = {
 
 
 class Settings:
-    """Base of dataclasses of hyper-parameters: checks each field by its name."""
+    """Base of dataclasses of hyper-parameters: checks each field by its name.
+
+    Attributes:
+        num_envs: N, environments that are stepped together.
+        learning_rate: of Adam.
+        learning_rate_schedule: "constant"; "linear" or "cosine" down to 0 at the end of `learn`; or
+            a function of what remains of it, 1 to 0, whose value multiplies. No file holds a
+            function: a loaded agent says so, and goes on with "constant".
+        gamma: discount per step, in [0, 1].
+        normalize_observations: by the mean and deviation of all observations so far, as they were
+            when the rollout began; the policy keeps them, a buffer has observations as they were.
+        clip_observations: networks get larger numbers, scaled and normalised, as +- this; `inf`
+            clips none. None is 10 with `normalize_observations`; without, it leaves the policy's
+            limit, of which a new one has none.
+        normalize_rewards: they are divided by the deviation of all discounted returns so far, and
+            clipped to +-10.
+        max_gradient_norm: norm of the whole gradient above which it is scaled down to it; `inf`
+            never does.
+        adam_epsilon: added to the root of Adam's second moment.
+        exploration_initial, exploration_final: probability of a random action, first and last.
+        exploration_schedule: how it gets from the one to the other; see `learning_rate_schedule`.
+        exploration_steps: environment steps in which it does.
+        network: "mlp"; "conv", a convolution of a board or three of an image in front of the
+            hidden layers, or "impala", residual blocks; or "mingru", "gru" or "lstm", whose last
+            hidden layer remembers what the environment showed before. Or a function of an
+            observation space that returns layers, such as `lambda space: nn.Dense(64) >>
+            nn.Gru(64)`: the agent puts its outputs behind them. No file holds a function: give it
+            to `load`.
+        hidden: units of the hidden layers.
+        activation: "tanh" or "relu".
+        sequence_length: steps of the sequences that networks with memory learn from, a divisor of
+            `num_steps`: derivatives go back so far, and what was remembered before is taken as it
+            was. Minibatches are rounded to whole sequences. None for whole rollouts.
+    """
 
     def __post_init__(self) -> None:
         this: Any = self

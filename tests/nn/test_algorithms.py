@@ -14,7 +14,7 @@ from torch.distributions.transforms import TanhTransform
 from rlcpu import nn
 from rlcpu.train import sac, td3
 from rlcpu.train.dqn import dqn
-from rlcpu.train.objective import ppo
+from rlcpu.train.ppo import ppo
 from rlcpu.train.pqn import pqn
 from tests.nn.twins import (
     TOLERANCES,

@@ -372,6 +372,28 @@ def test_a_layer_of_a_user_has_parameters(dtype: Any) -> None:
         assert losses[-1] < 0.05 * losses[0]
 
 
+class Doubled(nn.CustomLayer):
+    """A layer without parameters has no derivatives by them."""
+
+    def forward(x: Any, parameters: Any, y: Any) -> None:  # type: ignore[misc]
+        for i in range(x.size):
+            y[i] = 2.0 * x[i]
+
+    def by_inputs(x: Any, parameters: Any, slopes: Any, out: Any) -> None:  # type: ignore[misc]
+        for i in range(x.size):
+            out[i] += 2.0 * slopes[i]
+
+
+def test_a_layer_of_a_user_may_have_no_parameters() -> None:
+    network = nn.Network(4, nn.Dense(3) >> Doubled() >> nn.Dense(2), seed=3)
+    network.parameters = network.parameters.astype(np.float64)
+    rows = {"input": normal(COUNT, 4)}
+    compare(network, lambda w, input: w.dense(2.0 * w.dense(input)), rows, 1e-10)
+    scaled: Any = type("Scaled", (Doubled,), {"arrays": lambda *_: {"factors": np.ones(4)}})
+    with pytest.raises(TypeError, match="Scaled has the arrays factors: expected by_parameters"):
+        nn.Network(4, scaled())
+
+
 def squared(y: float, target: float) -> float:
     return (y - target) ** 2
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from rlcpu.policies import MLP
+from rlcpu.train import PPO, PPOConfig
+from rlcpu.train.on_policy import networks_of
 
 
 class Batch(NamedTuple):
@@ -85,3 +88,29 @@ def make_batch(
         rng.normal(0.0, 1.0, samples).astype(np.float32),
         masks,
     )
+
+
+def make_agent(
+    policy: MLP,
+    config: PPOConfig,
+    seed: int = 0,
+    num_threads: int | None = 1,
+    masked: bool = False,
+    choices: tuple[int, ...] = (),
+) -> Any:
+    """An agent without environments, which learns from batches by `improve`."""
+    agent: Any = PPO.__new__(PPO)
+    outputs = policy.num_outputs - (policy.value == "shared")
+    dynamics = SimpleNamespace(
+        num_masked=outputs if masked else 0, num_actions=outputs, choices=choices
+    )
+    agent.env = SimpleNamespace(dynamics=dynamics)
+    agent.policy, agent.config = policy, config
+    agent.learner = agent._make_learner(networks_of(policy), seed, num_threads)
+    return agent
+
+
+def improve(agent: Any, batch: Batch, learning_rate: float, clip: float = 0.2) -> Any:
+    """Losses of an update from a batch."""
+    agent.config = agent.config.replace({"learning_rate": learning_rate, "clip_range": clip})
+    return agent._losses_of(agent._improve(batch.columns, remaining=1.0))

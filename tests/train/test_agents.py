@@ -201,7 +201,7 @@ def test_a_class_shows_every_setting_with_type_and_default(make: Callable[[], An
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
-        (PPO, ppo._Arguments),
+        (PPO, ppo._PPOArguments),
         (DQN, dqn._DQNArguments),
         (PQN, pqn._PQNArguments),
         (SAC, sac._SACArguments),

@@ -13,9 +13,8 @@ from gymnasium.spaces import Box
 from rlcpu import Dynamics
 from rlcpu.envs.registration import find
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
-from rlcpu.train.config import PPOConfig
+from rlcpu.train.ppo import DEFAULTS, GENERAL, GENERAL_SYMBOLS, ZOO_CARTPOLE, PPOConfig
 from rlcpu.train.settings import scheduled
-from rlcpu.train.tuned import DEFAULTS, GENERAL, GENERAL_SYMBOLS, ZOO_CARTPOLE
 
 
 @pytest.mark.parametrize(

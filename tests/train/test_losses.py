@@ -10,9 +10,9 @@ import pytest
 
 from rlcpu import nn
 from rlcpu.policies import MLP
-from rlcpu.train.config import PPOConfig
-from rlcpu.train.objective import Updater, squared_error, surrogate
-from tests.train.cases import Batch, make_batch, make_policy
+from rlcpu.train import PPOConfig
+from rlcpu.train.ppo import squared_error, surrogate
+from tests.train.cases import Batch, improve, make_agent, make_batch, make_policy
 from tests.train.off_policy_cases import numeric
 
 
@@ -46,7 +46,7 @@ def test_surrogate(ratio: float, advantage: float, loss: float, slope: float) ->
 def improved(policy: MLP, batch: Batch, **settings: float) -> Any:
     """Losses of one step that changes nothing."""
     config = PPOConfig(num_epochs=1, minibatch_size=len(batch.targets)).replace(settings)
-    return Updater(policy, config, num_threads=1).improve(batch.columns, 0.0, 0.2)
+    return improve(make_agent(policy, config), batch, 0.0, 0.2)
 
 
 def test_entropy_is_a_bonus_and_the_value_has_a_weight() -> None:
@@ -60,7 +60,7 @@ def test_entropy_is_a_bonus_and_the_value_has_a_weight() -> None:
             num_epochs=1, minibatch_size=50, entropy_coefficient=entropy, value_coefficient=value,
             normalize_advantages=False,
         )  # fmt: skip
-        Updater(policy, config, num_threads=1).improve(batch.columns, 1e-3, 0.2)
+        improve(make_agent(policy, config), batch, 1e-3, 0.2)
         after = improved(policy, batch)
         # Advantages are zeros: the policy's means learn nothing, deviations grow by the bonus.
         np.testing.assert_array_equal(policy.parameters, before[1])

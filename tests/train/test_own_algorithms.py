@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from rlcpu import nn
-from rlcpu.train import DQN, PPO, SAC, DQNConfig, objective
+from rlcpu.train import DQN, PPO, SAC, DQNConfig, ppo
 from rlcpu.train.dqn import bootstrap, huber
+from rlcpu.train.on_policy import networks_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"num_envs": 4, "batch_size": 32, "hidden": (16, 16), "learning_starts": 64}
@@ -140,10 +141,10 @@ def test_a_name_that_no_statistic_has_is_refused_when_the_agent_is_made() -> Non
 def test_outputs_of_a_network_with_hidden_ones_are_told_apart() -> None:
     class Wrong(PPO):
         def networks(self, seed: int) -> dict[str, Any]:
-            return objective.networks_of(self.policy, hidden=True)
+            return networks_of(self.policy, hidden=True)
 
         def updates(self) -> list[nn.Update]:
-            return [nn.Update(objective.ppo)]
+            return [nn.Update(ppo.ppo)]
 
     with pytest.raises(ValueError, match=r"outputs has 67 numbers of a sample, expected 3; of a"):
         Wrong("CartPole-v1", value="shared")

@@ -44,6 +44,27 @@ class NormedSAC(SAC):
         return {**super().networks(seed), "actor": nn.Network(3, layers(2), seed=seed % 1000)}
 
 
+class SeveralOutputsDQN(DQN):
+    """Acts by the first output, and has another one, which its algorithm may read."""
+
+    def networks(self, seed: int) -> dict[str, Any]:
+        hidden = nn.Dense(24) >> nn.Relu()
+        graphs = {"values": hidden >> nn.Dense(2), "others": hidden >> nn.Dense(5)}
+        return {"online": nn.Network(4, graphs, seed=seed % 1000)}
+
+    def updates(self) -> list[nn.Update]:
+        return [nn.Update(several_outputs, ("online",))]
+
+
+def several_outputs(batch: Any, nets: Any, settings: Any) -> Any:
+    after, now = nets.target(batch.next_observation), nets.online(batch.observation)
+    target = batch.reward + batch.discount * nn.hold(nn.max(after.values))
+    error = nn.take(now.values, batch.action) - target
+    others = nn.sum(now.others * now.others)
+    loss = nn.mean(error * error + others)
+    return loss, {"loss": loss, "q_value": target, "error": error}
+
+
 def log_probs(policy: Any, rollout: Any) -> np.ndarray:
     """Log-probabilities of a rollout's actions, from the outputs of the policy."""
     outputs = policy.outputs(rollout.inputs.reshape(rollout.rewards.size, -1))
@@ -199,3 +220,28 @@ def test_an_agent_learns_acts_and_is_loaded(
 def test_networks_that_do_not_fit_are_refused(network: Any, value: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         NetworkPolicy(Box(-1.0, 1.0, (4,)), Discrete(2), network, value)
+
+
+def test_an_agent_acts_by_the_first_output_of_several(tmp_path: Path) -> None:
+    agent = SeveralOutputsDQN("CartPole-v1", seed=0, num_envs=4, batch_size=32, learning_starts=64)
+    rows = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    inputs = agent.policy.scaling.apply(rows)
+    before = np.abs(agent.policy.network.outputs(inputs)["others"]).mean()
+    agent.learn(600)
+    agent.save(tmp_path / "agent.npz")
+    loaded = SeveralOutputsDQN.load(tmp_path / "agent.npz")
+    outputs = agent.policy.network.outputs(inputs)
+    assert (agent.predict(rows) == outputs["values"].argmax(axis=1)).all()
+    assert np.abs(outputs["others"]).mean() < 0.5 * before, "it learns all outputs"
+    np.testing.assert_array_equal(loaded.predict(rows), agent.predict(rows))
+    rollout = rlcpu.collect(agent.env, agent.policy, 10, deterministic=True)
+    assert (rollout.actions.ravel() == agent.predict(rollout.inputs.reshape(-1, 4))).all()
+
+    class Swapped(SeveralOutputsDQN):
+        def networks(self, seed: int) -> dict[str, Any]:
+            (network,) = super().networks(seed).values()
+            graphs = {"others": nn.Dense(5), "values": nn.Dense(2)}
+            return {"online": nn.Network(network.input_sizes["input"], graphs)}
+
+    with pytest.raises(ValueError, match="one input of 4 and 2 outputs"):
+        Swapped("CartPole-v1")

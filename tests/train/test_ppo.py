@@ -11,7 +11,7 @@ import pytest
 
 import rlcpu
 from rlcpu.train import PPO, PPOConfig, Progress
-from rlcpu.train.tuned import ZOO_CARTPOLE
+from rlcpu.train.ppo import ZOO_CARTPOLE
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
 

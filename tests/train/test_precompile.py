@@ -16,29 +16,26 @@ import pytest
 import rlcpu
 from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.hooks import cache_of
+from rlcpu.nn import Learner
 from rlcpu.nn.machine_code import update_of
-from rlcpu.train import precompile
-from rlcpu.train.config import PPOConfig
-from rlcpu.train.objective import Updater
+from rlcpu.train import PPOConfig, precompile
 from tests.kernels.processes import ROOT
 
-from .cases import make_batch, make_policy
+from .cases import improve, make_agent, make_batch, make_policy
 
 
-def make_updater(num_threads: int = 2, **options: Any) -> Updater:
-    return Updater(make_policy(**options), PPOConfig(), num_threads=num_threads)
+def make_learning(num_threads: int = 2, **options: Any) -> Any:
+    return make_agent(make_policy(**options), PPOConfig(), num_threads=num_threads)
 
 
-def described(updater: Updater) -> str:
-    agent = rlcpu.train.PPO.__new__(rlcpu.train.PPO)
-    agent.config = updater.config
-    return precompile.describe(agent, updater.kind)
+def precompiled(agent: Any) -> Any:
+    return precompile.precompiled(agent.learner, precompile.describe(agent, agent._kind))
 
 
 @pytest.fixture
 def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a script that finds an empty cache, whatever ran in this process before."""
-    monkeypatch.setattr(Updater, "is_uncompiled", lambda self: True)
+    monkeypatch.setattr(Learner, "is_uncompiled", lambda self: True)
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # who runs a notebook imports it
 
 
@@ -46,8 +43,8 @@ def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
     agent = rlcpu.train.PPO(env_id, num_envs=2, num_steps=8)
     kernel = update_of(agent.learner.example_frame())
-    discrete = agent.learner.policy.log_std.size == 0
-    make_updater(discrete=discrete, hidden=(1,)).compile()
+    discrete = agent.policy.log_std.size == 0
+    make_learning(discrete=discrete, hidden=(1,)).learner.compile()
     before = list(kernel.signatures)
     agent.learn(1)
     assert kernel.signatures == before
@@ -57,39 +54,37 @@ def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
 @pytest.mark.usefixtures("nothing_cached")
 @pytest.mark.parametrize("discrete", [True, False])
 def test_the_first_update_shares_the_work_with_it(discrete: bool) -> None:
-    updater = make_updater(discrete=discrete)
-    with precompile.precompiled(updater, described(updater)):
-        process = updater.compiling_process
+    agent = make_learning(discrete=discrete)
+    with precompiled(agent):
+        process = agent.learner.compiling_process
         assert process is not None
-        losses = updater.improve(make_batch(updater.policy, 64).columns, 1e-3, 0.2)
-        assert not updater.compiling_process
+        losses = improve(agent, make_batch(agent.policy, 64), 1e-3, 0.2)
+        assert not agent.learner.compiling_process
     assert process.returncode is not None
-    expected = make_updater(discrete=discrete).improve(
-        make_batch(updater.policy, 64).columns, 1e-3, 0.2
-    )
+    expected = improve(make_learning(discrete=discrete), make_batch(agent.policy, 64), 1e-3, 0.2)
     assert losses == expected
 
 
 @pytest.mark.usefixtures("nothing_cached")
 def test_one_that_fails_or_is_not_needed_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    updater = make_updater()
-    with precompile.precompiled(updater, described(updater)):
-        unneeded: Any = updater.compiling_process
+    agent = make_learning()
+    with precompiled(agent):
+        unneeded: Any = agent.learner.compiling_process
     assert unneeded.returncode is not None
     assert unneeded.stdin.closed
-    assert updater.compiling_process is None
+    assert agent.learner.compiling_process is None
     monkeypatch.setattr(precompile, "_PROGRAM", "raise SystemExit(3)")
-    with precompile.precompiled(updater, described(updater)):
-        assert updater.improve(make_batch(updater.policy, 64).columns, 1e-3, 0.2).num_gradients > 0
+    with precompiled(agent):
+        assert improve(agent, make_batch(agent.policy, 64), 1e-3, 0.2).num_gradients > 0
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with precompile.precompiled(updater, described(updater)):
-        assert updater.compiling_process is None
+    with precompiled(agent):
+        assert agent.learner.compiling_process is None
 
 
 @pytest.mark.usefixtures("nothing_cached")
 def test_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert precompile._is_worth_it(make_updater())
-    assert not precompile._is_worth_it(make_updater(num_threads=1))
+    assert precompile._is_worth_it(make_learning().learner)
+    assert not precompile._is_worth_it(make_learning(num_threads=1).learner)
     for module, name, value in (
         (multiprocessing, "parent_process", lambda: "one"),
         (sys, "executable", None),
@@ -97,9 +92,9 @@ def test_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, value, raising=False)
-            assert not precompile._is_worth_it(make_updater())
+            assert not precompile._is_worth_it(make_learning().learner)
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    assert not precompile._is_worth_it(make_updater())
+    assert not precompile._is_worth_it(make_learning().learner)
 
 
 @pytest.mark.parametrize("agent", ["DQN", "PQN", "SAC", "TD3"])
@@ -130,8 +125,8 @@ def own_layers(space: Any) -> Any:
 
 
 def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    updater = make_updater()
-    update = update_of(updater.example_frame())
+    agent = make_learning()
+    update = update_of(agent.learner.example_frame())
     monkeypatch.setattr(KernelCache, "_path", lambda *_: Path("nowhere"))
     assert cache_of(update).lacks(())
     monkeypatch.setattr(KernelCache, "_path", lambda *_: None)
@@ -140,19 +135,18 @@ def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.Monkey
 
 KILLED = """
 import json, os, signal
-from rlcpu.train import precompile
-from rlcpu.train.config import PPOConfig
-from rlcpu.train.objective import Updater
-from tests.train.cases import make_policy
-from tests.train.test_precompile import described
-Updater.is_uncompiled = lambda self: True
+from rlcpu.nn import Learner
+from rlcpu.train import PPOConfig, precompile
+from tests.train.cases import make_agent, make_policy
+from tests.train.test_precompile import precompiled
+Learner.is_uncompiled = lambda self: True
 start = "from rlcpu.train.precompile import "
 sleep = "import time; from rlcpu.nn import Learner; Learner.compile = lambda _: time.sleep(600); "
 precompile._PROGRAM = precompile._PROGRAM.replace(start, sleep + start)
-updater = Updater(make_policy(), PPOConfig(), num_threads=2)
-block = precompile.precompiled(updater, described(updater))
+agent = make_agent(make_policy(), PPOConfig(), num_threads=2)
+block = precompiled(agent)
 block.__enter__()
-print(json.dumps(updater.compiling_process.pid), flush=True)
+print(json.dumps(agent.learner.compiling_process.pid), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

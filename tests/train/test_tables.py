@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlcpu.train.tuned import DEFAULTS
+from rlcpu.train.ppo import DEFAULTS
 
 DOCS = Path(__file__).parents[2] / "docs" / "train.md"
 

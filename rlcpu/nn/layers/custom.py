@@ -81,8 +81,10 @@ class CustomLayer(Layer):
     forward: ClassVar[Callable[..., None]]
     #: (x, parameters, slopes, out): adds derivatives by x to `out`, from those by the outputs.
     by_inputs: ClassVar[Callable[..., None]]
-    #: (x, parameters, slopes, out): adds derivatives by the parameters to `out`.
-    by_parameters: ClassVar[Callable[..., None]]
+
+    @staticmethod
+    def by_parameters(x: Any, parameters: Any, slopes: Any, out: Any) -> None:
+        """Add derivatives by the parameters to `out`; here, for a layer that has none, nothing."""
 
     def __init_subclass__(cls) -> None:
         """Make the kind of layer of a subclass's functions.
@@ -122,9 +124,11 @@ class CustomLayer(Layer):
         def initial(rng: np.random.Generator, name: str) -> Array:
             return self.arrays(sizes.inputs, rng)[name]
 
+        name = type(self).__name__
         if not isinstance(arrays, dict):
-            name = type(self).__name__
             raise TypeError(f"{name}.arrays() returned {arrays!r}: expected arrays by name")
+        if arrays and type(self).by_parameters is CustomLayer.by_parameters:
+            raise TypeError(f"{name} has the arrays {', '.join(arrays)}: expected by_parameters")
         shapes = {name: np.shape(array) for name, array in arrays.items()}
         return [
             ParameterArray(name, shape, functools.partial(initial, name=name), shape)
