@@ -9,7 +9,7 @@ import pytest
 
 import rlcpu
 from rlcpu.policies import MLP, Scalar, Uniform
-from rlcpu.train.actors import SquashedGaussian
+from rlcpu.train.sac import SquashedGaussian
 from tests.envs.test_memory import check_values
 
 pytest.importorskip("mujoco")

@@ -16,7 +16,8 @@ from rlcpu.experiments.folder import PRUNED, Curve, Done, Run, write_run
 from rlcpu.experiments.plan import SEED_LIMIT, Plan
 from rlcpu.kernels.announce import cpu_clock
 from rlcpu.train.evaluate import evaluate
-from rlcpu.train.evaluations import Evaluation, Evaluations, check_other_env
+from rlcpu.train.evaluations import Evaluations, check_other_env
+from rlcpu.train.history import Evaluation
 
 
 class PlannedRun(NamedTuple):

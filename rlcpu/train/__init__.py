@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from rlcpu.train.evaluations import Evaluation, Evaluations
-from rlcpu.train.history import History, Progress, TensorBoard
+from rlcpu.train.evaluations import Evaluations
+from rlcpu.train.history import Evaluation, History, Progress, TensorBoard
 from rlcpu.train.ppo import PPO, PPOConfig
 
 if TYPE_CHECKING:

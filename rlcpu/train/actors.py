@@ -1,11 +1,20 @@
-"""Policies of agents that learn off-policy: one network, and how it explores.
+"""Policies of agents that learn in rounds: one network, and how it explores.
 
-Each is a policy for `rlcpu.collect` and `rlcpu.simulate`, and acts by a scalar function of
-`rlcpu.train.exploring`.
+Each is a policy for `rlcpu.collect` and `rlcpu.simulate`, and acts by a scalar function
+
+    act(outputs, uniforms, params, greedy) -> (action, log_prob)
+
+of the network's outputs for one observation, random numbers in [0, 1), and the policy's `params`,
+whose first ones say how much it explores: so an agent's random first steps, its learning and its
+evaluation run in one kernel. The masked form takes a mask of allowed actions, too. Functions
+`act_...` make one of lines of Python, in which each number of an action has lines of its own; see
+`rlcpu.nn.heads` for the names that lines may use, and for the form with loops. Those of real
+numbers are in the files of their algorithms, `rlcpu.train.sac` and `rlcpu.train.td3`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,21 +25,20 @@ from gymnasium.spaces import Box, Discrete
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.networks import check_network, shape_of, view_of
-from rlcpu.envs.policies import PolicyArrays, PolicyCode
+from rlcpu.envs.policies import PolicyArrays, PolicyCode, loop_uniform_allowed, uniform_allowed
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.running import RunsNetworks, check_limit
 from rlcpu.envs.scales import scaling_by_bounds
 from rlcpu.nn import heads
 from rlcpu.nn.acting import Actings
-from rlcpu.nn.heads import Head
-from rlcpu.nn.network import Network, orthogonal
-from rlcpu.train.exploring import (
-    HIGHEST_LOG_STD,
-    LOWEST_LOG_STD,
-    act_epsilon_greedy,
-    act_noisy,
-    act_squashed,
+from rlcpu.nn.heads import (
+    Head,
+    define_act,
+    lines_of_largest,
+    loop_largest,
+    loop_largest_allowed,
 )
+from rlcpu.nn.network import Network, orthogonal
 from rlcpu.train.presets import network_of_values
 
 Array = npt.NDArray[Any]
@@ -121,7 +129,7 @@ class Actor(RunsNetworks):
         raise NotImplementedError
 
     def _draws(self, dynamics: Dynamics) -> int:
-        """Return how many uniform random numbers an action takes; see `rlcpu.train.exploring`.
+        """Return how many uniform random numbers an action takes; see `act` above.
 
         Of a choice one says whether to explore, and one which action; else two make a normal number
         for each number of the action, and one says whether to explore.
@@ -202,6 +210,60 @@ class Actor(RunsNetworks):
         scaling = {"mean": self.observation_mean, "scale": self.observation_scale}
         scaling["observation_limit"] = self.observation_limit
         return {"parameters": self.network.parameters, "params": self.params, **scaling}
+
+
+# ---------------------------------------------------------------- one of several actions
+
+
+@functools.cache
+def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
+    """Make `act`: take the action of the largest output, the first of equals.
+
+    With probability `params[0]`, epsilon, it is any action instead. Source: Watkins 1989, "Learning
+    from delayed rewards". The lines for two actions, without a mask, are
+
+        x0 = outputs[0]; x1 = outputs[1]; top, best = the larger of both, and its index
+        drawn = i32(uniforms[1] * 2.0)
+        explores = (uniforms[0] < params[0]) and not greedy
+        return (drawn if explores else best), 0.0
+
+    Args:
+        size: number of actions, which have the first outputs.
+        masked: whether `act` takes a mask, and chooses among the allowed actions alone.
+        loops: see `rlcpu.nn.heads.act_categorical`.
+    """
+    if loops:
+        return _loop_masked_epsilon_greedy if masked else _loop_epsilon_greedy
+    drawn = f"drawn = i32(uniforms[1] * {float(size)})"
+    if masked:
+        drawn = "drawn, _, _ = draw(observation, draw_params, (uniforms[1],), mask)"
+    lines = [
+        *lines_of_largest(size, masked),
+        drawn,
+        "explores = (uniforms[0] < params[0]) and not greedy",
+        "return (drawn if explores else best), 0.0",
+    ]
+    # `draw`, a scalar policy, reads neither observation nor params.
+    names: dict[str, Any] = {"draw": uniform_allowed(size), "observation": (), "draw_params": ()}
+    return define_act(lines, masked, **names)
+
+
+def _loop_epsilon_greedy(values, uniforms, params, greedy):
+    """Take the action of the largest value, or explore; see `act_epsilon_greedy`."""
+    explores = uniforms[0] < params[0] and not greedy
+    _, best = loop_largest(values)
+    return np.int32(uniforms[1] * float(len(values))) if explores else best, 0.0
+
+
+def _loop_masked_epsilon_greedy(values, uniforms, params, greedy, mask):
+    """Take the allowed action of the largest value, or explore; see `act_epsilon_greedy`."""
+    explores = uniforms[0] < params[0] and not greedy
+    action = np.int32(0)
+    if explores:  # a scalar policy, which reads neither observation nor params
+        action, _, _ = loop_uniform_allowed((), (), (uniforms[1],), mask)
+    else:
+        _, action = loop_largest_allowed(values, mask)
+    return action, 0.0
 
 
 class EpsilonGreedy(Actor):
@@ -295,6 +357,9 @@ class EpsilonGreedy(Actor):
         return errors
 
 
+# ---------------------------------------------------------------- bounded real numbers
+
+
 class Squashed(Actor):
     """Base of policies of bounded real numbers, which networks see as numbers x in [-1, 1].
 
@@ -329,40 +394,6 @@ class Squashed(Actor):
         return self.num_exploring + 2 * dynamics.action_size
 
 
-class SquashedGaussian(Squashed):
-    """Draws actions from a Gaussian that tanh squashes; its deviation depends on the observation.
-
-    The first outputs of the network are means, the others logarithms of deviations, clipped to
-    [-20, 2]. See `squashed_gaussian`.
-    """
-
-    act = staticmethod(act_squashed)
-    outputs_per_number = 2
-
-    def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
-        """Return actions; see `Actor.choose`."""
-        means, log_stds = np.split(outputs, 2, axis=1)
-        if rng is not None:
-            stds = np.exp(np.clip(log_stds, LOWEST_LOG_STD, HIGHEST_LOG_STD))
-            means = means + stds * rng.standard_normal(means.shape)
-        return self.head.actions(means)
-
-
-class Noisy(Squashed):
-    """tanh of the network's outputs, and Gaussian noise of one deviation to explore."""
-
-    act = staticmethod(act_noisy)
-    num_exploring = 2
-
-    def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
-        """Return actions; see `Actor.choose`."""
-        actions = np.tanh(outputs)
-        if rng is not None:
-            noise = self.params[1] * rng.standard_normal(actions.shape)
-            actions = np.clip(actions + noise, -1.0, 1.0)
-        return (self.center + self.half * actions).astype(np.float32)
-
-
 def center_and_half(dynamics: Dynamics) -> tuple[Array, Array]:
     """Return centres and half widths of the bounds of actions, (action_size,) float32 each.
 
@@ -377,6 +408,9 @@ def center_and_half(dynamics: Dynamics) -> tuple[Array, Array]:
             "takes it as it is"
         )
     return heads.center_and_half(space.low, space.high)
+
+
+# ---------------------------------------------------------------- spaces and masks
 
 
 def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,21 +13,6 @@ from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.train.checkpoint import take_env
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.translation import answered
-
-
-class Evaluation(NamedTuple):
-    """One evaluation on the way."""
-
-    steps: int  # environment steps of the agent, those that it really was
-    seconds: float  # `Progress.time_total` then: of this call of `learn`, without evaluating
-    cpu_seconds: float  # of this process, that the evaluation took; without compiling
-    returns: npt.NDArray[np.float64]  # (num_episodes,) of greedy episodes; NaN: see `Evaluations`
-    training_return: float  # mean of the last 100 training episodes; NaN before the first ends
-
-    @property
-    def mean_return(self) -> float:
-        """Return the mean over the episodes."""
-        return float(self.returns.mean())
 
 
 class Evaluations:

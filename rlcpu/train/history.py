@@ -13,11 +13,44 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 import rlcpu
 from rlcpu import palette, terminal
 from rlcpu.terminal import rounded, short
-from rlcpu.train.evaluations import Evaluation
 from rlcpu.train.files import replacing
+
+
+class Evaluation(NamedTuple):
+    """One evaluation on the way."""
+
+    steps: int  # environment steps of the agent, those that it really was
+    seconds: float  # `Progress.time_total` then: of this call of `learn`, without evaluating
+    cpu_seconds: float  # of this process, that the evaluation took; without compiling
+    returns: npt.NDArray[np.float64]  # (num_episodes,) of greedy episodes; NaN: see `Evaluations`
+    training_return: float  # mean of the last 100 training episodes; NaN before the first ends
+
+    @property
+    def mean_return(self) -> float:
+        """Return the mean over the episodes."""
+        return float(self.returns.mean())
+
+
+class BestEvaluation(NamedTuple):
+    """The best evaluation of an agent so far, as its files keep it."""
+
+    mean_return: float  # over the episodes
+    steps: int  # environment steps of the agent then; of equal returns, those of the first
+    worse: int  # evaluations since, none of which was better
+    num_episodes: int  # of each evaluation
+    seed: int  # of the episodes
+    env: str  # of the episodes: its id, and a digest of its parameters and limits
+
+    @property
+    def protocol(self) -> tuple[int, int, str]:
+        """Return by what an evaluation has to be made to be comparable."""
+        return self.num_episodes, self.seed, self.env
 
 
 @functools.cache

@@ -14,7 +14,9 @@ such as log(alpha) for alpha in the temperature's loss, are stable-baselines3's.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,7 +25,14 @@ from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.tasks.mujoco import IDS as MUJOCO_TASKS
-from rlcpu.nn.heads import exponential
+from rlcpu.nn.heads import (
+    define_act,
+    exponential,
+    log_density,
+    loop_numbers,
+    return_vector,
+    standard_normal,
+)
 from rlcpu.train.actor_critic import (
     actor_mean,
     critic_values,
@@ -35,12 +44,44 @@ from rlcpu.train.actor_critic import (
     soft_bootstrap,
     to_next,
 )
-from rlcpu.train.actors import SquashedGaussian
+from rlcpu.train.actors import Array, Squashed
 from rlcpu.train.config import Env, typed_by
-from rlcpu.train.exploring import bounded_log_std, squashed_gaussian
 from rlcpu.train.off_policy import OffPolicy, OffPolicyArguments, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
+
+#: Range of the logarithm of a squashed Gaussian's deviation; stable-baselines3's.
+LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
+LOG_2 = math.log(2.0)
+
+
+def squash(u: float) -> tuple[float, float]:
+    """Return tanh(u), and the logarithm of its derivative 1 - tanh(u)**2.
+
+    The latter as 2 (log 2 - u - softplus(-2u)), which stays finite where tanh rounds to 1
+    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", appendix C).
+    """
+    # abs(u) - u is max(-2u, 0), with the right slope at 0 beside that of the rest.
+    softplus = abs(u) - u + math.log(1.0 + math.exp(-2.0 * abs(u)))
+    return math.tanh(u), 2.0 * (LOG_2 - u - softplus)
+
+
+def squashed_gaussian(mean: float, log_std: float, noise: float) -> tuple[float, float]:
+    """Return one number of an action in (-1, 1), and its log-density.
+
+    With u = mean + exp(log_std) * noise the action is tanh(u), and
+
+        log pi = log Normal(u; mean, exp(log_std)) - log(1 - tanh(u)**2)
+
+    Source: Haarnoja et al. 2018, "Soft actor-critic", equation 21 (appendix C).
+    """
+    action, log_slope = squash(mean + math.exp(log_std) * noise)
+    return action, log_density(noise, log_std) - log_slope
+
+
+def bounded_log_std(x: float) -> float:
+    """Return the output of a network, clipped to the range of a squashed Gaussian's `log_std`."""
+    return min(max(x, LOWEST_LOG_STD), HIGHEST_LOG_STD)
 
 
 def draw(mean: float, log_std: float, noise: float) -> tuple[float, float]:
@@ -87,7 +128,73 @@ def actor_and_temperature(batch: Any, nets: Any, settings: Any) -> Any:
     return loss, statistics
 
 
-# ---------------------------------------------------------------- the agent
+# ---------------------------------------------------------------- the policy
+
+
+@functools.cache
+def act_squashed(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
+    """Make `act`: draw from a squashed Gaussian, scaled to the bounds of actions.
+
+    Of `size` outputs the first half are means, the others logarithms of deviations. `params` are
+    the probability of an action drawn uniformly from the bounds instead, then centres and half
+    widths of the bounds. An action of one number has the lines
+
+        explores = (uniforms[2] < params[0]) and not greedy
+        drawn = normal(uniforms[0], uniforms[1])
+        z = 0.0 if greedy else drawn
+        a, l0 = squashed(outputs[0], bounded(outputs[1]), z)
+        a = 2.0 * uniforms[0] - 1.0 if explores else a
+        a0 = params[1] + params[2] * a
+        return (a0,), l0
+
+    Args:
+        size: number of outputs.
+        masked: False: real numbers have no mask.
+        loops: see `rlcpu.nn.heads`.
+    """
+    count = size // 2
+    if loops:
+        return loop_numbers(
+            act_squashed(2),
+            f"k, {count} + k",
+            uniforms=f"2 * k, 2 * k + 1, {2 * count}",
+            params=f"0, 1 + k, {1 + count} + k",
+        )
+    lines = [f"explores = (uniforms[{2 * count}] < params[0]) and not greedy"]
+    for k in range(count):
+        mean, log_std = f"outputs[{k}]", f"outputs[{count + k}]"
+        center, half = f"params[{1 + k}]", f"params[{1 + count + k}]"
+        lines += [
+            f"drawn = normal(uniforms[{2 * k}], uniforms[{2 * k + 1}])",
+            "z = 0.0 if greedy else drawn",
+            f"a, l{k} = squashed({mean}, bounded({log_std}), z)",
+            f"a = 2.0 * uniforms[{2 * k}] - 1.0 if explores else a",
+            f"a{k} = {center} + {half} * a",
+        ]
+    names: dict[str, Any] = {"squashed": squashed_gaussian, "bounded": bounded_log_std}
+    return define_act([*lines, return_vector(count)], normal=standard_normal, **names)
+
+
+class SquashedGaussian(Squashed):
+    """Draws actions from a Gaussian that tanh squashes; its deviation depends on the observation.
+
+    The first outputs of the network are means, the others logarithms of deviations, clipped to
+    [-20, 2]. See `squashed_gaussian`.
+    """
+
+    act = staticmethod(act_squashed)
+    outputs_per_number = 2
+
+    def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
+        """Return actions; see `Actor.choose`."""
+        means, log_stds = np.split(outputs, 2, axis=1)
+        if rng is not None:
+            stds = np.exp(np.clip(log_stds, LOWEST_LOG_STD, HIGHEST_LOG_STD))
+            means = means + stds * rng.standard_normal(means.shape)
+        return self.head.actions(means)
+
+
+# ---------------------------------------------------------------- settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +249,9 @@ DEFAULTS: dict[str, SACConfig] = {
     "Swimmer-v5": ZOO_MUJOCO.replace({"clip_observations": 10.0, "gamma": 0.9999}),
 }
 # fmt: on
+
+
+# ---------------------------------------------------------------- the agent
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,9 +24,8 @@ from rlcpu.nn.learner import Learner
 from rlcpu.nn.scaling import USUAL_LIMIT
 from rlcpu.train import checkpoint
 from rlcpu.train.files import replacing
-from rlcpu.train.history import History, PastCall
+from rlcpu.train.history import BestEvaluation, History, PastCall
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.upkeep import BestEvaluation
 from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]

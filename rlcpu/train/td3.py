@@ -17,12 +17,17 @@ reinforcement learning". Details that these leave open are stable-baselines3's.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
+from rlcpu.nn.heads import define_act, loop_numbers, return_vector, standard_normal
 from rlcpu.train.actor_critic import (
     actor_mean,
     critic_values,
@@ -33,7 +38,7 @@ from rlcpu.train.actor_critic import (
     next_of,
     to_next,
 )
-from rlcpu.train.actors import Noisy
+from rlcpu.train.actors import Array, Squashed
 from rlcpu.train.config import Env, typed_by
 from rlcpu.train.dqn import bootstrap
 from rlcpu.train.off_policy import OffPolicy, OffPolicyArguments, OffPolicyConfig
@@ -73,7 +78,53 @@ def actor(batch: Any, nets: Any, settings: Any) -> Any:
     return actor_mean(-nets.critic1(batch.observation, action), batch, settings), {}
 
 
-# ---------------------------------------------------------------- the agents
+# ---------------------------------------------------------------- the policy
+
+
+@functools.cache
+def act_noisy(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
+    """Make `act`: take tanh of `size` outputs plus noise, scaled to the bounds of actions.
+
+    `params` are the probability of an action drawn uniformly from the bounds instead, the deviation
+    of the Gaussian noise, then centres and half widths of the bounds. Lines, and arguments, are as
+    those of `rlcpu.train.sac.act_squashed`.
+    """
+    if loops:
+        return loop_numbers(
+            act_noisy(1),
+            "k",
+            uniforms=f"2 * k, 2 * k + 1, {2 * size}",
+            params=f"0, 1, 2 + k, {2 + size} + k",
+        )
+    lines = [f"explores = (uniforms[{2 * size}] < params[0]) and not greedy"]
+    for k in range(size):
+        center, half = f"params[{2 + k}]", f"params[{2 + size + k}]"
+        lines += [
+            f"drawn = normal(uniforms[{2 * k}], uniforms[{2 * k + 1}])",
+            f"a = tanh(outputs[{k}]) + (0.0 if greedy else params[1] * drawn)",
+            f"a = 2.0 * uniforms[{2 * k}] - 1.0 if explores else min(max(a, -1.0), 1.0)",
+            f"l{k} = 0.0",
+            f"a{k} = {center} + {half} * a",
+        ]
+    return define_act([*lines, return_vector(size)], normal=standard_normal, tanh=math.tanh)
+
+
+class Noisy(Squashed):
+    """tanh of the network's outputs, and Gaussian noise of one deviation to explore."""
+
+    act = staticmethod(act_noisy)
+    num_exploring = 2
+
+    def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
+        """Return actions; see `Actor.choose`."""
+        actions = np.tanh(outputs)
+        if rng is not None:
+            noise = self.params[1] * rng.standard_normal(actions.shape)
+            actions = np.clip(actions + noise, -1.0, 1.0)
+        return (self.center + self.half * actions).astype(np.float32)
+
+
+# ---------------------------------------------------------------- settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +174,9 @@ GENERAL = {
 }
 GENERAL_SYMBOLS = GENERAL | {"normalize_observations": False}
 # fmt: on
+
+
+# ---------------------------------------------------------------- the agents
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,24 +14,9 @@ from typing import Any, NamedTuple
 from rlcpu.kernels.announce import clock, cpu_clock
 from rlcpu.kernels.checks import check_count
 from rlcpu.train import checkpoint
-from rlcpu.train.evaluations import Evaluation, Evaluations, check_other_env
+from rlcpu.train.evaluations import Evaluations, check_other_env
 from rlcpu.train.files import check_writable
-
-
-class BestEvaluation(NamedTuple):
-    """The best evaluation of an agent so far, as its files keep it."""
-
-    mean_return: float  # over the episodes
-    steps: int  # environment steps of the agent then; of equal returns, those of the first
-    worse: int  # evaluations since, none of which was better
-    num_episodes: int  # of each evaluation
-    seed: int  # of the episodes
-    env: str  # of the episodes: its id, and a digest of its parameters and limits
-
-    @property
-    def protocol(self) -> tuple[int, int, str]:
-        """Return by what an evaluation has to be made to be comparable."""
-        return self.num_episodes, self.seed, self.env
+from rlcpu.train.history import BestEvaluation, Evaluation
 
 
 class UpkeepOptions(NamedTuple):

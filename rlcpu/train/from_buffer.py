@@ -1,0 +1,242 @@
+"""What agents do with a replay buffer: store rollouts, draw batches, learn from them.
+
+A batch that is drawn becomes columns for the learner, one row a sample: of transitions by
+`_columns`, of sequences, for networks with memory, by `rlcpu.train.replayed`. Its errors become the
+priorities of what was drawn. Which buffer there is, `rlcpu.train.off_policy` says.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu import replay
+from rlcpu.envs.collect import Rollout
+from rlcpu.envs.engine.observations import each_part
+from rlcpu.nn.program import STARTS
+from rlcpu.nn.scaling import Scaling
+from rlcpu.replay.buffer import Buffer
+from rlcpu.train import buffers, replayed
+from rlcpu.train.actors import Squashed
+from rlcpu.train.in_rounds import InRounds
+from rlcpu.train.rounds import AT_ONCE
+from rlcpu.train.sequences import SampleSequences, sequences_in
+
+Array = npt.NDArray[Any]
+
+
+class _Samples(NamedTuple):
+    """A drawn batch as `Learner.update` takes it."""
+
+    columns: dict[str, Any]
+    options: dict[str, Any]  # which samples are a minibatch, and how they are sequences
+    is_learnt: Array | None = None  # of sequences (T, B), 1 for steps that are learnt from
+
+
+@functools.lru_cache(maxsize=16)  # the learner reads the same arrays faster again
+def _constant_columns(size: int, gamma: float) -> tuple[Array, Array]:
+    """Return weights and discounts of a batch that has none."""
+    weights = np.ones(size, np.float32)
+    return weights, weights * np.float32(gamma)
+
+
+class FromBuffer(InRounds):
+    """An agent that learns from a buffer; base of `rlcpu.train.off_policy.OffPolicy`."""
+
+    buffer: Any
+    _memories: replayed.Memories
+    _batches: dict[int, Any]  # memory of batches by their size, to be used again
+    _last_batch: Any
+
+    def _store(self, rollout: Rollout) -> None:
+        """Store a rollout's transitions, and add its rewards to what normalises them."""
+        if self.config.normalize_rewards:
+            self.rewards.add(rollout, self.config.gamma)
+        if self.state_size:
+            scaling = self._action_scaling if isinstance(self.policy, Squashed) else None
+            self.buffer.add(replayed.steps_of(rollout, self.policy, self._memories, scaling))
+        else:
+            buffers.add(self.buffer, rollout, self.returns)
+
+    # ------------------------------------------------------------ updates of a round
+
+    def _can_improve(self) -> bool:
+        """Tell whether there is enough to learn from."""
+        config = self.config
+        started = self.steps >= config.learning_starts
+        return bool(started and self.buffer.can_sample(self._draw_size))
+
+    @property
+    def _draw_size(self) -> int:
+        """Return how many transitions, or sequences, an update draws."""
+        config = self.config
+        if not self.state_size:
+            size: int = config.batch_size
+            return size
+        return sequences_in(config.batch_size, config.sequence_length)
+
+    def improve(self) -> Any:
+        """Make the updates of a round, and return the losses of the last ones."""
+        return self._improve(self.config.num_updates)
+
+    def _improve(self, updates_left: int, batch: Any = None) -> Any:
+        """Make so many updates, the first from `batch`, and return the losses of the last ones."""
+        report: dict[str, Any] = {}
+        # Several minibatches are drawn at once, unless what is drawn in one depends on the others.
+        most = 1 if isinstance(self.buffer, replay.ReturnWeightedBuffer) else AT_ONCE
+        while updates_left > 0:
+            count = min(updates_left, most)
+            updates_left -= count
+            size = count * self._draw_size
+            # Errors of 0 may be the last priorities above 0, if the buffer has no epsilon.
+            if report and buffers.has_priorities(self.buffer) and not self.buffer.can_sample(size):
+                break
+            report = self._learn_from(self._draw(size) if batch is None else batch)
+            batch = None
+        return self._losses_of(report)
+
+    def _draw(self, size: int) -> Any:
+        """Return a batch of so many transitions, or sequences, in the memory of the last such."""
+        self._last_batch = batch = self.buffer.sample(size, out=self._batches.get(size))
+        self._batches[size] = batch
+        return batch
+
+    def _learn_from(self, batch: Any) -> dict[str, Any]:
+        """Learn from a drawn batch, and set its priorities; return the learner's report."""
+        config, samples = self.config, self._samples_of(batch)
+        options = {
+            "target_period": config.target_period,
+            "tau": config.tau,
+            "max_gradient_norm": config.max_gradient_norm,
+            "epsilon": config.adam_epsilon,
+            **self._options(),
+        }
+        report: dict[str, Any] = self.learner.update(
+            samples.columns,
+            **samples.options,
+            normalise=self._normalisation,
+            settings=self._changed_settings(),
+            write=self.learner.names[:1],  # the policy acts by the first
+            **options,
+        )
+        if buffers.has_priorities(self.buffer):
+            self._update_priorities(batch, samples.is_learnt)
+        return report
+
+    def _update_priorities(self, batch: Any, is_learnt: Array | None = None) -> None:
+        """Set the priorities of a batch that was learnt from to its absolute errors, (B,).
+
+        Those of sequences mix the largest and the mean of the steps (T, B) for which `is_learnt` is
+        1, see `priorities_of`.
+        """
+        errors = self.learner.per_sample["error"]
+        if is_learnt is None:
+            priorities = np.abs(errors)
+        else:
+            errors, eta = errors.reshape(is_learnt.shape), self.config.priority_eta
+            priorities = replayed.priorities_of(errors, is_learnt, eta)
+        self.buffer.update_priorities(batch.indices, priorities)
+
+    # ------------------------------------------------------------ samples for the learner
+
+    def _column_sizes(self) -> dict[str, int]:
+        """Return columns of a batch, and how many numbers of a sample each has."""
+        dynamics = self.env.dynamics
+        size, masks = dynamics.observation_size, dynamics.num_masked
+        columns = dict.fromkeys(("reward", "discount", "terminated", "weight"), 1)
+        columns |= {"observation": size}
+        columns["action"] = 1 if dynamics.is_discrete else dynamics.action_size
+        if self.state_size:
+            columns |= {"ahead": 1, "action_mask": masks}
+        else:
+            columns |= {"next_observation": size, "next_action_mask": masks}
+        return {name: width for name, width in columns.items() if width}
+
+    def _samples_of(self, batch: Any) -> _Samples:
+        """Return a drawn batch as the learner takes it."""
+        config = self.config
+        if not self.state_size:
+            return _Samples(self._columns(batch), {"minibatch_size": config.batch_size})
+        columns, targets = replayed.columns_of(batch, config)
+        columns["reward"] = self._learnt_rewards(columns["reward"], config.n_step)
+        length, size = len(targets.reward), targets.reward.size
+        observations = each_part(lambda x: x.reshape(size, *x.shape[2:]), batch["observation"])
+        columns["observation"] = self._inputs(observations)
+        states = self._memories.split(batch["state"][0])  # before the first step
+        sequences = SampleSequences(states, columns[STARTS], length, abreast=len(batch))
+        options = sequences.options(self._draw_size * length)
+        return _Samples(columns, options, targets.is_learnt)
+
+    def _columns(self, batch: Any) -> dict[str, Any]:
+        """Return the columns of a drawn batch for the learner, arrays with a row for each sample.
+
+        Rewards of the batch are sums of `n_step` steps.
+        """
+        weights, discounts = _constant_columns(len(batch), self.config.gamma)
+        columns = {
+            "observation": self._inputs(batch["observation"]),
+            "next_observation": self._inputs(batch["next_observation"]),
+            "action": batch["action"],
+            "reward": self._learnt_rewards(batch["reward"], self.config.n_step),
+            "discount": discounts if batch.discounts is None else batch.discounts,
+            "terminated": batch["terminated"],
+            "weight": weights if batch.weights is None else batch.weights,
+        }
+        if self.env.dynamics.num_masked > 0:
+            columns["next_action_mask"] = batch["next_action_mask"]
+        return columns
+
+    def _inputs(self, observations: Array) -> Any:
+        """Return stored observations as networks take them, or the ones of boards."""
+        view = self.env.view
+        ones = view.ones_of_stored(observations) if self.learner.takes_ones("observation") else None
+        if ones is not None:
+            return ones
+        inputs = view.inputs_of_stored(observations)
+        return inputs if inputs.ndim == 2 else inputs.reshape(len(inputs), -1)
+
+    @property
+    def _normalisation(self) -> dict[str, Scaling]:
+        """Return by which numbers networks get columns scaled, by their names."""
+        scaling, names = self.policy.scaling, ("observation", "next_observation")
+        columns = {name: scaling for name in names if name in self.learner.columns}
+        if isinstance(self.policy, Squashed):
+            columns["action"] = self._action_scaling
+        return columns
+
+    @functools.cached_property
+    def _action_scaling(self) -> Scaling:
+        """Return center and inverse half width of actions; 0 for a number that cannot change."""
+        center, half = self.policy.center, self.policy.half
+        return Scaling(center, np.divide(1.0, half, out=np.zeros_like(half), where=half > 0))
+
+    # ------------------------------------------------------------ a look at what is stored
+
+    def _replayed_inputs(self, count: int) -> Array | None:
+        """Return observations of transitions, or sequences, in the buffer; see `Agent`."""
+        if (batch := self._peek(count)) is None:
+            return None
+        observations = batch["observation"]
+        if self.state_size:  # (T, B, ...)
+            observations = each_part(lambda x: x.reshape(-1, *x.shape[2:]), observations)
+        inputs: Array = self.env.view.inputs_of_stored(observations)
+        return inputs.reshape(len(inputs), -1)
+
+    def _peek(self, count: int) -> Any:
+        """Return transitions, or sequences of about so many steps, that are replayed.
+
+        They are drawn uniformly; of shards in other processes it is the batch that was drawn last.
+        None where nothing is learnt from yet.
+        """
+        if not self._can_improve():
+            return None
+        if not isinstance(self.buffer, Buffer):
+            return self._last_batch
+        length = replayed.length_of(self.config) if self.state_size else 1
+        return self.buffer.peek(-(-count // length))
+
+    def _parts(self) -> dict[str, Any]:
+        return super()._parts() | ({"memories": self._memories} if self._memories.carried else {})
