@@ -27,9 +27,9 @@ from asv_benches.peers.rows import RESULTS
 from rlcpu import experiments
 from rlcpu.envs.registration import find
 from rlcpu.envs.tasks import popgym
-from rlcpu.train import algorithms
 from rlcpu.train.ppo import MUJOCO_HORIZONS
-from rlcpu.train.tuned import default_steps, fitting
+from rlcpu.train.settings import algorithms
+from rlcpu.train.settings.tuned import default_steps, fitting
 
 Run = dict[str, Any]
 Pair = tuple[str, str]

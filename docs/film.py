@@ -27,8 +27,8 @@ from PIL import Image, ImageDraw
 import rlcpu
 from rlcpu.cli.films import film
 from rlcpu.envs.registration import registered
-from rlcpu.train.algorithms import algorithm
-from rlcpu.train.tuned import default_steps, fitting
+from rlcpu.train.settings.algorithms import algorithm
+from rlcpu.train.settings.tuned import default_steps, fitting
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"

@@ -19,7 +19,7 @@ from asv_benches.colours import ALGORITHMS  # noqa: E402
 from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
 from rlcpu.envs import find  # noqa: E402
-from rlcpu.train import actor_critic, dqn, ppo, pqn, sac, td3  # noqa: E402
+from rlcpu.train import critics, dqn, ppo, pqn, sac, td3  # noqa: E402
 
 FILMS = "pictures"
 #: Text and background of pictures, on light and on dark pages.
@@ -231,12 +231,12 @@ EQUATIONS = {
     "sac": (sac.draw, sac.sample, sac.critic, sac.actor_and_temperature),
     "td3": (td3.squashed, td3.smoothed, td3.critic, td3.actor),
     "critics": (
-        actor_critic.soft_bootstrap,
-        actor_critic.next_of,
-        actor_critic.to_next,
-        actor_critic.least_value,
-        actor_critic.actor_mean,
-        actor_critic.critics_loss,
+        critics.soft_bootstrap,
+        critics.next_of,
+        critics.to_next,
+        critics.least_value,
+        critics.actor_mean,
+        critics.critics_loss,
     ),
 }
 

@@ -20,7 +20,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from rlcpu.envs.dynamics import Dynamics, identity
 from rlcpu.envs.registration import find, registered
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
-from rlcpu.train.tuned import (
+from rlcpu.train.settings.tuned import (
     REPLAY_STEPS,
     USUAL_STEPS,
     entry_of,

@@ -18,7 +18,7 @@ from asv_benches import study  # noqa: E402
 from rlcpu import experiments  # noqa: E402
 from rlcpu.envs.registration import find  # noqa: E402
 from rlcpu.train import DQN, PPO, PQN  # noqa: E402
-from rlcpu.train.tuned import (  # noqa: E402
+from rlcpu.train.settings.tuned import (  # noqa: E402
     REPLAY_STEPS,
     STEPS,
     USUAL_STEPS,

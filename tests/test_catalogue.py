@@ -15,7 +15,7 @@ from rlcpu import catalogue
 from rlcpu.cli import main
 from rlcpu.envs.registration import find, registered
 from rlcpu.envs.transforms import add_previous_action
-from rlcpu.train.tuned import default_steps
+from rlcpu.train.settings.tuned import default_steps
 from tests.envs.gymnasium_cases import Reach
 
 

@@ -19,7 +19,7 @@ from rlcpu.cli import train as cli_train
 from rlcpu.cli.train import estimate
 from rlcpu.envs import find
 from rlcpu.train import PPO, History
-from rlcpu.train.tuned import STEPS
+from rlcpu.train.settings.tuned import STEPS
 
 
 class FakeAgent:

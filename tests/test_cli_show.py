@@ -11,7 +11,8 @@ import pytest
 
 import rlcpu
 from rlcpu import cli
-from rlcpu.train import DQN, PPO, checkpoint
+from rlcpu.train import DQN, PPO
+from rlcpu.train.keeping import checkpoint
 
 SETTINGS: dict[str, Any] = {
     "num_steps": 16,

@@ -87,7 +87,7 @@ def test_a_run_that_no_longer_improves_says_so(
 ) -> None:
     returns = iter([np.nan, 5.0, 5.0, 4.0])
     monkeypatch.setattr(
-        "rlcpu.train.evaluations.evaluate",
+        "rlcpu.train.running.evaluations.evaluate",
         lambda env, policy, num_episodes, **options: np.full(num_episodes, next(returns)),
     )
     words = "--steps 1024 --target none --evaluations 8 --patience 2 --csv a.csv"

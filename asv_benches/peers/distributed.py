@@ -59,7 +59,7 @@ def _example() -> dict[str, Any]:
 
 def _policy() -> Any:
     from rlcpu.envs.registration import find
-    from rlcpu.train.actors import EpsilonGreedy
+    from rlcpu.train.running.actors import EpsilonGreedy
 
     return EpsilonGreedy(find("CartPole-v1"), (64, 64))
 

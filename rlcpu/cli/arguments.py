@@ -262,7 +262,7 @@ def last_line_of_user(module: str, error: BaseException) -> tuple[str, int] | No
 
 def output_file(text: str) -> Path:
     """Return the path of a file that can be written, or ArgumentTypeError before any training."""
-    from rlcpu.train.files import check_writable
+    from rlcpu.train.keeping.files import check_writable
 
     try:
         check_writable(text)
@@ -274,7 +274,7 @@ def output_file(text: str) -> Path:
 
 def policy_file(text: str) -> Path:
     """Return the path of a file that a policy can be exported to."""
-    from rlcpu.train.saved import FORMATS
+    from rlcpu.train.keeping.saved import FORMATS
 
     path = output_file(text)
     if path.suffix not in FORMATS:

@@ -332,7 +332,7 @@ def warm_collect(env_id: str, dtype: str) -> None:
 def warm_train(env_id: str, dtype: str) -> None:
     """Compile the default training of each algorithm that takes the environment's actions."""
     from rlcpu.envs.collect import EndlessEpisodeError
-    from rlcpu.train.algorithms import algorithm
+    from rlcpu.train.settings.algorithms import algorithm
 
     for name in ALGORITHMS:
         try:

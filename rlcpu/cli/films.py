@@ -82,7 +82,7 @@ def write_video(agent: Agent, path: Path, seed: int) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    from rlcpu.train.files import replacing
+    from rlcpu.train.keeping.files import replacing
 
     frames = film(agent, seed)
     rate = agent.env.metadata.get("render_fps", 30)

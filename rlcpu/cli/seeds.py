@@ -63,7 +63,7 @@ class Evaluated(NamedTuple):
 def train_seeds(args: argparse.Namespace) -> int:
     """Run an agent with the seeds --seed, --seed + 1, ... and report; returns the exit code."""
     from rlcpu.experiments import RunError, run
-    from rlcpu.train.tuned import default_steps
+    from rlcpu.train.settings.tuned import default_steps
 
     for name, reason in _OF_ONE_RUN.items():
         if getattr(args, name) is not None:

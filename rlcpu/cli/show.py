@@ -18,7 +18,7 @@ COLUMNS = 80
 
 def show(args: argparse.Namespace) -> int:
     """Run `rlcpu show`: print environment, settings, versions and history of a saved agent."""
-    from rlcpu.train.checkpoint import read_description
+    from rlcpu.train.keeping.checkpoint import read_description
 
     try:
         format, description = read_description(args.file)
@@ -73,7 +73,7 @@ def _lines(algorithm: str, description: dict[str, Any]) -> Iterator[tuple[str, s
 def _usual(algorithm: str, description: dict[str, Any]) -> tuple[dict[str, Any], Any, str]:
     """Return the settings and parameters that `rlcpu train` takes, and whose they are."""
     from rlcpu.envs.registration import find, registered
-    from rlcpu.train.algorithms import algorithm as agent_class
+    from rlcpu.train.settings.algorithms import algorithm as agent_class
 
     kind = agent_class(algorithm.lower())
     if description["env"] in registered():

@@ -39,7 +39,7 @@ FILES = ("csv", "tensorboard", "plot", "video")
 ON_THE_WAY = ("evaluations", "eval_episodes", "keep_best", "patience", "save_every")
 #: Columns of the report, whose lines begin with a word of at most 12.
 COLUMNS = 70
-#: What --algo takes: the names of `rlcpu.train.algorithms`, which help need not import.
+#: What --algo takes: the names of `rlcpu.train.settings.algorithms`, which help need not import.
 ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
 #: Options that have no effect without another.
 _NEEDED = {
@@ -60,8 +60,8 @@ def train(args: argparse.Namespace) -> int:
     """Train an agent, evaluate it greedily and report; returns the exit code."""
     from rlcpu.envs.gymnasium.env import GymnasiumEnv
     from rlcpu.envs.gymnasium.task import EnvironmentFailure
-    from rlcpu.train.evaluate import EndlessEpisodeError
-    from rlcpu.train.tuned import default_steps
+    from rlcpu.train.running.evaluate import EndlessEpisodeError
+    from rlcpu.train.settings.tuned import default_steps
 
     if args.save:
         args.save = checked_output("--save", args.save)
@@ -156,7 +156,7 @@ def next_seed(agent: Agent) -> int:
 def evaluate(args: argparse.Namespace) -> int:
     """Run `rlcpu eval`: evaluate a saved agent greedily, and film it; returns the exit code."""
     from rlcpu.envs.gymnasium.task import EnvironmentFailure
-    from rlcpu.train.evaluate import EndlessEpisodeError
+    from rlcpu.train.running.evaluate import EndlessEpisodeError
 
     agent = load_agent(args)
     if args.video:
@@ -184,8 +184,8 @@ def upkeep_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
     Raises:
         CommandError: one of them is bad, or lacks another.
     """
-    from rlcpu.train.evaluations import Evaluations
-    from rlcpu.train.upkeep import UpkeepOptions
+    from rlcpu.train.running.evaluations import Evaluations
+    from rlcpu.train.running.upkeep import UpkeepOptions
 
     for name, other in _NEEDED.items():
         if getattr(args, name) is not None and getattr(args, other) is None:
@@ -230,7 +230,7 @@ def check_files_of_load(args: argparse.Namespace) -> None:
     Raises:
         CommandError: one of the files cannot be written, or holds something else.
     """
-    from rlcpu.train.history import read_table
+    from rlcpu.train.keeping.history import read_table
 
     try:
         args.save = args.save or output_file(args.load)
@@ -293,8 +293,8 @@ def make_agent(args: argparse.Namespace) -> Agent:
         CommandError: the trainer refuses one of them.
     """
     from rlcpu.envs.registration import find
-    from rlcpu.train.algorithms import algorithm
-    from rlcpu.train.tuned import fitting
+    from rlcpu.train.settings.algorithms import algorithm
+    from rlcpu.train.settings.tuned import fitting
 
     if args.load:
         for name in _OF_NEW_AGENTS:
@@ -359,8 +359,8 @@ def _agent_class(path: str) -> type[Agent]:
 
     PPO's `load` says what is wrong with a file that has no such format.
     """
-    from rlcpu.train.algorithms import NAMES, algorithm
-    from rlcpu.train.checkpoint import format_of
+    from rlcpu.train.keeping.checkpoint import format_of
+    from rlcpu.train.settings.algorithms import NAMES, algorithm
 
     match format_of(path).lower().split():
         case [_, name, _] if name in NAMES:
@@ -497,7 +497,7 @@ class Files:
 
     def _save(self, path: Path) -> None:
         """Write the agent to the file, or, where that fails, to another one."""
-        from rlcpu.train.upkeep import with_steps
+        from rlcpu.train.running.upkeep import with_steps
 
         history = self.agent.history
         path = Path(with_steps(path, history.total_steps))

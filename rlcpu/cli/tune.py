@@ -18,7 +18,7 @@ def tune(args: argparse.Namespace) -> int:
     from rlcpu.envs.registration import find
     from rlcpu.experiments import RunError
     from rlcpu.experiments import tune as search_for
-    from rlcpu.train.tuned import fitting
+    from rlcpu.train.settings.tuned import fitting
 
     algo = args.algo or fitting(args.env.id)
     folder = Path(args.save or f"tune-{re.sub('[^A-Za-z0-9.-]+', '-', args.env.id)}-{algo}")

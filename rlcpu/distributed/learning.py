@@ -33,7 +33,7 @@ from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.replay.structure import TransitionStructure
 
 if TYPE_CHECKING:
-    from rlcpu.train.history import History
+    from rlcpu.train.keeping.history import History
     from rlcpu.train.off_policy import OffPolicy
 
 #: Kinds of buffers that can be sharded; the first that fits counts.

@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.train.files import replacing
+from rlcpu.train.keeping.files import replacing
 
 FORMAT = "rlcpu experiment 1"
 MANIFEST, RUNS, LOCK = "manifest.json", "runs", "lock"

@@ -24,7 +24,7 @@ from rlcpu.experiments.statistics import (
     interval,
 )
 from rlcpu.experiments.tables import INTERVAL
-from rlcpu.train.files import replacing
+from rlcpu.train.keeping.files import replacing
 
 Array = npt.NDArray[np.float64]
 #: Inches of a picture, of each further panel and of each further row of names.

@@ -27,9 +27,9 @@ from rlcpu.experiments.environments import EnvSource, open_environments
 from rlcpu.experiments.folder import LONGEST_NAME, Variant
 from rlcpu.kernels.checks import check_count
 from rlcpu.train.agent import Agent
-from rlcpu.train.algorithms import NAMES, algorithm
-from rlcpu.train.evaluations import check_other_env
-from rlcpu.train.tuned import default_steps, fitting
+from rlcpu.train.running.evaluations import check_other_env
+from rlcpu.train.settings.algorithms import NAMES, algorithm
+from rlcpu.train.settings.tuned import default_steps, fitting
 
 #: Seeds of training are below it; see above.
 SEED_LIMIT = 2**64

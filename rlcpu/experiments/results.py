@@ -24,7 +24,7 @@ from rlcpu.experiments.statistics import (
 )
 from rlcpu.experiments.tables import Table, pandas
 from rlcpu.experiments.verdicts import Verdict, judge
-from rlcpu.train.files import replacing
+from rlcpu.train.keeping.files import replacing
 
 #: Names of variants in a note at most.
 MOST_NAMES = 8

@@ -24,7 +24,7 @@ from rlcpu.experiments.results import Results, load
 from rlcpu.experiments.single import PlannedRun, RunError, describe, make_run
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.threads import usable_cpus
-from rlcpu.train.checkpoint import versions
+from rlcpu.train.keeping.checkpoint import versions
 
 #: Seconds without a step after which a line says why.
 QUIET = 1.0

@@ -43,8 +43,8 @@ from rlcpu.experiments.single import PlannedRun, RunError, parts_of
 from rlcpu.experiments.spaces import Space, make_space
 from rlcpu.experiments.statistics import Array, scipy_stats
 from rlcpu.kernels.checks import check_count
-from rlcpu.train.algorithms import algorithm
-from rlcpu.train.evaluate import evaluate
+from rlcpu.train.running.evaluate import evaluate
+from rlcpu.train.settings.algorithms import algorithm
 
 #: Trials that are proposed together, and seeds that the best one is run with anew.
 BATCH, FRESH = 8, 10

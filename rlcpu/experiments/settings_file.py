@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcpu.experiments import references
-from rlcpu.train.files import replacing
+from rlcpu.train.keeping.files import replacing
 
 FORMAT = "rlcpu settings 1"
 _KINDS: dict[str, type] = {"format": str, "algo": str, "settings": dict, "env": str, "scores": dict}

@@ -15,9 +15,9 @@ from rlcpu.experiments.environments import open_environments
 from rlcpu.experiments.folder import PRUNED, Curve, Done, Run, write_run
 from rlcpu.experiments.plan import SEED_LIMIT, Plan
 from rlcpu.kernels.announce import cpu_clock
-from rlcpu.train.evaluate import evaluate
-from rlcpu.train.evaluations import Evaluations, check_other_env
-from rlcpu.train.history import Evaluation
+from rlcpu.train.keeping.history import Evaluation
+from rlcpu.train.running.evaluate import evaluate
+from rlcpu.train.running.evaluations import Evaluations, check_other_env
 
 
 class PlannedRun(NamedTuple):

@@ -81,7 +81,7 @@ class Learner:
         counters: (2,) int64, minibatches and epochs so far.
         per_sample: by name, (S,) numbers of the last batch.
         compiling_process: a second process that compiles the same kernels ahead, or None; see
-            `rlcpu.train.precompile`.
+            `rlcpu.train.running.precompile`.
         columns, settings, targets: see above.
         updates: a list of `Update`.
         names: of networks, then of targets.

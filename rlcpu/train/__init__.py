@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from rlcpu.train.evaluations import Evaluations
-from rlcpu.train.history import Evaluation, History, Progress, TensorBoard
+from rlcpu.train.keeping.history import Evaluation, History, Progress, TensorBoard
 from rlcpu.train.ppo import PPO, PPOConfig
+from rlcpu.train.running.evaluations import Evaluations
 
 if TYPE_CHECKING:
     from rlcpu.train.dqn import DQN, DQNConfig

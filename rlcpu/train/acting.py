@@ -13,14 +13,14 @@ from rlcpu.envs.running import is_one, run_sequences
 from rlcpu.envs.scales import LEAST_ROWS
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed
-from rlcpu.train.actors import check_masks
 from rlcpu.train.algorithm import Algorithm
-from rlcpu.train.evaluate import evaluate, fresh_environments
-from rlcpu.train.evaluations import check_other_env
+from rlcpu.train.running.actors import check_masks
+from rlcpu.train.running.evaluate import evaluate, fresh_environments
+from rlcpu.train.running.evaluations import check_other_env
 from rlcpu.translation import answered
 
 if TYPE_CHECKING:
-    from rlcpu.train.diagnosis import Diagnosis, Evidence
+    from rlcpu.train.running.diagnosis import Diagnosis, Evidence
 
 Array = npt.NDArray[Any]
 #: Environments, and steps of each, that a diagnosis plays; and numbers of observations at most.
@@ -34,7 +34,7 @@ class ActingAgent(Algorithm):
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
     ) -> npt.NDArray[np.float64]:
-        """Return the returns (num_episodes,) of new episodes; see `rlcpu.train.evaluate`."""
+        """Return the returns (num_episodes,) of new episodes, each of an environment of its own."""
         self._undo_interrupted_update()
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
@@ -58,7 +58,7 @@ class ActingAgent(Algorithm):
                 agent has not learnt for 1,000 steps yet.
             FloatingPointError: observations, rewards or the policy's outputs are not finite.
         """
-        from rlcpu.train.diagnosis import diagnose
+        from rlcpu.train.running.diagnosis import diagnose
 
         seed, env = check_seed(seed), check_other_env(self.env, env)
         if self.steps < LEAST_ROWS:
@@ -73,7 +73,7 @@ class ActingAgent(Algorithm):
 
     def _gather_evidence(self, rollout: Rollout) -> Evidence:
         """Return what a diagnosis is made of; the policy has played the rollout."""
-        from rlcpu.train.diagnosis import Evidence
+        from rlcpu.train.running.diagnosis import Evidence
 
         states: Any = rollout.states  # None without memory, and then nobody reads them
         return Evidence(

@@ -20,10 +20,16 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.nn.scaling import USUAL_LIMIT
-from rlcpu.train import precompile
 from rlcpu.train.acting import ActingAgent
-from rlcpu.train.advice import InputWatch
-from rlcpu.train.config import (
+from rlcpu.train.keeping.history import History, LearningBar, Progress
+from rlcpu.train.keeping.saved import attributes_of
+from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.train.running import precompile
+from rlcpu.train.running.advice import InputWatch
+from rlcpu.train.running.evaluations import Evaluations
+from rlcpu.train.running.interrupts import WholeRounds
+from rlcpu.train.running.upkeep import Upkeep, UpkeepOptions
+from rlcpu.train.settings.arguments import (
     callbacks_of,
     check_config,
     check_env,
@@ -32,13 +38,7 @@ from rlcpu.train.config import (
     choose_config,
     signature_of,
 )
-from rlcpu.train.evaluations import Evaluations
-from rlcpu.train.history import History, LearningBar, Progress
-from rlcpu.train.interrupts import WholeRounds
-from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.saved import attributes_of
-from rlcpu.train.tuned import settings_for
-from rlcpu.train.upkeep import Upkeep, UpkeepOptions
+from rlcpu.train.settings.tuned import settings_for
 from rlcpu.translation import ANSWERS, answered, describe_unknown
 
 Array = npt.NDArray[Any]
@@ -85,7 +85,7 @@ class Agent(ActingAgent):
 
     #: Settings tuned for environments, by the id or the family, such as "MinAtar/*".
     defaults: ClassVar[Mapping[str, Any]] = {}
-    #: Settings for all others, see `rlcpu.train.tuned.settings_for`.
+    #: Settings for all others, see `rlcpu.train.settings.tuned.settings_for`.
     general: ClassVar[Mapping[str, Any]] = {}
     history: History
     ledger: Any = None

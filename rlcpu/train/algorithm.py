@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from rlcpu.envs.collect import Rollout
 from rlcpu.nn.learner import Learner, Update
-from rlcpu.train.history import losses_type
-from rlcpu.train.saved import SavedAgent
+from rlcpu.train.keeping.history import losses_type
+from rlcpu.train.keeping.saved import SavedAgent
 
 Array = npt.NDArray[Any]
 

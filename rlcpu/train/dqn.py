@@ -11,8 +11,8 @@ Sources: Mnih et al. 2015, "Human-level control through deep reinforcement learn
 al. 2016, "Deep reinforcement learning with double Q-learning"; Wang et al. 2016, "Dueling network
 architectures" (equation 9; the two streams are the last layer's outputs); Schaul et al. 2016,
 "Prioritized experience replay"; for networks with memory Kapturowski et al. 2019, "Recurrent
-experience replay in distributed reinforcement learning" (see `rlcpu.train.replayed`; values are
-not rescaled). Details that these leave open are stable-baselines3's.
+experience replay in distributed reinforcement learning" (see `rlcpu.train.replaying.replayed`;
+values are not rescaled). Details that these leave open are stable-baselines3's.
 
 In losses `nn.each` applies a scalar function to each sample, `nn.take` returns the number at an
 index, and `nn.ahead` values of so many time steps later; `nn.mean` is over the samples.
@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
-from rlcpu.train.actors import EpsilonGreedy, check_discrete
-from rlcpu.train.config import Env, typed_by
 from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyArguments, OffPolicyConfig
-from rlcpu.train.settings import Schedule
+from rlcpu.train.running.actors import EpsilonGreedy, check_discrete
+from rlcpu.train.settings.arguments import Env, typed_by
+from rlcpu.train.settings.base import Schedule
 
 # ---------------------------------------------------------------- the paper's equations
 

@@ -1,8 +1,8 @@
 """What agents do with a replay buffer: store rollouts, draw batches, learn from them.
 
 A batch that is drawn becomes columns for the learner, one row a sample: of transitions by
-`_columns`, of sequences, for networks with memory, by `rlcpu.train.replayed`. Its errors become the
-priorities of what was drawn. Which buffer there is, `rlcpu.train.off_policy` says.
+`_columns`, of sequences, for networks with memory, by `rlcpu.train.replaying.replayed`. Its errors
+become the priorities of what was drawn. Which buffer there is, `rlcpu.train.off_policy` says.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rlcpu.envs.engine.observations import each_part
 from rlcpu.nn.program import STARTS
 from rlcpu.nn.scaling import Scaling
 from rlcpu.replay.buffer import Buffer
-from rlcpu.train import buffers, replayed
-from rlcpu.train.actors import Squashed
 from rlcpu.train.in_rounds import InRounds
+from rlcpu.train.replaying import buffers, replayed
 from rlcpu.train.rounds import AT_ONCE
-from rlcpu.train.sequences import SampleSequences, sequences_in
+from rlcpu.train.running.actors import Squashed
+from rlcpu.train.running.sequences import SampleSequences, sequences_in
 
 Array = npt.NDArray[Any]
 

@@ -19,11 +19,11 @@ from rlcpu.envs.registration import find
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.learner import Learner
-from rlcpu.train.actors import reusable
 from rlcpu.train.agent import WINDOW, Agent, Call, Seeds
-from rlcpu.train.evaluate import EndlessEpisodeError
-from rlcpu.train.history import History
-from rlcpu.train.settings import remaining_of, scheduled
+from rlcpu.train.keeping.history import History
+from rlcpu.train.running.actors import reusable
+from rlcpu.train.running.evaluate import EndlessEpisodeError
+from rlcpu.train.settings.base import remaining_of, scheduled
 
 Array = npt.NDArray[Any]
 #: Episodes of a greedy evaluation that are played first.

@@ -17,11 +17,10 @@ import numpy.typing as npt
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
-from rlcpu.train import buffers, replayed
 from rlcpu.train.agent import Call, Processes
 from rlcpu.train.from_buffer import FromBuffer
-from rlcpu.train.history import History
-from rlcpu.train.presets import Layers
+from rlcpu.train.keeping.history import History
+from rlcpu.train.replaying import buffers, replayed
 from rlcpu.train.rounds import AT_ONCE, can_repeat, make_rounds
 from rlcpu.train.rounds_kernel import (
     BAD_PRIORITY,
@@ -31,8 +30,9 @@ from rlcpu.train.rounds_kernel import (
     LONGEST,
     UPDATING,
 )
-from rlcpu.train.settings import Schedule, Settings, remaining_of
-from rlcpu.train.tuned import entry_of
+from rlcpu.train.settings.base import Schedule, Settings, remaining_of
+from rlcpu.train.settings.presets import Layers
+from rlcpu.train.settings.tuned import entry_of
 from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]

@@ -23,14 +23,14 @@ from rlcpu.kernels.announce import clock
 from rlcpu.nn.heads import is_bounded
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.network import hidden_layers
-from rlcpu.train import checkpoint
-from rlcpu.train.actors import forbid, reusable
 from rlcpu.train.agent import WINDOW, Agent, Call
-from rlcpu.train.evaluate import evaluate
-from rlcpu.train.history import History
-from rlcpu.train.presets import layers_of
-from rlcpu.train.sequences import check_length
-from rlcpu.train.settings import Settings, remaining_of
+from rlcpu.train.keeping import checkpoint
+from rlcpu.train.keeping.history import History
+from rlcpu.train.running.actors import forbid, reusable
+from rlcpu.train.running.evaluate import evaluate
+from rlcpu.train.running.sequences import check_length
+from rlcpu.train.settings.base import Settings, remaining_of
+from rlcpu.train.settings.presets import layers_of
 from rlcpu.translation import ANSWERS, answered
 
 Array = npt.NDArray[Any]

@@ -26,11 +26,11 @@ from rlcpu.envs.collect import Rollout
 from rlcpu.envs.networks import NetworkPolicy
 from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import gae
-from rlcpu.train.config import Env, typed_by
 from rlcpu.train.on_policy import OnPolicy
-from rlcpu.train.presets import Layers
-from rlcpu.train.sequences import SampleSequences, sequences_of
-from rlcpu.train.settings import Schedule, Settings, check_divides, scheduled
+from rlcpu.train.running.sequences import SampleSequences, sequences_of
+from rlcpu.train.settings.arguments import Env, typed_by
+from rlcpu.train.settings.base import Schedule, Settings, check_divides, scheduled
+from rlcpu.train.settings.presets import Layers
 
 Array = npt.NDArray[Any]
 

@@ -28,13 +28,13 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.running import run_sequences
 from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import lambda_returns
-from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid
-from rlcpu.train.config import Env, typed_by
-from rlcpu.train.history import History
 from rlcpu.train.in_rounds import Array, InRounds
-from rlcpu.train.presets import Layers
-from rlcpu.train.sequences import check_length, sequences_of
-from rlcpu.train.settings import Schedule, Settings, check_divides
+from rlcpu.train.keeping.history import History
+from rlcpu.train.running.actors import EpsilonGreedy, check_discrete, forbid
+from rlcpu.train.running.sequences import check_length, sequences_of
+from rlcpu.train.settings.arguments import Env, typed_by
+from rlcpu.train.settings.base import Schedule, Settings, check_divides
+from rlcpu.train.settings.presets import Layers
 from rlcpu.translation import answered
 
 # ---------------------------------------------------------------- the paper's equations

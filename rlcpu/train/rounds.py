@@ -44,7 +44,7 @@ from rlcpu.train.rounds_kernel import (
     Running,
     run_rounds,
 )
-from rlcpu.train.settings import remaining_of, scheduled
+from rlcpu.train.settings.base import remaining_of, scheduled
 
 Array = npt.NDArray[Any]
 f32 = np.float32

@@ -1,6 +1,6 @@
 """Soft actor-critic: a squashed Gaussian, twin critics and a temperature that is learnt.
 
-The values that critics learn stand in `rlcpu.train.actor_critic`; the temperature alpha learns to
+The values that critics learn stand in `rlcpu.train.critics`; the temperature alpha learns to
 keep the policy's entropy at a target,
 
     loss = -log(alpha) * mean(log pi(a|s) + target entropy)
@@ -33,7 +33,7 @@ from rlcpu.nn.heads import (
     return_vector,
     standard_normal,
 )
-from rlcpu.train.actor_critic import (
+from rlcpu.train.critics import (
     actor_mean,
     critic_values,
     critics_loss,
@@ -44,9 +44,9 @@ from rlcpu.train.actor_critic import (
     soft_bootstrap,
     to_next,
 )
-from rlcpu.train.actors import Array, Squashed
-from rlcpu.train.config import Env, typed_by
 from rlcpu.train.off_policy import OffPolicy, OffPolicyArguments, OffPolicyConfig
+from rlcpu.train.running.actors import Array, Squashed
+from rlcpu.train.settings.arguments import Env, typed_by
 
 # ---------------------------------------------------------------- the paper's equations
 

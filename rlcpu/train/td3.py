@@ -1,6 +1,6 @@
 """TD3 and DDPG: a deterministic actor, and critics of its actions.
 
-The values that critics learn stand in `rlcpu.train.actor_critic`, with alpha = 0 and a target of
+The values that critics learn stand in `rlcpu.train.critics`, with alpha = 0 and a target of
 the actor, whose next actions get clipped noise (target policy smoothing):
 
     a' = clip(tanh(mean'(s')) + clip(noise * z, -noise_clip, noise_clip), -1, 1),   z ~ Normal(0, 1)
@@ -28,7 +28,7 @@ from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
 from rlcpu.nn.heads import define_act, loop_numbers, return_vector, standard_normal
-from rlcpu.train.actor_critic import (
+from rlcpu.train.critics import (
     actor_mean,
     critic_values,
     critics_loss,
@@ -38,10 +38,10 @@ from rlcpu.train.actor_critic import (
     next_of,
     to_next,
 )
-from rlcpu.train.actors import Array, Squashed
-from rlcpu.train.config import Env, typed_by
 from rlcpu.train.dqn import bootstrap
 from rlcpu.train.off_policy import OffPolicy, OffPolicyArguments, OffPolicyConfig
+from rlcpu.train.running.actors import Array, Squashed
+from rlcpu.train.settings.arguments import Env, typed_by
 
 # ---------------------------------------------------------------- the paper's equations
 

@@ -11,7 +11,7 @@ from rlcpu.envs.registration import find
 from rlcpu.envs.transitions import example_of
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.train import DQN
-from rlcpu.train.actors import EpsilonGreedy
+from rlcpu.train.running.actors import EpsilonGreedy
 from tests.distributed.local import Local
 from tests.envs.masked import TIC_TAC_TOE
 

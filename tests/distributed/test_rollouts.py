@@ -14,7 +14,7 @@ from rlcpu.distributed.rollouts import RolloutSession
 from rlcpu.envs.registration import find
 from rlcpu.policies import MLP, NetworkPolicy
 from rlcpu.train import PQN
-from rlcpu.train.actors import EpsilonGreedy
+from rlcpu.train.running.actors import EpsilonGreedy
 from tests.distributed.local import Here
 from tests.envs.masked import TIC_TAC_TOE
 

@@ -17,7 +17,7 @@ import rlcpu
 from rlcpu import experiments
 from rlcpu.experiments import RunError, UnwritableError, folder
 from rlcpu.train import PPO
-from rlcpu.train.evaluate import evaluate
+from rlcpu.train.running.evaluate import evaluate
 
 SMALL: dict[str, Any] = {
     "num_envs": 4,
@@ -125,7 +125,7 @@ def test_steps_are_those_that_all_variants_agree_on(
     both = {"ppo": SMALL, "dqn": {"hidden": (8,)}}
     with pytest.raises(ValueError, match=r"'ppo' 1,000,000, 'dqn' 50,000: expected steps="):
         run_few(tmp_path, both, steps=None)
-    from rlcpu.train.tuned import STEPS
+    from rlcpu.train.settings.tuned import STEPS
 
     monkeypatch.setitem(STEPS, "CartPole-v1", {"ppo": 256})
     assert run_few(tmp_path, steps=None, seeds=1).protocol["steps"] == 256

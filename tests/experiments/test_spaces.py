@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.experiments.spaces import SPACES, make_space
-from rlcpu.train.algorithms import NAMES, algorithm
+from rlcpu.train.settings.algorithms import NAMES, algorithm
 
 optuna = pytest.importorskip("optuna")
 PPO = algorithm("ppo")

@@ -13,7 +13,7 @@ from rlcpu.envs import Dynamics
 from rlcpu.envs.policies import Uniform, loop_uniform_allowed, uniform_allowed
 from rlcpu.nn.heads import ActCategoricals, act_categorical, act_gaussian
 from rlcpu.nn.operations import normal_log_density
-from rlcpu.train.actors import act_epsilon_greedy
+from rlcpu.train.running.actors import act_epsilon_greedy
 from rlcpu.train.sac import act_squashed
 from rlcpu.train.td3 import act_noisy
 

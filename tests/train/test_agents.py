@@ -16,7 +16,8 @@ import pytest
 from gymnasium.spaces import Discrete
 
 import rlcpu
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, dqn, history, ppo, pqn, sac, td3
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, dqn, ppo, pqn, sac, td3
+from rlcpu.train.keeping import history
 from tests.train import test_off_policy, test_ppo, test_pqn
 from tests.train.test_off_policy import everything
 

@@ -14,7 +14,7 @@ from rlcpu import Dynamics
 from rlcpu.envs.registration import find
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from rlcpu.train.ppo import DEFAULTS, GENERAL, GENERAL_SYMBOLS, ZOO_CARTPOLE, PPOConfig
-from rlcpu.train.settings import scheduled
+from rlcpu.train.settings.base import scheduled
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import rlcpu
 from asv_benches import untuned
 from rlcpu.envs import GymnasiumEnv
 from rlcpu.train import DQN, PPO, PQN, SAC, TD3
-from rlcpu.train.evaluate import evaluate
+from rlcpu.train.running.evaluate import evaluate
 from tests.replay.naive import state_of as bytes_of_buffer
 
 #: Settings with which small environments are learnt in a second or two.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.train.evaluate import evaluate
+from rlcpu.train.running.evaluate import evaluate
 
 
 def make(seed: int = 0, **options: object) -> tuple[rlcpu.VectorEnv, rlcpu.policies.MLP]:

@@ -13,8 +13,8 @@ import pytest
 
 from rlcpu.envs import make_vec
 from rlcpu.train import DQN, PPO, Evaluations
-from rlcpu.train.algorithms import NAMES, algorithm
-from rlcpu.train.evaluate import EndlessEpisodeError
+from rlcpu.train.running.evaluate import EndlessEpisodeError
+from rlcpu.train.settings.algorithms import NAMES, algorithm
 from tests.train.test_agents import EVERY
 from tests.train.test_off_policy import everything
 from tests.train.test_ppo import SMALL  # a rollout has 128 steps
@@ -128,7 +128,7 @@ def test_an_episode_that_does_not_end_is_no_reason_to_stop(
 
     agent = PPO("CartPole-v1", seed=0, **SMALL)
     with monkeypatch.context() as patched:
-        patched.setattr("rlcpu.train.evaluations.evaluate", evaluate)
+        patched.setattr("rlcpu.train.running.evaluations.evaluate", evaluate)
         history = agent.learn(512, evaluations=Evaluations(4, num_episodes=3), patience=1)
     assert len(history.evaluations) == 4
     for each in history.evaluations:

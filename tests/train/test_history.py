@@ -18,7 +18,7 @@ from rlcpu.cli import main
 from rlcpu.kernels import announce
 from rlcpu.terminal import short
 from rlcpu.train import PPO, History, TensorBoard
-from rlcpu.train.history import LearningBar, rounded
+from rlcpu.train.keeping.history import LearningBar, rounded
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
 

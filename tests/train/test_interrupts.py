@@ -21,8 +21,9 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.train import DQN, PPO, SAC, Progress, checkpoint, files
-from rlcpu.train.interrupts import WholeRounds
+from rlcpu.train import DQN, PPO, SAC, Progress
+from rlcpu.train.keeping import checkpoint, files
+from rlcpu.train.running.interrupts import WholeRounds
 from tests.train import test_off_policy as off_policy
 from tests.train.states import state_of
 from tests.train.test_agents import AGENTS

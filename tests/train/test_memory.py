@@ -12,7 +12,8 @@ import pytest
 import rlcpu
 from rlcpu import nn
 from rlcpu.envs import find
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, replayed
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
+from rlcpu.train.replaying import replayed
 from tests.envs.masked import TIC_TAC_TOE
 from tests.envs.recall import RECALL, RECALL_BOX
 

@@ -16,8 +16,8 @@ import rlcpu
 from rlcpu import replay
 from rlcpu.cli import main
 from rlcpu.train import DDPG, DQN, PPO, SAC, TD3
-from rlcpu.train.buffers import example_of
-from rlcpu.train.evaluate import EndlessEpisodeError
+from rlcpu.train.replaying.buffers import example_of
+from rlcpu.train.running.evaluate import EndlessEpisodeError
 from tests.train.rare import RARE, RARE_BOX
 from tests.train.states import state_of
 

@@ -18,7 +18,8 @@ from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.hooks import cache_of
 from rlcpu.nn import Learner
 from rlcpu.nn.machine_code import update_of
-from rlcpu.train import PPOConfig, precompile
+from rlcpu.train import PPOConfig
+from rlcpu.train.running import precompile
 from tests.kernels.processes import ROOT
 
 from .cases import improve, make_agent, make_batch, make_policy
@@ -136,11 +137,12 @@ def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.Monkey
 KILLED = """
 import json, os, signal
 from rlcpu.nn import Learner
-from rlcpu.train import PPOConfig, precompile
+from rlcpu.train import PPOConfig
+from rlcpu.train.running import precompile
 from tests.train.cases import make_agent, make_policy
 from tests.train.test_precompile import precompiled
 Learner.is_uncompiled = lambda self: True
-start = "from rlcpu.train.precompile import "
+start = "from rlcpu.train.running.precompile import "
 sleep = "import time; from rlcpu.nn import Learner; Learner.compile = lambda _: time.sleep(600); "
 precompile._PROGRAM = precompile._PROGRAM.replace(start, sleep + start)
 agent = make_agent(make_policy(), PPOConfig(), num_threads=2)

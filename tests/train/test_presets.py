@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 
 from rlcpu import nn
 from rlcpu.train import DQN, PPO, PQN
-from rlcpu.train.presets import layers_of
+from rlcpu.train.settings.presets import layers_of
 
 GAME = "MinAtar/Breakout-v1"
 

@@ -11,8 +11,9 @@ import torch
 
 from rlcpu import nn
 from rlcpu.replay.items import Batch
-from rlcpu.train import replayed, sac, td3
+from rlcpu.train import sac, td3
 from rlcpu.train.dqn import DQNConfig, dqn_of_sequences
+from rlcpu.train.replaying import replayed
 from tests.nn.test_algorithms import move_targets, observe_noise
 from tests.nn.test_memory import Cells
 from tests.nn.twins import assert_close, gradients_of

@@ -18,7 +18,7 @@ from rlcpu import nn
 from rlcpu.nn.layers import embedding
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.train import DDPG, DQN, SAC, TD3
-from rlcpu.train.buffers import example_of
+from rlcpu.train.replaying.buffers import example_of
 from rlcpu.train.rounds import LEAST_CALLS
 from tests.envs.masked import COUNTER
 from tests.train.states import state_of

@@ -32,7 +32,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[float]], None]
         def evaluate(env: Any, policy: Any, num_episodes: int, *, seed: int) -> Any:
             return np.full(num_episodes, next(left))
 
-        monkeypatch.setattr("rlcpu.train.evaluations.evaluate", evaluate)
+        monkeypatch.setattr("rlcpu.train.running.evaluations.evaluate", evaluate)
 
     return use
 
@@ -280,7 +280,8 @@ def test_the_bar_tells_of_evaluations(script: Any, capsys: pytest.CaptureFixture
 KILLED = """
 import itertools, sys
 import numpy as np
-from rlcpu.train import DQN, evaluations
+from rlcpu.train import DQN
+from rlcpu.train.running import evaluations
 counter = itertools.count()
 evaluations.evaluate = lambda *args, **options: np.full(20, float(next(counter)))
 agent = DQN("CartPole-v1", seed=1, **{options})

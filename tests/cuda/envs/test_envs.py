@@ -196,7 +196,7 @@ def masked() -> Dynamics:
 
 
 def test_networks_of_the_cpu_are_refused() -> None:
-    from rlcpu.train.actors import EpsilonGreedy
+    from rlcpu.train.running.actors import EpsilonGreedy
 
     _, device = make("CartPole-v1")
     for options in ({}, {"layer_norm": True}):

@@ -29,8 +29,8 @@ from rlcpu.envs.scales import (
 )
 from rlcpu.nn.scaling import Scaling
 from rlcpu.scan.recurrences.returns import discounted_returns
-from rlcpu.train.actors import forbid
-from rlcpu.train.advice import SCALING, changes_of_inputs, is_tuned
+from rlcpu.train.running.actors import forbid
+from rlcpu.train.running.advice import SCALING, changes_of_inputs, is_tuned
 
 Array = npt.NDArray[Any]
 

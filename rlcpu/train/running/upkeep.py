@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from rlcpu.kernels.announce import clock, cpu_clock
 from rlcpu.kernels.checks import check_count
-from rlcpu.train import checkpoint
-from rlcpu.train.evaluations import Evaluations, check_other_env
-from rlcpu.train.files import check_writable
-from rlcpu.train.history import BestEvaluation, Evaluation
+from rlcpu.train.keeping import checkpoint
+from rlcpu.train.keeping.files import check_writable
+from rlcpu.train.keeping.history import BestEvaluation, Evaluation
+from rlcpu.train.running.evaluations import Evaluations, check_other_env
 
 
 class UpkeepOptions(NamedTuple):

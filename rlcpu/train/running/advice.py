@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.scales import LEAST_ROWS, find_misfits, names_of_numbers
 from rlcpu.nn.scaling import Scaling
-from rlcpu.train.tuned import entry_of
+from rlcpu.train.settings.tuned import entry_of
 
 Array = npt.NDArray[Any]
 #: Observations of a rollout that are enough.

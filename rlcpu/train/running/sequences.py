@@ -1,7 +1,7 @@
 """Sequences of time steps of a rollout, from which networks with memory learn.
 
 Sequences are samples, time step after time step; the networks' states before the first one; and
-where episodes begin. Those of replay are in `rlcpu.train.replayed`.
+where episodes begin. Those of replay are in `rlcpu.train.replaying.replayed`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,10 @@ from rlcpu.kernels import threads
 from rlcpu.kernels.hooks import setting
 from rlcpu.nn.learner import Learner
 
-_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rlcpu.train.precompile import main; main()"
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[2:]; "
+    "from rlcpu.train.running.precompile import main; main()"
+)
 
 
 @contextlib.contextmanager

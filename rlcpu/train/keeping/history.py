@@ -19,7 +19,7 @@ import numpy.typing as npt
 import rlcpu
 from rlcpu import palette, terminal
 from rlcpu.terminal import rounded, short
-from rlcpu.train.files import replacing
+from rlcpu.train.keeping.files import replacing
 
 
 class Evaluation(NamedTuple):

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed
-from rlcpu.train.checkpoint import take_env
-from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
+from rlcpu.train.keeping.checkpoint import take_env
+from rlcpu.train.running.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.translation import answered
 
 

@@ -30,7 +30,7 @@ from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network import num_parameters
-from rlcpu.train.config import check_env
+from rlcpu.train.settings.arguments import check_env
 
 Array = npt.NDArray[Any]
 #: Stands in a file for a schedule that is a function.

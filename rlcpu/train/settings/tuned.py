@@ -14,8 +14,8 @@ from gymnasium.spaces import Box, Dict
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.nn.heads import is_bounded
-from rlcpu.train.config import for_space
-from rlcpu.train.presets import fitting_network
+from rlcpu.train.settings.arguments import for_space
+from rlcpu.train.settings.presets import fitting_network
 
 _Entry = TypeVar("_Entry")
 

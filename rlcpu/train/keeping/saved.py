@@ -22,9 +22,9 @@ from rlcpu.nn.export import FORMATS as FORMATS
 from rlcpu.nn.export import ExportedPolicy
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.scaling import USUAL_LIMIT
-from rlcpu.train import checkpoint
-from rlcpu.train.files import replacing
-from rlcpu.train.history import BestEvaluation, History, PastCall
+from rlcpu.train.keeping import checkpoint
+from rlcpu.train.keeping.files import replacing
+from rlcpu.train.keeping.history import BestEvaluation, History, PastCall
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.translation import answered
 

@@ -39,7 +39,7 @@ from rlcpu.nn.heads import (
     loop_largest_allowed,
 )
 from rlcpu.nn.network import Network, orthogonal
-from rlcpu.train.presets import network_of_values
+from rlcpu.train.settings.presets import network_of_values
 
 Array = npt.NDArray[Any]
 

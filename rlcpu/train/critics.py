@@ -7,8 +7,9 @@ Critics learn the value of the transitions that were stored,
 
 where primes are targets; alpha is 0 for TD3 and DDPG. All networks see actions as numbers in
 [-1, 1]; a number of an action that cannot change is 0. With memory (`settings.remembers`) samples
-are sequences, see `rlcpu.train.replayed`: there are no next observations, next values are those of
-later time steps, and weights are 0 for time steps that are not learnt from, also in actors' losses.
+are sequences, see `rlcpu.train.replaying.replayed`: there are no next observations, next values are
+those of later time steps, and weights are 0 for time steps that are not learnt from, also in
+actors' losses.
 
 In losses `nn.each` applies a scalar function to each sample, `nn.mean` is over the samples,
 `nn.hold` lets no derivative through, and `nn.ahead` takes values of so many time steps later.
@@ -26,7 +27,7 @@ from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
 from rlcpu.train.off_policy import OffPolicyConfig
-from rlcpu.train.presets import network_of_critic
+from rlcpu.train.settings.presets import network_of_critic
 
 
 def soft_bootstrap(

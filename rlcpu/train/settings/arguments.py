@@ -17,7 +17,7 @@ from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.train.presets import fitting_network
+from rlcpu.train.settings.presets import fitting_network
 from rlcpu.translation import describe_unknown
 
 _Arguments = ParamSpec("_Arguments")

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.train.presets import check_network_setting
+from rlcpu.train.settings.presets import check_network_setting
 from rlcpu.translation import describe_unknown
 
 #: How a number changes while what remains of the steps goes from 1 to 0.

@@ -29,7 +29,7 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.program import STARTS
 from rlcpu.nn.scaling import Scaling
-from rlcpu.train.buffers import check_fields
+from rlcpu.train.replaying.buffers import check_fields
 
 Array = npt.NDArray[Any]
 
