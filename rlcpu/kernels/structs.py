@@ -6,16 +6,19 @@
         gamma = Real()
         rewards = Array(np.float32, "num_steps", "num_envs")  # sizes are fields, or numbers
         policy = Reference(Policy)  # another struct, somewhere else
+        place = Part(Strided)  # another struct, inside of this one
+        steps = Wholes(4)  # so many whole numbers, a tuple
 
-Every field is a word of eight bytes, so that Python writes a struct as an array of int64, and a
-kernel knows one number of it: its address. Machine code depends on the declaration alone, which is
-part of a kernel's fingerprint.
+Every field is a word of eight bytes, or some of them, so that Python writes a struct as an array of
+int64, and a kernel knows one number of it: its address. Machine code depends on the declaration
+alone, which is part of a kernel's fingerprint.
 
 Python packs what lives long. `job = Job(num_steps=8, rewards=array, ...)` checks names, dtypes and
 shapes, keeps the arrays alive, and has `job.address`; `job.gamma` reads a field again, and
-`job.rewards = other` writes one. To pack an array takes a microsecond. What changes from call to
-call is packed by kernels, on their stack: `Tile(lanes=16, inputs=pointer, ...)` there is a view of
-it, which `call_at` passes on.
+`job.rewards = other` writes one. To pack an array takes half a microsecond. What changes from call
+to call is packed by kernels, on their stack: `Tile(lanes=16, inputs=pointer, ...)` there is a view
+of it, which `call_at` passes on. Where the declaration names dtypes they are those of the pointers
+and arrays that are packed.
 
 In a kernel `job_at = Job.at` makes a view of an address, and `job.rewards` is a contiguous array of
 the declared shape that nobody counts: whoever packed the struct keeps its memory alive. Nobody
@@ -29,6 +32,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,6 +50,7 @@ from numba.extending import (
     typeof_impl,
 )
 from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import as_dtype
 
 from rlcpu.kernels import hooks
 from rlcpu.kernels.vectors import I64
@@ -53,23 +59,33 @@ from rlcpu.kernels.vectors import I64
 
 
 class StructField:
-    """Base of the kinds of fields: a word of a struct, which Python reads and writes by its name.
+    """Base of the kinds of fields: words of a struct, which Python reads and writes by its name.
 
     Attributes:
         name: of the field.
-        place: number of its word.
+        label: its name with that of the struct, for messages.
+        place: number of its first word.
+        size: how many words it has.
     """
 
     name: str
+    label: str
     place: int
+    size: int = 1
 
     def __set_name__(self, struct: Any, name: str) -> None:
-        self.name = name
+        self.name, self.label = name, f"{struct.__name__}.{name}"
 
     def __get__(self, struct: Any, kind: Any = None) -> Any:
         return self if struct is None else self.read(struct)
 
     def __set__(self, struct: Any, value: Any) -> None:
+        words = self.words(value, functools.partial(getattr, struct))
+        struct._words[self.place : self.place + self.size] = words
+        struct._kept[self.name] = value  # kept alive
+
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return the words of a value, checked; `size_of` has the struct's `Whole` fields."""
         raise NotImplementedError
 
     def read(self, struct: Any) -> Any:
@@ -90,22 +106,14 @@ class StructField:
 
         `value` is numba's type of it.
         """
-        raise NotImplementedError
+        return None
 
 
 class _NumberField(StructField):
-    """Field that is one number; a class of it has the dtype of its word and its type in kernels."""
+    """Field that is one number; a class of it has its type in kernels."""
 
-    dtype: ClassVar[Any]
     kind: ClassVar[Any]
     allowed: ClassVar[Any]  # types of numba's that are converted to it
-
-    def __set__(self, struct: Any, value: Any) -> None:
-        struct._words[self.place : self.place + 1].view(self.dtype)[0] = value
-
-    def read(self, struct: Any) -> Any:
-        """Return the number."""
-        return struct._words[self.place : self.place + 1].view(self.dtype)[0].item()
 
     @property
     def numba(self) -> Any:
@@ -120,23 +128,57 @@ class _NumberField(StructField):
 class Whole(_NumberField):
     """Field that is a whole number."""
 
-    dtype, kind, allowed = np.int64, types.int64, types.Integer
+    kind, allowed = types.int64, types.Integer
+
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return the number."""
+        return (operator.index(value),)
 
 
 class Real(_NumberField):
     """Field that is a real number, float64."""
 
-    dtype, kind, allowed = np.float64, types.float64, (types.Integer, types.Float)
+    kind, allowed = types.float64, (types.Integer, types.Float)
+
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return the bits of the number."""
+        return (int(np.float64(value).view(np.int64)),)
 
 
 class Flag(_NumberField):
     """Field that is True or False."""
 
-    dtype, kind, allowed = np.int64, types.boolean, types.Boolean
+    kind, allowed = types.boolean, types.Boolean
 
-    def read(self, struct: Any) -> bool:
-        """Return the flag."""
-        return bool(super().read(struct))
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return 1 or 0."""
+        return (int(bool(value)),)
+
+
+class Wholes(StructField):
+    """Field that is so many whole numbers: a tuple."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"Wholes({self.size})"
+
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return the numbers."""
+        if len(value) != self.size:
+            raise TypeError(f"{self.label}: {len(value)} numbers, expected {self.size}")
+        return tuple(map(operator.index, value))
+
+    @property
+    def numba(self) -> Any:
+        """Return the type of the field in kernels."""
+        return types.UniTuple(types.int64, self.size)
+
+    def packed_type(self, value: Any) -> Any:
+        """Return its type; see `StructField`."""
+        is_right = isinstance(value, types.BaseTuple) and len(value) == self.size
+        return self.numba if is_right else None
 
 
 class Array(StructField):
@@ -156,19 +198,19 @@ class Array(StructField):
         dtype = self.dtype if isinstance(self.dtype, str) else self.dtype.descr
         return f"Array({dtype}, {self.shape})"
 
-    def __set__(self, struct: Any, value: Any) -> None:
-        if isinstance(value, np.ndarray):
-            shape = tuple(getattr(struct, n) if isinstance(n, str) else n for n in self.shape)
-            is_right = value.dtype == self.dtype and (not shape or value.shape == shape)
-            if not is_right or not value.flags.c_contiguous:
-                raise TypeError(
-                    f"{type(struct).__name__}.{self.name}: {value.dtype} {value.shape}, expected "
-                    f"contiguous {self.dtype} {shape or ''}"
-                )
-        struct._kept[self.name] = value  # kept alive
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return the address of an array, or an address itself."""
+        if not isinstance(value, np.ndarray):
+            return (value,)
+        shape = tuple(size_of(n) if isinstance(n, str) else n for n in self.shape)
+        is_right = value.dtype == self.dtype and (not shape or value.shape == shape)
+        if not is_right or not value.flags.c_contiguous:
+            raise TypeError(
+                f"{self.label}: {value.dtype} {value.shape}, expected "
+                f"contiguous {self.dtype} {shape or ''}"
+            )
         # Half of the time of `value.ctypes.data`.
-        is_array = isinstance(value, np.ndarray)
-        struct._words[self.place] = value.__array_interface__["data"][0] if is_array else value
+        return (value.__array_interface__["data"][0],)
 
     @property
     def numba(self) -> Any:
@@ -193,9 +235,9 @@ class Reference(StructField):
     def __repr__(self) -> str:
         return f"Reference({self.struct.declaration})"
 
-    def __set__(self, struct: Any, value: Any) -> None:
-        struct._kept[self.name] = value  # kept alive
-        struct._words[self.place] = value.address if isinstance(value, Struct) else value
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return the address of a struct, or an address itself."""
+        return (value.address if isinstance(value, Struct) else value,)
 
     @property
     def numba(self) -> Any:
@@ -207,6 +249,32 @@ class Reference(StructField):
         if isinstance(value, StructView):
             return value if value.struct is self.struct else None
         return types.int64 if isinstance(value, types.Integer) else None
+
+
+class Part(StructField):
+    """Field that is another struct, inside of this one; Python may set it by a tuple of its words.
+
+    Kernels read it as a view, and do not pack it.
+    """
+
+    def __init__(self, struct: Any) -> None:
+        self.struct, self.size = struct, struct.num_words
+
+    def __repr__(self) -> str:
+        return f"Part({self.struct.declaration})"
+
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return the words of a struct, or words themselves."""
+        if not isinstance(value, Struct) and len(value) == self.size:
+            return tuple(map(operator.index, value))
+        if not isinstance(value, self.struct):
+            raise TypeError(f"{self.label}: {value!r}, expected {self.struct.__name__}")
+        return value._words.tolist()
+
+    @property
+    def numba(self) -> Any:
+        """Return the type of the field in kernels."""
+        return self.struct.view
 
 
 # ---------------------------------------------------------------- declarations
@@ -242,6 +310,8 @@ class Struct(metaclass=StructType):
 
     #: The fields by name, in the order of their words.
     fields: ClassVar[dict[str, StructField]] = {}
+    #: How many words it has.
+    num_words: ClassVar[int] = 0
     #: What machine code depends on, as text.
     declaration: ClassVar[str] = ""
     #: The declaration and its dtypes of what `of` returned.
@@ -258,14 +328,17 @@ class Struct(metaclass=StructType):
     def __init_subclass__(cls) -> None:
         """Number the fields, and make the view of kernels."""
         fields = {name: each for name, each in vars(cls).items() if isinstance(each, StructField)}
-        for place, (name, field) in enumerate(fields.items()):
+        num_words = 0
+        for name, field in fields.items():
             if name in vars(Struct):
                 raise TypeError(f"{cls.__name__}.{name}: a field has another name than this")
-            field.place = place
+            field.place = num_words
+            num_words += field.size
             for size in field.shape if isinstance(field, Array) else ():
                 if isinstance(size, str) and not isinstance(fields.get(size), Whole):
                     raise TypeError(f"{cls.__name__}.{name}: its size {size!r} is no Whole field")
         type.__setattr__(cls, "fields", fields)
+        type.__setattr__(cls, "num_words", num_words)
         type.__setattr__(cls, "declaration", f"{cls.__qualname__}({fields})")
         type.__setattr__(cls, "view", StructView(cls, is_constant=True))
         type.__setattr__(cls, "at", staticmethod(_make_at(cls.view)))
@@ -273,13 +346,20 @@ class Struct(metaclass=StructType):
     @classmethod
     @functools.cache
     def of(cls, **dtypes: Any) -> type[Self]:
-        """Return the struct whose fields have these dtypes where the declaration names them."""
-        fields = {
-            name: Array(dtypes[field.dtype], *field.shape)
-            if isinstance(field, Array) and isinstance(field.dtype, str)
-            else field
-            for name, field in cls.fields.items()
-        }
+        """Return the struct whose fields have these dtypes where the declaration names them.
+
+        So have the structs that it refers to, and its parts.
+        """
+        fields: dict[str, Any] = {}
+        for name, field in cls.fields.items():
+            if isinstance(field, Array) and isinstance(field.dtype, str):
+                fields[name] = Array(dtypes[field.dtype], *field.shape)
+            elif isinstance(field, Reference | Part) and field.struct.of(**dtypes) != field.struct:
+                fields[name] = type(field)(field.struct.of(**dtypes))
+            else:
+                fields[name] = field
+        if fields == cls.fields:
+            return cls
         return StructType(cls.__name__, (Struct,), {**fields, "made_of": (cls, dtypes)})
 
     def __init__(self, **fields: Any) -> None:
@@ -289,11 +369,11 @@ class Struct(metaclass=StructType):
         ):
             if names:
                 raise TypeError(f"{type(self).__name__}: {', '.join(sorted(names))} {reason}")
-        self._words = np.zeros(len(fields), np.int64)
-        self.address, self._kept = self._words.ctypes.data, {}
-        # Whole numbers first, which are the sizes of arrays.
-        for name in sorted(fields, key=lambda name: not isinstance(self.fields[name], Whole)):
-            setattr(self, name, fields[name])
+        words: list[int] = []
+        for name, field in self.fields.items():
+            words += field.words(fields[name], fields.__getitem__)
+        self._words, self._kept = np.array(words, np.int64), fields  # kept alive
+        self.address = self._words.__array_interface__["data"][0]
 
     def replace(self, **fields: Any) -> Self:
         """Return a copy in memory of its own, with other values of some fields."""
@@ -353,6 +433,8 @@ class _StructViewModel(models.PrimitiveModel):
 def _resolve_field(view: Any, name: str) -> Any:
     """Return numba's type of a field; None where there is no such one."""
     field = view.struct.fields.get(name)
+    if isinstance(field, Part):
+        return StructView(field.struct, view.is_constant)
     return None if field is None else field.numba
 
 
@@ -364,14 +446,22 @@ def _read_field(context, builder, view, words, name):
     """Emit the read of a field."""
     fields = view.struct.fields
 
-    def load(name):
-        place = builder.gep(words, [I64(fields[name].place)], inbounds=True)
-        word = builder.load(place)
+    def place_of(name, number=0):
+        return builder.gep(words, [I64(fields[name].place + number)], inbounds=True)
+
+    def load(name, number=0):
+        word = builder.load(place_of(name, number))
         if view.is_constant:
             word.set_metadata("invariant.load", builder.module.add_metadata([]))
         return word
 
-    field, word = fields[name], load(name)
+    field = fields[name]
+    if isinstance(field, Part):
+        return place_of(name)
+    if isinstance(field, Wholes):
+        numbers = [load(name, number) for number in range(field.size)]
+        return context.make_tuple(builder, field.numba, numbers)
+    word = load(name)
     if isinstance(field, Whole):
         return word
     if isinstance(field, Flag):
@@ -406,7 +496,12 @@ class StructClass(types.Callable, types.Opaque):
         if wrong or len(args) + len(kws) != len(struct.fields):
             text = ", ".join(sorted(wrong)) or "a field is given twice"
             raise errors.TypingError(f"{struct.__name__}: missing or unknown: {text}")
-        kinds = []
+        kinds, dtypes = [], {}
+        for name, field in struct.fields.items():
+            if isinstance(field, Array) and isinstance(field.dtype, str):
+                dtype = getattr(by_name[name], "dtype", None)
+                dtypes[field.dtype] = None if dtype is None else as_dtype(dtype)
+        struct = struct.of(**dtypes)
         for name, field in struct.fields.items():
             kinds.append(field.packed_type(types.unliteral(by_name[name])))
             if kinds[-1] is None:
@@ -442,17 +537,20 @@ def _emit_class(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 @lower_builtin(StructClass, types.VarArg(types.Any))
 def _pack(context, builder, sig, args):
     """Emit the words of a struct on the stack, and return the view of them."""
-    fields = sig.return_type.struct.fields
-    words = cgutils.alloca_once(builder, I64, size=len(fields))
+    struct = sig.return_type.struct
+    fields, words = struct.fields, cgutils.alloca_once(builder, I64, size=struct.num_words)
     for field, kind, value in zip(fields.values(), sig.args, args, strict=True):
         if isinstance(kind, types.Array):
             value = make_array(kind)(context, builder, value).data
         if isinstance(field, Flag):
-            word = builder.zext(value, I64)
+            values = [builder.zext(value, I64)]
         elif isinstance(field, Real):
-            word = builder.bitcast(value, I64)
+            values = [builder.bitcast(value, I64)]
+        elif isinstance(field, Wholes):
+            values = cgutils.unpack_tuple(builder, value)
         else:
             is_pointer = isinstance(value.type, ir.PointerType)
-            word = builder.ptrtoint(value, I64) if is_pointer else value
-        builder.store(word, builder.gep(words, [I64(field.place)], inbounds=True))
+            values = [builder.ptrtoint(value, I64) if is_pointer else value]
+        for place, word in enumerate(values, field.place):
+            builder.store(word, builder.gep(words, [I64(place)], inbounds=True))
     return words

@@ -12,7 +12,7 @@ from numba.core.errors import TypingError
 from rlcpu.kernels.compile import c_function, kernel
 from rlcpu.kernels.functions import fingerprint
 from rlcpu.kernels.memory import address, call_at
-from rlcpu.kernels.structs import Array, Flag, Real, Reference, Struct, Whole
+from rlcpu.kernels.structs import Array, Flag, Part, Real, Reference, Struct, Whole, Wholes
 
 PAIR = np.dtype([("a", np.int32), ("b", np.float64)])
 
@@ -22,8 +22,16 @@ class Inner(Struct):
     weights = Array(np.float32, "count")
 
 
+class Strided(Struct):
+    start = Whole()
+    stride = Whole()
+    scale = Real()
+
+
 class Outer(Struct):
     rows = Whole()
+    first = Part(Strided)
+    sizes = Wholes(3)
     factor = Real()
     is_on = Flag()
     values = Array(np.float64, "rows", 2)
@@ -42,6 +50,8 @@ def make_inner() -> Inner:
 def make_outer(**changes: Any) -> Outer:
     fields = {
         "rows": 4,
+        "first": Strided(start=5, stride=-6, scale=0.5),
+        "sizes": (10, 11, -12),
         "factor": -0.75,
         "is_on": True,
         "values": np.arange(8.0).reshape(4, 2),
@@ -65,6 +75,8 @@ def read(place, out):
     out[7] = outer.words[1]
     out[8] = outer.inner.count
     out[9] = outer.inner.weights[2]
+    out[10] = outer.first.start + outer.first.stride * outer.first.scale
+    out[11] = outer.sizes[0] + 100 * outer.sizes[2]
 
 
 def expected(outer: Outer) -> list[float]:
@@ -73,17 +85,20 @@ def expected(outer: Outer) -> list[float]:
         *(outer.rows, outer.factor, outer.is_on, values.sum(), values[3, 1]),
         *(10 * values.shape[0] + values.shape[1], pairs["a"][2] + pairs["b"][1]),
         *(outer.words[1], outer.inner.count, outer.inner.weights[2]),
+        outer.first.start + outer.first.stride * outer.first.scale,
+        outer.sizes[0] + 100 * outer.sizes[2],
     ]
 
 
 def test_kernels_read_what_python_packed() -> None:
-    out = np.zeros(10)
+    out = np.zeros(12)
     outer = make_outer()
     read(outer.address, out)
     np.testing.assert_array_equal(out, expected(outer))
-    assert expected(outer) == [4, -0.75, 1, 28, 7, 42, 9.5, 8, 3, 3]
+    assert expected(outer) == [4, -0.75, 1, 28, 7, 42, 9.5, 8, 3, 3, 2, -1190]
     outer.factor, outer.is_on, outer.values = 1e300, False, np.ones((4, 2))
     outer.inner = Inner(count=3, weights=np.full(3, 9, np.float32))
+    outer.first, outer.sizes = Strided(start=1, stride=2, scale=-3.5), (1, 2, 3)
     read(outer.address, out)
     np.testing.assert_array_equal(out, expected(outer))
     assert (outer.factor, outer.is_on, outer.inner.weights[2]) == (1e300, False, 9)
@@ -93,9 +108,39 @@ def test_replace_copies() -> None:
     outer = make_outer()
     other = outer.replace(factor=2.0, inner=outer.inner.address)
     assert (other.factor, outer.factor, other.values is outer.values) == (2.0, -0.75, True)
-    out = np.zeros(10)
+    out = np.zeros(12)
     read(other.address, out)
     np.testing.assert_array_equal(out, [4, 2, *expected(outer)[2:]])
+
+
+def test_a_part_may_be_set_by_its_words() -> None:
+    class Places(Struct):
+        source = Part(Strided)
+        target = Part(Strided)
+
+    places, half = Places(source=(1, 2, 0), target=[3, 4, 0]), np.float64(0.5).view(np.int64)
+    places.target = 5, 6, half
+    places_at = Places.at
+
+    @kernel
+    def total(place):
+        places = places_at(place)
+        return places.source.start + 10 * places.target.stride + places.target.scale
+
+    assert total(places.address) == 61.5
+
+
+class Packed(Struct):
+    """What a kernel packs: `Outer` without the struct inside of it."""
+
+    rows = Whole()
+    sizes = Wholes(3)
+    factor = Real()
+    is_on = Flag()
+    values = Array(np.float64, "rows", 2)
+    pairs = Array(PAIR, 3)
+    words = Array(np.int32)  # a pointer
+    inner = Reference(Inner)
 
 
 def run_double(outer: Any) -> None:
@@ -108,8 +153,9 @@ def run_double(outer: Any) -> None:
 def pack_and_call(function, values, pairs, words, inner, times):
     rows = values.shape[0]
     for k in range(times):
-        outer = Outer(
+        outer = Packed(
             rows=rows,
+            sizes=(k, k, k),
             factor=k + 1,
             is_on=k != 1,
             values=values,
@@ -118,8 +164,9 @@ def pack_and_call(function, values, pairs, words, inner, times):
             inner=inner,
         )
         call_at(function, (outer,))
-    again = Outer(rows, 1.0, True, values, pairs, address(words), inner_at(inner))
-    values[0, 1] = again.rows + again.inner.weights[1]
+    sizes = 3, 4, np.int32(5)
+    again = Packed(rows, sizes, 1.0, True, values, pairs, address(words), inner_at(inner))
+    values[0, 1] = again.rows + again.inner.weights[1] + 10 * again.sizes[2]
 
 
 def test_a_kernel_packs_anew_in_each_turn() -> None:
@@ -128,8 +175,8 @@ def test_a_kernel_packs_anew_in_each_turn() -> None:
     wanted = values.copy()
     for k in (0, 2):
         wanted[:, 0] = wanted[:, 0] * (k + 1) + [1, 2, 3, 1]
-    wanted[0, 1] = 6
-    function = c_function(run_double, (Outer.view,))
+    wanted[0, 1] = 56
+    function = c_function(run_double, (Packed.view,))
     words, pairs = np.zeros(2, np.int32), np.zeros(3, PAIR)
     pack_and_call(function, values, pairs, words, inner.address, 3)
     np.testing.assert_array_equal(values, wanted)
@@ -169,6 +216,53 @@ def test_dtypes_are_set_later() -> None:
         single(size=2, numbers=np.ones(2))
 
 
+def test_dtypes_of_parts_and_references() -> None:
+    class Row(Struct):
+        size = Whole()
+        numbers = Array("real", "size")
+
+    class Rows(Struct):
+        inner = Reference(Inner)
+        one = Part(Row)
+        two = Reference(Row)
+
+    single = Rows.of(real=np.float32)
+    row, single_at = Row.of(real=np.float32), single.at
+    assert single.fields["one"].struct is single.fields["two"].struct is row
+    assert single.fields["inner"].struct is Inner
+    rows = [row(size=2, numbers=np.array(numbers, np.float32)) for numbers in ([1, 2], [3, 4])]
+
+    @kernel
+    def total(place):
+        rows = single_at(place)
+        return rows.one.numbers.sum() + 10 * rows.two.numbers.sum() + rows.inner.count
+
+    packed = single(inner=make_inner(), one=rows[0], two=rows[1])
+    assert total(packed.address) == 76
+    with pytest.raises(TypeError, match=r"Rows.one: .*, expected Row"):
+        single(inner=make_inner(), one=make_inner(), two=rows[1])
+
+
+class Numbers(Struct):
+    numbers = Array("real")
+    count = Whole()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_kernel_packs_dtypes_that_have_names(dtype: Any) -> None:
+    @kernel
+    def pack(function, numbers):
+        call_at(function, (Numbers(numbers=address(numbers), count=numbers.size),))
+
+    def double(numbers):
+        for i in range(numbers.count):
+            numbers.numbers[i] *= 2
+
+    array = np.arange(3, dtype=dtype)
+    pack(c_function(double, (Numbers.of(real=dtype).view,)), array)
+    np.testing.assert_array_equal(array, [0, 2, 4])
+
+
 def make_reader(**fields: Any) -> Any:
     """A function that reads a struct of a name, with other fields each time."""
     struct = type(Struct)("Changed", (Struct,), fields)
@@ -200,6 +294,10 @@ def test_the_fingerprint_knows_the_declaration() -> None:
             Array(np.float32, 3, "first"),
             Reference(Inner),
             Reference(Outer),
+            Part(Inner),
+            Part(Strided),
+            Wholes(2),
+            Wholes(3),
         )
     ]
     assert len(set(arrays)) == len(arrays)
@@ -213,8 +311,14 @@ def test_what_python_packs_is_checked() -> None:
     for weights in (np.ones(4, np.float32), np.ones(3), np.ones(6, np.float32)[::2]):
         with pytest.raises(TypeError, match=r"Inner.weights: .*expected contiguous float32 \(3,\)"):
             Inner(count=3, weights=weights)
+    with pytest.raises(TypeError, match=r"Outer.first: \(1, 2\), expected Strided"):
+        make_outer(first=(1, 2))
+    with pytest.raises(TypeError, match=r"Outer.sizes: 2 numbers, expected 3"):
+        make_outer(sizes=(1, 2))
+    with pytest.raises(TypeError, match="integer"):
+        Inner(count=1.5, weights=np.ones(1, np.float32))
     with pytest.raises(AttributeError):
-        make_inner().size = 3  # type: ignore[attr-defined]
+        make_inner().length = 3  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"Inner.count: a declaration stays"):
         Inner.count = Real()  # type: ignore[assignment]
     with pytest.raises(TypeError, match=r"its size 'number' is no Whole field"):
