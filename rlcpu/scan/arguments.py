@@ -24,6 +24,7 @@ from rlcpu.backends import cpu_only, device_of, find
 
 Array = npt.NDArray[Any]
 
+_TOO_LARGE = 2.0**128 - 2.0**103  # what float32 rounds to infinity
 _REAL = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -76,7 +77,11 @@ def check_real(
     if array.dtype == dtype or (dtype is None and array.dtype in _REAL):
         return array
     if array.dtype.kind in "iu" or (dtype is not None and array.ndim == 0 and _is_float(array)):
-        return _converted(name, array, np.float64 if dtype is None else dtype)
+        dtype = np.float64 if dtype is None else dtype
+        largest = _TOO_LARGE if dtype == np.float32 else math.inf
+        if array.ndim == 0 and abs(float(array)) >= largest and not np.isinf(array):
+            raise ValueError(f"{name}={array}: too large for {np.dtype(dtype)}")
+        return array.astype(dtype)
     native = array.dtype.newbyteorder("=")
     if native in (_REAL if dtype is None else (dtype,)):
         return array.astype(native)
@@ -98,14 +103,6 @@ def check_alike(arguments: Mapping[str, npt.ArrayLike], backend: Any = None) -> 
 
 def _is_float(array: Array) -> bool:
     return array.dtype.kind == "f"
-
-
-def _converted(name: str, array: Array, dtype: Any) -> Array:
-    with np.errstate(over="ignore"):
-        converted = array.astype(dtype)
-    if array.ndim == 0 and np.isinf(converted) and not np.isinf(array):
-        raise ValueError(f"{name}={array}: too large for {np.dtype(dtype)}")
-    return converted
 
 
 # ---------------------------------------------------------------- shapes

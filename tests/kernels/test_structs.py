@@ -118,8 +118,8 @@ def test_a_part_may_be_set_by_its_words() -> None:
         source = Part(Strided)
         target = Part(Strided)
 
-    places, half = Places(source=(1, 2, 0), target=[3, 4, 0]), np.float64(0.5).view(np.int64)
-    places.target = 5, 6, half
+    places, half = Places(source=(1, 2, 0), target=(3, 4, 0)), np.float64(0.5).view(np.int64)
+    places.target = 5, 6, int(half)
     places_at = Places.at
 
     @kernel
@@ -316,7 +316,9 @@ def test_what_python_packs_is_checked() -> None:
     with pytest.raises(TypeError, match=r"Outer.sizes: 2 numbers, expected 3"):
         make_outer(sizes=(1, 2))
     with pytest.raises(TypeError, match="integer"):
-        Inner(count=1.5, weights=np.ones(1, np.float32))
+        Inner(count=1.5, weights=0)
+    with pytest.raises(TypeError, match="integer"):
+        make_inner().count = 1.5
     with pytest.raises(AttributeError):
         make_inner().length = 3  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"Inner.count: a declaration stays"):

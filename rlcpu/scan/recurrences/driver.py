@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange, types
 
-from rlcpu.kernels.calls import View
 from rlcpu.kernels.compile import EXACT, c_function, prefer_small_code
 from rlcpu.kernels.memory import call_at, fence
 from rlcpu.kernels.threads import check_num_threads, for_cores, launch
@@ -29,7 +28,7 @@ from rlcpu.scan.layout import REPEATED, AxesOrder, Place, address_of
 from rlcpu.scan.recurrences.columns import make_columns
 from rlcpu.scan.recurrences.rows import PIECE, block_rows, make_rows
 from rlcpu.scan.recurrences.rules import Rule, Step
-from rlcpu.scan.recurrences.steps import PLAN, lanes_of
+from rlcpu.scan.recurrences.steps import PLANS, ClipNumbers, lanes_of
 from rlcpu.scan.recurrences.windows import WIDE, make_windows
 
 Array = npt.NDArray[Any]
@@ -47,21 +46,19 @@ ROW_WINDOWS, COLUMN_WINDOWS = 512, 32
 
 
 def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> Any:
-    """Make `compute_block(plan, raw_clips, block)`: the steps of block number `block`.
+    """Make `compute_block(plan, block)`: the steps of block number `block`.
 
-    `plan` is a view of a `RecurrencePlan`, `raw_clips` a pointer to the three clips of `Rule`,
-    float64 for every dtype.
+    `plan` is a view of a `RecurrencePlan`.
     """
-    max_rows = block_rows(dtype)
     # Compute `width` lanes from (outer, lane) on; numba compiles the call of the one that is there.
     windows: Any = make_windows(rule, dtype, is_rows) if has_windows else None
     rows: Any = make_rows(rule, dtype) if is_rows and not has_windows else None
     columns: Any = make_columns(rule, dtype) if not (is_rows or has_windows) else None
 
-    def compute_block(plan, raw_clips, block):
+    def compute_block(plan, block):
         """Find the lanes and steps of a block, and compute them."""
         prefer_small_code()
-        clips = dtype(raw_clips[0]), dtype(raw_clips[1]), dtype(raw_clips[2])
+        clips = dtype(plan.clips.rho), dtype(plan.clips.c), dtype(plan.clips.advantages)
         lanes, inner = plan.block_lanes, plan.inner
         if has_windows:
             across = (inner - 1) // lanes + 1  # blocks side by side
@@ -70,8 +67,8 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
             outer = block // (across * along)
             windows(plan, clips, outer, lane, min(lanes, inner - lane), begin)
         elif is_rows:
-            outer = block * max_rows
-            rows(plan, clips, outer, min(max_rows, plan.outer - outer))
+            outer = block * lanes
+            rows(plan, clips, outer, min(lanes, plan.outer - outer))
         else:
             # The first block is shorter by `plan.shorter_by` lanes, so that the others are aligned.
             across = (inner + plan.shorter_by + lanes - 1) // lanes
@@ -85,16 +82,16 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
 
 
 @functools.cache
-def address_of_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> int:
+def address_of_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool) -> int:
     """Return the address of `make_block`'s function, compiled."""
-    kinds = View(PLAN), types.CPointer(types.float64), types.int64
+    kinds = PLANS[dtype].view, types.int64
     return c_function(make_block(rule, dtype, is_rows, has_windows), kinds, fastmath=EXACT)
 
 
-def run_blocks(compute_block, plan, clips, num_blocks):
-    """Call the function at an address for each block; `plan` is int64, `clips` float64 (3,)."""
+def run_blocks(compute_block, plan, num_blocks):
+    """Call the function at an address for each block of the `RecurrencePlan` at another."""
     for block in prange(num_blocks):
-        call_at(compute_block, (plan.ctypes.data, clips.ctypes.data, np.int64(block)))
+        call_at(compute_block, (plan, np.int64(block)))
 
 
 #: One loop serves all rules, and links none of their code.
@@ -125,14 +122,14 @@ class RecurrenceProblem(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Cut of a call's work into blocks: their number, and fields of `RecurrencePlan`.
+    """Cut of a call's work into blocks: how many, and fields of `RecurrencePlan`.
 
     The first block lacks `shorter_by` lanes, or steps of a row, so that the others begin where
     outputs are aligned to vectors. The first `num_streamed` outputs are written past the caches.
     """
 
     num_blocks: int
-    block_lanes: int = 1
+    block_lanes: int
     shorter_by: int = 0
     num_streamed: int = 0
     block_windows: int = 0
@@ -151,32 +148,54 @@ def run(
     in the caller's order of axes.
     """
     num_threads, dtype = check_num_threads(num_threads), outs[0].dtype
+    kind: Any = dtype.type
     if outs[0].size == 0:
         return
     # Outputs that kernels cannot write where they are go to other arrays, and are copied at last.
     targets = [layout.target(out) for out in outs]
     written = [out if t else layout.empty(dtype) for out, t in zip(outs, targets, strict=True)]
-    inputs = [_ZERO if array is None else layout.place(array) for array in problem.steps]
-    inputs += [layout.place_ends(np.asarray(a, dtype)) for a in (problem.last, problem.initial)]
+    places = [_ZERO if array is None else layout.place(array) for array in problem.steps]
+    inputs: list[int] = []
+    for place in places:
+        inputs += place[1:]  # address and strides
+    last, initial = (
+        layout.place_ends(np.asarray(array, dtype)) for array in (problem.last, problem.initial)
+    )
     # The first and the last: a rule's only output is there twice.
     outputs = [targets[i] or layout.place(written[i]) for i in (0, -1)]
     outer, num_steps, inner = layout.outer, layout.num_steps, layout.inner
     blocks = _cut(layout, problem, outputs, dtype)
-    ends = 0 if problem.ends is None else address_of(problem.ends)
-    # The fields of a `RecurrencePlan` in order.
-    plan = [outer, num_steps, inner, blocks.block_lanes, blocks.shorter_by, blocks.num_streamed]
-    plan += [problem.direction, ends, problem.window, blocks.block_windows]
-    for place in (*inputs, *outputs):
-        plan += place[1:]  # address and strides
-    clips = np.array([*problem.clips, 0.0, 0.0, 0.0][:3])  # three, unused ones 0
-    kind: Any = dtype.type
+    plan = PLANS[kind](
+        outer=outer,
+        num_steps=num_steps,
+        inner=inner,
+        block_lanes=blocks.block_lanes,
+        shorter_by=blocks.shorter_by,
+        num_streamed=blocks.num_streamed,
+        direction=problem.direction,
+        window_steps=problem.window,
+        block_windows=blocks.block_windows,
+        wants_ends=problem.ends is not None,
+        ends=0 if problem.ends is None else problem.ends,
+        clips=_pack_clips(problem.clips),
+        inputs=tuple(inputs),
+        last_values=last[1:],
+        initial=initial[1:],
+        first_output=outputs[0][1:],
+        second_output=outputs[1][1:],
+    )
     compute_block = address_of_block(rule, kind, inner == 1, problem.window > 0)
     work = outer * num_steps * inner * max(problem.window, 1)
-    numbers = np.array(plan, np.int64)
-    launch(_DRIVERS, work, num_threads, compute_block, numbers, clips, blocks.num_blocks)
+    launch(_DRIVERS, work, num_threads, compute_block, plan.address, blocks.num_blocks)
     for out, array in zip(outs, written, strict=True):
         if array is not out:
             np.copyto(out, array)
+
+
+@functools.lru_cache(maxsize=64)
+def _pack_clips(clips: tuple[float, ...]) -> ClipNumbers:
+    rho, c, advantages = (*clips, 0.0, 0.0, 0.0)[:3]  # unused ones are 0
+    return ClipNumbers(rho=rho, c=c, advantages=advantages)
 
 
 def _cut(
@@ -195,11 +214,12 @@ def _cut(
         count = outer * -(-num_steps // windows) * -(-inner // lanes)
         return Blocks(count, lanes, block_windows=windows)
     if inner == 1:
-        count = -(-outer // block_rows(dtype))
+        lanes = block_rows(dtype)
+        count = -(-outer // lanes)
         if num_steps < PIECES * PIECE or problem.ends is not None:
-            return Blocks(count)
+            return Blocks(count, lanes)
         head, num_streamed = _streams(layout, outputs, dtype.itemsize)
-        return Blocks(count, shorter_by=-head % PIECE, num_streamed=num_streamed)
+        return Blocks(count, lanes, -head % PIECE, num_streamed)
     lanes = _block_lanes(layout, dtype)
     # The first block has the `head` lanes alone, if there are any: then others are aligned.
     head, num_streamed = _streams(layout, outputs, dtype.itemsize)

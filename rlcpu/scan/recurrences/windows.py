@@ -18,9 +18,10 @@ from rlcpu.scan.recurrences.rows import PIECE
 from rlcpu.scan.recurrences.rules import Rule, Step, next_y_or_cut
 from rlcpu.scan.recurrences.steps import (
     lanes_of,
-    make_loads,
-    make_step_readers,
+    load_numbers,
     pointer_into,
+    pointers_at,
+    read_step,
     write_numbers,
 )
 
@@ -58,9 +59,55 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
     `plan.last_values`. The rule reads nothing of the step after but its value. `plan` is a view of
     a `RecurrencePlan`, `clips` are those of `Rule`.
     """
-    vector_lanes = lanes_of(dtype)
-    compute_coefficients = _make_compute_coefficients(rule, dtype, is_rows)
-    slide = _make_slide(dtype, is_rows)
+    vector_lanes, coefficients, is_streamed = lanes_of(dtype), rule.coefficients, False
+
+    @inline(exact=True)
+    def compute_coefficients(plan, clips, block, scratch):
+        """Fill a `WindowScratch` with a, b and next values of all steps of a block."""
+        outer, lane, width, begin, _, end = block
+        row_stride, last = scratch.row_stride, plan.num_steps - 1
+        last_values = pointer_into(plan.last_values, outer, 0, lane)
+        step = begin
+        while step < min(end, last + 1):
+            here, after_here = pointers_at(plan, outer, step, lane), last_values
+            # Numbers: the lanes of a step or, in rows, some steps; of rows (`width` 1) the last
+            # step is alone, since the value after it lies elsewhere.
+            side_by_side = width
+            if step < last:
+                after_here = pointer_into(plan.inputs.value, outer, step + 1, lane)
+                side_by_side = min(PIECE, min(end, last) - step) if is_rows else width
+            for k in range(0, side_by_side, vector_lanes):
+                count = min(vector_lanes, side_by_side - k)
+                at = (step - begin) * row_stride + k
+                next_value = load_numbers(after_here, k, count)
+                after = Step(0, next_value, 0, 0, 0, 0, 0, 0, 0)
+                factor, addend = coefficients(read_step(here, k, count), after, clips)
+                store(factor, scratch.a, at)
+                store(addend, scratch.b, at)
+                store(next_value, scratch.next_values, at)
+            step += side_by_side if is_rows else 1
+        # Steps beyond the last one change nothing, see above; lanes beyond the last repeat it.
+        for at in range((step - begin) * row_stride, (end - begin) * row_stride):
+            scratch.a[at], scratch.b[at] = 1.0, 0.0
+            value = last_values[min(at % row_stride, width - 1) * plan.last_values.lane]
+            scratch.next_values[at] = value
+
+    @inline(exact=True)
+    def slide(plan, block, scratch):
+        """Compute and write y of each window of a block."""
+        outer, lane, width, begin, stop, _ = block
+        row_stride, num_steps = scratch.row_stride, plan.window_steps
+        side_by_side = stop - begin if is_rows else width  # windows
+        for step in range(begin, stop, side_by_side if is_rows else 1):
+            target = pointer_into(plan.first_output, outer, step, lane)
+            for k in range(0, side_by_side, vector_lanes):
+                # The last step of the windows, from where they go back to their first.
+                at = (step - begin + num_steps - 1) * row_stride + k
+                y = load(scratch.next_values, at, 1)
+                for _ in range(num_steps):
+                    y = next_y_or_cut(load(scratch.a, at, 1), load(scratch.b, at, 1), y)
+                    at -= row_stride
+                write_numbers(y, target, k, min(vector_lanes, side_by_side - k), is_streamed)
 
     @inline(exact=True)
     def windows(plan, clips, outer, lane, width, begin):
@@ -79,67 +126,3 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
         return memory.size  # keeps it alive until now: pointers do not
 
     return windows
-
-
-def _make_compute_coefficients(rule: Rule, dtype: Any, is_rows: bool) -> Any:
-    """Make `compute_coefficients(plan, clips, block, scratch)`, which fills a `WindowScratch`."""
-    vector_lanes, zero, one = lanes_of(dtype), dtype(0.0), dtype(1.0)
-    pointers_at, _, read_step, _, _ = make_step_readers(rule, dtype)
-    (load_numbers, _), coefficients = make_loads(dtype), rule.coefficients
-
-    @inline(exact=True)
-    def compute_coefficients(plan, clips, block, scratch):
-        """Fill the scratch with a, b and next values of all steps of a block."""
-        outer, lane, width, begin, _, end = block
-        row_stride, last = scratch.row_stride, plan.num_steps - 1
-        last_values = pointer_into(plan.last_values, outer, 0, lane, zero)
-        step = begin
-        while step < min(end, last + 1):
-            here, after_here = pointers_at(plan, outer, step, lane), last_values
-            # Numbers: the lanes of a step or, in rows, some steps; of rows (`width` 1) the last
-            # step is alone, since the value after it lies elsewhere.
-            side_by_side = width
-            if step < last:
-                after_here = pointer_into(plan.arrays.value, outer, step + 1, lane, zero)
-                side_by_side = min(PIECE, min(end, last) - step) if is_rows else width
-            for k in range(0, side_by_side, vector_lanes):
-                count = min(vector_lanes, side_by_side - k)
-                at = (step - begin) * row_stride + k
-                next_value = load_numbers(after_here, k, count, zero)
-                after = Step(0, next_value, 0, 0, 0, 0, 0, 0, 0)
-                factor, addend = coefficients(read_step(here, k, count), after, clips)
-                store(factor, scratch.a, at)
-                store(addend, scratch.b, at)
-                store(next_value, scratch.next_values, at)
-            step += side_by_side if is_rows else 1
-        # Steps beyond the last one change nothing, see above; lanes beyond the last repeat it.
-        for at in range((step - begin) * row_stride, (end - begin) * row_stride):
-            scratch.a[at], scratch.b[at] = one, zero
-            value = last_values[min(at % row_stride, width - 1) * plan.last_values.lane]
-            scratch.next_values[at] = value
-
-    return compute_coefficients
-
-
-def _make_slide(dtype: Any, is_rows: bool) -> Any:
-    """Make `slide(plan, block, scratch)`, which writes y of all windows of a block."""
-    vector_lanes, zero, is_streamed = lanes_of(dtype), dtype(0.0), False
-
-    @inline(exact=True)
-    def slide(plan, block, scratch):
-        """Compute and write y of each window of a block."""
-        outer, lane, width, begin, stop, _ = block
-        row_stride, num_steps = scratch.row_stride, plan.window_steps
-        side_by_side = stop - begin if is_rows else width  # windows
-        for step in range(begin, stop, side_by_side if is_rows else 1):
-            target = pointer_into(plan.first_output, outer, step, lane, zero)
-            for k in range(0, side_by_side, vector_lanes):
-                # The last step of the windows, from where they go back to their first.
-                at = (step - begin + num_steps - 1) * row_stride + k
-                y = load(scratch.next_values, at, 1)
-                for _ in range(num_steps):
-                    y = next_y_or_cut(load(scratch.a, at, 1), load(scratch.b, at, 1), y)
-                    at -= row_stride
-                write_numbers(y, target, k, min(vector_lanes, side_by_side - k), is_streamed)
-
-    return slide

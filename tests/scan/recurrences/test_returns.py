@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcpu.kernels.calls import View
 from rlcpu.kernels.threads import show_config, threading_layer
 from rlcpu.scan import Advantages, discounted_returns, gae, lambda_returns
 from rlcpu.scan.recurrences import driver, rules
 from rlcpu.scan.recurrences.rules import Step
-from rlcpu.scan.recurrences.steps import PLAN
+from rlcpu.scan.recurrences.steps import PLANS
 from tests.scan.recurrences import naive
 from tests.scan.recurrences.problems import DTYPES, Problem, assert_close, make_problem, problems
 
@@ -188,8 +187,7 @@ def test_scalar_functions_run_unjitted():
 def test_float32_is_computed_in_vectors_of_float32(is_rows):
     block = driver.make_block(rules.ADVANTAGES, np.float32, is_rows)
     scan = numba.njit(error_model="numpy")(block)
-    options = numba.types.CPointer(numba.float64)
-    scan.compile((View(PLAN), options, numba.int64))
+    scan.compile((PLANS[np.float32].view, numba.int64))
     code = next(iter(scan.inspect_asm().values()))
     assert len(re.findall(r"\bv(?:add|mul|sub)ps\b.*%[yz]mm", code)) >= 5
     moves = r"\bv(?:mov|shuf|unpck|perm|blend|broadcast|extract|insert|xor|and)\w*"
