@@ -172,6 +172,7 @@ def convolution(channels: int, is_learnt: bool) -> Job:
     from rlcpu.kernels.compile import kernel
     from rlcpu.kernels.memory import aligned_zeros
     from rlcpu.nn import passes
+    from rlcpu.nn.packed import packed_at
 
     layers = nn.Image(SIDE, SIDE, channels) >> nn.Convolution(channels, WINDOW)
     network = nn.Network(SIDE * SIDE * channels, layers)
@@ -179,10 +180,17 @@ def convolution(channels: int, is_learnt: bool) -> Job:
     units = aligned_zeros((IMAGES * plan.units,), np.float32)
     units[:] = np.random.default_rng(0).normal(size=units.size)
     slopes = aligned_zeros(((IMAGES + 1) * plan.slopes,), np.float32)
-    arrays = packed, units, slopes, np.zeros_like(packed.parameters), np.zeros(1, np.float32)
+    arrays = (
+        packed.address,
+        units,
+        slopes,
+        np.zeros_like(packed.parameters),
+        np.zeros(1, np.float32),
+    )
 
     @kernel
     def run(network, units, slopes, gradients, starts, is_learnt):
+        network = packed_at(network, units)
         time, mode = passes.Time(1, starts), passes.OVERWRITTEN | passes.BY_INPUTS
         passes.forward(network, units, IMAGES, False, time)
         if is_learnt:

@@ -21,6 +21,7 @@ from llvmlite import binding, ir
 from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
 
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.vectors import (
@@ -129,6 +130,26 @@ def array_at(address, shape, like):
 def shifted(typing, pointer, by):
     """Return the pointer moved by so many numbers."""
     return pointer(pointer, types.intp), lambda _, builder, __, args: builder.gep(args[0], args[1:])
+
+
+@intrinsic
+def part(typing, source, begin, count):
+    """Return so many numbers from a position on, as an array.
+
+    A slice is checked against the array, and counted, which is most of the code of a short
+    function.
+    """
+    kind = types.Array(source.dtype, 1, "C")
+
+    def generate(context, builder, signature, args):
+        start, first, size = args
+        array = make_array(kind)(context, builder)
+        itemsize = I64(context.get_abi_sizeof(array.data.type.pointee))
+        data = pointer_at(context, builder, source, start, first)
+        populate_array(array, data, [size], [itemsize], itemsize, meminfo=None, parent=None)
+        return array._getvalue()
+
+    return kind(source, types.intp, types.intp), generate
 
 
 @intrinsic

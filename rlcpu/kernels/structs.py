@@ -13,12 +13,15 @@ Every field is a word of eight bytes, or some of them, so that Python writes a s
 int64, and a kernel knows one number of it: its address. Machine code depends on the declaration
 alone, which is part of a kernel's fingerprint.
 
-Python packs what lives long. `job = Job(num_steps=8, rewards=array, ...)` checks names, dtypes and
+Python packs what lives long. `job = Job(gamma=0.9, rewards=array, ...)` checks names, dtypes and
 shapes, keeps the arrays alive, and has `job.address`; `job.gamma` reads a field again, and
-`job.rewards = other` writes one. To pack an array takes half a microsecond. What changes from call
-to call is packed by kernels, on their stack: `Tile(lanes=16, inputs=pointer, ...)` there is a view
-of it, which `call_at` passes on. Where the declaration names dtypes they are those of the pointers
-and arrays that are packed.
+`job.rewards = other` writes one. Sizes that are left out are those of the arrays. To pack an array
+takes half a microsecond. What changes from call to call is packed by kernels, on their stack:
+`Tile(lanes=16, inputs=pointer, ...)` there is a view of it, which `call_at` passes on.
+
+A declaration may leave dtypes open: of `Array("real", "size")` in a struct, and in those that it
+refers to, `Work.of(real=np.float32)` says which it is. A kernel that packs a `Work` has it from the
+pointers and arrays.
 
 In a kernel `job_at = Job.at` makes a view of an address, and `job.rewards` is a contiguous array of
 the declared shape that nobody counts: whoever packed the struct keeps its memory alive. Nobody
@@ -82,9 +85,14 @@ class StructField:
         return self if struct is None else self.read(struct)
 
     def __set__(self, struct: Any, value: Any) -> None:
+        value = self.kept(value)
         words = self.words(value, functools.partial(getattr, struct))
         struct._words[self.place : self.place + self.size] = array("q", words)
         struct._kept[self.name] = value  # kept alive
+
+    def kept(self, value: Any) -> Any:
+        """Return what a struct keeps of a value, and `words` makes words of."""
+        return value
 
     def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
         """Return the words of a value, checked; `size_of` has the struct's `Whole` fields."""
@@ -253,6 +261,25 @@ class Reference(StructField):
         return types.int64 if isinstance(value, types.Integer) else None
 
 
+class References(Array):
+    """Field that is the address of an array of addresses of other structs, which it keeps alive."""
+
+    def __init__(self) -> None:
+        super().__init__(np.int64)
+
+    def kept(self, value: Any) -> Any:
+        """Return structs, and the array of their addresses."""
+        return value, np.array([each.address for each in value], np.int64)
+
+    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+        """Return the address of the array."""
+        return super().words(value[1], size_of)
+
+    def read(self, struct: Any) -> Any:
+        """Return the structs."""
+        return struct._kept[self.name][0]
+
+
 class Part(StructField):
     """Field that is another struct, inside of this one; Python may set it by a tuple of its words.
 
@@ -346,12 +373,17 @@ class Struct(metaclass=StructType):
         type.__setattr__(cls, "at", staticmethod(_make_at(cls.view)))
 
     @classmethod
-    @functools.cache
     def of(cls, **dtypes: Any) -> type[Self]:
         """Return the struct whose fields have these dtypes where the declaration names them.
 
         So have the structs that it refers to, and its parts.
         """
+        return cls._of(**{name: np.dtype(dtype) for name, dtype in dtypes.items()})
+
+    @classmethod
+    @functools.cache
+    def _of(cls, **dtypes: np.dtype[Any]) -> type[Self]:
+        """Return `of`, the same declaration for equal dtypes."""
         fields: dict[str, Any] = {}
         for name, field in cls.fields.items():
             if isinstance(field, Array) and isinstance(field.dtype, str):
@@ -365,6 +397,12 @@ class Struct(metaclass=StructType):
         return StructType(cls.__name__, (Struct,), {**fields, "made_of": (cls, dtypes)})
 
     def __init__(self, **fields: Any) -> None:
+        if len(fields) < len(self.fields):  # sizes are left out
+            for name, value in list(fields.items()):
+                sizes = getattr(self.fields.get(name), "shape", ())
+                if sizes and isinstance(value, np.ndarray):
+                    counts = zip(sizes, value.shape, strict=False)
+                    fields = {size: n for size, n in counts if isinstance(size, str)} | fields
         if fields.keys() != self.fields.keys():
             missing = self.fields.keys() - fields.keys()
             names = ", ".join(sorted(missing or fields.keys() - self.fields.keys()))
@@ -375,15 +413,25 @@ class Struct(metaclass=StructType):
             if type(value) is int and field.is_whole:  # as `words` returns it, in half the time
                 words.append(value)
             else:
+                fields[name] = value = field.kept(value)
                 words += field.words(value, fields.__getitem__)
         # Of Python, not of NumPy, whose array takes 3 us more, and would take 1.5 for 1.
         self._words, self._kept = array("q", words), fields  # kept alive
         self.address = self._words.buffer_info()[0]
 
+    def __reduce__(self) -> Any:
+        """Return the call that packs a copy in another process."""
+        struct, dtypes = self.made_of or (type(self), {})
+        return _remake, (struct, dtypes, {name: getattr(self, name) for name in self.fields})
+
     def replace(self, **fields: Any) -> Self:
         """Return a copy in memory of its own, with other values of some fields."""
         same = {name: getattr(self, name) for name in self.fields if name not in fields}
         return type(self)(**same, **fields)
+
+
+def _remake(struct: Any, dtypes: dict[str, Any], fields: dict[str, Any]) -> Any:
+    return (struct.of(**dtypes) if dtypes else struct)(**fields)
 
 
 def _make_at(view: Any) -> Any:

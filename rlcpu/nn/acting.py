@@ -14,44 +14,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray
 
 from rlcpu.kernels.compile import c_function, inline, kernel
 from rlcpu.kernels.matmul import Matrix, transpose
-from rlcpu.kernels.memory import address, aligned_zeros, call_at, shifted
+from rlcpu.kernels.memory import address, aligned_zeros, call_at, part
 from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole
 from rlcpu.kernels.vectors import width
 from rlcpu.nn.layers.embedding import sum_ones
-from rlcpu.nn.layers.kind import STEP, UNIT, padded
+from rlcpu.nn.layers.kind import UNIT, padded
+from rlcpu.nn.layers.rows import copy, fill
 from rlcpu.nn.packed import Packed, input_place, output_place, read_state, write_state
 from rlcpu.nn.passes import Time, forward, link
 from rlcpu.nn.plan import NetworkPlan, TensorPlace
 
-#: Numbers of a row of a plan's inputs, outputs and states.
-FIELDS = len(TensorPlace._fields)
 #: Samples that pass a network at a time outside of rollouts.
 BATCH = 1024
 
 
 class Job(Struct):
-    """A network for kernels.
-
-    Its table is linked, see `rlcpu.nn.passes`; tables and places are those of its `NetworkPlan`,
-    parameters and copies those of its `Packed`.
-    """
+    """A network that acts, for kernels."""
 
     run = Whole()  #: address of the compiled `run_tile`
-    steps = Whole()
-    table = Array(STEP, "steps")
-    inputs = Array(np.int64, 1, FIELDS)  #: the input's place
-    num_outputs = Whole()
-    outputs = Array(np.int64, "num_outputs", FIELDS)  #: the outputs' places
-    num_states = Whole()
-    states = Array(np.int64, "num_states", FIELDS)  #: the places of states
-    num_parameters = Whole()
-    parameters = Array(np.float32, "num_parameters")
-    num_copies = Whole()
-    copies = Array(np.float32, "num_copies")  #: transposed parameters
+    network = Reference(Packed.of(real=np.float32))  #: which has one input
     units = Whole()  #: numbers of a sample in the pass
     size = Whole()  #: numbers of an observation
     output_size = Whole()  #: numbers of all outputs together
@@ -99,14 +83,13 @@ def run_network(tile):
 def to_rows(tile, units, begin, lanes, row_width):
     """Write the transpose of a tile of inputs to units: a row for each environment.
 
-    `tile` is a pointer to `Tile.inputs`, with zeros behind the last number of a sample. From
-    `begin` on, units get `lanes` rows (a multiple of 16) of `row_width` numbers.
+    `tile` and `units` are pointers, the first to `Tile.inputs`, with zeros behind the last number
+    of a sample. From `begin` on, units get `lanes` rows (a multiple of 16) of `row_width` numbers.
     """
-    target = address(units)
-    block = width(target, 1)  # numbers of a register: so many lanes and numbers are a square
+    block = width(units, 1)  # numbers of a register: so many lanes and numbers are a square
     for lane in range(0, lanes, block):
         for k in range(0, row_width, block):
-            row = Matrix(target, begin + lane * row_width + k, row_width, 1)
+            row = Matrix(units, begin + lane * row_width + k, row_width, 1)
             transpose(Matrix(tile, k * lanes + lane, lanes, 1), row)
 
 
@@ -115,7 +98,7 @@ def to_lanes(units, begin, tile, first, lanes, size, row_width):
     """Write the transpose of rows of units to a tile of outputs: a row for each output.
 
     Args:
-        units: from `begin` on `lanes` rows of `row_width` numbers, a multiple of 16.
+        units: pointer; from `begin` on `lanes` rows of `row_width` numbers, a multiple of 16.
         begin: position of the first row.
         tile: pointer to `Tile.outputs`; its rows `first` to `first + size` are overwritten, and
             up to 15 rows behind these.
@@ -128,18 +111,11 @@ def to_lanes(units, begin, tile, first, lanes, size, row_width):
         for k in range(size):
             tile[first + k] = units[begin + k]
         return
-    source = address(units)
-    block = width(source, 1)
+    block = width(units, 1)
     for lane in range(0, lanes, block):
         for k in range(0, size, block):
             target = Matrix(tile, (first + k) * lanes + lane, lanes, 1)
-            transpose(Matrix(source, begin + lane * row_width + k, row_width, 1), target)
-
-
-@inline
-def network_of_job(job):
-    """Return the network of a `Job`, which has one input, as a `Packed`."""
-    return Packed(job.table, job.inputs, job.outputs, job.states, job.parameters, job.copies)
+            transpose(Matrix(units, begin + lane * row_width + k, row_width, 1), target)
 
 
 @inline
@@ -149,7 +125,7 @@ def write_inputs(tile, network, units):
     if tile.few:
         for i in range(samples):
             bounds = np.int64(tile.starts[i]), np.int64(tile.starts[i + 1])
-            sum_ones(units, network, samples, i, bounds, carray(tile.columns, (bounds[1],)))
+            sum_ones(units, network, samples, i, bounds, tile.columns)
         return
     place = input_place(network, 0)
     begin = place.offset * samples
@@ -157,9 +133,9 @@ def write_inputs(tile, network, units):
         to_rows(tile.inputs, units, begin, tile.lanes, place.width)
         return
     for i in range(samples):  # each environment has a row of inputs already
-        row = units[begin + i * place.width : begin + (i + 1) * place.width]
-        row[: place.size] = carray(shifted(tile.inputs, i * tile.row), (place.size,))
-        row[place.size :] = np.float32(0)
+        first = begin + i * place.width
+        copy(part(units, first, place.size), part(tile.inputs, i * tile.row, place.size))
+        fill(part(units, first + place.size, place.width - place.size), np.float32(0))
 
 
 @inline
@@ -180,20 +156,17 @@ def run_tile(tile):
     layers, which overwrite it, and outputs of such lanes are read by nobody.
     """
     job, samples = tile.job, tile.samples
-    units, network = carray(tile.units, (job.units * tile.lanes,)), network_of_job(job)
+    units, network, size = tile.units, job.network, job.state_size
     write_inputs(tile, network, units)
-    memory, size = carray(tile.memory, (samples * tile.stride,)), job.state_size
     if size > 0:
         for i in range(samples):
-            begin = i * tile.stride
-            write_state(network, units, samples, i, memory[begin : begin + size])
-    one_step = Time(steps=1, starts=carray(tile.begins, (samples,)))
+            write_state(network, units, samples, i, part(tile.memory, i * tile.stride, size))
+    one_step = Time(steps=1, starts=tile.begins)
     forward(network, units, samples, is_summed=tile.few, time=one_step)
     if size > 0:
         for i in range(samples):
-            begin = i * tile.stride
             after = samples + i  # row of the state after the one time step
-            read_state(network, units, samples, after, memory[begin : begin + size])
+            read_state(network, units, samples, after, part(tile.memory, i * tile.stride, size))
     read_outputs(tile, network, units)
 
 
@@ -251,20 +224,16 @@ class Acting:
         views = zip(plan.packed_views(self._packed), plan.flat_views(parameters), strict=True)
         copied = plan.copied_views(self._packed, self._copies, is_learnt=False)
         self._pairs = [*views, *copied]  # what `refresh` writes, and from what, in this order
-        self._table = link(plan, np.float32, is_learnt=False)
         self._job = Job(
             run=_address(),
-            steps=len(self._table),
-            table=self._table,
-            inputs=plan.inputs,
-            num_outputs=len(plan.outputs),
-            outputs=plan.outputs,
-            num_states=len(plan.states),
-            states=plan.states,
-            num_parameters=plan.parameters,
-            parameters=self._packed,
-            num_copies=plan.copies,
-            copies=self._copies,
+            network=Packed.of(real=np.float32)(
+                table=link(plan, np.float32, is_learnt=False),
+                inputs=plan.inputs,
+                outputs=plan.outputs,
+                states=plan.states,
+                parameters=self._packed,
+                copies=self._copies,
+            ),
             units=plan.units,
             size=TensorPlace(*plan.inputs[0].tolist()).size,
             output_size=self.output_size,
@@ -279,7 +248,8 @@ class Acting:
 
         It has the addresses of both: (plan.parameters,) and (plan.copies,) float32.
         """
-        return self._job.replace(parameters=parameters, copies=copies)
+        network = self._job.network.replace(parameters=parameters, copies=copies)
+        return self._job.replace(network=network)
 
     def refresh(self) -> None:
         """Read the present parameters."""

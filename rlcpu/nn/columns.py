@@ -1,7 +1,7 @@
 """Columns of a batch, as users give them and as the kernel of updates reads them.
 
 The kernel reads each column by a record of addresses and sizes
-(`rlcpu.nn.instructions.chunk.COLUMN_RECORD`).
+(`rlcpu.nn.frame.COLUMN_RECORD`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.nn.instructions.chunk import COLUMN_RECORD, ColumnRecord
+from rlcpu.nn.frame import COLUMN_RECORD, ColumnRecord
 from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.scaling import Scaling
 

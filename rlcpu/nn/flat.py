@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels import structs
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn.layers.kind import padded
 from rlcpu.nn.network import Network
-from rlcpu.nn.packed import network_of
+from rlcpu.nn.packed import Packed
 from rlcpu.nn.plan import NetworkPlan
 
 Array = npt.NDArray[Any]
@@ -43,45 +44,44 @@ class Slice(NamedTuple):
 SLICE_RECORD = np.dtype([(name, np.int64) for name in Slice._fields])
 
 
-class Learnt(NamedTuple):
+class Learnt(structs.Struct):
     """Arrays that an update changes and a checkpoint saves."""
 
-    parameters: Any  #: (P,), the flat vector
-    first: Any  #: (P,), its first moment in Adam
-    second: Any  #: (P,), its second moment
+    parameters = structs.Array("real")  #: (P,), the flat vector
+    first = structs.Array("real")  #: (P,), its first moment in Adam
+    second = structs.Array("real")  #: (P,), its second moment
     #: (C,), transposed weights of all networks, of which those of transposed ones alone are
     #: written: forward passes read no others.
-    copies: Any
+    copies = structs.Array("real")
 
 
-class LearntLayout(NamedTuple):
-    """Places of all that is learnt: networks, targets, then arrays that belong to no network.
+class LearntLayout(structs.Struct):
+    """Places of all that is learnt: networks, targets, then arrays that belong to no network."""
 
-    Tables, inputs, outputs and states are those of each network's plan, with zeros behind them up
-    to the longest; see `rlcpu.nn.plan.NetworkPlan`.
-    """
-
-    tables: Any
-    inputs: Any
-    outputs: Any
-    states: Any
-    steps: Any  #: (num_networks,) int64, rows of each table
-    #: (num_networks + 2,) int64, bounds of each network in the flat vector, then of all arrays
-    #: together.
-    begins: Any
-    copies_begins: Any  #: (num_networks + 1,) int64, bounds of each network in `Learnt.copies`
-    free: Any  #: (num_networks,) int64, how many free parameters each has, padded
-    targets: Any  #: (num_networks,) int64, the number of each network's target, or -1
-    parameters: int  #: where arrays begin in the flat vector
-    slices: Any  #: (num_slices,) of `SLICE_RECORD`, those of one update after those of another
-    updates: Any  #: (num_updates + 1,) int64, bounds of the slices of each update
+    #: (num_networks + 2,), bounds of each network in the flat vector, then of all arrays together.
+    begins = structs.Array(np.int64)
+    copies_begins = structs.Array(
+        np.int64
+    )  #: (num_networks + 1,), bounds of each in `Learnt.copies`
+    free = structs.Array(np.int64)  #: (num_networks,), how many free parameters each has, padded
+    targets = structs.Array(
+        np.int64
+    )  #: (num_networks,), the number of each network's target, or -1
+    parameters = structs.Whole()  #: where arrays begin in the flat vector
+    size = structs.Whole()  #: numbers of the flat vector
+    num_slices = structs.Whole()
+    slices = structs.Array(
+        SLICE_RECORD, "num_slices"
+    )  #: those of one update after those of another
+    updates = structs.Array(np.int64)  #: (num_updates + 1,), bounds of the slices of each update
 
 
 def make_learnt(layout: LearntLayout, dtype: type) -> Learnt:
     """Return zeros for all that is learnt."""
-    size, copied = (int(layout.begins[-1]),), (int(layout.copies_begins[-1]),)
-    parameters, first, second = (aligned_zeros(size, dtype) for _ in range(3))
-    return Learnt(parameters, first, second, copies=aligned_zeros(copied, dtype))
+    names = "parameters", "first", "second"
+    arrays = {name: aligned_zeros((layout.size,), dtype) for name in names}
+    copies = aligned_zeros((int(layout.copies_begins[-1]),), dtype)
+    return Learnt.of(real=dtype)(**arrays, copies=copies)
 
 
 def lay_out(
@@ -126,29 +126,16 @@ def lay_out(
                 slices += _slices_of(k, plans[k], packed=int(begins[k] + free[k]))
         bounds.append(len(slices))
     layout = LearntLayout(
-        tables=_stack([plan.table for plan in plans]),
-        inputs=_stack([plan.inputs for plan in plans]),
-        outputs=_stack([plan.outputs for plan in plans]),
-        states=_stack([plan.states for plan in plans]),
-        steps=np.array([len(plan.table) for plan in plans]),
         begins=np.append(begins, end),
         copies_begins=np.cumsum([0, *(plan.copies for plan in plans)]),
         free=free,
         targets=target_numbers,
         parameters=int(begins[-1]),
+        size=end,
         slices=np.array(slices, SLICE_RECORD),
         updates=np.array(bounds),
     )
     return layout, places
-
-
-def _stack(tables: Sequence[Array]) -> Array:
-    """Stack tables in one array, the shorter ones with zeros behind them."""
-    most, first = max(map(len, tables)), tables[0]
-    stacked = np.zeros((len(tables), most, *first.shape[1:]), first.dtype)
-    for rows, table in zip(stacked, tables, strict=True):
-        rows[: len(table)] = table
-    return stacked
 
 
 def _slices_of(network: int, plan: NetworkPlan, packed: int) -> list[Slice]:
@@ -191,10 +178,40 @@ def pair_views(
     return views
 
 
+def networks_of(
+    plans: Sequence[NetworkPlan],
+    tables: Sequence[Array],
+    learnt: Learnt,
+    layout: LearntLayout,
+    copies: Array,
+) -> list[Packed]:
+    """Return all networks as kernels have them, their parameters in the flat vector.
+
+    Args:
+        plans: of the networks.
+        tables: their linked tables, see `rlcpu.nn.passes.link`.
+        learnt: the flat vector.
+        layout: where each network is in it.
+        copies: (C,), transposed weights, those of `learnt` or a worker's own.
+    """
+    return [
+        Packed.of(real=copies.dtype)(
+            table=table,
+            inputs=plan.inputs,
+            outputs=plan.outputs,
+            states=plan.states,
+            # Behind free parameters, which no input changes, such as logarithms of deviations.
+            parameters=learnt.parameters[layout.begins[k] + layout.free[k] :],
+            copies=copies[layout.copies_begins[k] :],
+        )
+        for k, (plan, table) in enumerate(zip(plans, tables, strict=True))
+    ]
+
+
 def write_copies(networks: Sequence[Network], learnt: Learnt, layout: LearntLayout) -> None:
     """Make the transposed weights that forward passes read anew."""
     for k, network in enumerate(networks):
-        packed = network_of.py_func(learnt.parameters, learnt.copies, layout, k)
-        pairs = network.plan.copied_views(packed.parameters, packed.copies, is_learnt=False)
-        for copy, weights in pairs:
+        packed = learnt.parameters[layout.begins[k] + layout.free[k] :]
+        copies = learnt.copies[layout.copies_begins[k] :]
+        for copy, weights in network.plan.copied_views(packed, copies, is_learnt=False):
             copy[...] = weights

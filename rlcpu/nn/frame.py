@@ -1,4 +1,4 @@
-"""Tuples of arrays and numbers that the workers of an update share; see `rlcpu.nn.update`."""
+"""Structs of arrays and numbers that the workers of an update share; see `rlcpu.nn.update`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rlcpu.kernels.calls import View, kind_of
 from rlcpu.kernels.memory import aligned_zeros
-from rlcpu.nn.flat import Learnt, LearntLayout
-from rlcpu.nn.instructions.chunk import Chunk
+from rlcpu.kernels.structs import Array, Reference, References, Struct, Whole
+from rlcpu.nn.flat import Learnt, LearntLayout, networks_of
 from rlcpu.nn.plan import NetworkPlan
 from rlcpu.nn.program import Program
 from rlcpu.nn.settings import UpdateSettings
@@ -22,79 +22,98 @@ NORM, STEPS, FAULT = range(3)
 REPORT_COLUMNS = 3
 
 
-class SampleColumns(NamedTuple):
+class ColumnRecord(NamedTuple):
+    """A column of a batch: addresses of its numbers, 0 for none, and their count.
+
+    Networks read scaled numbers, see `rlcpu.nn.scaling`, or plain ones where there is no mean.
+    """
+
+    values: int  #: address of its numbers; of a column of `Ones` that of their starts
+    width: int  #: numbers of a sample
+    ones: int = 0  #: address of the places of `Ones`
+    mean: int = 0  #: address of `width` numbers
+    scale: int = 0  #: address of `width` numbers
+    limit: int = 0  #: address of one number
+
+
+COLUMN_RECORD = np.dtype([(name, np.int64) for name in ColumnRecord._fields])
+
+
+class SampleColumns(Struct):
     """Columns of the S samples of a batch."""
 
-    size: int  #: S
-    columns: Any  #: of dtype `rlcpu.nn.instructions.chunk.COLUMN_RECORD`
-    per_sample: Any  #: (any, S), statistics that the algorithm writes for each sample
-    #: (num_networks,) int64: of each network with memory the address of the states of sequences
-    #: before their first time step, (sequences, state size) float32; 0 without memory.
-    states: Any
+    size = Whole()  #: S
+    num_columns = Whole()
+    columns = Array(COLUMN_RECORD, "num_columns")
+    num_statistics = Whole()
+    #: Statistics that the algorithm writes for each sample.
+    per_sample = Array("real", "num_statistics", "size")
+    #: Of each network with memory the address of the states of sequences before their first time
+    #: step, (sequences, state size) float32; 0 without memory.
+    states = Array(np.int64)
 
 
-class Space(NamedTuple):
+class Space(Struct):
     """Scratch memory of a call, overwritten; see `make_space`.
 
     Each worker has its own copies of transposed weights, which backward passes read: to write those
     of all workers would take longer, as the caches of other cores have them.
     """
 
-    indices: Any  #: (S,) int64, the samples in the order of the epoch
-    moments: Any  #: (num_minibatches, any, 2), mean and inverse deviation of standardised columns
-    #: (num_parts, P): the first part's become the sum of all, then what a step subtracts from the
-    #: parameters.
-    gradients: Any
-    sums: Any  #: (num_parts, num_sums) float64, of losses and statistics
-    squares: Any  #: (num_slices,) float64, sums of the squares of gradients
-    units: Any  #: (num_workers, any), numbers between the layers of networks
-    network_slopes: Any  #: (num_workers, any), scratch of the networks' backward passes
-    rows: Any  #: (num_workers, any), `Chunk.rows` of each worker
-    slopes: Any  #: (num_workers, any), `Chunk.slopes` of each worker
-    copies: Any  #: (num_workers, C), transposed weights
-    stepped: Any  #: (num_networks,) int64, how often each network was stepped
-    #: (num_workers, num_networks) int64: `stepped` when a worker made its copies of a network; -1
-    #: for copies that are to be made anew.
-    copied: Any
-    claims: Any  #: see `rlcpu.nn.workers.WorkersMemory`
-    done: Any  #: see `rlcpu.nn.workers.WorkersMemory`
-    #: (num_updates, num_sums + REPORT_COLUMNS) float64: sums over the gradient steps of means over
-    #: the samples, then `NORM`, `STEPS` and `FAULT`.
-    report: Any
+    size = Whole()
+    indices = Array(np.int64, "size")  #: the samples in the order of the epoch
+    num_minibatches = Whole()
+    num_moments = Whole()
+    #: Mean and inverse deviation of standardised columns.
+    moments = Array("real", "num_minibatches", "num_moments", 2)
+    num_parts = Whole()
+    num_parameters = Whole()
+    #: The first part's become the sum of all, then what a step subtracts from the parameters.
+    gradients = Array("real", "num_parts", "num_parameters")
+    num_sums = Whole()
+    sums = Array(np.float64, "num_parts", "num_sums")  #: of losses and statistics
+    squares = Array(np.float64)  #: (num_slices,), sums of the squares of gradients
+    num_workers = Whole()
+    num_units = Whole()
+    units = Array("real", "num_workers", "num_units")  #: numbers between the layers of networks
+    num_slopes = Whole()
+    network_slopes = Array("real", "num_workers", "num_slopes")  #: scratch of backward passes
+    num_cells = Whole()
+    rows = Array("real", "num_workers", "num_cells")  #: `Chunk.rows` of each worker
+    slopes = Array("real", "num_workers", "num_cells")  #: `Chunk.slopes` of each worker
+    networks = References()  #: a `Packed` of each network, for forward passes
+    worker_networks = References()  #: of each worker those with its own copies, one after another
+    num_networks = Whole()
+    stepped = Array(np.int64, "num_networks")  #: how often each network was stepped
+    #: `stepped` when a worker made its copies of a network; -1 for copies that are to be made anew.
+    copied = Array(np.int64, "num_workers", "num_networks")
+    num_claims = Whole()
+    claims = Array(np.int64, "num_claims")  #: see `rlcpu.nn.workers.WorkersMemory`
+    done = Array(np.int64, LINE_WORDS)  #: see `rlcpu.nn.workers.WorkersMemory`
+    num_updates = Whole()
+    num_reported = Whole()
+    #: Sums over the gradient steps of means over the samples, of each update, then `NORM`, `STEPS`
+    #: and `FAULT`.
+    report = Array(np.float64, "num_updates", "num_reported")
 
 
-class Frame(NamedTuple):
+class Frame(Struct):
     """Everything that a call works on."""
 
-    learnt: Learnt
-    layout: LearntLayout
-    program: Program
-    batch: SampleColumns
-    space: Space
-    settings: UpdateSettings
+    learnt = Reference(Learnt)
+    layout = Reference(LearntLayout)
+    program = Reference(Program)
+    batch = Reference(SampleColumns)
+    space = Reference(Space)
+    settings = Reference(UpdateSettings)
 
 
-class Share(NamedTuple):
-    """Arguments of a worker."""
+class Share(Struct):
+    """Argument of a worker."""
 
-    worker: int  #: its number
-    workers: int  #: how many there are
-    frame: Any  #: what they work on
-
-
-class WorkerTurn(NamedTuple):
-    """Position of a worker in a call: an update on a minibatch."""
-
-    worker: int  #: its number
-    workers: int  #: how many there are
-    update: int  #: number of the update of the algorithm
-    minibatch: int  #: its number in the epoch
-    number: int  #: of the minibatch, from 1 on, over all calls
-    samples: int  #: of the minibatch, how many
-    parts: int  #: of the minibatch, how many
-    first_slice: int  #: number of the first slice that the update learns
-    slices: int  #: how many it learns
-    phase: int  #: number of phases before this update
+    worker = Whole()  #: its number
+    workers = Whole()  #: how many there are
+    frame = Reference(Frame)  #: what they work on
 
 
 class UpdateArguments(NamedTuple):
@@ -114,15 +133,16 @@ def make_space(
     layout: LearntLayout,
     tape: Tape,
     plans: Sequence[NetworkPlan],
+    tables: Sequence[npt.NDArray[Any]],
 ) -> Space:
     """Return scratch memory for updates of `count` samples by at most so many workers.
 
     Its sizes depend on `settings.minibatch`, `part` and `chunk` alone. The other arguments are what
-    is learnt, and by which algorithm.
+    is learnt, and by which algorithm; `tables` are those of the networks, linked.
     """
     real, num_parameters = learnt.parameters.dtype.type, learnt.parameters.size
     minibatches = -(-count // settings.minibatch)
-    parts, slices = -(-settings.minibatch // settings.part), len(layout.slices)
+    parts, slices = -(-settings.minibatch // settings.part), layout.num_slices
     chunk_samples = min(settings.part, settings.chunk)
     cells = chunk_samples * max(tape.heights)
     # Places of units are multiplied by the size of whole chunks, `settings.chunk`.
@@ -133,7 +153,9 @@ def make_space(
     # The last moments of a minibatch are for columns that it does not standardise.
     moments = np.zeros((minibatches, len(tape.standardised) + 1, 2), real)
     moments[..., 1] = 1.0
-    return Space(
+    facts = plans, tables, learnt, layout
+    copies = aligned_zeros((workers, learnt.copies.size), real)
+    return Space.of(real=real)(
         indices=np.zeros(count, np.int64),
         moments=moments,
         gradients=aligned_zeros((parts, num_parameters), real),
@@ -143,39 +165,11 @@ def make_space(
         network_slopes=aligned_zeros((workers, network_slopes), real),
         rows=aligned_zeros((workers, cells), real),
         slopes=aligned_zeros((workers, cells), real),
-        copies=aligned_zeros((workers, learnt.copies.size), real),
+        networks=networks_of(*facts, learnt.copies),
+        worker_networks=[each for row in copies for each in networks_of(*facts, row)],
         stepped=np.zeros(len(plans), np.int64),
         copied=np.full((workers, len(plans)), -1),
         claims=np.zeros(LINE_WORDS * max(parts, slices, minibatches), np.int64),
         done=np.zeros(LINE_WORDS, np.int64),
         report=np.zeros((len(tape.statistics), num_sums + REPORT_COLUMNS)),
     )
-
-
-def chunk_kind(frame: Frame) -> Any:
-    """Return numba's type of a `Chunk` of a frame, of which only the types of fields matter."""
-    real, samples = frame.learnt.parameters.dtype.type, frame.space.indices
-    # Arrays of the same dtypes and axes as those of a chunk.
-    rows, row, sums = frame.batch.per_sample, frame.learnt.parameters, frame.space.squares
-    chunk = Chunk(
-        worker=0,
-        update=0,
-        number=0,
-        samples=samples,
-        minibatch=0,
-        share=real(0),
-        is_first=False,
-        rows=rows,
-        slopes=rows,
-        units=row,
-        gradients=row,
-        sums=sums,
-        frame=View(kind_of(frame)),
-    )
-    return kind_of(chunk)
-
-
-def share_kind(chunk: Any) -> Any:
-    """Return numba's type of a `Share`, from that of a `Chunk`."""
-    frame = chunk.types[-1].kind  # the last field is a view of a frame
-    return kind_of(Share(worker=0, workers=1, frame=frame))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,11 +23,11 @@ from rlcpu.nn.frame import (
     STEPS,
     Frame,
     SampleColumns,
+    Share,
     Space,
     UpdateArguments,
     make_space,
 )
-from rlcpu.nn.instructions.chunk import COLUMN_RECORD
 from rlcpu.nn.network import Network
 from rlcpu.nn.plan import NetworkPlan
 from rlcpu.nn.program import STARTS, NetworkSizes, columns_of_ones, kinds_of, program_of
@@ -40,6 +41,9 @@ Array = npt.NDArray[Any]
 LEAST_OF_MINIBATCH, LEAST_OF_CALL = 1_000_000, 4_000_000
 #: Looks at another worker in a millisecond.
 LOOKS_OF_MILLISECOND = 800_000
+#: C's type of the function that the workers of an update run: (address of a `Share`), see
+#: `rlcpu.nn.update`.
+_UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 #: Updates that one thread makes alone after a helper has lost its core to another process.
 UPDATES_ALONE = 8
 
@@ -118,7 +122,7 @@ class Learner:
     space: Any = None
     last_call: UpdateArguments | None = None
     _space_sizes: tuple[int, ...] = ()
-    _code: Any = None  #: `MachineCode` of the program
+    _code: int = 0  #: address of the function that the workers of an update run
 
     def __init__(
         self,
@@ -153,6 +157,7 @@ class Learner:
         learns = [each.learns or () for each in self.updates]
         self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
         self.learnt = flat.make_learnt(self.layout, dtype)
+        self._tables = [plan.table.copy() for plan in self._plans]  # `_link` writes addresses
         self.counters = np.zeros(2, np.int64)
         self.key = keys(stream_seeds(seed, count=1))[:, 0]  # of the only stream
         self.num_workers = num_threads or default_num_threads()
@@ -229,11 +234,12 @@ class Learner:
 
     def state(self) -> dict[str, Array]:
         """Return every array that an update changes, by name, for checkpoints."""
-        return {**self.learnt._asdict(), "counters": self.counters, "key": self.key}
+        learnt = {name: getattr(self.learnt, name) for name in self.learnt.fields}
+        return {**learnt, "counters": self.counters, "key": self.key}
 
     def discard(self) -> None:
         """Make new arrays after an interrupted update: its threads may still write to the old."""
-        self.learnt = flat.Learnt(*(array.copy() for array in self.learnt))
+        self.learnt = copy.deepcopy(self.learnt)
         self.counters = self.counters.copy()
         self._pairs = self._pair_arrays()
         self.space = None
@@ -366,12 +372,20 @@ class Learner:
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), self.dtype)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
         addresses = np.array([0 if array is None else address_of(array) for array in arrays])
-        samples = SampleColumns(count, columns.records, outputs, addresses)
-        space = self._space_for(count, kernel_settings)
-        frame = Frame(self.learnt, self.layout, self._program, samples, space, kernel_settings)
+        real = self.dtype
+        frame = Frame.of(real=real)(
+            learnt=self.learnt,
+            layout=self.layout,
+            program=self._program,
+            batch=SampleColumns.of(real=real)(
+                columns=columns.records, per_sample=outputs, states=addresses
+            ),
+            space=self._space_for(count, kernel_settings),
+            settings=kernel_settings,
+        )
         # Rounds repeat the call many times, see `rlcpu.train.rounds`.
         workers = self._workers_for(kernel_settings, num_steps=math.inf)
-        self.last_call = UpdateArguments(workers, columns.by_name, self._code.update, frame)
+        self.last_call = UpdateArguments(workers, columns.by_name, self._code, frame)
         self._run(frame, alive=(columns, arrays))
         return self.finish(write)
 
@@ -381,12 +395,13 @@ class Learner:
         The kernel has addresses of the arrays that `alive` holds. A thread holds them too, for
         after an interrupt nobody waits for its end.
         """
-        code, settings = self._code, frame.settings
+        update, settings = _UPDATE(self._code), frame.settings
         num_steps = settings.epochs * -(-frame.batch.size // settings.minibatch)
         workers = 1 if self._updates_alone else self._workers_for(settings, num_steps)
 
         def run(worker: int, alive: Any = alive) -> None:
-            code.kernel(code.update, worker, workers, *frame)
+            share = Share.of(real=self.dtype)(worker=worker, workers=workers, frame=frame)
+            update(share.address)
 
         try:
             self.helpers.run(workers, run)
@@ -453,7 +468,7 @@ class Learner:
         part, chunk = parts_of(minibatch, size, options.sequence_length)
         # The statistic whose mean ends the call where it goes beyond the limit.
         watched, limit = options.watched(self.tape.statistics[0])
-        return UpdateSettings(
+        return UpdateSettings.of(real=real)(
             epochs=options.epochs,
             minibatch=minibatch,
             part=part,
@@ -473,8 +488,8 @@ class Learner:
             max_norm=real(options.max_gradient_norm),
             watched=watched,
             limit=limit,
-            key_low=self.key[0],
-            key_high=self.key[1],
+            key_low=int(self.key[0]),
+            key_high=int(self.key[1]),
             # A look at another worker takes 1.3 ns. Workers wait about as long as one part of a
             # minibatch takes, and a millisecond: a virtual machine often takes a core away for
             # less, and without it half of PPO's updates were made by one thread. A part takes about
@@ -519,19 +534,10 @@ class Learner:
         return space
 
     def _make_space(self, count: int, settings: UpdateSettings) -> Space:
-        args = self.num_workers, self.learnt, self.layout, self.tape, self._plans
+        args = self.num_workers, self.learnt, self.layout, self.tape, self._plans, self._tables
         return make_space(count, settings, *args)
 
     # ------------------------------------------------------------ machine code
-
-    def example_frame(self) -> Frame:
-        """Return a frame of no samples, whose types are those of every update."""
-        real, states = self.dtype, np.zeros(1, np.int64)
-        batch = SampleColumns(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real), states)
-        options = LearnerSettings(learning_rate=0.0)
-        settings = self._settings_of(options, options.rates(len(self.updates), real), count=1)
-        space = self._make_space(1, settings)
-        return Frame(self.learnt, self.layout, self._program, batch, space, settings)
 
     def _link(self) -> None:
         """Compile or load all that an update calls, and write the addresses to its tables."""
@@ -539,18 +545,18 @@ class Learner:
             return
         has_helper, self.compiling_process = self.compiling_process is not None, None
         kinds = kinds_of(self.tape, self._columns.ones)
-        frame = self.example_frame()
-        self._code = machine_code.link(frame, self.tape, kinds, self._plans, has_helper)
+        self._code = machine_code.link(
+            self._program, self._tables, self.tape, kinds, self._plans, self.dtype, has_helper
+        )
         self._is_linked = True
 
     def compile(self) -> None:
-        """Compile or load the kernel and the functions that it calls, without an update."""
+        """Compile or load the functions that an update calls, without an update."""
         self._link()
-        machine_code.compile_kernel(self._code.kernel, self.example_frame())
 
     def is_uncompiled(self) -> bool:
         """Tell whether the function of the workers is neither in memory nor in the cache."""
-        return machine_code.is_uncompiled(self.example_frame())
+        return machine_code.is_uncompiled(self.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out scratch memory, and what belongs to this process: addresses, a child."""

@@ -23,7 +23,7 @@ from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn import passes
 from rlcpu.nn.layers import Dense, Graph, LayerNorm, Relu, Tanh
-from rlcpu.nn.packed import Packed, read_state, write_state
+from rlcpu.nn.packed import Packed, packed_at, read_state, write_state
 from rlcpu.nn.passes import ADDED, BY_INPUTS, Time
 from rlcpu.nn.plan import plan_of
 
@@ -205,7 +205,7 @@ class Network:
         for part, units in self._batches(steps, count):
             part_states, before = np.empty_like(states[:, part]), memory.of(part)
             self._inputs.write(units, part, rows)
-            _run_forward(packed, units, before.state, before.starts, part_states)
+            _run_forward(packed.address, units, before.state, before.starts, part_states)
             self._outputs.read(units, part, outputs)
             states[:, part] = part_states
         return outputs, states
@@ -251,9 +251,9 @@ class Network:
             scratch = aligned_zeros(((samples + 1) * plan.slopes,), self._dtype)
             no_states = np.empty((0, *before.state.shape), self._dtype)  # nobody reads states
             self._inputs.write(units, part, rows)
-            _run_forward(packed, units, before.state, before.starts, no_states)
+            _run_forward(packed.address, units, before.state, before.starts, no_states)
             self._outputs.write(units, part, by_outputs)
-            _run_backward(packed, units, scratch, gradients, samples, before.starts)
+            _run_backward(packed.address, units, scratch, gradients, samples, before.starts)
             self._inputs.read(units, part, by_inputs)
         derivatives = by_inputs if self.state_size else [each[0] for each in by_inputs]
         return plan.unpack(gradients, self._dtype), self._inputs.named(derivatives)
@@ -267,8 +267,14 @@ class Network:
         plan = self.plan
         parameters = plan.pack(self.parameters, self._dtype)
         copies = np.zeros(plan.copies, self._dtype)
-        table = passes.link(plan, self._dtype, is_learnt)
-        packed = Packed(table, plan.inputs, plan.outputs, plan.states, parameters, copies)
+        packed = Packed.of(real=self._dtype)(
+            table=passes.link(plan, self._dtype, is_learnt),
+            inputs=plan.inputs,
+            outputs=plan.outputs,
+            states=plan.states,
+            parameters=parameters,
+            copies=copies,
+        )
         for copy, weights in plan.copied_views(parameters, copies, is_learnt=is_learnt):
             copy[...] = weights
         return packed
@@ -389,14 +395,15 @@ class Ports(NamedTuple):
 def _run_forward(network, units, state, starts, states):
     """Compute the outputs, which are left in units as inputs were, and the last states.
 
-    `network` is a `Packed`. Of the states before each time step and after all of them, `states`
-    (any, n, state_size) is overwritten with the last; `state` (n, state_size) is the first of them.
-    For `starts` (T, n) see `Network.outputs`.
+    `network` is the address of a `Packed`. Of the states before each time step and after all of
+    them, `states` (any, n, state_size) is overwritten with the last; `state` (n, state_size) is the
+    first of them. For `starts` (T, n) see `Network.outputs`.
     """
     steps, sequences = starts.shape
+    network = packed_at(network, units)
     for b in range(sequences):
         write_state(network, units, starts.size, b, state[b])
-    time = Time(steps, starts.reshape(-1))
+    time = Time(steps, starts)
     passes.forward(network, units, starts.size, is_summed=False, time=time)
     first = steps + 1 - states.shape[0]  # of the states that are read
     for k in range(states.shape[0]):
@@ -407,7 +414,8 @@ def _run_forward(network, units, state, starts, states):
 @kernel
 def _run_backward(network, units, slopes, gradients, samples, starts):
     """Add gradients, and overwrite the inputs in units with their slopes."""
-    time, mode = Time(starts.shape[0], starts.reshape(-1)), ADDED | BY_INPUTS
+    time, mode = Time(starts.shape[0], starts), ADDED | BY_INPUTS
+    network = packed_at(network, units)
     passes.backward(
         network, units, slopes, gradients, samples, is_summed=False, time=time, mode=mode
     )

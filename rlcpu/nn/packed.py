@@ -7,31 +7,50 @@ says where a tensor lies there, a row for each sample.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+from numba.np.numpy_support import as_dtype
 
 from rlcpu.kernels.compile import inline, outline, tuple_of
 from rlcpu.kernels.matmul import Matrix, transpose
-from rlcpu.kernels.memory import address
-from rlcpu.kernels.vectors import width
-from rlcpu.nn.layers.kind import UNIT
+from rlcpu.kernels.memory import shifted
+from rlcpu.kernels.structs import Array, Struct, Whole
+from rlcpu.kernels.vectors import I64, width
+from rlcpu.nn.layers.kind import STEP, UNIT
 from rlcpu.nn.plan import TensorPlace
 
-
-class Packed(NamedTuple):
-    """One network: arrays of its `rlcpu.nn.plan.NetworkPlan`, and its numbers.
-
-    Rows of inputs, outputs and states may be followed by others, of states by zeros.
-    """
-
-    table: Any
-    inputs: Any
-    outputs: Any
-    states: Any
-    parameters: Any  #: (plan.parameters,)
-    copies: Any  #: (plan.copies,) transposed matrices, see `NetworkPlan.copied_views`
+#: Numbers of a row of a plan's inputs, outputs and states.
+FIELDS = len(TensorPlace._fields)
 
 
-_read_place = tuple_of(TensorPlace, len(TensorPlace._fields))
+class Packed(Struct):
+    """One network: arrays of its `rlcpu.nn.plan.NetworkPlan`, and its numbers."""
+
+    num_steps = Whole()
+    table = Array(STEP, "num_steps")  #: of the plan, linked: see `rlcpu.nn.passes`
+    num_inputs = Whole()
+    inputs = Array(np.int64, "num_inputs", FIELDS)  #: their places
+    num_outputs = Whole()
+    outputs = Array(np.int64, "num_outputs", FIELDS)
+    num_states = Whole()
+    states = Array(np.int64, "num_states", FIELDS)
+    parameters = Array("real")  #: (plan.parameters,)
+    copies = Array("real")  #: (plan.copies,) transposed matrices, see `NetworkPlan.copied_views`
+
+
+@intrinsic
+def packed_at(typing, address, like):
+    """Return the `Packed` at an address, of the dtype of `like`, an array or a pointer."""
+    view = Packed.of(real=as_dtype(like.dtype)).view
+
+    def generate(context, builder, signature, args):
+        return builder.inttoptr(args[0], I64.as_pointer())
+
+    return view(types.int64, like), generate
+
+
+_read_place = tuple_of(TensorPlace, FIELDS)
 
 
 @inline
@@ -44,30 +63,6 @@ def input_place(network, number):
 def output_place(network, number):
     """Return the `TensorPlace` of an output of a network."""
     return _read_place(network.outputs[number])
-
-
-@inline
-def network_of(parameters, copies, layout, k):
-    """Return network number k as views of the flat vectors of all networks.
-
-    Its free parameters, which no input changes, such as logarithms of deviations, lie in front of
-    the packed ones, `layout.free[k]` numbers with their padding, and are not among these.
-
-    Args:
-        parameters: of all networks, those of `rlcpu.nn.flat.Learnt`.
-        copies: of all networks, those of `Learnt` or a worker's own.
-        layout: see `rlcpu.nn.flat.LearntLayout`.
-        k: number of the network.
-    """
-    begin, end = layout.begins[k] + layout.free[k], layout.begins[k + 1]
-    return Packed(
-        table=layout.tables[k, : layout.steps[k]],
-        inputs=layout.inputs[k],
-        outputs=layout.outputs[k],
-        states=layout.states[k],
-        parameters=parameters[begin:end],
-        copies=copies[layout.copies_begins[k] : layout.copies_begins[k + 1]],
-    )
 
 
 # ---------------------------------------------------------------- states of layers with memory
@@ -122,16 +117,15 @@ def read_state(network, units, samples, row, state):
 def _copy_squares(weights, copies, first, last, rows, columns):
     """Transpose rows [first, last) of weights into copies, a square of one register's width each.
 
-    `weights` (rows, columns) and `copies` (columns, rows) are flat; columns, always, and rows here
-    are multiples of `UNIT`, a multiple of a register's numbers, and so are `first` and `last`.
+    `weights` (rows, columns) and `copies` (columns, rows) are pointers. Columns, always, and rows
+    here are multiples of `UNIT`, a multiple of a register's numbers, and so are `first` and `last`.
     """
-    source, out = address(weights), address(copies)
-    step = width(source, 1)
+    step = width(weights, 1)
     for row in range(first, last, step):
         for column in range(0, columns, step):
             transpose(
-                Matrix(source, row * columns + column, columns, 1),
-                Matrix(out, column * rows + row, rows, 1),
+                Matrix(weights, row * columns + column, columns, 1),
+                Matrix(copies, column * rows + row, rows, 1),
             )
 
 
@@ -141,7 +135,8 @@ def copy_rows(step, network, first, last):
     if step.copies < 0:
         return
     rows, columns = step.rows, step.columns
-    weights, copies = network.parameters[step.parameters :], network.copies[step.copies :]
+    weights = shifted(network.parameters, step.parameters)
+    copies = shifted(network.copies, step.copies)
     if rows % UNIT == 0:
         _copy_squares(weights, copies, first, last, rows, columns)
         return

@@ -11,8 +11,8 @@ the first network that needs it: a new network of known kinds compiles nothing.
     backward(network, units, slopes, gradients, samples, is_summed, time, mode)
         makes derivatives with respect to the parameters, the inputs, or both
 
-`network` is a `Packed` whose table is linked; `input_place` and `output_place` say where its inputs
-and outputs are in `units`, which its `NetworkPlan` has the size of:
+`network` is a view of a `Packed` whose table is linked; `input_place` and `output_place` say where
+its inputs and outputs are in `units`, which its `NetworkPlan` has the size of:
 
     units      (samples * plan.units,) or more. Before a forward pass, the caller writes the inputs:
                rows of place.width numbers, of which the first place.size count, the others are 0.
@@ -37,14 +37,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
+import numpy.typing as npt
 from numba import types
 
-from rlcpu.kernels.calls import kind_of, make_numbered_call, numbered_function_of, view
-from rlcpu.kernels.compile import inline_source
+from rlcpu.kernels.compile import c_function, inline_source
+from rlcpu.kernels.memory import address, call_at
+from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole
 from rlcpu.nn.layers.kind import ADDED as ADDED
 from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
-from rlcpu.nn.layers.kind import FORWARD, STEP, Array
+from rlcpu.nn.layers.kind import FORWARD
 from rlcpu.nn.layers.kind import OVERWRITTEN as OVERWRITTEN
 from rlcpu.nn.packed import Packed, output_place
 from rlcpu.nn.plan import NetworkPlan
@@ -64,69 +65,63 @@ class Time(NamedTuple):
     starts: Any
 
 
-class Work(NamedTuple):
+class Work(Struct):
     """Arguments of a pass, see above and `Time`; the mode of a forward pass is `FORWARD`."""
 
-    network: Packed
-    units: Any
-    samples: int
-    slopes: Any
-    gradients: Any
-    is_summed: bool
-    mode: int
-    steps: int
-    starts: Any
-
-
-@functools.cache
-def _work_kind(dtype: type) -> Any:
-    """Return numba's type of a `Work`."""
-    numbers: Any = np.zeros(0, dtype)
-    places: Any = np.zeros((0, 0), np.int64)
-    example = Work(
-        network=Packed(np.zeros(0, STEP), places, places, places, numbers, numbers),
-        units=numbers,
-        samples=0,
-        slopes=numbers,
-        gradients=numbers,
-        is_summed=False,
-        mode=FORWARD,
-        steps=1,
-        starts=numbers,
-    )
-    return kind_of(example)
-
-
-def _expected(work: Any) -> Any:
-    """Return the type of a `Work` that the functions of layers are compiled for, by its units."""
-    _, units = work.field("units")
-    return _work_kind(np.float32 if units.dtype == types.float32 else np.float64)
-
-
-_call = make_numbered_call(_expected)
+    network = Reference(Packed)
+    units = Array("real")
+    samples = Whole()
+    num_slopes = Whole()
+    slopes = Array("real")
+    gradients = Array("real")
+    is_summed = Flag()
+    mode = Whole()
+    steps = Whole()
+    starts = Array("real")
 
 
 @inline_source
 def forward(network, units, samples, is_summed, time):
     """Write the outputs to units, and return where the first begins, in kernels; see above."""
-    nothing, (steps, starts) = units[:0], time
-    work = view(Work(network, units, samples, nothing, nothing, is_summed, FORWARD, steps, starts))
+    nothing = address(units)
+    work = Work(
+        network=network,
+        units=nothing,
+        samples=samples,
+        num_slopes=0,
+        slopes=nothing,
+        gradients=nothing,
+        is_summed=is_summed,
+        mode=FORWARD,
+        steps=time.steps,
+        starts=address(time.starts),
+    )
     first = 1 if is_summed else 0  # the caller has computed the first layer
-    for i in range(first, network.table.shape[0]):
-        _call(network.table[i].forward, work, i)
+    for i in range(first, network.num_steps):
+        call_at(network.table[i].forward, (work, i))
     return output_place(network, 0).offset * samples
 
 
 @inline_source
 def backward(network, units, slopes, gradients, samples, is_summed, time, mode):
     """Compute gradients, slopes of the inputs, or both, in kernels; see above."""
-    steps, starts = time
-    work = view(Work(network, units, samples, slopes, gradients, is_summed, mode, steps, starts))
-    for i in range(network.table.shape[0] - 1, -1, -1):
-        _call(network.table[i].backward, work, i)
+    work = Work(
+        network=network,
+        units=address(units),
+        samples=samples,
+        num_slopes=slopes.size,
+        slopes=address(slopes),
+        gradients=address(gradients),
+        is_summed=is_summed,
+        mode=mode,
+        steps=time.steps,
+        starts=address(time.starts),
+    )
+    for i in range(network.num_steps - 1, -1, -1):
+        call_at(network.table[i].backward, (work, i))
 
 
-def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> Array:
+def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> npt.NDArray[Any]:
     """Return the table of a plan with the addresses of functions, compiled if need be.
 
     Args:
@@ -150,4 +145,4 @@ def _address(make: Callable[[type], Callable[..., None]], dtype: type) -> int:
     def run(work, number):
         compute(work.network.table[number], work)
 
-    return numbered_function_of(run, _work_kind(dtype))
+    return c_function(run, (Work.of(real=dtype).view, types.int64))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rlcpu.kernels.structs import Array, Struct, Whole
+
 if TYPE_CHECKING:
     from rlcpu.nn.plan import NetworkPlan
     from rlcpu.nn.tape import Tape
@@ -65,20 +67,24 @@ APPLICATION = np.dtype([(field.name, np.int64) for field in dataclasses.fields(A
 OPERAND = np.dtype([(name, np.int64) for name in Operand._fields])
 
 
-class Program(NamedTuple):
-    """Instructions of all updates, as the kernel reads them."""
+class Program(Struct):
+    """Instructions of all updates, as kernels read them."""
 
-    instructions: Any  #: of `INSTRUCTION`, those of one update after those of the other
-    bounds: Any  #: (num_updates + 1,) int64, bounds of the instructions of each update
-    heights: Any  #: (num_updates,) int64, rows of each update
-    saved_units: int  #: units of a sample that stay for the backward pass; others lie behind them
-    applications: Any  #: of `APPLICATION`
-    inputs: Any  #: of `OPERAND`, those of each application after those of the one before
-    #: (any,) int64, of each instruction "each": for each argument three numbers, its first row, its
-    #: step (1, or 0 for one row for all numbers of the result) and whether it carries slopes; then
-    #: for each result its first row, and the first rows of its derivatives by these arguments.
-    operands: Any
-    numbers: Any  #: (any,) settings, then constants
+    num_instructions = Whole()
+    #: Those of one update after those of the other.
+    instructions = Array(INSTRUCTION, "num_instructions")
+    bounds = Array(np.int64)  #: (num_updates + 1,), bounds of the instructions of each update
+    heights = Array(np.int64)  #: (num_updates,), rows of each update
+    saved_units = Whole()  #: units of a sample that stay for the backward pass; others lie behind
+    num_applications = Whole()
+    applications = Array(APPLICATION, "num_applications")
+    num_inputs = Whole()
+    inputs = Array(OPERAND, "num_inputs")  #: those of each application after those of the other
+    #: Of each instruction "each": for each argument three numbers, its first row, its step (1, or 0
+    #: for one row for all numbers of the result) and whether it carries slopes; then for each
+    #: result its first row, and the first rows of its derivatives by these arguments.
+    operands = Array(np.int64)
+    numbers = Array("real")  #: settings, then constants
 
 
 class NetworkSizes(NamedTuple):
@@ -108,7 +114,7 @@ def program_of(tape: Tape, dtype: type) -> Program:
         if each["kind"] == "number":
             index = each["index"]
             row["index"] = -1 - index if index < 0 else index + num_settings
-    return Program(
+    return Program.of(real=dtype)(
         instructions=table,
         bounds=np.array(tape.bounds),
         heights=np.array(tape.heights),

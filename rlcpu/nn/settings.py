@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.structs import Array, Flag, Real, Struct, Whole
 
-Array = npt.NDArray[Any]
 #: Samples that pass the networks together, and at most so many parts has a minibatch.
 CHUNK, MOST_PARTS = 128, 32
 #: Numbers of the widest vector.
@@ -89,7 +89,7 @@ class LearnerSettings(NamedTuple):
             raise ValueError(f"weight_decay={chosen.weight_decay!r}: expected 0 or more")
         return chosen
 
-    def rates(self, count: int, dtype: type) -> Array:
+    def rates(self, count: int, dtype: type) -> npt.NDArray[Any]:
         """Return the learning rate of each of `count` updates, after a check."""
         rate = self.learning_rate
         if isinstance(rate, float):
@@ -120,31 +120,33 @@ class LearnerSettings(NamedTuple):
         return abreast or sequences
 
 
-class UpdateSettings(NamedTuple):
-    """Settings of a call for kernels; reals are of the learner's dtype."""
+class UpdateSettings(Struct):
+    """Settings of a call for kernels."""
 
-    epochs: int  #: how often a call goes through all samples
-    minibatch: int  #: samples of a minibatch
-    part: int  #: samples of a part, see `parts_of`
-    chunk: int  #: samples of a chunk, see `parts_of`
-    steps: int  #: time steps of a sequence; all sizes above are of whole sequences
-    abreast: int  #: sequences that lie side by side in the batch, see `LearnerSettings`
-    is_shuffled: bool  #: whether each epoch shuffles the samples
-    standardised: Any  #: (any,) int64, columns that minibatches standardise
-    counters: Any  #: (2,) int64, minibatches and epochs before this call
-    every: Any  #: (num_updates,) int64: an update follows every so many minibatches
-    period: int  #: targets move every so many minibatches
-    tau: Any  #: and go this part of the way
-    learning_rates: Any  #: (num_updates,)
-    epsilon: Any  #: of Adam
-    decay: Any  #: weight decay of AdamW
-    is_rectified: bool  #: whether Adam is RAdam; see `rlcpu.nn.adam`
-    max_norm: Any  #: gradients of an update are scaled down to the norm
-    watched: int  #: the first update's sum that may end the call; -1 for none
-    limit: float  #: the call ends at a minibatch whose mean of the watched sum is above it
-    key_low: Any  #: uint32, of the random stream
-    key_high: Any  #: uint32, of the random stream
-    patience: int  #: see `rlcpu.nn.workers.wait`
+    epochs = Whole()  #: how often a call goes through all samples
+    minibatch = Whole()  #: samples of a minibatch
+    part = Whole()  #: samples of a part, see `parts_of`
+    chunk = Whole()  #: samples of a chunk, see `parts_of`
+    steps = Whole()  #: time steps of a sequence; all sizes above are of whole sequences
+    abreast = Whole()  #: sequences that lie side by side in the batch, see `LearnerSettings`
+    is_shuffled = Flag()  #: whether each epoch shuffles the samples
+    num_standardised = Whole()
+    standardised = Array(np.int64, "num_standardised")  #: columns that minibatches standardise
+    counters = Array(np.int64, 2)  #: minibatches and epochs before this call
+    num_updates = Whole()
+    every = Array(np.int64, "num_updates")  #: an update follows every so many minibatches
+    period = Whole()  #: targets move every so many minibatches
+    tau = Real()  #: and go this part of the way
+    learning_rates = Array("real", "num_updates")
+    epsilon = Real()  #: of Adam
+    decay = Real()  #: weight decay of AdamW
+    is_rectified = Flag()  #: whether Adam is RAdam; see `rlcpu.nn.adam`
+    max_norm = Real()  #: gradients of an update are scaled down to the norm
+    watched = Whole()  #: the first update's sum that may end the call; -1 for none
+    limit = Real()  #: the call ends at a minibatch whose mean of the watched sum is above it
+    key_low = Whole()  #: uint32, of the random stream
+    key_high = Whole()  #: uint32, of the random stream
+    patience = Whole()  #: see `rlcpu.nn.workers.wait`
 
 
 def parts_of(minibatch: int, parameters: int, steps: int = 1) -> tuple[int, int]:

@@ -20,22 +20,38 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.calls import make_call, make_numbered_call, view
 from rlcpu.kernels.compile import inline, inline_source, kernel, outline
+from rlcpu.kernels.memory import call_at, part
 from rlcpu.kernels.random import mix
+from rlcpu.kernels.structs import Struct, Whole
 from rlcpu.nn.adam import make_adam, make_rates, square_sum
-from rlcpu.nn.frame import FAULT, NORM, STEPS, Frame, Share, WorkerTurn
+from rlcpu.nn.frame import FAULT, NORM, STEPS
 from rlcpu.nn.instructions.chunk import Chunk, floats_at
 from rlcpu.nn.layers.rows import add_to, fill
 from rlcpu.nn.order import bits_of, shuffled
-from rlcpu.nn.packed import copy_rows, network_of
+from rlcpu.nn.packed import copy_rows, packed_at
 from rlcpu.nn.workers import claim, finish, item_of, stop, wait
 
 u32 = np.uint32
+
+
+class WorkerTurn(Struct):
+    """Position of a worker in a call: an update on a minibatch."""
+
+    worker = Whole()  #: its number
+    workers = Whole()  #: how many there are
+    update = Whole()  #: number of the update of the algorithm
+    minibatch = Whole()  #: its number in the epoch
+    number = Whole()  #: of the minibatch, from 1 on, over all calls
+    samples = Whole()  #: of the minibatch, how many
+    parts = Whole()  #: of the minibatch, how many
+    first_slice = Whole()  #: number of the first slice that the update learns
+    slices = Whole()  #: how many it learns
+    phase = Whole()  #: number of phases before this update
+
 
 # ---------------------------------------------------------------- minibatches
 
@@ -52,7 +68,7 @@ def choose_minibatches(share, minibatches, epoch, phase, frame):
         item = item_of(share, minibatches, shift)
         if claim(frame.space, item, phase):
             begin = item * settings.minibatch
-            samples = indices[begin : min(begin + settings.minibatch, indices.size)]
+            samples = part(indices, begin, min(settings.minibatch, indices.size - begin))
             choose_sequences(settings, epoch, indices.size, begin // settings.steps, samples)
             write_moments(frame, item, samples)
             finish(frame.space)
@@ -78,7 +94,7 @@ def choose_sequences(settings, epoch, count, first, samples):
     if settings.is_shuffled:
         bits = bits_of(num_sequences)
         epochs = settings.counters[1] + epoch  # over all calls
-        key_low, key_high = mix(settings.key_low, settings.key_high, u32(epochs))
+        key_low, key_high = mix(u32(settings.key_low), u32(settings.key_high), u32(epochs))
     in_chunk = settings.chunk // steps  # sequences of a chunk; the last may have fewer
     for k in range(in_minibatch):
         sequence = first + k
@@ -120,73 +136,70 @@ def write_moments(frame, minibatch, samples):
     """
     settings = frame.settings
     for k in range(settings.standardised.size):
-        moments = frame.space.moments[minibatch, k]
-        moments[0], moments[1] = 0.0, 1.0
+        moments = frame.space.moments
+        moments[minibatch, k, 0], moments[minibatch, k, 1] = 0.0, 1.0
         if samples.size > 1:
             values = frame.batch.columns[settings.standardised[k]].values
             column = floats_at(values, frame.space.indices.size)
             mean = mean_of(column, samples)
-            moments[0], moments[1] = mean, 1.0 / deviation_of(column, samples, mean)
+            moments[minibatch, k, 0] = mean
+            moments[minibatch, k, 1] = 1.0 / deviation_of(column, samples, mean)
 
 
 # ---------------------------------------------------------------- first phase: gradients
 
 
-@functools.cache
-def make_compute_gradients(kind: Any) -> Callable[..., None]:
-    """Make `compute_gradients(turn, frame)`; `kind` is numba's type of a `Chunk`."""
-    call = make_numbered_call(lambda view: kind)
+@outline
+def compute_gradients(turn, frame):
+    """Overwrite gradients and sums of the parts of a minibatch; the items are parts.
 
-    @outline
-    def compute_gradients(turn, frame):
-        """Overwrite gradients and sums of the parts of a minibatch; the items are parts.
-
-        For each, the instructions of the update run forward, and backward in the opposite order, on
-        a chunk of samples at a time.
-        """
-        space, settings, program = frame.space, frame.settings, frame.program
-        worker, real = turn.worker, space.gradients.dtype.type
-        height = program.heights[turn.update]
-        first, last = program.bounds[turn.update], program.bounds[turn.update + 1]
-        first_sample = turn.minibatch * settings.minibatch
-        for shift in range(turn.parts):
-            part = item_of(turn, turn.parts, shift)
-            if not claim(space, part, turn.phase + 1):
-                continue
-            begin = first_sample + part * settings.part
-            end = min(begin + settings.part, first_sample + turn.samples)
-            # Gradients of arrays; networks overwrite theirs in the first chunk.
-            fill(space.gradients[part, frame.layout.parameters :], real(0))
-            fill(space.sums[part], 0.0)
-            for start in range(begin, end, settings.chunk):
-                samples = space.indices[start : min(start + settings.chunk, end)]
-                shape, cells = (height, samples.size), height * samples.size
-                slopes = space.slopes[worker, :cells]
-                values = Chunk(
-                    worker=worker,
-                    update=turn.update,
-                    number=turn.number,
-                    samples=samples,
-                    minibatch=turn.minibatch,
-                    share=real(1) / real(turn.samples),
-                    is_first=start == begin,
-                    rows=space.rows[worker, :cells].reshape(shape),
-                    slopes=slopes.reshape(shape),
-                    units=space.units[worker],
-                    gradients=space.gradients[part],
-                    sums=space.sums[part],
-                    frame=frame,
-                )
-                chunk = view(values)
-                for number in range(first, last):
-                    call(program.instructions[number].forward, chunk, number)
-                fill(slopes, real(0))
-                for number in range(last - 1, first - 1, -1):
-                    if program.instructions[number].backward != 0:
-                        call(program.instructions[number].backward, chunk, number)
-            finish(space)
-
-    return compute_gradients
+    For each, the instructions of the update run forward, and backward in the opposite order, on a
+    chunk of samples at a time.
+    """
+    space, settings, program = frame.space, frame.settings, frame.program
+    worker, real, instructions = turn.worker, space.gradients.dtype.type, program.instructions
+    height, num_parameters = program.heights[turn.update], space.num_parameters
+    first, last = program.bounds[turn.update], program.bounds[turn.update + 1]
+    first_sample = turn.minibatch * settings.minibatch
+    for shift in range(turn.parts):
+        item = item_of(turn, turn.parts, shift)
+        if not claim(space, item, turn.phase + 1):
+            continue
+        begin = first_sample + item * settings.part
+        end = min(begin + settings.part, first_sample + turn.samples)
+        # Gradients of arrays; networks overwrite theirs in the first chunk.
+        gradients = part(space.gradients, item * num_parameters, num_parameters)
+        place = frame.layout.parameters
+        fill(part(gradients, place, num_parameters - place), real(0))
+        sums = part(space.sums, item * space.num_sums, space.num_sums)
+        fill(sums, 0.0)
+        for start in range(begin, end, settings.chunk):
+            count = min(settings.chunk, end - start)
+            slopes = part(space.slopes, worker * space.num_cells, height * count)
+            chunk = Chunk(
+                worker=worker,
+                update=turn.update,
+                number=turn.number,
+                count=count,
+                samples=part(space.indices, start, count),
+                minibatch=turn.minibatch,
+                share=real(1) / real(turn.samples),
+                is_first=start == begin,
+                height=height,
+                rows=part(space.rows, worker * space.num_cells, height * count),
+                slopes=slopes,
+                units=part(space.units, worker * space.num_units, space.num_units),
+                gradients=gradients,
+                sums=sums,
+                frame=frame,
+            )
+            for number in range(first, last):
+                call_at(instructions[number].forward, (chunk, number))
+            fill(slopes, real(0))
+            for number in range(last - 1, first - 1, -1):
+                if instructions[number].backward != 0:
+                    call_at(instructions[number].backward, (chunk, number))
+        finish(space)
 
 
 # ---------------------------------------------------------------- second phase: sums
@@ -200,10 +213,11 @@ def sum_slices(turn, frame):
         item = item_of(turn, turn.slices, shift)
         if claim(space, item, turn.phase + 2):
             number = turn.first_slice + item
-            begin, end = frame.layout.slices[number].begin, frame.layout.slices[number].end
-            total = space.gradients[0, begin:end]
-            for part in range(1, turn.parts):
-                add_to(total, space.gradients[part, begin:end])
+            begin = frame.layout.slices[number].begin
+            size = frame.layout.slices[number].end - begin
+            total = part(space.gradients, begin, size)
+            for k in range(1, turn.parts):
+                add_to(total, part(space.gradients, k * space.num_parameters + begin, size))
             space.squares[number] = square_sum(total)
             finish(space)
 
@@ -214,16 +228,8 @@ def sum_slices(turn, frame):
 @functools.cache
 def make_step_slices(dtype: type) -> Callable[..., None]:
     """Make `step_slices(turn, frame)`."""
-    step_slice, rates_of = make_step_slice(dtype), make_rates(dtype)
+    adam, rates_of = make_adam(dtype), make_rates(dtype)
     one, tiny = dtype(1), dtype(1e-6)
-
-    @inline
-    def rates_of_turn(turn, settings):
-        """Return the `Rates` of a gradient step."""
-        number = turn.number // settings.every[turn.update]
-        rate = settings.learning_rates[turn.update]
-        rectified, decay = settings.is_rectified, settings.decay
-        return rates_of(number, rate, settings.epsilon, rectified, decay)
 
     @outline
     def step_slices(turn, frame):
@@ -232,13 +238,19 @@ def make_step_slices(dtype: type) -> Callable[..., None]:
         They stop before a step whose loss or gradient is not finite, and where the statistic of
         `stop_above` is too large.
         """
-        space, settings, first = frame.space, frame.settings, turn.first_slice
-        norm = norm_of(space.squares[first : first + turn.slices])
+        space, settings = frame.space, frame.settings
+        norm = norm_of(part(space.squares, turn.first_slice, turn.slices))
         is_finite = are_finite(norm, total_of(space.sums, turn.parts, 0))
         is_over = exceeds_limit(turn, frame)
-        rates = rates_of_turn(turn, settings)
-        factor = settings.max_norm / (dtype(norm) + tiny)  # as torch.nn.utils.clip_grad_norm_
-        factor = factor if factor < one else one
+        rates = rates_of(
+            turn.number // settings.every[turn.update],
+            settings.learning_rates[turn.update],
+            dtype(settings.epsilon),
+            settings.is_rectified,
+            dtype(settings.decay),
+        )
+        factor = dtype(settings.max_norm) / (dtype(norm) + tiny)
+        factor = factor if factor < one else one  # as torch.nn.utils.clip_grad_norm_
         moves_targets = turn.number % settings.period == 0
         for shift in range(turn.slices):
             item = item_of(turn, turn.slices, shift)
@@ -246,67 +258,74 @@ def make_step_slices(dtype: type) -> Callable[..., None]:
                 if is_over:
                     stop(space)
                 elif not is_finite:
-                    space.report[turn.update, space.sums.shape[1] + FAULT] = 1.0
+                    space.report[turn.update, space.num_sums + FAULT] = 1.0
                     stop(space)
                 else:
-                    step_slice(first + item, factor, rates, moves_targets, frame)
+                    number = turn.first_slice + item
+                    step_slice(number, factor, rates, frame)
+                    write_slice(number, moves_targets, frame)
                     if item == 0:  # whoever steps the first slice reports for all
                         report(turn, norm, frame)
                 finish(space)
 
+    @outline
+    def step_slice(number, factor, rates, frame):
+        """Step one slice by Adam; `factor` is that of its gradients, 1 or less."""
+        learnt, begin = frame.learnt, frame.layout.slices[number].begin
+        size = frame.layout.slices[number].end - begin
+        adam(
+            part(learnt.parameters, begin, size),
+            part(frame.space.gradients, begin, size),
+            part(learnt.first, begin, size),
+            part(learnt.second, begin, size),
+            factor,
+            rates,
+        )
+
     return step_slices
 
 
-@functools.cache
-def make_step_slice(dtype: type) -> Callable[..., None]:
-    """Make `step_slice(number, factor, rates, moves_targets, frame)`."""
-    adam = make_adam(dtype)
+@outline
+def write_slice(number, moves_targets, frame):
+    """Write the transposed copies of a slice, and move its target's slice.
 
-    @outline
-    def step_slice(number, factor, rates, moves_targets, frame):
-        """Step one slice by Adam, write its transposed copies, and move its target's slice.
+    Args:
+        number: of the slice.
+        moves_targets: whether targets move at this minibatch.
+        frame: of the call. Of its layout, here.network is -1 in a slice of an array, which has
+            neither copies nor a target, and targets[k] is -1 for a network without a target; its
+            packed parameters lie behind free[k] others.
+    """
+    layout, space, parameters = frame.layout, frame.space, frame.learnt.parameters
+    here = layout.slices[number]
+    k, begin, size = here.network, here.begin, here.end - here.begin
+    if k < 0:
+        return
+    if begin == layout.begins[k] + layout.free[k]:  # the first slice of a network
+        space.stepped[k] += 1
+    write_copies(packed_at(space.networks[k], parameters), here)
+    target = layout.targets[k]
+    if moves_targets and target >= 0:
+        shift = layout.begins[target] - layout.begins[k]
+        targets = part(parameters, begin + shift, size)
+        approach(targets, part(parameters, begin, size), frame.settings.tau)
+        write_copies(packed_at(space.networks[target], parameters), here)
 
-        Args:
-            number: of the slice.
-            factor: of its gradients, 1 or less.
-            rates: see `rlcpu.nn.adam.Rates`.
-            moves_targets: whether targets move at this minibatch.
-            frame: of the call. Of its layout, here.network is -1 in a slice of an array, and
-                targets[k] is -1 for a network without a target; its packed parameters lie behind
-                free[k] others.
-        """
-        learnt, layout, space = frame.learnt, frame.layout, frame.space
-        here = layout.slices[number]
-        k, begin, end = here.network, here.begin, here.end
-        parameters, gradients = learnt.parameters[begin:end], space.gradients[0, begin:end]
-        adam(
-            parameters, gradients, learnt.first[begin:end], learnt.second[begin:end], factor, rates
-        )
-        if k < 0:  # of an array, which has neither copies nor a target
-            return
-        layer = layout.tables[k, here.step]
-        if begin == layout.begins[k] + layout.free[k]:  # the first slice of a network
-            space.stepped[k] += 1
-        if layer.is_transposed != 0:  # the only copies that a forward pass reads
-            network = network_of(learnt.parameters, learnt.copies, layout, k)
-            copy_rows(layer, network, here.first_row, here.end_row)
-        target = layout.targets[k]
-        if moves_targets and target >= 0:
-            shift = layout.begins[target] - layout.begins[k]
-            targets = learnt.parameters[begin + shift : end + shift]
-            approach(targets, parameters, frame.settings.tau)
-            if layer.is_transposed != 0:
-                network = network_of(learnt.parameters, learnt.copies, layout, target)
-                copy_rows(layer, network, here.first_row, here.end_row)
 
-    return step_slice
+@inline
+def write_copies(network, here):
+    """Write the copies of a slice's weights that are the only ones that a forward pass reads."""
+    step = network.table[here.step]
+    if step.is_transposed != 0:
+        copy_rows(step, network, here.first_row, here.end_row)
 
 
 @outline
 def approach(targets, parameters, tau):
     """Move targets a share tau of the way to parameters."""
+    share = targets.dtype.type(tau)
     for i in range(targets.size):
-        targets[i] += tau * (parameters[i] - targets[i])
+        targets[i] += share * (parameters[i] - targets[i])
 
 
 @inline(exact=True)
@@ -328,8 +347,8 @@ def are_finite(norm, loss):
 def total_of(sums, parts, k):
     """Return the sum of statistic k over the parts of a minibatch."""
     total = 0.0
-    for part in range(parts):
-        total += sums[part, k]
+    for number in range(parts):
+        total += sums[number, k]
     return total
 
 
@@ -349,26 +368,23 @@ def exceeds_limit(turn, frame):
 @outline
 def report(turn, norm, frame):
     """Add a minibatch's means of loss and statistics, and the norm, to the report."""
-    sums, row = frame.space.sums, frame.space.report[turn.update]
-    count = sums.shape[1]
+    space, row, count = frame.space, turn.update, frame.space.num_sums
     for k in range(count):
-        row[k] += total_of(sums, turn.parts, k) / turn.samples
-    row[count + NORM] += norm
-    row[count + STEPS] += 1.0
+        space.report[row, k] += total_of(space.sums, turn.parts, k) / turn.samples
+    space.report[row, count + NORM] += norm
+    space.report[row, count + STEPS] += 1.0
 
 
 # ---------------------------------------------------------------- the whole call
 
 
 @functools.cache
-def make_update(dtype: type, kind: Any) -> Callable[..., None]:
+def make_update(dtype: type) -> Callable[..., None]:
     """Make the function of a worker, `update(share)`, compiled to be called by address.
 
-    Args:
-        dtype: in which gradients and moments are computed.
-        kind: numba's type of a `Chunk`; `share` is a `View(share_kind(kind))`.
+    `dtype` is that in which gradients and moments are computed, `share` a `Share`.
     """
-    compute_gradients, step_slices = make_compute_gradients(kind), make_step_slices(dtype)
+    step_slices = make_step_slices(dtype)
 
     def update(share):
         """Run all epochs, minibatches and updates as one of the workers, phase after phase.
@@ -377,7 +393,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
         """
         frame = share.frame
         layout, space, settings = frame.layout, frame.space, frame.settings
-        count, size, patience = space.indices.size, settings.minibatch, settings.patience
+        count, size, patience = space.size, settings.minibatch, settings.patience
         minibatches = (count + size - 1) // size
         phase = done = 0
         number = settings.counters[0]  # of the minibatch, over all calls
@@ -390,45 +406,33 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
             for minibatch in range(minibatches):
                 number += 1
                 samples = min(size, count - minibatch * size)
-                parts = (samples + settings.part - 1) // settings.part
-                for k in range(settings.every.size):
+                for k in range(settings.num_updates):
                     if number % settings.every[k] != 0:
                         continue
-                    first, slices = layout.updates[k], layout.updates[k + 1] - layout.updates[k]
                     turn = WorkerTurn(
-                        share.worker, share.workers, k, minibatch, number, samples, parts, first,
-                        slices, phase,
-                    )  # fmt: skip
+                        worker=share.worker,
+                        workers=share.workers,
+                        update=k,
+                        minibatch=minibatch,
+                        number=number,
+                        samples=samples,
+                        parts=(samples + settings.part - 1) // settings.part,
+                        first_slice=layout.updates[k],
+                        slices=layout.updates[k + 1] - layout.updates[k],
+                        phase=phase,
+                    )
                     compute_gradients(turn, frame)
-                    done += parts
+                    done += turn.parts
                     if not wait(space, done, patience):
                         return
                     sum_slices(turn, frame)
-                    done += slices
+                    done += turn.slices
                     if not wait(space, done, patience):
                         return
                     step_slices(turn, frame)
-                    done += slices
+                    done += turn.slices
                     if not wait(space, done, patience):
                         return
                     phase += 3
 
     return kernel(update, by_address=True)
-
-
-@functools.cache
-def make_kernel(kind: Any) -> Callable[..., None]:
-    """Make the kernel `update_share(address, worker, workers, *fields of a `Frame`)`.
-
-    It calls the function of `make_update` at the address: that is the same machine code for all
-    networks and losses, and only this small kernel is compiled for their types. `kind` is numba's
-    type of a `Share`.
-    """
-    call = make_call(kind)
-
-    @kernel
-    def update_share(address, worker, workers, learnt, layout, program, batch, space, settings):
-        frame = Frame(learnt, layout, program, batch, space, settings)
-        call(address, Share(worker, workers, frame))
-
-    return update_share

@@ -232,8 +232,10 @@ def make_rounds(
     with agent.buffer.looping(batch, sources, rollout.rewards.size, errors) as loop:
 
         def run(worker: int) -> None:
-            share = Share(worker, last_update.workers, last_update.frame)
-            run_rounds(max_rounds, share, last_update.update, repeat, loop, plan)
+            share = Share.of(real=f32)(
+                worker=worker, workers=last_update.workers, frame=last_update.frame
+            )
+            run_rounds(max_rounds, share.address, last_update.update, repeat, loop, plan)
 
         learner.helpers.run(last_update.workers, run)
     rollout.renew(agent.policy, agent.env.engine.last_runner)

@@ -28,7 +28,7 @@ from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.calls import view
 from rlcpu.kernels.compile import EXACT, inline_source, kernel
 from rlcpu.kernels.memory import address, array_at, call_at
-from rlcpu.nn.frame import FAULT, STEPS
+from rlcpu.nn.frame import FAULT, STEPS, Share
 from rlcpu.nn.workers import (
     IMPATIENT,
     close_gate,
@@ -40,6 +40,8 @@ from rlcpu.nn.workers import (
 )
 
 f32 = np.float32
+#: (address) -> the view of the `Share` there.
+share_at = Share.of(real=f32).at
 #: Nanoseconds after which Python goes on.
 LONGEST = 50_000_000
 #: Longest row that NumPy adds up in eight sums alone; it adds halves of longer ones.
@@ -385,9 +387,10 @@ def _make_round(number, update, repeat, loop, plan, share, time):
 def run_rounds(max_rounds, share, update, repeat, loop, plan):
     """Make rounds until `LONGEST` is over, and write their results; or help the one who does.
 
-    At most `max_rounds` are made. Worker 0 of `share` leads; see the module for the others.
+    At most `max_rounds` are made. Worker 0 of the `Share` at an address leads; see the module for
+    the others.
     """
-    share_view, plan_view = view(share), view(plan)
+    share_view, plan_view = share_at(share), view(plan)
     if share_view.worker > 0:
         _help_leader(update, share_view, plan_view.gate)
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from typing import Any
 
@@ -12,7 +14,17 @@ from numba.core.errors import TypingError
 from rlcpu.kernels.compile import c_function, kernel
 from rlcpu.kernels.functions import fingerprint
 from rlcpu.kernels.memory import address, call_at
-from rlcpu.kernels.structs import Array, Flag, Part, Real, Reference, Struct, Whole, Wholes
+from rlcpu.kernels.structs import (
+    Array,
+    Flag,
+    Part,
+    Real,
+    Reference,
+    References,
+    Struct,
+    Whole,
+    Wholes,
+)
 
 PAIR = np.dtype([("a", np.int32), ("b", np.float64)])
 
@@ -304,8 +316,8 @@ def test_the_fingerprint_knows_the_declaration() -> None:
 
 
 def test_what_python_packs_is_checked() -> None:
-    with pytest.raises(TypeError, match="Inner: count missing"):
-        Inner(weights=np.ones(3, np.float32))
+    with pytest.raises(TypeError, match="Inner: weights missing"):
+        Inner(count=3)
     with pytest.raises(TypeError, match="Inner: size unknown"):
         Inner(count=3, weights=np.ones(3, np.float32), size=3)
     for weights in (np.ones(4, np.float32), np.ones(3), np.ones(6, np.float32)[::2]):
@@ -351,3 +363,57 @@ def test_a_kernel_packs_all_fields() -> None:
 
     with pytest.raises(TypingError, match="Inner: missing or unknown: weights"):
         pack(3)
+
+
+class Rows(Struct):
+    num_rows = Whole()
+    rows = Array("real", "num_rows", 2)
+
+
+class Table(Struct):
+    row_sets = References()
+    first = Reference(Rows)
+    sums = Array("real")
+
+
+def make_table(dtype: Any) -> Any:
+    row_sets = [Rows.of(real=dtype)(rows=np.full((k, 2), k, dtype)) for k in (2, 3)]
+    return Table.of(real=dtype)(row_sets=row_sets, first=row_sets[0], sums=np.zeros(1, dtype))
+
+
+def sum_rows(table: Any) -> None:
+    for row in range(table.first.num_rows):
+        table.sums[0] += table.first.rows[row, 0]
+
+
+@kernel
+def pack_table(function, row_sets, first, sums):
+    call_at(function, (Table(row_sets=row_sets, first=first, sums=sums),))
+
+
+def test_sizes_that_are_left_out_are_those_of_arrays() -> None:
+    rows = Rows.of(real=np.float32)(rows=np.zeros((5, 2), np.float32))
+    assert rows.num_rows == 5
+    with pytest.raises(TypeError, match=r"Rows.rows: float32"):
+        Rows.of(real=np.float32)(num_rows=4, rows=np.zeros((5, 2), np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtypes_that_are_left_open_hold_in_structs_that_are_referred_to(dtype: Any) -> None:
+    table = make_table(dtype)
+    assert Table.of(real=dtype) is Table.of(real=np.dtype(dtype)) is type(table)
+    assert type(table.first) is Rows.of(real=dtype)
+    function = c_function(sum_rows, (type(table).view,))
+    sums = np.zeros(1, dtype)  # of the dtype of which the kernel packs a table
+    pack_table(function, np.zeros(1, np.int64), table.first.address, sums)
+    assert sums[0] == 4
+    assert [each.num_rows for each in table.row_sets] == [2, 3]
+
+
+def test_copies_have_memory_of_their_own() -> None:
+    table = make_table(np.float32)
+    for other in (copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+        assert type(other) is type(table)
+        assert (other.first.num_rows, other.first.rows.sum()) == (2, 8)
+        other.first.rows[...] = 0
+        assert table.first.rows.sum() == 8

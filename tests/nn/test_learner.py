@@ -169,7 +169,7 @@ def test_arrays_that_cannot_be_written_to_compile_nothing() -> None:
             array.setflags(write=not is_read_only)
         learner = make_learner()
         report = learner.update(batch, learning_rate=1e-3, normalise={"x": moments})
-        kernel: Any = update_of(learner.example_frame())
+        kernel: Any = update_of(learner.dtype)
         results.append((report, len(kernel.overloads)))
     assert results[0] == results[1]
 

@@ -13,6 +13,7 @@ import pytest
 from rlcpu import nn
 from rlcpu.kernels.compile import kernel
 from rlcpu.nn import Network, packed
+from rlcpu.nn.packed import packed_at
 from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time, backward, forward
 from tests.train import naive
 
@@ -22,6 +23,7 @@ DTYPES = [np.float32, np.float64]
 
 @kernel
 def run_forward(net: Any, units: Any, samples: int) -> int:
+    net = packed_at(net, units)
     for i in range(net.table.shape[0]):
         packed.copy_rows(net.table[i], net, 0, net.table[i].rows)
     return forward(net, units, samples, False, Time(1, units[:0]))
@@ -31,6 +33,7 @@ def run_forward(net: Any, units: Any, samples: int) -> int:
 def run_backward(
     net: Any, units: Any, slopes: Any, gradients: Any, samples: int, found: int
 ) -> None:
+    net = packed_at(net, units)
     backward(net, units, slopes, gradients, samples, False, Time(1, units[:0]), found)
 
 
@@ -88,7 +91,7 @@ def test_passes_equal_numpy(
     inputs[:] = 0.0
     inputs[:, : sizes[0]] = rng.normal(size=(samples, sizes[0]))
     seen = inputs[:, : sizes[0]].astype(np.float64)
-    assert run_forward(net, units, samples) == first_output * samples
+    assert run_forward(net.address, units, samples) == first_output * samples
     outputs = units[first_output * samples :][: samples * width_out].reshape(samples, width_out)
     expected = naive.run_network(sizes, flat, activation, seen)
     tolerance = 1e-4 if dtype is np.float32 else 1e-11
@@ -100,7 +103,7 @@ def test_passes_equal_numpy(
     outputs[:, : sizes[-1]] = slopes
     gradients = np.zeros_like(net.parameters)
     scratch = np.full((samples + 1) * plan.slopes, np.nan, dtype)
-    run_backward(net, units, scratch, gradients, samples, ADDED)
+    run_backward(net.address, units, scratch, gradients, samples, ADDED)
     actual = plan.unpack(gradients, dtype)
     wanted = naive_gradient(network, flat, seen, slopes)
     np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance * samples)
@@ -130,13 +133,15 @@ def test_what_a_backward_pass_writes() -> None:
         units = np.zeros(samples * plan.units)
         for block, values in zip(blocks(units, plan.inputs), inputs.values(), strict=True):
             block[:] = values
-        run_forward(net, units, samples)
+        run_forward(net.address, units, samples)
         for block, values in zip(blocks(units, plan.inputs), inputs.values(), strict=True):
             np.testing.assert_array_equal(block, values)
         for block, values in zip(blocks(units, plan.outputs), slopes.values(), strict=True):
             block[:] = values
         gradients = np.ones(plan.parameters)
-        run_backward(net, units, np.ones((samples + 1) * plan.slopes), gradients, samples, found)
+        run_backward(
+            net.address, units, np.ones((samples + 1) * plan.slopes), gradients, samples, found
+        )
         wanted = by_parameters * bool(found & (ADDED | OVERWRITTEN)) + 1.0 * (
             found & OVERWRITTEN == 0
         )

@@ -446,14 +446,14 @@ def test_another_algorithm_and_other_networks_compile_nothing(
     b = nn.Network((2, 3, 2), "relu", layer_norm=True)
     learner = nn.Learner({"a": a, "b": b}, first, columns=columns, dtype=np.float64)
     learner.update(batch, learning_rate=0.1)
-    kernel: Any = update_of(learner.example_frame())
+    kernel: Any = update_of(learner.dtype)
     caplog.set_level(logging.INFO, logger="rlcpu")
     b = nn.Network((3, 40, 6, 5), "relu", layer_norm=True)
     learner = nn.Learner({"a": a, "b": b}, second, columns=columns, dtype=np.float64)
     learner.update(batch, learning_rate=0.1, shuffle=True, epochs=2, max_gradient_norm=1.0)
     assert not caplog.records
     assert len(kernel.overloads) == 1
-    assert update_of(learner.example_frame()) is kernel
+    assert update_of(learner.dtype) is kernel
     learner = nn.Learner({"a": a}, third, columns=columns, dtype=np.float64)
     learner.update(batch, learning_rate=0.1)
     assert len(kernel.overloads) == 1

@@ -17,9 +17,11 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from rlcpu.kernels.calls import numbered_function_of
-from rlcpu.kernels.compile import specialise
+from numba import types
+
+from rlcpu.kernels.compile import c_function, specialise
 from rlcpu.nn.instructions import distributions, networks, numbers
+from rlcpu.nn.instructions.chunk import Chunk
 from rlcpu.nn.program import Function
 
 Compute = Callable[[Any, Any], None]
@@ -57,9 +59,7 @@ INSTRUCTIONS = {
 }
 
 
-def link(
-    rows: Iterable[tuple[Any, str]], functions: Sequence[Function], dtype: type, chunk: Any
-) -> None:
+def link(rows: Iterable[tuple[Any, str]], functions: Sequence[Function], dtype: type) -> None:
     """Write the addresses of functions, compiled if need be, to a program's instructions.
 
     Args:
@@ -67,26 +67,25 @@ def link(
             fields `forward` and `backward` are overwritten, and its kind.
         functions: scalar functions; an instruction "each" has the number of one as its index.
         dtype: in which they compute.
-        chunk: numba's type of a `rlcpu.nn.instructions.chunk.Chunk`.
     """
     for row, kind in rows:
         if kind == "each":
-            row["forward"] = numbers.function_at(dtype, functions[row["index"]], chunk)
+            row["forward"] = numbers.function_at(dtype, functions[row["index"]])
             backward: Compute | None = numbers.through_each
         else:
             forward, backward = INSTRUCTIONS[kind]
-            row["forward"] = _address(forward, dtype, chunk)
+            row["forward"] = _address(forward, dtype)
         is_needed = kind == "loss" or row["a_gradient"] or row["b_gradient"]
         is_absent = backward is None or not is_needed
-        row["backward"] = 0 if is_absent else _address(backward, dtype, chunk)
+        row["backward"] = 0 if is_absent else _address(backward, dtype)
 
 
 @functools.cache
-def _address(compute: Any, dtype: type, chunk: Any) -> int:
+def _address(compute: Any, dtype: type) -> int:
     """Return the address of `compute`, compiled to read its instruction by a number."""
     specialised = specialise(compute, dtype, arrays=True)
 
     def run(chunk, number):
         specialised(chunk, chunk.frame.program.instructions[number])
 
-    return numbered_function_of(run, chunk)
+    return c_function(run, (Chunk.of(real=dtype).view, types.int64))

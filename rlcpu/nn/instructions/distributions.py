@@ -146,9 +146,8 @@ def stream_of(chunk: Any, instruction: Any, k: int) -> Any:
         Two halves of the key, uint32, and the counter; that of sample i is 2 * width * i more.
     """
     settings = chunk.frame.settings
-    low, high = mix(settings.key_low, settings.key_high, u32(chunk.number))
-    num_updates = settings.every.size
-    stream = chunk.update + num_updates * instruction.index
+    low, high = mix(u32(settings.key_low), u32(settings.key_high), u32(chunk.number))
+    stream = chunk.update + settings.num_updates * instruction.index
     if stream > 1:
         low, high = mix(low, high, u32(stream))
     return low, high, 2 * k + stream % 2

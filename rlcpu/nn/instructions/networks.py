@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.kernels.compile import inline
-from rlcpu.kernels.memory import array_at
+from rlcpu.kernels.memory import array_at, part, shifted
 from rlcpu.nn import passes
 from rlcpu.nn.instructions.chunk import floats_at
 from rlcpu.nn.layers.embedding import add_slopes, sum_ones
@@ -28,8 +28,8 @@ from rlcpu.nn.layers.rows import copy, fill
 from rlcpu.nn.packed import (
     copy_rows,
     input_place,
-    network_of,
     output_place,
+    packed_at,
     state_size_of,
     write_state,
 )
@@ -93,8 +93,8 @@ def run_backward(
     """Compute what `mode_of` says from the slopes of a network's outputs; see `run_forward`."""
     write_slopes(chunk, instruction.out, network, units)
     gradients, time = gradients_of(chunk, application), time_of(chunk, application)
-    scratch, mode = chunk.frame.space.network_slopes[chunk.worker], mode_of(chunk, application)
-    count = chunk.samples.size
+    space, mode, count = chunk.frame.space, mode_of(chunk, application), chunk.samples.size
+    scratch = part(space.network_slopes, chunk.worker * space.num_slopes, space.num_slopes)
     passes.backward(network, units, scratch, gradients, count, is_summed, time, mode)
 
 
@@ -103,8 +103,7 @@ def run_backward(
 
 def network_at(chunk: Any, application: Any) -> Any:
     """Return the network of an application, as forward passes have it."""
-    learnt = chunk.frame.learnt
-    return network_of(learnt.parameters, learnt.copies, chunk.frame.layout, application.network)
+    return packed_at(chunk.frame.space.networks[application.network], chunk.units)
 
 
 def network_backward_at(chunk: Any, application: Any) -> Any:
@@ -113,9 +112,9 @@ def network_backward_at(chunk: Any, application: Any) -> Any:
     They are made anew where the network was stepped since the worker made them: `stepped` counts
     its steps, `copied` those up to then.
     """
-    frame, worker, k = chunk.frame, chunk.worker, application.network
-    space, parameters = frame.space, frame.learnt.parameters
-    network = network_of(parameters, space.copies[worker], frame.layout, k)
+    space, worker, k = chunk.frame.space, chunk.worker, application.network
+    place = space.worker_networks[worker * space.num_networks + k]
+    network = packed_at(place, chunk.units)
     if space.copied[worker, k] != space.stepped[k]:
         for step in network.table:
             if step.is_transposed == 0:  # copies of the others are read by forward passes alone
@@ -130,13 +129,13 @@ def units_of(chunk: Any, application: Any) -> Any:
     Places are those of one sample, and a chunk has `settings.chunk` samples at most.
     """
     place = application.units if application.units >= 0 else chunk.frame.program.saved_units
-    return chunk.units[place * chunk.frame.settings.chunk :]
+    return shifted(chunk.units, place * chunk.frame.settings.chunk)
 
 
 def gradients_of(chunk: Any, application: Any) -> Any:
     """Return the gradients of an application's network, without its free parameters in front."""
     layout, number = chunk.frame.layout, application.network
-    return chunk.gradients[layout.begins[number] + layout.free[number] : layout.begins[number + 1]]
+    return shifted(chunk.gradients, layout.begins[number] + layout.free[number])
 
 
 def mode_of(chunk: Any, application: Any) -> int:
@@ -151,7 +150,7 @@ def read_outputs(chunk: Any, out: int, network: Any, units: Any) -> None:
     """Copy a network's outputs in units to rows, from row `out` on."""
     for k in range(network.outputs.shape[0]):
         place = output_place(network, k)
-        outputs = units[place.offset * chunk.samples.size :]
+        outputs = shifted(units, place.offset * chunk.samples.size)
         for j in range(place.size):
             from_units(chunk.rows[out + j], outputs, place.width, j)
         out += place.size
@@ -162,7 +161,7 @@ def write_slopes(chunk: Any, out: int, network: Any, units: Any) -> None:
     count = chunk.samples.size
     for k in range(network.outputs.shape[0]):
         place = output_place(network, k)
-        outputs = units[place.offset * count : (place.offset + place.width) * count]
+        outputs = part(units, place.offset * count, place.width * count)
         fill(outputs, 0.0)
         for j in range(place.size):
             to_units(outputs, place.width, j, chunk.slopes[out + j])
@@ -196,7 +195,7 @@ def prepare_memory(chunk: Any, application: Any, network: Any, units: Any) -> No
     for b in range(count // steps):
         first_sample = chunk.samples[b]  # of sequence b of the chunk
         sequence = first_sample // (abreast * steps) * abreast + first_sample % abreast
-        write_state(network, units, count, b, states[sequence * size : (sequence + 1) * size])
+        write_state(network, units, count, b, part(states, sequence * size, size))
 
 
 # ---------------------------------------------------------------- inputs
@@ -206,7 +205,7 @@ def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
     """Write an operand, numbers of a column or of rows, to an input of a network in units."""
     place = input_place(network, operand.input)
     count, begin, width = chunk.samples.size, operand.begin, place.width
-    inputs = units[place.offset * count : (place.offset + width) * count]
+    inputs = part(units, place.offset * count, width * count)
     if begin == 0:  # the first operand of the input, which clears the padding
         fill(inputs, 0.0)
     if operand.kind == FROM_COLUMN:
@@ -219,7 +218,7 @@ def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
 def add_input_slopes(chunk: Any, operand: Any, network: Any, units: Any) -> None:
     """Add the slopes of a network's input in units to those of the rows that an operand read."""
     place = input_place(network, operand.input)
-    inputs = units[place.offset * chunk.samples.size :]
+    inputs = shifted(units, place.offset * chunk.samples.size)
     for j in range(operand.width):
         slopes = chunk.slopes[operand.source + j]
         add_from_units(slopes, inputs, place.width, operand.begin + j)
@@ -244,9 +243,9 @@ def write_column(units: Any, begin: int, width: int, chunk: Any, column: Any) ->
     for i in range(samples.size):
         first, out = samples[i] * size, i * width + begin
         if column.mean == 0:
-            copy(units[out : out + size], values[first : first + size])
+            copy(part(units, out, size), part(values, first, size))
         else:
-            scale_row(units[out : out + size], values[first : first + size], mean, scale, limit)
+            scale_row(part(units, out, size), part(values, first, size), mean, scale, limit)
 
 
 @inline

@@ -18,12 +18,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import types
 
-from rlcpu.kernels.calls import numbered_function_of
-from rlcpu.kernels.compile import define, inline, specialise
+from rlcpu.kernels.compile import c_function, define, inline, specialise
+from rlcpu.kernels.memory import shifted
 from rlcpu.nn import dual_types as dual_types  # teaches numba duals
 from rlcpu.nn.duals import slopes_of, value_of, variables
-from rlcpu.nn.instructions.chunk import floats_at, total
+from rlcpu.nn.instructions.chunk import Chunk, floats_at, total
 from rlcpu.nn.layers.rows import fill
 from rlcpu.nn.program import Function
 
@@ -37,8 +38,8 @@ def read_column(chunk: Any, instruction: Any) -> None:
     """
     batch, samples, width = chunk.frame.batch, chunk.samples, instruction.width
     values = floats_at(batch.columns[instruction.index].values, batch.size * width)
-    moments = chunk.frame.space.moments[chunk.minibatch, instruction.c]
-    mean, inverse = moments[0], moments[1]
+    moments, minibatch, number = chunk.frame.space.moments, chunk.minibatch, instruction.c
+    mean, inverse = moments[minibatch, number, 0], moments[minibatch, number, 1]
     for k in range(width):
         row = chunk.rows[instruction.out + k]
         for i in range(row.size):
@@ -130,7 +131,7 @@ def through_sum(chunk: Any, instruction: Any) -> None:
 
 
 @functools.cache
-def function_at(dtype: type, function: Function, chunk: Any) -> int:
+def function_at(dtype: type, function: Function) -> int:
     """Return the address of the forward pass of "each", compiled for a scalar function and `Chunk`.
 
     The instruction's operands say where its rows are, see `rlcpu.nn.program.Program.operands`. For
@@ -151,11 +152,12 @@ def function_at(dtype: type, function: Function, chunk: Any) -> int:
         "def each(chunk, number):\n"
         "    program, rows = chunk.frame.program, chunk.rows\n"
         "    instruction = program.instructions[number]\n"
-        "    operands = program.operands[instruction.a :]\n"
+        "    operands = shifted(program.operands, instruction.a)\n"
         "    for w in range(instruction.width):\n"
         f"        loop({', '.join(arguments)})"
     )
-    return numbered_function_of(define(source, loop=loop), chunk)
+    each = define(source, loop=loop, shifted=shifted)
+    return c_function(each, (Chunk.of(real=dtype).view, types.int64))
 
 
 def _make_loop(dtype: type, function: Function) -> Callable[..., None]:

@@ -31,7 +31,7 @@ import numpy as np
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, outline, prefer_small_code
 from rlcpu.kernels.matmul import Windows, product
-from rlcpu.kernels.memory import address
+from rlcpu.kernels.memory import address, part, shifted
 from rlcpu.nn.layers.dense import orthogonal
 from rlcpu.nn.layers.graph import Picture
 from rlcpu.nn.layers.images import Window, num_windows
@@ -55,7 +55,7 @@ from rlcpu.nn.layers.kind import (
     wants_inputs,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_rows, add_to, as_matrix, copy, fill, part, repeated, row_at
+from rlcpu.nn.layers.rows import add_rows, add_to, as_matrix, copy, fill, repeated, row_at
 
 
 class Sizing(NamedTuple):
@@ -172,7 +172,7 @@ def memory_of(step, work, size):
     saved, sizes = saved_of(step, work), saved_sizes(size)
     images = sizes.image * work.samples
     scratch = part(saved, images + sizes.rows, sizes.scratch)
-    return ConvolutionMemory(saved[:images], part(saved, images, sizes.rows), scratch)
+    return ConvolutionMemory(part(saved, 0, images), part(saved, images, sizes.rows), scratch)
 
 
 @inline
@@ -294,7 +294,7 @@ def make_add_to_image(dtype: type) -> Callable[..., None]:
         by_windows, row_of_zeros = scratch, scratch[size.out_width * size.padded_window :]
         fill(row_of_zeros, zero)
         start, out = repeated(row_of_zeros), as_matrix(by_windows, size.padded_window)
-        weights = as_matrix(work.network.copies[step.copies :], size.padded_window)
+        weights = as_matrix(shifted(work.network.copies, step.copies), size.padded_window)
         shape = size.out_width, size.out_channels, size.padded_window
         for row in range(size.out_height):
             slopes_of_line = slopes[row * size.out_width * size.padded_channels :]

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcpu.kernels.compile import outline, specialise
+from rlcpu.kernels.memory import part
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Array,
@@ -33,7 +34,7 @@ from rlcpu.nn.layers.kind import (
     wants_inputs,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_to, fill, part, row_at
+from rlcpu.nn.layers.rows import add_to, fill, row_at
 
 _ARGUMENTS = {
     "forward": ("x", "parameters", "y"),

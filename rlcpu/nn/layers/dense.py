@@ -32,7 +32,7 @@ import numpy as np
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, inline_source, outline
 from rlcpu.kernels.matmul import FEW_COLUMNS, add_to_rows, product, product_of_few, sum_of_rows
-from rlcpu.kernels.memory import address, load
+from rlcpu.kernels.memory import address, load, part, shifted
 from rlcpu.kernels.vectors import lowest_bit, nonzero_bits, width
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
@@ -55,7 +55,7 @@ from rlcpu.nn.layers.kind import (
     wants_inputs,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, part, repeated, row_at, transposed
+from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, repeated, row_at, transposed
 
 # ---------------------------------------------------------------- inputs that are mostly zeros
 #
@@ -96,7 +96,9 @@ def make_nonzeros_of(dtype: type) -> Callable[..., Any]:
     def nonzeros_of(step, work):
         # Sums are of rows of weights: transposed ones have a column for each input.
         capacity = 0 if step.is_transposed != 0 else capacity_for(step.width_in)
-        return NonzeroLists(saved_of(step, work)[: capacity * work.samples].view(whole), capacity)
+        return NonzeroLists(
+            part(saved_of(step, work), 0, capacity * work.samples).view(whole), capacity
+        )
 
     return nonzeros_of
 
@@ -151,7 +153,8 @@ def try_list_nonzeros(step, work, lists):
 @inline
 def biases_of(step, work):
     """Return the biases, which lie behind the weights."""
-    return parameters_of(step, work)[step.rows * step.columns :]
+    begin = step.parameters + step.rows * step.columns
+    return part(work.network.parameters, begin, step.end - begin)
 
 
 @inline_source
@@ -192,7 +195,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
             shape = samples, width_in, step.size_out
             product_of_few(inputs, as_matrix(weights, width_in), biases, outputs, shape, floor)
         else:
-            copy = as_matrix(work.network.copies[step.copies :], width_out)
+            copy = as_matrix(shifted(work.network.copies, step.copies), width_out)
             product(inputs, copy, biases, outputs, (samples, width_in, width_out), floor)
 
     return forward
@@ -233,9 +236,9 @@ def write_slopes(step, work, slopes, zeros, no_floor):
     samples, width_in, width_out = work.samples, step.width_in, step.width_out
     left, out = as_matrix(slopes, width_out), as_matrix(input_slopes(step, work), width_in)
     start = out if step.adds_to_slopes != 0 else zeros
-    weights, depth = parameters_of(step, work), step.rows
+    weights, depth = shifted(work.network.parameters, step.parameters), step.rows
     if step.is_transposed == 0:
-        weights, depth = work.network.copies[step.copies :], width_out
+        weights, depth = shifted(work.network.copies, step.copies), width_out
     product(left, as_matrix(weights, width_in), start, out, (samples, depth, width_in), no_floor)
 
 
@@ -284,8 +287,9 @@ def make_backward(dtype: type) -> Callable[..., None]:
             is_of_ones = work.is_summed and step.inputs == 0
             is_sparse = lists.capacity > 0 and not is_of_ones and lists.numbers[0] != TOO_MANY
             if work.mode & OVERWRITTEN:  # `write_gradients` overwrites those of weights itself
-                fill(gradients[0 if is_of_ones or is_sparse else num_weights :], zero)
-            add_rows(gradients[num_weights:], slopes)
+                begin = 0 if is_of_ones or is_sparse else num_weights
+                fill(part(gradients, begin, gradients.size - begin), zero)
+            add_rows(part(gradients, num_weights, gradients.size - num_weights), slopes)
             if is_sparse:
                 add_nonzero_gradients(step, work, slopes, lists)
             elif not is_of_ones:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, outline, prefer_small_code
 from rlcpu.kernels.matmul import MANY_ONES, add_to_rows, sum_of_rows
-from rlcpu.kernels.memory import address
+from rlcpu.kernels.memory import address, part, shifted
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Array,
@@ -218,18 +218,19 @@ def sum_ones(units, network, samples, i, bounds, columns):
         bounds: its ones are columns[bounds[0]:bounds[1]].
         columns: int32, places of ones.
     """
-    step, real = network.table[0], units.dtype.type
+    step, width = network.table[0], network.table[0].width_out
     # Rows of weights, one for each input, as wide as an output with its padding; then the biases.
-    weights = network.parameters[step.parameters : step.end]
-    outputs = units[samples * step.outputs :]
+    weights = part(network.parameters, step.parameters, step.end - step.parameters)
+    biases = part(weights, step.rows * step.columns, width)
+    real = weights.dtype.type
     sum_of_rows(
         address(columns),
         bounds,
         left=None,  # all ones
-        right=as_matrix(weights, step.width_out),
-        start=repeated(weights[step.rows * step.columns :]),  # biases
-        out=repeated(row_at(outputs, i, step.width_out)),
-        size=step.width_out,
+        right=as_matrix(weights, width),
+        start=repeated(biases),
+        out=repeated(part(units, samples * step.outputs + i * width, width)),
+        size=width,
         floor=real(0) if step.fuses_relu != 0 else real(-np.inf),
     )
 
@@ -241,13 +242,12 @@ def add_slopes(gradients, units, network, samples, i, bounds, columns):
     The inputs are ones: the slopes of the layer's outputs, which are in `units`, are added to the
     rows of the gradients that belong to them. For the other arguments see `sum_ones`.
     """
-    step = network.table[0]
-    slopes = units[samples * step.outputs :]
+    step, width = network.table[0], network.table[0].width_out
     add_to_rows(
         address(columns),
         bounds,
         left=None,  # all ones
-        row=repeated(row_at(slopes, i, step.width_out)),
-        out=as_matrix(gradients[step.parameters : step.end], step.width_out),
-        size=step.width_out,
+        row=repeated(part(units, samples * step.outputs + i * width, width)),
+        out=as_matrix(shifted(gradients, step.parameters), width),
+        size=width,
     )

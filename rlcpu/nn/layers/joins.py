@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, outline, prefer_small_code
+from rlcpu.kernels.memory import part
 from rlcpu.nn.layers.graph import Draft, Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
     Kind,
@@ -25,7 +26,7 @@ from rlcpu.nn.layers.kind import (
     outputs_of,
     wants_inputs,
 )
-from rlcpu.nn.layers.rows import add_to, copy, fill, part
+from rlcpu.nn.layers.rows import add_to, copy, fill
 
 
 class CopiedColumns(NamedTuple):

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline
+from rlcpu.kernels.memory import part, shifted
 from rlcpu.nn.layers.graph import Graph, LayerOutput, Picture, Trace
 from rlcpu.nn.layers.rows import row_at
 
@@ -185,21 +186,19 @@ def _equal(size: int, value: float, _: np.random.Generator) -> Array:
 @inline
 def inputs_of(step, work):
     """Return a step's inputs, (samples * width_in,)."""
-    begin = step.inputs * work.samples
-    return work.units[begin : begin + step.width_in * work.samples]
+    return part(work.units, step.inputs * work.samples, step.width_in * work.samples)
 
 
 @inline
 def outputs_of(step, work):
     """Return a step's outputs, (samples * width_out,)."""
-    begin = step.outputs * work.samples
-    return work.units[begin : begin + step.width_out * work.samples]
+    return part(work.units, step.outputs * work.samples, step.width_out * work.samples)
 
 
 @inline
 def saved_of(step, work):
-    """Return all units from a step's saved ones on: they, and others behind them."""
-    return work.units[step.saved * work.samples :]
+    """Return a pointer to a step's saved units."""
+    return shifted(work.units, step.saved * work.samples)
 
 
 @inline
@@ -217,13 +216,13 @@ def output_row(step, work, i):
 @inline
 def parameters_of(step, work):
     """Return a step's packed parameters."""
-    return work.network.parameters[step.parameters : step.end]
+    return part(work.network.parameters, step.parameters, step.end - step.parameters)
 
 
 @inline
 def gradients_of(step, work):
     """Return the gradients of a step's parameters, which are added to or overwritten."""
-    return work.gradients[step.parameters : step.end]
+    return part(work.gradients, step.parameters, step.end - step.parameters)
 
 
 @inline
@@ -234,8 +233,7 @@ def input_slopes(step, work):
     """
     if step.input_slopes == IN_PLACE:
         return inputs_of(step, work)
-    begin = step.input_slopes * work.samples
-    return work.slopes[begin : begin + step.width_in * work.samples]
+    return part(work.slopes, step.input_slopes * work.samples, step.width_in * work.samples)
 
 
 @inline
@@ -243,8 +241,7 @@ def output_slopes(step, work):
     """Return the slopes of a step's outputs, (samples * width_out,)."""
     if step.output_slopes == IN_PLACE:
         return outputs_of(step, work)
-    begin = step.output_slopes * work.samples
-    return work.slopes[begin : begin + step.width_out * work.samples]
+    return part(work.slopes, step.output_slopes * work.samples, step.width_out * work.samples)
 
 
 @inline
@@ -253,7 +250,8 @@ def spare_row(step, work):
 
     It is the end of `work.slopes`, which has a row more than the slopes of all samples.
     """
-    return work.slopes[work.slopes.size - max(step.width_in, step.width_out) :]
+    size = max(step.width_in, step.width_out)
+    return part(work.slopes, work.num_slopes - size, size)
 
 
 @inline

@@ -25,6 +25,7 @@ import numpy as np
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, inline_source, specialise
+from rlcpu.kernels.memory import part
 from rlcpu.nn.layers.cells import gru, gru_back, lstm, lstm_back, min_gru, min_gru_back
 from rlcpu.nn.layers.dense import Dense, orthogonal
 from rlcpu.nn.layers.graph import Graph, LayerOutput, Trace
@@ -43,7 +44,7 @@ from rlcpu.nn.layers.kind import (
     saved_of,
     vector,
 )
-from rlcpu.nn.layers.rows import add_to, as_matrix, copy, fill, part, repeated, row_at
+from rlcpu.nn.layers.rows import add_to, as_matrix, copy, fill, repeated, row_at
 from rlcpu.nn.layers.time_steps import (
     kind_of_cell,
     make_add_state_slopes,

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.compile import inline, outline
+from rlcpu.kernels.memory import part
 from rlcpu.nn.layers.graph import LayerOutput
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
@@ -40,7 +41,7 @@ from rlcpu.nn.layers.kind import (
     vector,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_to, fill, part
+from rlcpu.nn.layers.rows import add_to, fill
 
 #: Added to the variance of a layer; torch's.
 NORM_EPSILON = 1e-5
@@ -59,7 +60,7 @@ def groups_of(step, work):
     """Return the `Groups` of a step; one of pixels has `step.channels`."""
     size = step.channels if step.channels > 0 else step.size_in
     per_sample = step.size_in // size
-    return Groups(size, per_sample, saved_of(step, work)[: work.samples * per_sample])
+    return Groups(size, per_sample, part(saved_of(step, work), 0, work.samples * per_sample))
 
 
 @inline

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rlcpu.kernels.compile import inline, outline
+from rlcpu.kernels.memory import part
 from rlcpu.nn.layers.images import Window, num_windows
 from rlcpu.nn.layers.kind import (
     Kind,
@@ -27,7 +28,7 @@ from rlcpu.nn.layers.kind import (
     saved_of,
     wants_inputs,
 )
-from rlcpu.nn.layers.rows import add_to, copy, fill, part, row_at
+from rlcpu.nn.layers.rows import add_to, copy, fill, row_at
 
 
 @inline
@@ -134,7 +135,8 @@ def make_pool_back(dtype: type) -> Callable[..., None]:
         if not wants_inputs(step, work):
             return
         saved = saved_of(step, work)
-        by_image, remaining = saved[: step.width_in], part(saved, step.width_in, step.channels)
+        by_image = part(saved, 0, step.width_in)
+        remaining = part(saved, step.width_in, step.channels)
         for i in range(work.samples):
             inputs, outputs = input_row(step, work, i), output_row(step, work, i)
             slopes = row_at(output_slopes(step, work), i, step.width_out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.matmul import Matrix
-from rlcpu.kernels.memory import address
+from rlcpu.kernels.memory import address, part
 
 
 @inline
@@ -33,19 +33,13 @@ def add_rows(sums, rows):
     """Add rows, of the width of `sums`, to it."""
     width = sums.size
     for begin in range(0, rows.size, width):
-        add_to(sums, rows[begin : begin + width])
+        add_to(sums, part(rows, begin, width))
 
 
 @inline
 def row_at(rows, i, width):
     """Return row i, of rows of `width` numbers."""
-    return rows[i * width : (i + 1) * width]
-
-
-@inline
-def part(array, begin, size):
-    """Return `size` numbers of an array, from number `begin` on."""
-    return array[begin : begin + size]
+    return part(rows, i * width, width)
 
 
 @inline

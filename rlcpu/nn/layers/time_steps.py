@@ -31,6 +31,7 @@ import numpy as np
 
 from rlcpu.kernels.compile import inline, inline_source, never_inline, outline, prefer_small_code
 from rlcpu.kernels.matmul import product
+from rlcpu.kernels.memory import shifted
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Kind,
@@ -206,7 +207,7 @@ def make_add_state_slopes(dtype: type) -> Callable[..., None]:
         Of one time step: `slopes` (B * step.columns,) are read, `state_slopes` (B * step.option,)
         added to, of each state the numbers of h.
         """
-        weights = as_matrix(work.network.copies[step.copies :], step.rows)  # transposed
+        weights = as_matrix(shifted(work.network.copies, step.copies), step.rows)  # transposed
         out = as_matrix(state_slopes, step.option)
         shape = num_sequences(work), step.columns, step.rows
         product(as_matrix(slopes, step.columns), weights, out, out, shape, no_floor)
