@@ -6,6 +6,11 @@ in registers; units of the last hidden layer are consumed as soon as they are co
 4-64-64-2 needs no memory but its weights. Deeper and wider networks keep activations in local
 memory.
 
+Heads, their random numbers and the scaling of inputs are the CPU's scalar functions. The forward
+pass is one of this file: the CPU's runs for many environments at a time, by tables of addresses in
+memory, where a thread of the device has one environment, in registers, and layers that the compiler
+has to know.
+
 Parameters are packed for that, each row at a multiple of four numbers: layer by layer a row for
 each hidden unit, its weights and its bias; then a row for each unit of the last hidden layer, its
 weights in all outputs, and a row of the outputs' biases.

@@ -3,26 +3,19 @@
 A block is `LANES` environments, of which lane i is the i-th; the last block of all has fewer in
 use, `count`. Environments write their observations into the block's memory, and a policy reads them
 there. It is a scalar function, which is called for one lane after the other, or a network, which
-runs for a whole block at once: `prepare` writes the inputs of all lanes, runs it, and leaves its
-outputs in scratch memory, from which `choose` draws the action of each lane.
+runs for a whole block at once: `prepare` (`rlcpu.envs.engine.prepare`) writes the inputs of all
+lanes, runs it, and leaves its outputs in scratch memory, from which `choose` draws the action of
+each lane.
 
 Up to `UNROLLED` actions, or numbers of an action, each has lines of its own, and tuples hold them:
 lanes become vectors. Beyond, a policy acts in loops, over arrays in scratch memory, its
 `ChoiceMemory`. There an action of several numbers is an array, which the next choice overwrites.
-
-Inputs (`rlcpu.envs.engine.inputs`) and outputs of networks are rows of `lanes` numbers, `count`
-rounded up to a multiple of 16 (or 1).
 
 The functions that are made here are inlined into kernels. They depend on an environment by its
 `Interface` alone: environments that have it in common share the machine code. `observations` is the
 memory of a block's observations, (rows * LANES,) float32: a row of LANES numbers for each number of
 an observation, or one environment's numbers after the other's. Choices and planes are kept there by
 their bits, as int32 and uint32.
-
-Terms of `rlcpu.nn.acting`: `settings[NETWORK]` of a `KernelPolicy` is the address of a network's
-`Job`. It says how many numbers the network has for one lane: `size` inputs, `output_size` outputs
-(a shared value is the last), `units` of scratch for its layers, and `state_size`, what it remembers
-(0 without memory). A `Tile` is the argument of one run of it.
 """
 
 from __future__ import annotations
@@ -34,28 +27,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.engine.choices import is_written, make_choosing
-from rlcpu.envs.engine.inputs import ROWS_OF_STARTS, make_write_inputs
+from rlcpu.envs.engine.inputs import ROWS_OF_STARTS
 from rlcpu.envs.engine.interface import Interface, make_number_at
-from rlcpu.envs.engine.lane import ELAPSED, LANES
+from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.layout import make_decode
 from rlcpu.envs.engine.masks import make_unpack, mask_rows, write_mask
+from rlcpu.envs.engine.prepare import OutputPlaces, make_prepare, scratch_places
 from rlcpu.envs.engine.record import make_record_access
-from rlcpu.envs.policies import (
-    MEMORY,
-    NETWORK,
-    STATE_SIZE,
-    VALUE_NETWORK,
-    Actions,
-    PolicyCode,
-    check_act,
-)
-from rlcpu.kernels.compile import define, inline, inline_source, specialise, tuple_of
-from rlcpu.kernels.memory import address, array_at, place_of, pointer_to, shifted
+from rlcpu.envs.policies import Actions, PolicyCode, check_act
+from rlcpu.kernels.compile import define, inline, specialise, tuple_of
+from rlcpu.kernels.memory import array_at, place_of
 from rlcpu.kernels.rows import load_rows, row_access
 from rlcpu.kernels.scopes import ANY
-from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import act_categorical, act_gaussian
-from rlcpu.nn.layers.kind import UNIT
 
 
 class Decide(NamedTuple):
@@ -70,24 +54,13 @@ class Decide(NamedTuple):
     make_keys: Callable[..., Any]
     #: (settings,) -> scratch, the float32 memory of a block.
     allocate: Callable[..., Any]
-    #: (observations, words, policy, count, block, scratch) -> `OutputPlaces`, once for each step of
-    #: a block. It runs the networks for the first `count` lanes of block number `block`. `words` is
-    #: the block's memory, see `rlcpu.envs.engine.lane`.
+    #: (observations, elapsed, policy, first, count, scratch) -> `OutputPlaces`, once for each step
+    #: of a block, see `rlcpu.envs.engine.prepare.make_prepare`.
     prepare: Callable[..., Any]
     #: (observations, i, constants, greedy, bits, keys, scratch, places) -> (action, log_prob,
     #: value) of lane i, from two words of random bits; `keys` are those of the policy's random
     #: numbers, and `places` is the result of `prepare`.
     choose: Callable[..., Any]
-
-
-class OutputPlaces(NamedTuple):
-    """Places in scratch memory of the outputs of networks, for `lanes` lanes."""
-
-    lanes: Any
-    #: Output k of lane i is at `outputs + k * lanes + i`.
-    outputs: Any
-    #: Its value is at `values + i`.
-    values: Any
 
 
 @functools.cache
@@ -108,7 +81,7 @@ def _decide_by_function(interface: Interface, policy: PolicyCode) -> Decide:
         return np.zeros(size, np.float32)
 
     @inline
-    def prepare(observations, words, policy, count, block, scratch):
+    def prepare(observations, elapsed, policy, first, count, scratch):
         return OutputPlaces(0, 0, 0)  # there are no outputs
 
     @inline
@@ -221,9 +194,6 @@ def _make_load_observation(interface: Interface) -> Callable[..., Any]:
 def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     """Make the functions of a policy whose networks run for a block of lanes at once.
 
-    Scratch memory has the rows that `ScratchRows` names, then those of `ROWS_OF_STARTS`, the
-    numbers of one group, and last those of a `ChoiceMemory`.
-
     A head makes the scalar function that draws an action (`rlcpu.nn.heads`): it is called with the
     number of outputs, then True for a function that takes a mask, and `loops=True` for one that
     takes arrays in the place of tuples.
@@ -236,14 +206,13 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     get_output, load_outputs = row_access("outputs")[0], _make_load_outputs(num_outputs, loops)
     choosing, load_mask = make_choosing(interface, policy), _make_load_mask(interface)
     open_choice, draw = choosing.open, choosing.draw
-    has_value, is_separate = policy.value != "none", policy.value == "separate"
+    has_value, lanes = policy.value != "none", interface.lanes
     no_value, writes_numbers = np.float32(0), loops and interface.action_size > 0
-    scratch_rows = _make_scratch_rows(is_separate)
-    numbers_behind_rows = ROWS_OF_STARTS * LANES + interface.num_rows + choosing.size
+    size_behind = ROWS_OF_STARTS * lanes + interface.num_rows + choosing.size
 
     @inline
     def allocate(settings):
-        return np.zeros(scratch_rows(settings).end * LANES + numbers_behind_rows, np.float32)
+        return np.zeros(scratch_places(settings, lanes).end + size_behind, np.float32)
 
     @inline
     def choose(observations, i, constants, greedy, bits, keys, scratch, places):
@@ -261,7 +230,7 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
             action, log_prob = act(lane_outputs, uniforms, constants, greedy)
         return action, log_prob, value
 
-    prepare = _make_prepare(interface, is_separate, num_outputs, choosing.size)
+    prepare = make_prepare(interface, choosing.size)
     # Params of a head of the policy's own, or logarithms of deviations: a tuple without names.
     # `log_std` holds the params of the head, where there is one.
     read_constants = tuple_of(None, policy.num_params if policy.head else interface.action_size)
@@ -299,125 +268,6 @@ def _make_load_mask(interface: Interface) -> Callable[..., Any]:
             load(observations, stride, number_at(observations, first, i))
         )
     )
-
-
-@functools.cache
-def _make_prepare(
-    interface: Interface, is_separate: bool, num_outputs: int, reserved: int
-) -> Callable[..., Any]:
-    """Make `prepare` of `Decide`, which runs the networks of a block.
-
-    `is_separate` tells whether values come from a network of their own; the policy's has
-    `num_outputs` and, behind them, a shared value, if any; the last `reserved` numbers of scratch
-    belong to `choose`.
-    """
-    write_inputs = make_write_inputs(interface, is_separate, reserved)
-    scratch_rows, get_word = _make_scratch_rows(is_separate), row_access("words")[0]
-
-    @inline_source
-    def prepare(observations, words, policy, count, block, scratch):
-        """Write the inputs of lanes, run the networks, and return where outputs are."""
-        settings = policy.settings
-        lanes = 1 if count == 1 else _rounded_up(count)  # whole vectors of lanes
-        rows = scratch_rows(settings)
-        written = write_inputs(observations, policy, lanes, count, scratch)
-        numbers, ints = address(scratch), address(scratch.view(np.int32))
-        begins, memory = shifted(numbers, rows.begins * LANES), numbers  # any pointer will do
-        state_size = settings[STATE_SIZE]
-        if state_size > 0:  # a network with memory; else nobody reads `memory` and `begins`
-            memory = pointer_to(settings[MEMORY], np.float32(0))
-            memory = shifted(memory, block * LANES * state_size)
-            for i in range(count):
-                is_first_step = get_word(words, ELAPSED * LANES + i) == np.uint32(0)
-                begins[i] = np.float32(is_first_step)
-        # Where `few` inputs are one, they are listed, as int32 in the place of the inputs: those of
-        # lane i are columns[starts[i]:starts[i + 1]]. See `WrittenInputs` for `row`.
-        tile = Tile(
-            job=settings[NETWORK],
-            inputs=numbers,
-            row=written.row,
-            outputs=shifted(numbers, rows.outputs * LANES),
-            units=shifted(numbers, rows.units * LANES),
-            lanes=lanes,
-            samples=count,
-            few=written.are_few,
-            starts=shifted(ints, written.starts),
-            columns=ints,
-            memory=memory,
-            stride=state_size,
-            begins=begins,
-        )
-        run_network(tile)
-        if not is_separate:
-            values = rows.outputs * LANES + num_outputs * lanes  # the last output of the network
-            return OutputPlaces(lanes, rows.outputs * LANES, values)
-        # The value's network: other outputs, the same inputs and scratch, and of an environment's
-        # memory the numbers behind those of the policy's network.
-        values, state_of_policy = rows.values * LANES, job_at(settings[NETWORK]).state_size
-        run_network(
-            Tile(
-                job=settings[VALUE_NETWORK],
-                inputs=tile.inputs,
-                row=tile.row,
-                outputs=shifted(numbers, values),
-                units=tile.units,
-                lanes=tile.lanes,
-                samples=tile.samples,
-                few=tile.few,
-                starts=tile.starts,
-                columns=tile.columns,
-                memory=shifted(memory, state_of_policy),
-                stride=tile.stride,
-                begins=tile.begins,
-            )
-        )
-        return OutputPlaces(lanes, rows.outputs * LANES, values)
-
-    return prepare
-
-
-class ScratchRows(NamedTuple):
-    """First rows, of LANES numbers, of parts of scratch memory; the inputs are from row 0 on."""
-
-    outputs: Any
-    #: Outputs of a value network of its own.
-    values: Any
-    #: Memory of the networks' hidden layers.
-    units: Any
-    #: 1 for each lane whose episode begins.
-    begins: Any
-    end: Any
-
-
-@functools.cache
-def _make_scratch_rows(is_separate: bool) -> Callable[..., Any]:
-    """Make an inlinable function: settings of a `KernelPolicy` -> `ScratchRows`.
-
-    `is_separate` tells whether values come from a network of their own. Outputs have `UNIT` rows
-    more than they need: `run_network` transposes them in squares of at most `UNIT` rows, of which
-    the last may hang over. A row has one number for each lane, so that the numbers of a `Job`
-    (inputs, outputs, units of one lane) are rows here.
-    """
-
-    @inline
-    def scratch_rows(settings):
-        job = job_at(settings[NETWORK])
-        outputs, num_units = _rounded_up(job.size), job.units
-        values = units = outputs + _rounded_up(job.output_size + UNIT)
-        if is_separate:
-            units = values + 2 * UNIT  # one output, rounded up, and `UNIT` more
-            # The networks run one after the other, in the same memory of units.
-            num_units = max(num_units, job_at(settings[VALUE_NETWORK]).units)
-        begins = units + num_units
-        return ScratchRows(outputs, values, units, begins, begins + 1)
-
-    return scratch_rows
-
-
-@inline
-def _rounded_up(count):
-    """Return the next multiple of `UNIT`."""
-    return (count + UNIT - 1) // UNIT * UNIT
 
 
 def _make_to_float32(count: int) -> Callable[..., Any]:

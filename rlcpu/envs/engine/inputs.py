@@ -48,7 +48,7 @@ class WrittenInputs(NamedTuple):
     row: Any
 
 
-def make_write_inputs(interface: Interface, is_separate: bool, reserved: int) -> Callable[..., Any]:
+def make_write_inputs(interface: Interface, reserved: int) -> Callable[..., Any]:
     """Make the function that writes a block's observations into the inputs of networks.
 
     It is (observations, policy, lanes, count, scratch) -> `WrittenInputs`. Inputs are the first
@@ -58,7 +58,7 @@ def make_write_inputs(interface: Interface, is_separate: bool, reserved: int) ->
     if interface.kind == "group":
         return _make_write_group(interface, reserved)
     if interface.kind != "floats":
-        return _make_write_ones(interface, is_separate, reserved)
+        return _make_write_ones(interface, reserved)
     # By these names LLVM knows that inputs and observations do not overlap: loops become vectors.
     get, set_ = row_access(ANY)[0], row_access("target")[1]
 
@@ -106,7 +106,7 @@ def _make_write_group(interface: Interface, reserved: int) -> Callable[..., Any]
     return write_group
 
 
-def _make_write_ones(interface: Interface, is_separate: bool, reserved: int) -> Callable[..., Any]:
+def _make_write_ones(interface: Interface, reserved: int) -> Callable[..., Any]:
     """Make `write_inputs` of a choice or of planes, whose inputs are zeros and ones.
 
     If the networks take lists of ones, scaling changes none, and at most the fraction `MANY_ONES`
@@ -124,10 +124,10 @@ def _make_write_ones(interface: Interface, is_separate: bool, reserved: int) -> 
         starts_begin = starts_end - ROWS_OF_STARTS * LANES
         starts = scratch[starts_begin:starts_end].view(np.int32)
         columns = scratch[: num_inputs * lanes].view(np.int32)  # in the place of the inputs
-        takes_ones = job.takes_ones  # 1 if the first layer can add up rows of weights
-        if is_separate:
+        takes_ones = job.takes_ones  # whether the first layer can add up rows of weights
+        if policy.settings[VALUE_NETWORK] != 0:
             takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
-        if takes_ones != 0 and keeps_ones(policy.mean, policy.scale, policy.limit[0]):
+        if takes_ones and keeps_ones(policy.mean, policy.scale, policy.limit[0]):
             most = np.int64(MANY_ONES * num_inputs * lanes)
             num_ones = list_ones(observations, lanes, count, num_inputs, starts, columns, most)
             are_few = num_ones <= most

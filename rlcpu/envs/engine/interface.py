@@ -27,6 +27,8 @@ class Interface(NamedTuple):
 
     #: Whether the numbers of observations lie in rows of LANES, not one lane after the other.
     in_rows: bool
+    #: Environments that act at a time, at most.
+    lanes: int
     #: See `Structure`.
     action_size: int
     num_actions: int
@@ -69,6 +71,7 @@ def interface_of(env: Structure, policy: PolicyCode) -> Interface:
         kind = "planes" if planes else "choice"
     return Interface(
         in_rows=not env.state.is_record,
+        lanes=LANES,
         action_size=env.action_size,
         num_actions=env.num_actions,
         is_whole=is_whole(env),

@@ -55,7 +55,7 @@ from rlcpu.envs.engine.structure import Structure, env_kernel
 from rlcpu.envs.policies import GREEDY, KernelPolicy, PolicyCode
 from rlcpu.kernels.compile import EXACT, FAST, inline, inline_source, kernel, prefer_wide_vectors
 from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.memory import LINE, address, array_at, call_at, pointer_to
+from rlcpu.kernels.memory import LINE, address, array_at, call_at, pointer_to, shifted
 from rlcpu.kernels.rows import row_access, store_rows
 from rlcpu.kernels.threads import Kernels, for_cores
 
@@ -215,6 +215,7 @@ def _make_block(
         count, counter = min(LANES, num_envs - begin), env.clock[0]
         constants = unpack_policy(policy.weights, policy.log_std)
         greedy, scratch = policy.settings[GREEDY] != 0, allocate(policy.settings)
+        elapsed = shifted(address(words), ELAPSED * LANES)
         # Of the random numbers of a step the environment takes the first ones.
         keys, num_rows = make_keys(env.sizes[FIRST_DRAW]), env.sizes[NUM_ROWS]
         observation_bytes = 4 * num_rows * LANES  # of float32
@@ -226,7 +227,7 @@ def _make_block(
         for step in range(num_steps):
             now.clock[0], place = u32(counter + u32(step)), step * num_envs + begin
             # Runs the networks, to scratch memory; says where their outputs are there.
-            places = prepare(now.observations, words, policy, count, block, scratch)
+            places = prepare(now.observations, elapsed, policy, begin, count, scratch)
             for i in range(LANES if uses_all_lanes else count):
                 bits = draw_bits(words, i, now.clock[0])
                 decision = choose(

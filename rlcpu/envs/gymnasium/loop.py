@@ -1,7 +1,9 @@
 """Rollouts in environments that are not ours: a loop over their steps, with the policy in kernels.
 
 The networks run by the same pass as in rollouts of our own environments, and their heads by the
-same scalar functions, with the same counter-based random numbers.
+same scalar functions, with the same counter-based random numbers. The kernel around these is one of
+this file: each step it is handed NumPy's arrays of all environments, since the steps between are
+Python's, and it has the forms with loops, so that environments of all sizes share one.
 
 Environments that are reset in a step take none in it, while the others go on: so the columns of a
 rollout, one for each environment, fill at different speeds. `filled`, (N,) int64, is how many steps

@@ -36,7 +36,7 @@ from rlcpu.envs.mujoco.job import (
 )
 from rlcpu.envs.mujoco.library import i64
 from rlcpu.envs.mujoco.physics import STEPS, TASK_FORWARD, TASK_RESET, TASK_STEP
-from rlcpu.envs.mujoco.policy import make_choose
+from rlcpu.envs.mujoco.policy import make_policy
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import EXACT, c_function, inline
 from rlcpu.kernels.memory import array_at, call_at
@@ -144,7 +144,7 @@ def _make_run_rollout(
 ) -> Any:
     """Make the function of `make_batch_function` with a policy, for environments of a dtype."""
     open_job, open_policy = make_open(ARRAYS, real), make_open_policy(FIRST_POLICY)
-    allocate, choose = make_choose(policy, action_size, observation_size)
+    allocate, choose = make_policy(policy, action_size, observation_size)
 
     def run(m, d, i, address):
         """Take all steps of simulation i, and start a new episode where one ends.
@@ -155,7 +155,7 @@ def _make_run_rollout(
         """
         job, policy = open_job(address), open_policy(array_at(address, (JOB_SIZE,), i64))
         records, observation, sums = job.records != 0, job.observation[i], job.sums[i]
-        scratch, fault = allocate(policy), 0.0
+        scratch, fault = allocate(policy.settings), 0.0
         for step in range(job.num_steps):
             if records:
                 fault += copy_rounded(job.observations[step, i], observation, real)

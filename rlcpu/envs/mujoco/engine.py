@@ -360,9 +360,9 @@ class MuJoCoRunner(Runner):
         # and sizes that it does not depend on are set to the same, so that the cache finds it.
         # `act` is None of a network, `head` of one whose outputs are the means of a Gaussian.
         if code.act is None:
-            code, observation_size = code._replace(value="none"), 0
+            observation_size = 0
             if code.head is None:
-                code, action_size = code._replace(draws=0), 0
+                code, action_size = code._replace(value="none", draws=0), 0
         self._run = make_batch_function(code, engine.scalar_type, action_size, observation_size)
         self._arrays = policy.arrays(engine.dynamics)
         self._policy, self.state_size = self._arrays.for_kernels(), self._arrays.state_size
