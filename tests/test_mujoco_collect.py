@@ -111,6 +111,25 @@ def test_a_network_acts_as_it_does_in_python() -> None:
     np.testing.assert_allclose(rollout.actions[0], means, atol=2e-5)
 
 
+def test_changes_of_a_policy_between_calls_count() -> None:
+    """Whether it counts its versions, or its numbers are changed in place."""
+    env, twin = make(), make()
+    policy, same = network(env), network(twin)
+    for change in ("none", "in place", "greedy", "other array"):
+        for each in (policy, same):
+            if change == "in place":
+                each.parameters *= np.float32(0.5)
+                each.log_std += np.float32(0.5)
+            elif change == "greedy":
+                each.deterministic = True
+            elif change == "other array":
+                each.observation_mean = each.observation_mean + np.float32(1)
+        twin.engine.last_runner = None
+        rollout, expected = rlcpu.collect(env, policy, K), rlcpu.collect(twin, same, K)
+        for field in FIELDS:
+            np.testing.assert_array_equal(getattr(rollout, field), getattr(expected, field))
+
+
 def test_the_noise_of_a_network_is_normal() -> None:
     env = rlcpu.make_vec(CHEETAH, 64, dtype="float64")
     policy = MLP(env.single_observation_space, env.single_action_space, (8,), value=None)

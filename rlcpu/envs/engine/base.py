@@ -453,9 +453,13 @@ class Runner:
     Attributes:
         engine, policy: the two.
         state_size: numbers of the policy's recurrent state of one environment; 0 without memory.
+        version: of the policy when the runner was made; None of one that is made anew each time.
+        networks: those of the policy, each an `rlcpu.nn.acting.Acting`.
     """
 
     state_size = 0
+    version: Any = None
+    networks: Sequence[Any] = ()
 
     def __init__(self, engine: Engine, policy: Policy) -> None:
         self.engine, self.policy = engine, policy
@@ -473,7 +477,13 @@ class Runner:
 
     def is_current(self, policy: Policy) -> bool:
         """Tell whether this runs the policy as it is now; if so, read its present numbers."""
-        return False
+        if policy is not self.policy or self.version is None:
+            return False
+        if policy.version != self.version:  # type: ignore[attr-defined]
+            return False
+        for network in self.networks:
+            network.refresh()
+        return True
 
     def collect(self, num_steps: int, records: Any) -> bool:
         """Take K steps and overwrite `records`, arrays as `Form.allocate` returns them.

@@ -323,9 +323,9 @@ class LaneRunner(Runner):
     def __init__(self, engine: LaneEngine, policy: Policy) -> None:
         super().__init__(engine, policy)
         dynamics, space = engine.dynamics, engine.dynamics.action_space
-        self._version = version_of(policy)
+        self.version = version_of(policy)
         self._code, arrays = policy.code(dynamics), policy.arrays(dynamics)
-        self._networks, self.policy_arrays = arrays.networks(), tuple(arrays.for_kernels())
+        self.networks, self.policy_arrays = arrays.networks(), tuple(arrays.for_kernels())
         self.state_size, self._mark = arrays.state_size, mark_of(policy)
         engine.carry(self._mark, self.state_size)
         bounds: Any = np.zeros(0, np.float32)
@@ -357,16 +357,6 @@ class LaneRunner(Runner):
             observed_spans=np.array(code.float_spans, np.int64).reshape(-1),
             state_spans=np.array(code.state.float_spans(dtype), np.int64).reshape(-1),
         )
-
-    def is_current(self, policy: Policy) -> bool:
-        """Tell whether this runs the policy as it is now; if so, read its present numbers."""
-        if policy is not self.policy or self._version is None:  # a policy that counts no changes
-            return False
-        if policy.version != self._version:  # type: ignore[attr-defined]
-            return False
-        for network in self._networks:
-            network.refresh()
-        return True
 
     def collect(self, num_steps: int, records: Any) -> bool:
         """Take K steps and overwrite `records`, a tuple of arrays; see `Runner.collect`."""

@@ -1,74 +1,56 @@
 """The function that MuJoCo's threads call: one simulation of a batch, one step or K steps.
 
-MuJoCo calls it with addresses: `m` of a mjModel, `d` of a mjData, `address` of the job
-(`rlcpu.envs.mujoco.job`), which it opens as `job`; and with the number i of the simulation. It
-calls the task's own function, see `rlcpu.envs.mujoco.physics`, by the address `job.task`: so one
-function without a policy serves all tasks, and one of a network all tasks with as many numbers in
-an action.
-
-**Terms.** Arrays of the job have a row for each simulation. `elapsed` are the steps of running
-episodes, `pending` of one that waits for its reset, and `returns` their rewards so far;
-`streams[i, STEPS]` counts the steps of simulation i: each has random numbers of its own. `finals`
-are observations with which episodes ended, `last` those after the call. `mask`, `same_step` and
-`records` are 1 or 0, `sums` the five sums of a rollout: `EPISODES` to `LENGTHS` are its columns.
+MuJoCo calls it with addresses: `m` of a mjModel, `d` of a mjData, and `job`
+(`rlcpu.envs.mujoco.job`); and with the number i of the simulation. It calls the task's own
+function, see `rlcpu.envs.mujoco.physics`, by the address `memory.task`: so one function without a
+policy serves all tasks, and one of a network all tasks with as many numbers in an action.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
-from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES
+from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, NUM_SUMS, RETURNS, SQUARES
 from rlcpu.envs.engine.frames import make_open_policy
 from rlcpu.envs.engine.lane import PENDING
-from rlcpu.envs.mujoco.job import (
-    ARRAYS,
-    ARRAYS_OF_STEPS,
-    FIRST_POLICY,
-    FORWARD,
-    JOB_SIZE,
-    RESTART,
-    STEP,
-    make_open,
-)
-from rlcpu.envs.mujoco.library import i64
+from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, RolloutJob, StepJob
 from rlcpu.envs.mujoco.physics import STEPS, TASK_FORWARD, TASK_RESET, TASK_STEP
 from rlcpu.envs.mujoco.policy import make_policy
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import EXACT, c_function, inline
-from rlcpu.kernels.memory import array_at, call_at
+from rlcpu.kernels.memory import call_at, shifted
+
+#: Numbers of the dtypes of the job's arrays, which sums and comparisons keep.
+pending, one, nothing, none = np.uint32(PENDING), np.uint32(1), np.uint32(0), np.uint8(0)
 
 
 @functools.cache
 def make_batch_function(
     policy: PolicyCode | None, dtype: type, action_size: int = 0, observation_size: int = 0
 ) -> int:
-    """Return the address of the function for `mjb_apply`: (m, d, i, address).
+    """Return the address of the function for `mjb_apply`: (m, d, i, job).
 
     Args:
-        policy: None for the function of the modes `RESTART`, `STEP` and `FORWARD`; else that of
-            `ROLLOUT`.
+        policy: None for the function of a `StepJob`; else that of a `RolloutJob`.
         dtype: of the environments.
         action_size: numbers of an action; 0 if the function works for any.
         observation_size: numbers of an observation; 0 if the function works for any.
     """
-    run = _make_run_once(dtype)  # costs nothing: only what `c_function` gets is compiled
+    run, job = _make_run_once(dtype), StepJob.of(real=dtype).view
     if policy is not None:
         run = _make_run_rollout(policy, dtype, action_size, observation_size)
-    kinds = (types.intp, types.intp, types.int32, types.intp)
+        job = RolloutJob.of(real=dtype).view
+    kinds = (types.intp, types.intp, types.int32, job)
     return c_function(run, kinds, fastmath=EXACT, subject="MuJoCo")
-
-
-#: Numbers of the dtypes of the job's arrays, which sums and comparisons keep.
-pending, one, nothing, none = np.uint32(PENDING), np.uint32(1), np.uint32(0), np.uint8(0)
 
 
 @inline(exact=True)
 def copy_rounded(target, source, dtype):
-    """Copy numbers, rounded to a dtype; return NaN if one is not finite, else 0."""
+    """Copy an array to a pointer, rounded to a dtype; return 0, or NaN if one is not finite."""
     fault = 0.0
     for k in range(source.size):
         number = dtype(source[k])
@@ -77,64 +59,77 @@ def copy_rounded(target, source, dtype):
     return fault
 
 
-@inline(exact=True)
-def start_episode(m, d, i, address, job):
-    """Draw a new state of simulation i, and begin to count its steps and return."""
-    call_at(job.task, (m, d, i, address, np.int64(TASK_RESET)))
-    job.elapsed[i] = nothing
-    job.returns[i] = 0.0
+class EndOfStep(NamedTuple):
+    """What a step comes to, and how the episode goes on."""
+
+    terminated: Any
+    truncated: Any
+    is_done: Any  # whether the episode ended with the step
+    total: Any  # return of the episode so far, this step included
+    elapsed: Any  # steps of it so far, this one included
+    next_total: Any  # return and steps from which the next step goes on
+    next_elapsed: Any
 
 
 @inline(exact=True)
-def take_step(m, d, i, address, job, dtype):
-    """Step simulation i with the action in `applied_actions`, and count its steps and return.
+def end_step(elapsed, total, reward, terminated, truncated, limit, same_step):
+    """Return the `EndOfStep` of a step of a running episode.
 
-    Returns:
-        The reward in a dtype, whether the episode is terminated, whether it is truncated, and its
-        return so far.
+    `elapsed` and `total` are the episode's steps and return before the step, the next three what
+    the step led to; `limit` are the steps after which an episode is truncated. An episode that has
+    ended waits for its reset, or with `same_step` begins anew at once.
     """
-    call_at(job.task, (m, d, i, address, np.int64(TASK_STEP)))
-    reward = dtype(job.step_rewards[i])
-    total, elapsed = job.returns[i] + np.float64(reward), job.elapsed[i] + one
-    truncated = job.step_ended[i, 1] != none or elapsed >= np.uint32(job.limit)
-    job.returns[i], job.elapsed[i] = total, elapsed
-    job.streams[i, STEPS] += np.uint64(1)
-    return reward, job.step_ended[i, 0] != none, truncated, total
+    elapsed, total = elapsed + one, total + reward
+    truncated = truncated | (elapsed >= limit)
+    is_done = terminated | truncated
+    next_elapsed = (nothing if same_step else pending) if is_done else elapsed
+    next_total = 0.0 if is_done & same_step else total
+    return EndOfStep(terminated, truncated, is_done, total, elapsed, next_total, next_elapsed)
+
+
+@inline(exact=True)
+def take_step(m, d, i, memory, dtype, same_step):
+    """Step simulation i with the action in `applied_actions`; return the reward, and the end."""
+    call_at(memory.task, (m, d, i, memory, np.int64(TASK_STEP)))
+    reward = dtype(memory.step_rewards[i])
+    terminated, truncated = memory.step_ended[i, 0] != none, memory.step_ended[i, 1] != none
+    elapsed, total, limit = memory.elapsed[i], memory.returns[i], np.uint32(memory.limit)
+    end = end_step(elapsed, total, np.float64(reward), terminated, truncated, limit, same_step)
+    memory.elapsed[i], memory.returns[i] = end.next_elapsed, end.next_total
+    memory.streams[i, STEPS] += np.uint64(1)
+    return reward, end
 
 
 def _make_run_once(real: type) -> Any:
     """Make the function of `make_batch_function` without a policy, for environments of a dtype."""
-    open_job = make_open(ARRAYS_OF_STEPS, real)
 
-    def run(m, d, i, address):
+    def run(m, d, i, job):
         """Restart simulation i, step it, or only observe it, as `job.mode` says."""
-        job = open_job(address)
-        mode, observation = job.mode, job.observation[i]
+        memory, mode = job.memory, job.mode
         if mode == FORWARD:
-            call_at(job.task, (m, d, i, address, np.int64(TASK_FORWARD)))
+            call_at(memory.task, (m, d, i, memory, np.int64(TASK_FORWARD)))
             return
-        reward, terminated, truncated = real(0.0), False, False
+        observation, action = memory.observation[i], memory.applied_actions[i]
+        place, reward, terminated, truncated = i * observation.size, real(0.0), False, False
         if mode == RESTART:
             restarts = job.mask[i] != none
-        else:  # a step of an episode that has finished is its reset, but for same-step autoreset
-            restarts = job.elapsed[i] == pending and job.same_step == 0
+        else:  # the step of an episode that has finished is its reset, but for same-step autoreset
+            restarts = memory.elapsed[i] == pending and not job.same_step
         if mode == STEP and not restarts:
-            for k in range(job.applied_actions.shape[1]):
-                job.applied_actions[i, k] = job.actions[0, i, k]
-            reward, terminated, truncated, _ = take_step(m, d, i, address, job, real)
-            ended = terminated or truncated
-            if ended and job.same_step != 0:
-                copy_rounded(job.finals[0, i], observation, real)
-                restarts = True
-            elif ended:
-                job.elapsed[i] = pending
+            for k in range(action.size):
+                action[k] = job.actions[i * action.size + k]
+            reward, end = take_step(m, d, i, memory, real, job.same_step)
+            terminated, truncated = end.terminated, end.truncated
+            restarts = end.is_done and job.same_step
+            if restarts:
+                copy_rounded(shifted(job.finals, place), observation, real)
         if restarts:
-            start_episode(m, d, i, address, job)
-        copy_rounded(job.last[i], observation, real)
+            call_at(memory.task, (m, d, i, memory, np.int64(TASK_RESET)))
+            memory.elapsed[i], memory.returns[i] = nothing, 0.0
+        copy_rounded(shifted(job.last, place), observation, real)
         if mode == STEP:
-            job.rewards[0, i] = reward
-            job.flags[0, 0, i] = np.uint8(terminated)
-            job.flags[1, 0, i] = np.uint8(truncated)
+            job.rewards[i] = reward
+            job.flags[i], job.flags[memory.num_envs + i] = np.uint8(terminated), np.uint8(truncated)
 
     return run
 
@@ -143,44 +138,45 @@ def _make_run_rollout(
     policy: PolicyCode, real: type, action_size: int, observation_size: int
 ) -> Any:
     """Make the function of `make_batch_function` with a policy, for environments of a dtype."""
-    open_job, open_policy = make_open(ARRAYS, real), make_open_policy(FIRST_POLICY)
+    open_policy = make_open_policy(first=0)
     allocate, choose = make_policy(policy, action_size, observation_size)
 
-    def run(m, d, i, address):
+    def run(m, d, i, job):
         """Take all steps of simulation i, and start a new episode where one ends.
 
-        `choose` writes the action to `job.applied_actions`, and what was chosen to the rollout if
-        `job.records`. It returns, as `copy_rounded` does, zero times each number: `fault` adds
+        `choose` writes the action to `memory.applied_actions`, and what was chosen to the rollout
+        if `job.records`. It returns, as `copy_rounded` does, zero times each number: `fault` adds
         these up, and is NaN if a number is infinite or NaN.
         """
-        job, policy = open_job(address), open_policy(array_at(address, (JOB_SIZE,), i64))
-        records, observation, sums = job.records != 0, job.observation[i], job.sums[i]
-        scratch, fault = allocate(policy.settings), 0.0
-        for step in range(job.num_steps):
+        memory, policy, records = job.memory, open_policy(job.policy), job.records
+        observation, num_envs, num_steps = memory.observation[i], memory.num_envs, job.num_steps
+        size, scratch, fault = observation.size, allocate(policy.settings), 0.0
+        sums = shifted(job.sums, i * NUM_SUMS)
+        for step in range(num_steps):
+            at = step * num_envs + i
             if records:
-                fault += copy_rounded(job.observations[step, i], observation, real)
-            fault += choose(i, step, job, policy, scratch)
-            reward, terminated, truncated, total = take_step(m, d, i, address, job, real)
+                fault += copy_rounded(shifted(job.observations, at * size), observation, real)
+            fault += choose(i, at, job, policy, scratch)
+            reward, end = take_step(m, d, i, memory, real, True)
             fault += reward * 0.0
             if records:
-                job.rewards[step, i] = reward
-                job.flags[0, step, i] = np.uint8(terminated)
-                job.flags[1, step, i] = np.uint8(truncated)
-            if terminated or truncated:
-                elapsed = job.elapsed[i]
+                job.rewards[at] = reward
+                job.flags[at] = np.uint8(end.terminated)
+                job.flags[num_steps * num_envs + at] = np.uint8(end.truncated)
+            if end.is_done:
                 sums[EPISODES] += 1.0
-                sums[RETURNS] += total
-                sums[SQUARES] += total * total
-                sums[LENGTHS] += np.float64(elapsed)
+                sums[RETURNS] += end.total
+                sums[SQUARES] += end.total * end.total
+                sums[LENGTHS] += np.float64(end.elapsed)
                 if records:
-                    job.totals[step, i] = real(total)
-                    job.lengths[step, i] = elapsed
-                    fault += copy_rounded(job.finals[step, i], observation, real)
-                start_episode(m, d, i, address, job)
-        for k in range(observation.size):
+                    job.totals[at] = real(end.total)
+                    job.lengths[at] = end.elapsed
+                    fault += copy_rounded(shifted(job.finals, at * size), observation, real)
+                call_at(memory.task, (m, d, i, memory, np.int64(TASK_RESET)))
+        for k in range(size):
             fault += observation[k] * 0.0
         if records:
-            fault += copy_rounded(job.last[i], observation, real)
+            fault += copy_rounded(shifted(job.last, i * size), observation, real)
         sums[FAULTS] += fault
 
     return run

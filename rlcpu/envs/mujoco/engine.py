@@ -1,8 +1,8 @@
 """The engine of MuJoCo's tasks.
 
 MuJoCo has the simulations' states and steps them on threads of its own, by `Simulations`; all else
-that is kept between two calls is in arrays of `MuJoCoEngine`. A call is described by a job, see
-`rlcpu.envs.mujoco.job`.
+that stays between two calls is in arrays of `MuJoCoEngine`. Compiled functions get these as an
+`EngineMemory`, and what a call is about as a job (`rlcpu.envs.mujoco.job`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rlcpu.envs.engine.faults import check_rollout
 from rlcpu.envs.engine.form import FAULTS, NUM_SUMS, Records
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import check_layout
-from rlcpu.envs.mujoco import job as jobs
 from rlcpu.envs.mujoco.batch import make_batch_function
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
+from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, EngineMemory, RolloutJob, StepJob
 from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import MuJoCoRenderer
 from rlcpu.envs.mujoco.simulations import Simulations
 from rlcpu.envs.mujoco.varied import find_bad_draw, make_rows, split_rows
-from rlcpu.envs.policies import MEMORY, Policy, mark_of
+from rlcpu.envs.policies import MEMORY, Policy, mark_of, version_of
 from rlcpu.envs.running import describe_fault, refuse_policy
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
@@ -43,7 +43,7 @@ class MuJoCoEngine(Engine):
         code: the facts of the task that decide machine code.
         param_numbers: (num_params,) float64, the run-time numbers of its parameters.
         observation, measured: of the present states; these arrays and those below are described in
-            `rlcpu.envs.mujoco.job`.
+            `rlcpu.envs.mujoco.job.EngineMemory`.
         elapsed_steps, returns, streams: of the running episodes.
         unstable, unstable_before: (N,) uint32, how often each simulation was unstable up to now,
             and up to the last step.
@@ -96,7 +96,7 @@ class MuJoCoEngine(Engine):
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but kernels and threads: episodes and streams go on in a copy."""
         attributes = {**vars(self), "last_runner": None}
-        for name in ("code", "param_numbers", "_run_steps", "_task", "_batch", "_job"):
+        for name in ("code", "param_numbers", "_run_steps", "_task", "_batch", "memory", "_job"):
             attributes.pop(name, None)  # a copy makes them anew
         states = {"mujoco_states": self.batch.state.copy(), "layout": self.dynamics.state}
         return {**attributes, **states}
@@ -111,53 +111,53 @@ class MuJoCoEngine(Engine):
 
     # ------------------------------------------------------------ calls
 
-    def job(self, mode: int, **values: Any) -> Array:
-        """Return the job of a call in a mode, with further numbers and arrays than `_job` has.
+    @functools.cached_property
+    def memory(self) -> EngineMemory:
+        """Return the engine's arrays as compiled functions take them."""
+        names = ("observation_size", "action_size", "measure_size", "reset_draws")
+        arrays = (
+            *("param_numbers", "observation", "measured", "returns", "streams", "unstable"),
+            *("uniforms", "model_rows", "nominal_rows", "applied_actions"),
+            *("step_rewards", "step_ended"),
+        )
+        return EngineMemory(
+            **{name: getattr(self.code, name) for name in names},
+            **{name: getattr(self, name) for name in arrays},
+            task=self._task,
+            limit=self.limit,
+            num_envs=self.num_envs,
+            num_params=self.param_numbers.size,
+            row_size=self.model_rows.shape[1],
+            elapsed=self.elapsed_steps,
+        )
 
-        All are described in `rlcpu.envs.mujoco.job`, and named as there.
-        """
-        job = self._job.copy()
-        jobs.write(job, {"mode": mode, **values})
+    def job(self, **fields: Any) -> StepJob:
+        """Return a job whose other fields than these are 0."""
+        common: dict[str, Any] = {"memory": self.memory, "same_step": self.same_step}
+        unused = dict.fromkeys(StepJob.fields, 0)
+        job: StepJob = StepJob.of(real=self.scalar_type)(**{**unused, **common, **fields})
         return job
 
     @functools.cached_property
-    def _job(self) -> Array:
-        """Return the job with what is the same in every call: sizes, and the engine's arrays."""
-        values = {
-            "num_steps": 1,
-            "num_envs": self.num_envs,
-            "limit": self.limit,
-            "same_step": self.same_step,
-            "num_params": self.param_numbers.size,
-            "row_size": self.model_rows.shape[1],
-            "task": self._task,
-            "elapsed": self.elapsed_steps,
-        }
-        for name in ("observation_size", "action_size", "measure_size", "reset_draws"):
-            values[name] = getattr(self.code, name)
-        for name in (
-            *("observation", "measured", "returns", "streams", "unstable", "uniforms"),
-            *("model_rows", "nominal_rows", "applied_actions", "step_rewards", "step_ended"),
-            "param_numbers",
-        ):
-            values[name] = getattr(self, name)
-        job = np.zeros(jobs.JOB_SIZE, np.int64)
-        jobs.write(job, values)
-        return job
+    def _job(self) -> StepJob:
+        """Return the job of `step` and `restart`, which write the arrays of each call to it."""
+        return self.job()
 
-    def call(self, job: Array, run: int | None = None, *, save: bool = True) -> None:
+    def call(self, job: StepJob | RolloutJob, run: int | None = None, *, save: bool = True) -> None:
         """Run a job on MuJoCo's threads.
 
         Args:
-            job: see `job`.
-            run: address of the compiled function; None for that of steps without a policy.
+            job: what to do.
+            run: address of the compiled function; None for that of a `StepJob`.
             save: whether the simulations keep the states that it leaves.
 
         Raises:
             ValueError: `randomize` wrote numbers that no model can hold; all episodes end.
             RuntimeError: MuJoCo found an error in a simulation, whose episode ends.
         """
-        has_failed = self.batch.apply(self._run_steps if run is None else run, job, save=save)
+        has_failed = self.batch.apply(
+            self._run_steps if run is None else run, job.address, save=save
+        )
         if self.dynamics.randomize is not None:
             bad_draw = find_bad_draw(self.code.varied, self.model_rows)
             if bad_draw is not None:
@@ -192,16 +192,12 @@ class MuJoCoEngine(Engine):
             actions = self.zero_waiting(actions)  # ValueError but for those that wait for a reset
         n, shape = self.num_envs, self.observation.shape
         observations, rewards = np.empty(shape, self.dtype), np.empty(n, self.dtype)
-        flags = np.empty((2, n), np.bool_)
-        finals = np.empty(shape if self.same_step else (0, 0), self.dtype)
-        job = self.job(
-            jobs.STEP,
-            actions=actions,
-            rewards=rewards,
-            flags=flags,
-            last=observations,
-            finals=finals,
-        )
+        flags, finals = np.empty((2, n), np.bool_), np.empty((0, 0), self.dtype)
+        job: Any = self._job
+        job.mode, job.actions, job.rewards, job.flags = STEP, actions, rewards, flags.view(np.uint8)
+        job.last = observations
+        if self.same_step:
+            job.finals = finals = np.empty(shape, self.dtype)
         np.copyto(self.unstable_before, self.unstable)
         self.call(job)
         terminated, truncated = flags
@@ -220,9 +216,12 @@ class MuJoCoEngine(Engine):
 
     def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
-        # Named, so that they live until the call is over: a job has only their addresses.
-        numbers, last = pack(params), np.empty(self.observation.shape, self.dtype)
-        self.call(self.job(jobs.RESTART, mask=mask, param_numbers=numbers, last=last))
+        job: Any = self._job
+        job.mode, job.mask = RESTART, mask.view(np.uint8)
+        job.last = np.empty(self.observation.shape, self.dtype)
+        if params is not self.dynamics.params:
+            job = job.replace(memory=self.memory.replace(param_numbers=pack(params)))
+        self.call(job)
 
     def observe(self) -> Array:
         """Return the observations of the present states, (observation_size, N)."""
@@ -248,7 +247,7 @@ class MuJoCoEngine(Engine):
         """Overwrite MuJoCo's states, (N, nstate); finished episodes become running ones."""
         self.batch.state[:] = state
         self.resume()
-        self.call(self.job(jobs.FORWARD), save=False)  # observations and measures of the states
+        self.call(self.job(mode=FORWARD), save=False)  # observations and measures of the states
 
     def resume(self) -> None:
         """Make finished episodes running ones, which go on in their last states."""
@@ -325,7 +324,11 @@ class SingleTaskStep:
         self.rows, (self.terminated, self.truncated) = observation.T, flags
         self._engine, self.arguments = engine, ()
         self._job = engine.job(
-            jobs.STEP, actions=self.actions, rewards=self.reward, flags=flags, last=observation
+            mode=STEP,
+            actions=self.actions,
+            rewards=self.reward,
+            flags=flags.view(np.uint8),
+            last=observation,
         )
         self._unstable_before = 0
 
@@ -354,7 +357,7 @@ class MuJoCoRunner(Runner):
 
     def __init__(self, engine: MuJoCoEngine, policy: Policy) -> None:
         super().__init__(engine, policy)
-        code = policy.code(engine.dynamics)
+        self.version, code = version_of(policy), policy.code(engine.dynamics)
         action_size, observation_size = engine.code.action_size, engine.rows
         # One function serves all networks, which it finds by their addresses: facts of the policy
         # and sizes that it does not depend on are set to the same, so that the cache finds it.
@@ -364,38 +367,47 @@ class MuJoCoRunner(Runner):
             if code.head is None:
                 code, action_size = code._replace(value="none", draws=0), 0
         self._run = make_batch_function(code, engine.scalar_type, action_size, observation_size)
-        self._arrays = policy.arrays(engine.dynamics)
-        self._policy, self.state_size = self._arrays.for_kernels(), self._arrays.state_size
-        space: Any = engine.dynamics.action_space
-        self._bounds = np.stack((space.low, space.high)).astype(np.float32)
+        arrays = policy.arrays(engine.dynamics)
+        self.networks, self.state_size = arrays.networks(), arrays.state_size
+        self._policy = arrays.for_kernels()
         self._sums = np.zeros((engine.num_envs, NUM_SUMS))
+        space: Any = engine.dynamics.action_space
+        places = [(array.ctypes.data, array.size) for array in self._policy]
+        self._job: Any = RolloutJob.of(real=engine.scalar_type)(
+            **dict.fromkeys(("num_steps", "records", *Records._fields), 0),  # written by each call
+            memory=engine.memory,
+            policy=np.array(places, np.int64),
+            action_size=engine.code.action_size,
+            bounds=np.stack((space.low, space.high)).astype(np.float32),
+            sums=self._sums,
+        )
 
     def collect(self, num_steps: int, records: Any) -> bool:
         """Take K steps and overwrite `records`; see `Runner.collect`."""
-        arrays = Records(*records)._asdict()
-        return self._take_steps(num_steps, {k: array for k, array in arrays.items() if array.size})
+        for name, array in Records(*records)._asdict().items():
+            # An address, so that the job keeps no rollout's memory alive.
+            setattr(self._job, name, array.__array_interface__["data"][0])
+        return self._take_steps(num_steps, records=True)
 
     def simulate(self, num_steps: int) -> Sequence[float]:
         """Take K steps and return sums; see `Runner.simulate`."""
-        if self._take_steps(num_steps, {}):
+        if self._take_steps(num_steps, records=False):
             self._raise_fault()
         sums: list[float] = self._sums.sum(axis=0).tolist()
         return sums
 
-    def _take_steps(self, num_steps: int, records: Mapping[str, Array]) -> bool:
+    def _take_steps(self, num_steps: int, records: bool) -> bool:
         """Take K steps, after missing resets, and return whether a number was not finite.
 
-        `records` are arrays to record to, by name; without any there are only sums.
+        `records` tells whether they are recorded to the arrays of the job.
         """
-        engine = self.engine
+        engine, job = self.engine, self._job
         engine.start_episodes()
         self._sums.fill(0.0)
         # The policy's recurrent states, (N, state_size): as its last call left them, or zeros.
         carried = engine.carry(mark_of(self.policy), self.state_size)
         self._policy.settings[MEMORY] = carried.ctypes.data
-        values = {"num_steps": num_steps, "records": bool(records), **records}
-        job = engine.job(jobs.ROLLOUT, sums=self._sums, bounds=self._bounds, **values)
-        jobs.write_policy(job, self._policy)
+        job.num_steps, job.records = num_steps, records
         engine.call(job, self._run)
         return bool(self._sums[:, FAULTS].sum() != 0.0)
 

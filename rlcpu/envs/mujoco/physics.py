@@ -1,8 +1,8 @@
 """A task as kernels see it: one compiled function that resets a simulation or takes one step.
 
 It is called with addresses, integers: `m` of a mjModel, `d` of a mjData; the number i of a
-simulation; and the address of a job, which it opens as `job` (`rlcpu.envs.mujoco.job`). `data` is
-the NamedTuple of fields that the task's functions read.
+simulation; and `memory`, the engine's (`rlcpu.envs.mujoco.job.EngineMemory`). `data` is the
+NamedTuple of fields that the task's functions read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlcpu.envs.checks.fields import is_bool
 from rlcpu.envs.checks.trial import example_of
 from rlcpu.envs.engine.layout import is_real
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
-from rlcpu.envs.mujoco.job import make_open
+from rlcpu.envs.mujoco.job import EngineMemory
 from rlcpu.envs.mujoco.library import (
     AFTER_CONSTRAINTS,
     WarningCounts,
@@ -46,11 +46,6 @@ TASK_RESET, TASK_FORWARD, TASK_STEP = range(3)
 POLICY_KEY, RESET_KEY, STEPS, DRAWN = range(4)
 #: mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC, after which MuJoCo has reset the simulation.
 _UNSTABLE = (3, 4, 5)
-#: The job's arrays that the function reads and writes.
-_USED = (
-    *("observation", "measured", "streams", "unstable", "uniforms", "applied_actions"),
-    *("param_numbers", "step_rewards", "step_ended", "model_rows", "nominal_rows"),
-)
 
 
 class TaskCode(NamedTuple):
@@ -213,7 +208,7 @@ def _make_redraw(task: TaskCode, store_row: Callable[..., Any]) -> Callable[...,
 def _make_reset(
     task: TaskCode, load_row: Callable[..., Any], store_row: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Make `reset(m, d, i, job, data, params)`.
+    """Make `reset(m, d, i, memory, data, params)`.
 
     It draws fields of the model, starting from the nominal ones, then the simulation's state. A row
     with bad numbers is not drawn again, so that the engine finds it when the call is over, and
@@ -225,11 +220,11 @@ def _make_reset(
     randomizes = task.randomize is not None
 
     @inline(exact=True)
-    def reset(m, d, i, job, data, params):
-        stream, uniforms = job.streams[i], job.uniforms[i]
-        if randomizes and not is_bad(job.model_rows[i]):
-            load_row(m, job.nominal_rows[i])
-            redraw(m, d, job.model_rows[i], stream[RESET_KEY], stream[DRAWN], params)
+    def reset(m, d, i, memory, data, params):
+        stream, uniforms, row = memory.streams[i], memory.uniforms[i], memory.model_rows[i]
+        if randomizes and not is_bad(row):
+            load_row(m, memory.nominal_rows[i])
+            redraw(m, d, row, stream[RESET_KEY], stream[DRAWN], params)
         mj_reset_data(m, d)
         for k in range(draws):
             uniforms[k] = uniform53(stream[RESET_KEY], stream[DRAWN] + np.uint64(k))
@@ -274,7 +269,7 @@ def check_task_branches(subject: str, name: str, function: Any) -> None:
 
 @functools.cache
 def make_physics(task: TaskCode) -> int:
-    """Return the address of the task's compiled function (m, d, i, address, operation).
+    """Return the address of the task's compiled function (m, d, i, memory, operation).
 
     Every operation overwrites `observation` and `measured` of simulation i; a step also
     `step_rewards` and `step_ended`. A step in which MuJoCo reset the simulation gives no reward and
@@ -294,7 +289,6 @@ def make_physics(task: TaskCode) -> int:
             check_task_branches(ids[task], name, function)
 
     view, unpack = task.view_in_kernels, _make_unpack(task)
-    open_job = make_open(_USED, np.float64)
     varies, (load_row, store_row) = bool(task.varied.fields), make_row_copiers(task.varied)
     simulate, reset = _make_simulate(task), _make_reset(task, load_row, store_row)
     size = task.measure_size
@@ -302,30 +296,29 @@ def make_physics(task: TaskCode) -> int:
     load_measured, store_measured = tuple_of(None, size), _make_store(size)
     one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 
-    def run(m, d, i, address, operation):
+    def run(m, d, i, memory, operation):
         """Step simulation i, reset it, or do neither; then observe and measure it."""
-        job = open_job(address)
-        params, data = unpack(job.param_numbers), view(m, d)
-        action, measured = job.applied_actions[i], job.measured[i]
+        params, data = unpack(memory.param_numbers), view(m, d)
+        action, measured = memory.applied_actions[i], memory.measured[i]
         if varies:  # each thread has a model, which gets the fields of this simulation
-            load_row(m, job.model_rows[i])
+            load_row(m, memory.model_rows[i])
         if operation == TASK_STEP:
             if not simulate(m, d, data.ctrl, action):
-                job.unstable[i] += one
-                job.step_rewards[i] = 0.0
-                job.step_ended[i, 0], job.step_ended[i, 1] = no, yes
+                memory.unstable[i] += one
+                memory.step_rewards[i] = 0.0
+                memory.step_ended[i, 0], memory.step_ended[i, 1] = no, yes
                 return
         else:
             if operation == TASK_RESET:
-                reset(m, d, i, job, data, params)
+                reset(m, d, i, memory, data, params)
             mj_forward(m, d)
         before, after = load_measured(measured), measure(data, params)
-        observe(data, job.observation[i], params)
+        observe(data, memory.observation[i], params)
         store_measured(measured, after)
         if operation == TASK_STEP:
-            job.step_rewards[i] = reward(data, action, before, after, params)
-            job.step_ended[i, 0] = yes if terminated(data, params) else no
-            job.step_ended[i, 1] = yes if truncated(data, params) else no
+            memory.step_rewards[i] = reward(data, action, before, after, params)
+            memory.step_ended[i, 0] = yes if terminated(data, params) else no
+            memory.step_ended[i, 1] = yes if truncated(data, params) else no
 
-    kinds = (types.intp, types.intp, types.int32, types.intp, types.intp)
+    kinds = (types.intp, types.intp, types.int32, EngineMemory.view, types.intp)
     return c_function(run, kinds, fastmath=EXACT, check=check, subject=ids[task])

@@ -4,9 +4,8 @@ Networks and scalar functions act as in a block of lanes (`rlcpu.envs.engine.dec
 is one. The usual normal distribution alone is drawn here, number by number: so one compiled
 function serves actions of all sizes, as it serves observations of all sizes.
 
-`i` is the simulation, `step` the step of the rollout, `job` has the rollout's arrays
-(`rlcpu.envs.mujoco.job`), and `policy` is the `KernelPolicy`. A "fault" is 0, or NaN if a number
-was not finite.
+`i` is the simulation, `at` its place in flat arrays of all steps, `job` the `RolloutJob`, and
+`policy` the `KernelPolicy`. A "fault" is 0, or NaN if a number was not finite.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class TaskPolicy(NamedTuple):
 
     #: (settings,) -> scratch, float32 memory for one simulation.
     allocate: Callable[..., Any]
-    #: (i, step, job, policy, scratch) -> fault. It writes the action, clipped to the bounds, to
+    #: (i, at, job, policy, scratch) -> fault. It writes the action, clipped to the bounds, to
     #: `applied_actions`, and records the choice.
     choose: Callable[..., Any]
 
@@ -75,22 +74,23 @@ def make_policy(code: PolicyCode, action_size: int, observation_size: int) -> Ta
     # `exact` keeps the order of sums: whether LLVM makes vectors of a loop depends on the addresses
     # of the arrays.
     @inline(exact=True)
-    def choose(i, step, job, policy, scratch):
-        observation, action = job.observation[i], job.applied_actions[i]
-        elapsed = shifted(address(job.elapsed), i)
+    def choose(i, at, job, policy, scratch):
+        memory, bounds = job.memory, job.bounds
+        observation, action = memory.observation[i], memory.applied_actions[i]
+        elapsed, stream = shifted(address(memory.elapsed), i), memory.streams[i]
         places = prepare(observation, elapsed, policy, i, 1, scratch)
-        bits = mix_key(job.streams[i, POLICY_KEY], job.streams[i, STEPS])
+        bits = mix_key(stream[POLICY_KEY], stream[STEPS])
         log_prob, value = act(observation, policy, bits, scratch, places, action)
         fault = single(log_prob) * single(0) + single(value) * single(0)
         for k in range(action.size):
             number = action[k]
             fault += number * single(0)
             if job.records:
-                job.actions[step, i, k] = number
-            action[k] = min(max(number, job.bounds[0, k]), job.bounds[1, k])
+                job.actions[at * action.size + k] = number
+            action[k] = min(max(number, bounds[0, k]), bounds[1, k])
         if job.records:
-            job.log_probs[step, i] = log_prob
-            job.values[step, i] = value
+            job.log_probs[at] = log_prob
+            job.values[at] = value
         return np.float64(fault)
 
     return TaskPolicy(allocate, choose)

@@ -101,17 +101,16 @@ class Simulations:
         self._model, self._apply = model, library().mjb_apply  # the model is kept alive
         self._finalizer = weakref.finalize(self, _delete, batch, self.process)
 
-    def apply(self, function: int, job: Array, *, save: bool = True) -> bool:
+    def apply(self, function: int, job: int, *, save: bool = True) -> bool:
         """Call the compiled function at an address, with a job, for each simulation on its threads.
 
-        `save` says whether the simulations keep the states that it leaves.
+        `job` is an address. `save` says whether the simulations keep the states that it leaves.
 
         Returns:
             Whether MuJoCo raised an error in a simulation.
         """
-        address = job.__array_interface__["data"][0]  # in half of the time of `job.ctypes.data`
         all_simulations = None, 0  # in the place of an array of their numbers, and how many
-        return bool(self._apply(self.address, *all_simulations, function, address, save))
+        return bool(self._apply(self.address, *all_simulations, function, job, save))
 
     def errors(self) -> dict[int, str]:
         """Return MuJoCo's error messages of the last call, by the number of the simulation."""
