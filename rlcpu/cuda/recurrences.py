@@ -82,8 +82,7 @@ class StepsAxis(NamedTuple):
         whole = whole.reshape(self.sizes)
         if any(stride < 0 or stride % whole.itemsize for stride in whole.strides):
             whole = xp.ascontiguousarray(whole)
-        outer, along, inner = (stride // whole.itemsize for stride in whole.strides)
-        strides = outer, along, inner
+        strides: Any = tuple(stride // whole.itemsize for stride in whole.strides)
         # Numbers from the first to the last one, whatever lies between.
         size = 1 + sum((n - 1) * stride for n, stride in zip(whole.shape, strides, strict=True))
         as_strided = xp.lib.stride_tricks.as_strided
@@ -180,48 +179,14 @@ def read_step(steps, lane, k):
     )
 
 
-def step_beyond(value, zero):
-    """Return the step that stands for the one after the last: only its value is not 0."""
-    return Step(zero, value, False, False, zero, zero, zero, zero, zero)
-
-
-def fields_after(step, zero):
-    """Return a step with the fields that rules read of the step after, and zeros.
-
-    Whole steps would fill registers.
-    """
-    return Step(
-        zero, step.value, False, False, zero, zero, step.lambda_, step.ratio, step.action_value
-    )
+def step_after(zero, value, lambda_, ratio, action_value):
+    """Return what rules read of the step after, and zeros: whole steps would fill registers."""
+    return Step(zero, value, False, False, zero, zero, lambda_, ratio, action_value)
 
 
 def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
     """Return a function of a rule as a device function, in IEEE arithmetic of one dtype."""
     return device(specialise(function, dtype, exact=True))
-
-
-def make_advance(rule: Rule, dtype: Any) -> Any:
-    """Make `advance(step, state, clips, lane, k, first, second)`: step k of a lane.
-
-    It writes the results to the outputs `first` and `second`, and returns the next state: y, and
-    the fields of this step that are read as those of the step after.
-    """
-    coefficients, results = device_rule(rule.coefficients, dtype), device_rule(rule.results, dtype)
-    continue_y = device_rule(rule.continue_y, dtype)
-    has_second, zero = rule.outputs == 2, dtype(0.0)
-
-    def advance(step, state, clips, lane, k, first, second):
-        """Compute and write step k of a lane; return the state for the next one."""
-        previous_y, after = state
-        a, b = coefficients(step, after, clips)
-        y = continue_y(a, b, previous_y)
-        computed = results(y, previous_y, step, after, clips)
-        first.memory[position_of(first, lane, k)] = computed[0]
-        if has_second:
-            second.memory[position_of(second, lane, k)] = computed[1]
-        return y, fields_after(step, zero)
-
-    return advance
 
 
 class LaneInputs(NamedTuple):
@@ -230,34 +195,43 @@ class LaneInputs(NamedTuple):
     steps: Step  # of `DeviceStrided`, flags as uint8
     last: DeviceStrided  # values after the last steps, of one step
     initial: DeviceStrided  # y before the step that is computed first, of one step
-    clips: tuple[Any, Any, Any]  # those of `Rule`
-
-
-class LaneOutputs(NamedTuple):
-    """Outputs of a recurrence, `DeviceStrided`; the same array twice for a rule of one output."""
-
-    first: DeviceStrided
-    second: DeviceStrided
+    clips: Any  # the three of `Rule`
 
 
 @functools.cache
 def lane_kernel(rule: Rule, dtype: Any) -> Any:
-    """Return the driver (inputs, sizes, direction, chosen, outputs).
+    """Return the driver (inputs, sizes, direction, chosen, first, second).
 
-    `inputs` are `LaneInputs`, `sizes` those of `StepsAxis`, `outputs` `LaneOutputs`; `direction` is
-    1 to go from the last step to the first, -1 the other way. Lanes whose number in `chosen`,
-    int32, is 0 are left out; a single number is for all.
+    `inputs` are `LaneInputs`, `sizes` those of `StepsAxis`, `first` and `second` the outputs,
+    `DeviceStrided`, the same for a rule of one; `direction` is 1 to go from the last step to the
+    first, -1 the other way. Lanes whose number in `chosen`, int32, is 0 are left out; a single
+    number is for all.
     """
-    advance, zero = make_advance(rule, dtype), dtype(0.0)
+    coefficients, results = device_rule(rule.coefficients, dtype), device_rule(rule.results, dtype)
+    continue_y = device_rule(rule.continue_y, dtype)
+    has_second, zero = rule.outputs == 2, dtype(0.0)
+
+    def advance(step, state, clips, lane, k, first, second):
+        """Compute and write step k of a lane, and return the state for the next one.
+
+        That is y, and the fields of this step that are read as those of the step after.
+        """
+        previous_y, after = state
+        a, b = coefficients(step, after, clips)
+        y = continue_y(a, b, previous_y)
+        computed = results(y, previous_y, step, after, clips)
+        first.memory[position_of(first, lane, k)] = computed[0]
+        if has_second:
+            second.memory[position_of(second, lane, k)] = computed[1]
+        return y, step_after(zero, step.value, step.lambda_, step.ratio, step.action_value)
 
     @kernel(exact=True)
-    def scan(inputs, sizes, direction, chosen, outputs):
+    def scan(inputs, sizes, direction, chosen, first, second):
         """Scan one lane, backward or forward, a thread each; `AHEAD` steps are read at once."""
-        number, (first, second) = cuda.grid(1), outputs
-        steps, clips = inputs.steps, inputs.clips
+        number, steps, clips = cuda.grid(1), inputs.steps, inputs.clips
         if number < sizes.outer * sizes.inner and chosen[min(number, chosen.size - 1)] != 0:
             lane = lane_of(sizes, number)
-            after = step_beyond(number_at(inputs.last, lane, 0), zero)
+            after = step_after(zero, number_at(inputs.last, lane, 0), zero, zero, zero)
             state = number_at(inputs.initial, lane, 0), after
             k = nth_step(sizes, direction, 0)
             for _ in range(sizes.num_steps // AHEAD):
@@ -285,9 +259,8 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
     y is the value after the last of them. Time runs backward, and there is no initial y. What a
     thread reads its neighbours read too, so that n steps cost n reads of the first cache.
     """
-    coefficients = device_rule(rule.coefficients, dtype)
+    coefficients, zero = device_rule(rule.coefficients, dtype), dtype(0.0)
     continue_y = device_rule(next_y_or_cut, dtype)
-    zero = dtype(0.0)
 
     @kernel(exact=True)
     def slide(inputs, sizes, window, first):
@@ -297,15 +270,16 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
             row, inner = number // sizes.inner, number % sizes.inner
             lane, begin = ThreadLane(row // num_steps, inner), row % num_steps
             stop = min(begin + window, num_steps)
-            after = step_beyond(number_at(inputs.last, lane, 0), zero)
+            after = step_after(zero, number_at(inputs.last, lane, 0), zero, zero, zero)
             if stop < num_steps:
-                after = fields_after(read_step(steps, lane, stop), zero)
+                step = read_step(steps, lane, stop)
+                after = step_after(zero, step.value, step.lambda_, step.ratio, step.action_value)
             y = after.value
             for i in range(begin, stop):
                 step = read_step(steps, lane, stop - 1 - (i - begin))
                 a, b = coefficients(step, after, inputs.clips)
                 y = continue_y(a, b, y)
-                after = fields_after(step, zero)
+                after = step_after(zero, step.value, step.lambda_, step.ratio, step.action_value)
             first.memory[position_of(first, lane, begin)] = y
 
     return slide
@@ -333,18 +307,16 @@ def run(
     last, initial = (layout.strided_ends(x, dtype) for x in (problem.last, problem.initial))
     outputs = [layout.strided(out) for out in outs]
     first, second = outputs[0], outputs[-1]
-    rho, c, advantage = map(dtype, problem.clips or (0.0, 0.0, 0.0))
-    inputs = LaneInputs(Step(*steps), last, initial, (rho, c, advantage))
+    clips = tuple(map(dtype, problem.clips or (0.0, 0.0, 0.0)))
+    inputs = LaneInputs(Step(*steps), last, initial, clips)
     if problem.window:
         launch(window_kernel(rule, dtype), outs[0].size, inputs, sizes, problem.window, first)
     else:
         chosen = constant(1, np.int32)
         is_linear = rule in (LINEAR, LINEAR_GRADIENTS)
         if is_linear and sizes.inner == 1 and sizes.outer < MANY and sizes.num_steps > 1:
-            # The rows that it cannot compute are read again afterwards, and `out` may be b.
-            inputs = inputs._replace(steps=_with_own_offsets(inputs.steps, first))
-            chosen = _scan_linear_rows(inputs, sizes, direction, first)
-        arguments = inputs, sizes, direction, chosen, LaneOutputs(first, second)
+            inputs, chosen = _scan_linear_rows(inputs, sizes, direction, first)
+        arguments = inputs, sizes, direction, chosen, first, second
         launch(lane_kernel(rule, dtype), sizes.outer * sizes.inner, *arguments, block=BLOCK)
     for out, written in zip(outs, outputs, strict=True):
         layout.finish(out, written)
@@ -405,8 +377,7 @@ def row_kernel(rule: RowRule, dtype: Any) -> Any:
     def scan_rows(x, y, initial, sizes, direction, is_broken, out):
         """Scan one row, tile by tile of `THREADS` steps, a block each."""
         shared = cuda.shared.array((2, THREADS), dtype)
-        thread, row = cuda.threadIdx.x, cuda.blockIdx.x
-        lane = ThreadLane(row, 0)
+        thread, lane = cuda.threadIdx.x, ThreadLane(cuda.blockIdx.x, 0)
         before = start(number_at(initial, lane, 0))
         for begin in range(0, sizes.num_steps, THREADS):
             at, m, s = begin + thread, empty_m, empty_s
@@ -418,18 +389,16 @@ def row_kernel(rule: RowRule, dtype: Any) -> Any:
                 m, s = merge(before[0], before[1], total[0], total[1])
                 out.memory[position_of(out, lane, k)] = value(m, s)
                 if (m - m) + (s - s) != 0:  # as NaN is
-                    is_broken[row] = 1
+                    is_broken[lane.outer] = 1
             before = merge(before[0], before[1], last[0], last[1])
 
     return scan_rows
 
 
-def _scan_rows(
-    driver: Any, x: Any, y: Any, initial: Any, sizes: LaneSizes, direction: int, out: Any
-) -> Any:
-    """Run a driver of `row_kernel` on `DeviceStrided` arrays, and return `is_broken`."""
+def _scan_rows(driver: Any, arrays: Any, sizes: LaneSizes, direction: int, out: Any) -> Any:
+    """Run a driver of `row_kernel` on (x, y, initial), `DeviceStrided`; return `is_broken`."""
     is_broken = zeros(sizes.outer, np.int32)
-    arguments = x, y, initial, sizes, direction, is_broken, out
+    arguments = *arrays, sizes, direction, is_broken, out
     launch(driver, sizes.outer, *arguments, block=THREADS, grid=sizes.outer)
     return is_broken
 
@@ -441,40 +410,31 @@ def linear_kernel(dtype: Any) -> Any:
     The state (m, s) of some steps says that y after them is m * y' + s, where y' is that before.
     """
     zero, one = dtype(0.0), dtype(1.0)
-
-    def load(a, b):
-        return a, b
-
-    def start(initial):
-        return zero, initial  # whatever was before
-
-    def merge(m, s, n, t):
-        return m * n, s * n + t  # n * (m * y' + s) + t
-
-    def value(m, s):
-        return s
-
-    return row_kernel(RowRule(load, start, merge, value, empty=(one, zero)), dtype)
-
-
-def _with_own_offsets(steps: Step, out: DeviceStrided) -> Step:
-    """Return the steps of a linear recurrence, with a copy of b if it is in the memory of `out`."""
-    if not xp.may_share_memory(steps.reward.memory, out.memory):
-        return steps
-    return steps._replace(reward=steps.reward._replace(memory=steps.reward.memory.copy()))
+    rule = RowRule(
+        load=lambda a, b: (a, b),
+        start=lambda initial: (zero, initial),  # whatever was before
+        merge=lambda m, s, n, t: (m * n, s * n + t),  # n * (m * y' + s) + t
+        value=lambda m, s: s,
+        empty=(one, zero),
+    )
+    return row_kernel(rule, dtype)
 
 
 def _scan_linear_rows(
     inputs: LaneInputs, sizes: LaneSizes, direction: int, out: DeviceStrided
-) -> Any:
+) -> tuple[LaneInputs, Any]:
     """Scan rows of a linear recurrence, a block each, and return which have to be computed again.
 
     Those are the rows where a product of coefficients overflowed: its infinity or NaN would spread
-    to steps that it does not reach. A thread for each takes them step by step.
+    to steps that it does not reach. A thread for each takes them step by step. It reads the inputs
+    that are returned too, with a copy of b where that is in the memory of `out`.
     """
     a, b = inputs.steps.gamma, inputs.steps.reward
+    if xp.may_share_memory(b.memory, out.memory):
+        b = b._replace(memory=b.memory.copy())
     driver = linear_kernel(out.memory.dtype.type)
-    return _scan_rows(driver, a, b, inputs.initial, sizes, direction, out)
+    chosen = _scan_rows(driver, (a, b, inputs.initial), sizes, direction, out)
+    return inputs._replace(steps=inputs.steps._replace(reward=b)), chosen
 
 
 # ---------------------------------------------------------------- logarithms of sums
@@ -487,15 +447,14 @@ def sums_kernel() -> Any:
     The state (m, s) of some steps is a maximum and a sum relative to it.
     """
     nothing, zero, one = -np.inf, 0.0, 1.0
-
-    def load(x, _):
-        return np.float64(x), zero if x == nothing else one
-
-    def start(_):
-        return nothing, zero
-
-    merge, value = log_sums.merge_states, log_sums.log_of_state
-    return row_kernel(RowRule(load, start, merge, value, empty=(nothing, zero)), np.float64)
+    rule = RowRule(
+        load=lambda x, _: (np.float64(x), zero if x == nothing else one),
+        start=lambda _: (nothing, zero),
+        merge=log_sums.merge_states,
+        value=log_sums.log_of_state,
+        empty=(nothing, zero),
+    )
+    return row_kernel(rule, np.float64)
 
 
 @functools.cache
@@ -527,8 +486,8 @@ def run_log_sums(
     sizes, direction = layout.sizes, 1 if reverse else -1
     array, target = layout.strided(x), layout.strided(out)
     if sizes.inner == 1 and sizes.outer < MANY:
-        unused = array  # there is no second array, and no initial number
-        _scan_rows(sums_kernel(), array, unused, unused, sizes, direction, target)
+        # There is no second array, and no initial number.
+        _scan_rows(sums_kernel(), (array, array, array), sizes, direction, target)
     else:
         arguments = array, sizes, direction, target
         launch(sums_lane_kernel(), sizes.outer * sizes.inner, *arguments, block=BLOCK)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from rlcpu.envs.mujoco.library import INTEGRATION
 from rlcpu.envs.mujoco.varied import write_field
+from rlcpu.envs.registry import families
 from rlcpu.envs.render import Renderer
-from rlcpu.envs.tasks.mujoco import IDS
 
 SIZE = 480
 
@@ -84,8 +84,8 @@ def _following_camera(model: mujoco.MjModel) -> int | None:
 
 
 def _camera_of(id: str) -> Any:
-    """Return the configuration of the camera that Gymnasium gives a task, or None."""
-    if id not in IDS:
+    """Return the configuration of the camera that Gymnasium gives a task; None of a user's task."""
+    if id not in families or families[id].package != "mujoco":
         return None
     entry: Any = gymnasium.spec(id).entry_point
     env_class: Any = gymnasium.envs.registration.load_env_creator(entry)

@@ -10,7 +10,6 @@ import numpy as np
 from rlcpu.cuda.recurrences import (
     DeviceStrided,
     LaneInputs,
-    LaneOutputs,
     LaneSizes,
     lane_kernel,
     linear_kernel,
@@ -53,7 +52,7 @@ def jobs() -> Iterator[tuple[Any, ...]]:
         inputs = LaneInputs, steps, real, real, options
         # Rules differ in a few operations: in float64, one speaks for all.
         for word, rule in RULES.items() if dtype is np.float32 else [("gae", ADVANTAGES)]:
-            lanes = SIZES, "int64, int32[::1]", (LaneOutputs, real, real)
+            lanes = SIZES, "int64, int32[::1]", real, real
             yield f"{word}_{name}", lane_kernel(rule, dtype), inputs, *lanes
         window = window_kernel(LAMBDA_RETURNS, dtype)
         yield f"nstep_returns_{name}", window, inputs, SIZES, "int64", real
