@@ -224,10 +224,10 @@ class CudaRunner(Runner):
         if self._arrays.state_size:
             raise NotImplementedError(f"{policy!r} has memory: it acts on the CPU alone")
 
-    def collect(self, num_steps: int, records: DeviceRecords) -> bool:
-        """Overwrite `records` with K steps; returns before that has happened."""
+    def collect(self, rollout: Any) -> bool:
+        """Take the steps of a rollout, see `Runner.collect`; returns before that has happened."""
         self.engine.start_episodes()
-        self._launch(self._code, self._arrays, num_steps, records)
+        self._launch(self._code, self._arrays, rollout.num_steps, rollout.records)
         return False
 
     def simulate(self, num_steps: int) -> Sequence[float]:

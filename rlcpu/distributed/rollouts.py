@@ -82,7 +82,7 @@ class RolloutCollector(CollectorBase):
         self.set_parameters(parameters)
         engine.put(_ALL, state)
         self._rollout = rollout = take_rollout(engine, num_steps, self._rollout)
-        faulty = engine.runner(self.policy).collect(num_steps, rollout.outputs)
+        faulty = engine.runner(self.policy).collect(rollout)
         seconds = time.perf_counter() - start
         return RolloutPart(rollout.records, engine.take(_ALL), faulty, seconds)
 

@@ -58,7 +58,7 @@ def collect(
     num_steps, policy = _check_arguments(env, num_steps), as_deterministic(policy, deterministic)
     runner, rollout = env.engine.runner(policy), take_rollout(env.engine, num_steps, out)
     first_states = runner.states()  # of a policy with memory; else None
-    has_fault = runner.collect(num_steps, rollout.outputs)
+    has_fault = runner.collect(rollout)
     if has_fault:
         runner.check(rollout.records, num_steps)  # raises the exception that names it
     rollout.renew(policy, source=runner, states=first_states, last_states=runner.states())

@@ -87,18 +87,6 @@ class PolicyArrays(NamedTuple):
     network: Any = None
     value_network: Any = None
 
-    def for_kernels(self) -> KernelPolicy:
-        """Return the arguments of CPU kernels, which point to the networks: keep these alive."""
-        settings = np.zeros(NUM_SETTINGS, np.int64)
-        settings[GREEDY], settings[STATE_SIZE] = self.greedy, self.state_size
-        if self.network is not None:
-            settings[NETWORK] = self.network.place  # the address of its `rlcpu.nn.acting.Job`
-        if self.value_network is not None:
-            settings[VALUE_NETWORK] = self.value_network.place
-        arrays = (self.weights, self.log_std, self.mean, self.scale, self.limit)
-        contiguous = [np.ascontiguousarray(array, np.float32) for array in arrays]
-        return KernelPolicy._make([*contiguous, settings])
-
     def networks(self) -> list[Any]:
         """Return the networks that there are: none, the policy's, or also the value's."""
         return [each for each in (self.network, self.value_network) if each is not None]
@@ -107,32 +95,6 @@ class PolicyArrays(NamedTuple):
     def state_size(self) -> int:
         """Return the size of an environment's recurrent states: the policy's, then the value's."""
         return sum(each.plan.state_size for each in self.networks())
-
-
-class KernelPolicy(NamedTuple):
-    """The numbers of a policy as arguments of kernels: float32 as of `PolicyArrays`, and settings.
-
-    `limit` is (1,) here: arrays of kernels have an axis. `settings` are (`NUM_SETTINGS`,) int64,
-    whose places are named below.
-    """
-
-    weights: Array
-    log_std: Array
-    mean: Array
-    scale: Array
-    limit: Array
-    settings: Array
-
-
-#: Places in the settings of a `KernelPolicy`: 1 for the most likely actions; the addresses of the
-#: jobs of the two networks, or 0; the address of the recurrent states, (N, state size) float32, or
-#: 0; and the state size. Place 0 is unused.
-GREEDY, NETWORK, VALUE_NETWORK, MEMORY, STATE_SIZE = range(1, 6)
-NUM_SETTINGS = 6
-#: Dtypes of the arrays of a `KernelPolicy`.
-POLICY_DTYPES: dict[str, Any] = {
-    name: np.int64 if name == "settings" else np.float32 for name in KernelPolicy._fields
-}
 
 
 def mark_of(policy: Any) -> int:

@@ -11,13 +11,11 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from rlcpu.envs.engine.frames import FIRST_FAULT
+from rlcpu.envs.engine.frames import RecordArrays, RolloutFrame, record_arrays_of
 from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.masks import BITS
-from rlcpu.envs.policies import NETWORK, KernelPolicy
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.calls import function_of, kind_of
@@ -34,13 +32,16 @@ class Repeat(NamedTuple):
     #: Address of `run_repeat`, compiled for this kind of `Repeat`.
     run: Any
     #: Address of the function that runs all steps of a block of environments, see
-    #: `rlcpu.envs.engine.rollout.Rollouts`, and its first argument, (any,) int64.
+    #: `rlcpu.envs.engine.rollout.Rollouts`, and those of its first two arguments.
     function: Any
     frame: Any
+    records: Any
+    #: `faults` of the frame.
+    faults: Any
     #: T and N.
     num_steps: Any
     num_envs: Any
-    #: As in `rlcpu.envs.engine.rollout.EnvArrays`.
+    #: As in `rlcpu.envs.engine.frames.RolloutFrame`.
     clock: Any
     #: As in `rlcpu.envs.engine.form.Records`.
     observations: Any
@@ -85,12 +86,33 @@ def fits(env: VectorEnv, rollout: Rollout) -> bool:
     return env.engine.num_threads == 1 or not is_shared_by_threads
 
 
-def open_repeat(env: VectorEnv, rollout: Rollout, job: Job, max_rollouts: int) -> Repeat:
+class BlockArguments(NamedTuple):
+    """The first two arguments of the function of a block, in memory that nobody else changes."""
+
+    frame: RolloutFrame
+    records: RecordArrays
+
+
+def arguments_with(env: VectorEnv, rollout: Rollout, job: Job) -> BlockArguments:
+    """Return the arguments of the last rollout of environments, with another policy network.
+
+    It is `job`, see `rlcpu.nn.acting.Acting.job_with`.
+    """
+    runner: Any = env.engine.last_runner
+    policy = runner.frame.policy.replace(network=job)
+    frame = runner.frame.replace(policy=policy, faults=np.zeros_like(runner.frame.faults))
+    kinds = record_arrays_of(runner.engine.scalar_type, env.dynamics.is_discrete)
+    records = kinds(**dict(zip(kinds.fields, rollout.outputs, strict=True)))
+    return BlockArguments(frame, records)
+
+
+def open_repeat(
+    env: VectorEnv, rollout: Rollout, arguments: BlockArguments, max_rollouts: int
+) -> Repeat:
     """Return the argument of `run_repeat` for rollouts like the last one, each in its memory.
 
-    It has no references: the caller keeps environments, policy, rollout and `job` alive, the policy
-    network's, which nobody else changes, see `rlcpu.nn.acting.Acting.job_with`; `max_rollouts` are
-    made before `returns` is emptied.
+    It has no references: the caller keeps environments, policy, rollout and arguments alive, see
+    `arguments_with`; `max_rollouts` are made before `returns` is emptied.
     """
     runner: Any = env.engine.last_runner
     engine, records, size = runner.engine, rollout.records, rollout.rewards.size
@@ -98,7 +120,9 @@ def open_repeat(env: VectorEnv, rollout: Rollout, job: Job, max_rollouts: int) -
     repeat = Repeat(
         run=0,
         function=runner.collecting.address,
-        frame=_make_frame(runner, rollout, job),
+        frame=arguments.frame.address,
+        records=arguments.records.address,
+        faults=arguments.frame.faults,
         num_steps=rollout.num_steps,
         num_envs=env.num_envs,
         clock=engine.clock,
@@ -118,25 +142,6 @@ def open_repeat(env: VectorEnv, rollout: Rollout, job: Job, max_rollouts: int) -
         broken=np.zeros(1, np.int64),
     )
     return repeat._replace(run=_address(kind_of(repeat)))
-
-
-def _make_frame(runner: Any, rollout: Rollout, job: Job) -> npt.NDArray[np.int64]:
-    """Return the first argument of the function of a block, with numbers of the policy behind it.
-
-    The frame has the address and the size of each array of `EnvArrays`, `KernelPolicy` and
-    `Records`, then from `FIRST_FAULT` on a number for the fault of each block. Behind it is a copy
-    of the policy's settings, so that nobody else changes them.
-    """
-    policy = KernelPolicy._make(runner.policy_arrays)
-    num_blocks = len(runner.engine.words)
-    frame = np.zeros(FIRST_FAULT + num_blocks + policy.settings.size, np.int64)
-    settings = frame[FIRST_FAULT + num_blocks :]
-    settings[:] = policy.settings
-    settings[NETWORK] = job.address
-    arrays = (*runner.env_arrays, *policy._replace(settings=settings), *rollout.records)
-    frame[0 : 2 * len(arrays) : 2] = [array.ctypes.data for array in arrays]
-    frame[1 : 2 * len(arrays) : 2] = [array.size for array in arrays]
-    return frame
 
 
 @functools.cache
@@ -178,11 +183,10 @@ def run_repeat(repeat):
     """
     blocks, size = (repeat.num_envs + LANES - 1) // LANES, repeat.flags.size // 2
     for block in range(blocks):
-        arguments = repeat.frame.ctypes.data, repeat.num_steps, repeat.num_envs, block
-        call_at(repeat.function, arguments)
+        call_at(repeat.function, (repeat.frame, repeat.records, repeat.num_steps, block))
     repeat.clock[0] += u32(repeat.num_steps)
     for block in range(blocks):
-        repeat.broken[0] += repeat.frame[FIRST_FAULT + block]
+        repeat.broken[0] += repeat.faults[block]
     if repeat.broken[0] > 0:
         return
     _write_following(repeat, size)

@@ -136,7 +136,8 @@ class Rollout:
         action_masks, last_action_masks: (T, N, num_actions) and (N, num_actions) bool, the actions
             that were allowed before each step and after the last; None without `action_mask`.
         num_steps: T.
-        form, records, outputs: what decides its arrays, its memory, and that as kernels take it.
+        form, records, outputs: what decides its arrays, its memory, and that as kernels take it: a
+            plain tuple, with flags as bytes.
         states: (N, state_size) float32, what a policy with memory remembered before the first step:
             of its network, then of that of its value; None without memory.
     """
@@ -177,8 +178,8 @@ class Rollout:
         self._arrays = backends.arrays_of(self.form.device)  # functions of NumPy's or CuPy's arrays
         #: Attributes that are views of `records` and need no computation, by name.
         self._views = self.form.shaped(self.records, self.num_steps)
-        on_cpu = self.form.device == "cpu"
-        self.outputs: Any = tuple(self.records) if on_cpu else self.records
+        #: A NamedTuple of arrays costs a call of a kernel 0.6 us more.
+        self.outputs = tuple(self.records._replace(flags=self.records.flags.view(np.uint8)))
         self._source: object = None  # that of the last `renew`, for which `_critic` was made
 
     def __getstate__(self) -> dict[str, Any]:

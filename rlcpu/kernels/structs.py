@@ -17,7 +17,8 @@ Python packs what lives long. `job = Job(gamma=0.9, rewards=array, ...)` checks 
 shapes, keeps the arrays alive, and has `job.address`; `job.gamma` reads a field again, and
 `job.rewards = other` writes one. Sizes that are left out are those of the arrays. To pack an array
 takes half a microsecond. What changes from call to call is packed by kernels, on their stack:
-`Tile(lanes=16, inputs=pointer, ...)` there is a view of it, which `call_at` passes on.
+`Tile(lanes=16, inputs=pointer, ...)` there is a view of it, which `call_at` passes on, and whose
+`address` goes where numbers alone do, as into a parallel loop.
 
 A declaration may leave dtypes open: of `Array("real", "size")` in a struct, and in those that it
 refers to, `Work.of(real=np.float32)` says which it is. A kernel that packs a `Work` has it from the
@@ -484,7 +485,9 @@ class _StructViewModel(models.PrimitiveModel):
 
 
 def _resolve_field(view: Any, name: str) -> Any:
-    """Return numba's type of a field; None where there is no such one."""
+    """Return numba's type of a field, or of the address; None where there is no such one."""
+    if name == "address":
+        return types.int64
     field = view.struct.fields.get(name)
     if isinstance(field, Part):
         return StructView(field.struct, view.is_constant)
@@ -496,8 +499,10 @@ hooks.resolve_attributes(StructView, _resolve_field)
 
 @lower_getattr_generic(StructView)
 def _read_field(context, builder, view, words, name):
-    """Emit the read of a field."""
+    """Emit the read of a field, or of the address."""
     fields = view.struct.fields
+    if name == "address":
+        return builder.ptrtoint(words, I64)
 
     def place_of(name, number=0):
         return builder.gep(words, [I64(fields[name].place + number)], inbounds=True)

@@ -225,8 +225,8 @@ def make_rounds(
         schedule: steps of the agent at which schedules begin and end.
     """
     learner, last_update = agent.learner, agent.learner.last_call
-    job = _find_job(agent)
-    repeat = rollouts.open_repeat(agent.env, rollout, job, max_rounds)
+    arguments = rollouts.arguments_with(agent.env, rollout, _find_job(agent))
+    repeat = rollouts.open_repeat(agent.env, rollout, arguments, max_rounds)
     plan = _plan_rounds(agent, rollout, batch, max_rounds, schedule)
     sources, errors = rollouts.sources_of(repeat, rollout), learner.per_sample["error"]
     with agent.buffer.looping(batch, sources, rollout.rewards.size, errors) as loop:

@@ -89,6 +89,7 @@ def read(place, out):
     out[9] = outer.inner.weights[2]
     out[10] = outer.first.start + outer.first.stride * outer.first.scale
     out[11] = outer.sizes[0] + 100 * outer.sizes[2]
+    out[12] = outer.address == place and outer.inner.address != place
 
 
 def expected(outer: Outer) -> list[float]:
@@ -99,15 +100,16 @@ def expected(outer: Outer) -> list[float]:
         *(outer.words[1], outer.inner.count, outer.inner.weights[2]),
         outer.first.start + outer.first.stride * outer.first.scale,
         outer.sizes[0] + 100 * outer.sizes[2],
+        True,
     ]
 
 
 def test_kernels_read_what_python_packed() -> None:
-    out = np.zeros(12)
+    out = np.zeros(13)
     outer = make_outer()
     read(outer.address, out)
     np.testing.assert_array_equal(out, expected(outer))
-    assert expected(outer) == [4, -0.75, 1, 28, 7, 42, 9.5, 8, 3, 3, 2, -1190]
+    assert expected(outer) == [4, -0.75, 1, 28, 7, 42, 9.5, 8, 3, 3, 2, -1190, 1]
     outer.factor, outer.is_on, outer.values = 1e300, False, np.ones((4, 2))
     outer.inner = Inner(count=3, weights=np.full(3, 9, np.float32))
     outer.first, outer.sizes = Strided(start=1, stride=2, scale=-3.5), (1, 2, 3)
@@ -120,7 +122,7 @@ def test_replace_copies() -> None:
     outer = make_outer()
     other = outer.replace(factor=2.0, inner=outer.inner.address)
     assert (other.factor, outer.factor, other.values is outer.values) == (2.0, -0.75, True)
-    out = np.zeros(12)
+    out = np.zeros(13)
     read(other.address, out)
     np.testing.assert_array_equal(out, [4, 2, *expected(outer)[2:]])
 

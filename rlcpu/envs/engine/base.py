@@ -485,8 +485,8 @@ class Runner:
             network.refresh()
         return True
 
-    def collect(self, num_steps: int, records: Any) -> bool:
-        """Take K steps and overwrite `records`, arrays as `Form.allocate` returns them.
+    def collect(self, rollout: Any) -> bool:
+        """Take the steps of a `Rollout`, and overwrite its `records`.
 
         Returns:
             Whether a number was not finite, which `check` then names.

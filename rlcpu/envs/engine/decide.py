@@ -45,14 +45,14 @@ from rlcpu.nn.heads import act_categorical, act_gaussian
 class Decide(NamedTuple):
     """Inlinable functions of one policy for one environment.
 
-    `policy` is a `KernelPolicy`: its weights, its settings, and what scales observations.
+    `policy` is a `KernelPolicy`, see `rlcpu.envs.engine.frames`.
     """
 
     #: (weights, log_std) -> constants, what `choose` needs of the policy's parameters.
     unpack: Callable[..., Any]
     #: (first,) -> keys of the policy's random numbers of a step, of which `first` is the first.
     make_keys: Callable[..., Any]
-    #: (settings,) -> scratch, the float32 memory of a block.
+    #: (policy,) -> scratch, the float32 memory of a block.
     allocate: Callable[..., Any]
     #: (observations, elapsed, policy, first, count, scratch) -> `OutputPlaces`, once for each step
     #: of a block, see `rlcpu.envs.engine.prepare.make_prepare`.
@@ -77,7 +77,7 @@ def _decide_by_function(interface: Interface, policy: PolicyCode) -> Decide:
     unpack, act, size = acting.unpack, acting.act, acting.scratch_size
 
     @inline
-    def allocate(settings):
+    def allocate(policy):
         return np.zeros(size, np.float32)
 
     @inline
@@ -211,8 +211,8 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     size_behind = ROWS_OF_STARTS * lanes + interface.num_rows + choosing.size
 
     @inline
-    def allocate(settings):
-        return np.zeros(scratch_places(settings, lanes).end + size_behind, np.float32)
+    def allocate(policy):
+        return np.zeros(scratch_places(policy, lanes).end + size_behind, np.float32)
 
     @inline
     def choose(observations, i, constants, greedy, bits, keys, scratch, places):

@@ -1,154 +1,100 @@
-"""Frames: the argument by which a rollout's compiled function gets its arrays.
+"""Frames: what the compiled function of a rollout is handed.
 
-A function that runs all steps of one block is called by its address, with numbers alone. One of
-them is the address of a frame, an array of int64 with the address and the size of every array, in
-this order: `EnvArrays`, `KernelPolicy`, the outputs (`Records`, or the sums of `simulate`); then
-one number for each block, `FIRST_FAULT + block`, which the function sets to a number above 0 if a
-number of the block was not finite (a "fault"). "Opening" arrays is making them again of the
-addresses in a frame.
+A function that runs all steps of one block of environments is called by its address, with
+(frame, records, number of steps, block). Python packs a `RolloutFrame` once for environments and a
+policy. Drivers pack `RecordArrays`, which may be new in each call.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from rlcpu.envs.engine.form import NUM_SUMS, Records
-from rlcpu.envs.engine.lane import LANES, NUM_WORDS
-from rlcpu.envs.policies import POLICY_DTYPES, KernelPolicy
-from rlcpu.kernels.compile import define, inline
-from rlcpu.kernels.memory import array_at
+from rlcpu.envs.policies import PolicyArrays
+from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole
+from rlcpu.nn.acting import Job
 
 
-class EnvArrays(NamedTuple):
-    """The memory of the environments and their run-time numbers.
+class KernelPolicy(Struct):
+    """The numbers of a policy; see `rlcpu.envs.policies.PolicyArrays`."""
 
-    Kernels are called with plain tuples of the same fields: NumPy's arrays in a NamedTuple cost a
-    call 0.6 us more.
-    """
-
-    #: See `rlcpu.envs.engine.lanes.LaneEngine`.
-    real: Any
-    words: Any
-    #: (num_numbers,) of the params.
-    numbers: Any
-    #: (2 * action_size,) float32, lowest and then highest numbers of an action.
-    bounds: Any
-    #: (2,) uint32, counter of the first step's random numbers, limit of an episode's steps.
-    clock: Any
-    #: (6,) int64, an `EnvSizes`.
-    sizes: Any
-    #: (2 * S,) int64: first number and count of each run of floats in an observation.
-    observed_spans: Any
-    #: The same for a state.
-    state_spans: Any
+    num_weights = Whole()
+    weights = Array(np.float32, "num_weights")
+    num_log_std = Whole()
+    log_std = Array(np.float32, "num_log_std")
+    num_inputs = Whole()
+    mean = Array(np.float32, "num_inputs")
+    scale = Array(np.float32, "num_inputs")
+    limit = Array(np.float32, 1)
+    greedy = Flag()
+    #: Read of policies that are networks, and the second if the value has one of its own.
+    network = Reference(Job)
+    has_value_network = Flag()
+    value_network = Reference(Job)
+    #: (N, state_size), what the networks remember of each environment; not read without memory.
+    state_size = Whole()
+    states = Array(np.float32)
 
 
-class EnvSizes(NamedTuple):
-    """Numbers of an environment that kernels read."""
-
-    #: Address of the environment's function, see `rlcpu.envs.engine.steps.EnvFacts`.
-    function: int
-    #: Which random number of a step is the policy's first one.
-    first_draw: int
-    #: Floats of a block in `real`, and the place of its returns there.
-    block_size: int
-    returns_at: int
-    #: Rows of an observation without and with its action mask.
-    mask_row: int
-    num_rows: int
-
-
-#: Places in `EnvArrays.sizes`.
-FUNCTION, FIRST_DRAW, BLOCK_SIZE, RETURNS_AT, MASK_ROW, NUM_ROWS = range(6)
-#: Places of two arrays in `EnvArrays`.
-WORDS, CLOCK = map(EnvArrays._fields.index, ("words", "clock"))
-#: Places in a frame of the policy's arrays, of the outputs, and of the faults of blocks. An array
-#: takes two: its address and its size.
-FIRST_POLICY = 2 * len(EnvArrays._fields)
-FIRST_OUTPUT = FIRST_POLICY + 2 * len(KernelPolicy._fields)
-FIRST_FAULT = FIRST_OUTPUT + 2 * len(Records._fields)
-
-
-@functools.cache
-def make_write(count: int) -> Any:
-    """Make an inlinable function (frame, first, arrays) that writes `count` arrays into a frame.
-
-    Its source is `frame[first] = arrays[0].ctypes.data; frame[first + 1] = arrays[0].size; ...`.
-    """
-    statements = []
-    for k in range(count):
-        statements.append(f"frame[first + {2 * k}] = arrays[{k}].ctypes.data")
-        statements.append(f"frame[first + {2 * k + 1}] = arrays[{k}].size")
-    return inline(define(f"def write(frame, first, arrays): {'; '.join(statements)}"), exact=True)
-
-
-@functools.cache
-def _make_open(kind: Any, dtypes: tuple[Any, ...], first: int) -> Callable[..., Any]:
-    """Make an inlinable function: frame -> a NamedTuple `kind` of arrays.
-
-    Its source is `kind(array_at(frame[first], (frame[first + 1],), like0), ...)`, where `like0` is
-    a number of the first array's dtype.
-    """
-    names: dict[str, Any] = {"kind": kind, "array_at": array_at}
-    names |= {f"like{k}": dtype(0) for k, dtype in enumerate(dtypes)}
-    places = [first + 2 * k for k in range(len(dtypes))]
-    arrays = [f"array_at(frame[{p}], (frame[{p + 1}],), like{k})" for k, p in enumerate(places)]
-    return inline(define(f"def open(frame): return kind({', '.join(arrays)})", **names))
-
-
-@functools.cache
-def make_open_env(dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (frame, block) -> `EnvArrays`, whose memory is one block's."""
-    dtypes = EnvArrays(
-        real=dtype,
-        words=np.uint32,
-        numbers=dtype,
-        bounds=np.float32,
-        clock=np.uint32,
-        sizes=np.int64,
-        observed_spans=np.int64,
-        state_spans=np.int64,
+def pack_policy(arrays: PolicyArrays) -> KernelPolicy:
+    """Return the numbers of a policy as kernels take them; its networks are to be kept alive."""
+    names = ("weights", "log_std", "mean", "scale", "limit")
+    network, value_network = arrays.network, arrays.value_network
+    return KernelPolicy(
+        **{name: np.ascontiguousarray(getattr(arrays, name), np.float32) for name in names},
+        greedy=arrays.greedy,
+        network=0 if network is None else network.place,
+        has_value_network=value_network is not None,
+        value_network=0 if value_network is None else value_network.place,
+        state_size=arrays.state_size,
+        states=0,
     )
-    open_all, words_size = _make_open(EnvArrays, tuple(dtypes), 0), NUM_WORDS * LANES
-
-    @inline
-    def open_env(frame, block):
-        arrays = open_all(frame)
-        size = arrays.sizes[BLOCK_SIZE]
-        return EnvArrays(
-            arrays.real[block * size : (block + 1) * size],
-            arrays.words[block * words_size : (block + 1) * words_size],
-            arrays.numbers,
-            arrays.bounds,
-            arrays.clock,
-            arrays.sizes,
-            arrays.observed_spans,
-            arrays.state_spans,
-        )
-
-    return open_env
 
 
-def make_open_policy(first: int = FIRST_POLICY) -> Callable[..., Any]:
-    """Make an inlinable function: frame -> `KernelPolicy`; `first` is its place in the frame."""
-    return _make_open(KernelPolicy, tuple(POLICY_DTYPES.values()), first)
+class RolloutFrame(Struct):
+    """The environments, their memory and their policy."""
+
+    num_envs = Whole()
+    num_blocks = Whole()
+    function = Whole()  #: address of the environment's function, see `rlcpu.envs.engine.steps`
+    first_draw = Whole()  #: which random number of a step is the policy's first one
+    block_size = Whole()  #: floats of a block in `state`
+    returns_at = Whole()  #: where a block's returns begin there
+    mask_row = Whole()  #: rows of an observation without its action mask
+    num_rows = Whole()  #: and with it
+    #: Memory of `rlcpu.envs.engine.lanes.LaneEngine`, there `real`, `words` and `numbers`.
+    state = Array("real")
+    words = Array(np.uint32)
+    numbers = Array("real")
+    bounds = Array(np.float32)  #: (2 * action_size,), lowest and then highest numbers of an action
+    #: Counter of the first step's random numbers, limit of an episode's steps.
+    clock = Array(np.uint32, 2)
+    #: First number and count of each run of floats in an observation, and in a state.
+    num_observed_spans = Whole()
+    observed_spans = Array(np.int64, "num_observed_spans", 2)
+    num_state_spans = Whole()
+    state_spans = Array(np.int64, "num_state_spans", 2)
+    policy = Reference(KernelPolicy)
+    #: (num_blocks + 1, NUM_SUMS), what `simulate` writes: sums of each block, and last of all.
+    sums = Array(np.float64)
+    #: Outputs: of each block a number above 0 if one of its numbers was not finite.
+    faults = Array(np.int64, "num_blocks")
 
 
-def make_open_records(is_whole: bool, dtype: type) -> Callable[..., Any]:
-    """Make an inlinable function (frame, block) -> the `Records` of all environments."""
-    dtypes: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
-    dtypes |= {"actions": np.int64 if is_whole else np.float32, "rewards": dtype, "totals": dtype}
-    dtypes |= {"lengths": np.uint32, "flags": np.uint8}
-    open_all = _make_open(Records, tuple(dtypes.values()), FIRST_OUTPUT)
-    # `block` is not read: the signature is that of `open_sums`, whose blocks have own outputs.
-    return inline(lambda frame, block: open_all(frame))
+class RecordArrays(Struct):
+    """The memory of a rollout: the fields of `Records`, in their order. Flags are bytes."""
+
+    observations = Array(np.float32)
+    actions = Array("action")
+    log_probs = Array(np.float32)
+    values = Array(np.float32)
+    rewards = Array("real")
+    flags = Array(np.uint8)
+    finals = Array(np.float32)
+    totals = Array("real")
+    lengths = Array(np.uint32)
+    last = Array(np.float32)
 
 
-@inline
-def open_sums(frame, block):
-    """Return the sums of a block of `simulate`, (NUM_SUMS,) float64."""
-    return array_at(frame[FIRST_OUTPUT] + 8 * NUM_SUMS * block, (NUM_SUMS,), np.float64(0))
+def record_arrays_of(dtype: type, is_whole: bool) -> type[RecordArrays]:
+    """Return the `RecordArrays` of environments of a dtype; `is_whole` tells of their actions."""
+    return RecordArrays.of(real=dtype, action=np.int64 if is_whole else np.float32)

@@ -21,14 +21,12 @@ import numpy as np
 from rlcpu.envs.engine.interface import Interface, make_number_at
 from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.observations import GroupPart
-from rlcpu.envs.policies import NETWORK, VALUE_NETWORK
 from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, inline_source, outline
 from rlcpu.kernels.matmul import MANY_ONES
 from rlcpu.kernels.memory import array_at, place_of
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.scopes import ANY
-from rlcpu.nn.acting import job_at
 from rlcpu.nn.scaling import scaled
 
 #: Rows of scratch memory for the int32 that say where each lane's ones begin, one more than lanes.
@@ -119,14 +117,14 @@ def _make_write_ones(interface: Interface, reserved: int) -> Callable[..., Any]:
     @inline_source
     def write_ones(observations, policy, lanes, count, scratch):
         """Write the places of ones, or all inputs where there are too many."""
-        job, are_few = job_at(policy.settings[NETWORK]), False
+        job, are_few = policy.network, False
         num_inputs, starts_end = job.size, scratch.size - reserved
         starts_begin = starts_end - ROWS_OF_STARTS * LANES
         starts = scratch[starts_begin:starts_end].view(np.int32)
         columns = scratch[: num_inputs * lanes].view(np.int32)  # in the place of the inputs
         takes_ones = job.takes_ones  # whether the first layer can add up rows of weights
-        if policy.settings[VALUE_NETWORK] != 0:
-            takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
+        if policy.has_value_network:
+            takes_ones &= policy.value_network.takes_ones
         if takes_ones and keeps_ones(policy.mean, policy.scale, policy.limit[0]):
             most = np.int64(MANY_ONES * num_inputs * lanes)
             num_ones = list_ones(observations, lanes, count, num_inputs, starts, columns, most)

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.faults import check_rollout, check_simulation
 from rlcpu.envs.engine.form import NUM_SUMS, Records
-from rlcpu.envs.engine.frames import EnvArrays, EnvSizes
+from rlcpu.envs.engine.frames import RolloutFrame, pack_policy
 from rlcpu.envs.engine.lane import ELAPSED, KEY_HIGH, KEY_LOW, LANES, NUM_WORDS, PENDING, pack
 from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.engine.rollout import FAULT, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.engine.step_call import OBSERVE, RESTART
 from rlcpu.envs.engine.steps import Steps, step_kernels
 from rlcpu.envs.engine.structure import Structure, structure
-from rlcpu.envs.policies import MEMORY, Policy, mark_of, version_of
+from rlcpu.envs.policies import Policy, mark_of, version_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.threads import launch, launcher
@@ -310,7 +310,7 @@ class LaneRunner(Runner):
 
     Attributes:
         sums: (blocks + 1, 5) float64, which `simulate` overwrites.
-        env_arrays, policy_arrays: plain tuples of the arrays in `EnvArrays` and `KernelPolicy`.
+        frame: what compiled functions are handed.
         shared_envs: environments that several cores can share: 0 of a single block, which is one
             core's.
 
@@ -325,64 +325,60 @@ class LaneRunner(Runner):
         dynamics, space = engine.dynamics, engine.dynamics.action_space
         self.version = version_of(policy)
         self._code, arrays = policy.code(dynamics), policy.arrays(dynamics)
-        self.networks, self.policy_arrays = arrays.networks(), tuple(arrays.for_kernels())
-        self.state_size, self._mark = arrays.state_size, mark_of(policy)
+        self.networks, self.state_size = arrays.networks(), arrays.state_size
+        self._mark = mark_of(policy)
         engine.carry(self._mark, self.state_size)
         bounds: Any = np.zeros(0, np.float32)
         if not dynamics.is_discrete:
             bounds = np.concatenate((space.low, space.high)).astype(np.float32)  # type: ignore[union-attr]
-        self.env_arrays = tuple(self._env_arrays(bounds))
-        blocks = len(engine.real)
+        blocks, code = len(engine.real), engine.code
         self.sums = np.zeros((blocks + 1, NUM_SUMS))
         self.shared_envs = engine.num_envs if blocks > 1 else 0
-
-    def _env_arrays(self, bounds: npt.NDArray[np.float32]) -> EnvArrays:
-        """Return the arrays that rollouts read of the environments; `bounds` are of actions."""
-        engine, code, dtype = self.engine, self.engine.code, self.engine.scalar_type
-        sizes = EnvSizes(
+        state_spans = code.state.float_spans(engine.scalar_type)
+        self.frame = RolloutFrame.of(real=engine.scalar_type)(
+            num_envs=engine.num_envs,
+            num_blocks=blocks,
             function=engine.steps.facts.function,
             first_draw=code.num_draws,
             block_size=engine.real.shape[1],
             returns_at=engine.state_size * LANES,
             mask_row=code.observation_rows,
             num_rows=code.shown_rows,
-        )
-        return EnvArrays(
-            real=engine.real,
+            state=engine.real,
             words=engine.words,
             numbers=engine.numbers,
             bounds=bounds,
             clock=engine.clock,
-            sizes=np.array(sizes, np.int64),
-            observed_spans=np.array(code.float_spans, np.int64).reshape(-1),
-            state_spans=np.array(code.state.float_spans(dtype), np.int64).reshape(-1),
+            observed_spans=np.array(code.float_spans, np.int64).reshape(-1, 2),
+            state_spans=np.array(state_spans, np.int64).reshape(-1, 2),
+            policy=pack_policy(arrays),
+            sums=self.sums,
+            faults=np.zeros(blocks, np.int64),
         )
 
-    def collect(self, num_steps: int, records: Any) -> bool:
-        """Take K steps and overwrite `records`, a tuple of arrays; see `Runner.collect`."""
-        return self._run(self.collecting, num_steps, records)
+    def collect(self, rollout: Any) -> bool:
+        """Take the steps of a rollout; see `Runner.collect`."""
+        return self._run(self.collecting, rollout.num_steps, rollout.outputs)
 
     def simulate(self, num_steps: int) -> Sequence[float]:
         """Take K steps and return sums; see `Runner.simulate`."""
-        if self._run(self.simulating, num_steps, self.sums):
+        if self._run(self.simulating, num_steps, ()):
             check_simulation(self.engine, self.policy, self.sums)
         sums: list[float] = self.sums[-1].tolist()
         return sums
 
-    def _run(self, kernels: Rollouts, num_steps: int, outputs: Any) -> bool:
+    def _run(self, kernels: Rollouts, num_steps: int, records: tuple[Any, ...]) -> bool:
         """Take K steps, after missing resets, and return whether a number was not finite.
 
-        `outputs` are overwritten, the records of `collecting` or the sums of `simulating`.
+        `records` are those of a rollout, or () for sums alone.
         """
         engine = self.engine
         if self.state_size:
-            carried = engine.carry(self._mark, self.state_size)
-            settings = self.policy_arrays[-1]  # of a `KernelPolicy`
-            settings[MEMORY] = carried.ctypes.data
+            self.frame.policy.states = engine.carry(self._mark, self.state_size)
         while True:
             code = launch(
-                kernels.drivers, num_steps * self.shared_envs, engine.num_threads, kernels.address,
-                self.env_arrays, self.policy_arrays, num_steps, engine.num_envs, outputs,
+                kernels.drivers, num_steps * self.shared_envs, engine.num_threads,
+                kernels.address, self.frame.address, num_steps, records,
             )  # fmt: skip
             if code <= 0:
                 return bool(code == FAULT)

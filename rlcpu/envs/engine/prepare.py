@@ -8,10 +8,10 @@ Scratch memory are float32: first the inputs, then what `ScratchPlaces` names, t
 `ROWS_OF_STARTS`, the numbers of one group, and last those of a `ChoiceMemory`. Inputs and outputs
 are rows of `lanes` numbers, `count` rounded up to a multiple of 16 (or 1).
 
-Terms of `rlcpu.nn.acting`: `settings[NETWORK]` of a `KernelPolicy` is the address of a network's
-`Job`. It says how many numbers the network has for one lane: `size` inputs, `output_size` outputs
-(a shared value is the last), `units` of scratch for its layers, and `state_size`, what it remembers
-(0 without memory). A `Tile` is the argument of one run of it.
+Terms of `rlcpu.nn.acting`: `network` of a `KernelPolicy` is a `Job`, which says how many numbers
+the network has for one lane: `size` inputs, `output_size` outputs (a shared value is the last),
+`units` of scratch for its layers, and `state_size`, what it remembers (0 without memory). A `Tile`
+is the argument of one run of it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ import numpy as np
 
 from rlcpu.envs.engine.inputs import make_write_inputs
 from rlcpu.envs.engine.interface import Interface
-from rlcpu.envs.policies import MEMORY, NETWORK, STATE_SIZE, VALUE_NETWORK
 from rlcpu.kernels.compile import inline, inline_source
-from rlcpu.kernels.memory import address, pointer_to, shifted
-from rlcpu.nn.acting import Tile, job_at, run_network
+from rlcpu.kernels.memory import address, shifted
+from rlcpu.nn.acting import Tile, run_network
 from rlcpu.nn.layers.kind import UNIT
 
 
@@ -61,19 +60,19 @@ def rounded_up(count):
 
 
 @inline
-def scratch_places(settings, lanes):
-    """Return the `ScratchPlaces` for at most so many lanes, by the settings of a `KernelPolicy`.
+def scratch_places(policy, lanes):
+    """Return the `ScratchPlaces` of a `KernelPolicy` for at most so many lanes.
 
     Outputs have `UNIT` rows more than they need: `run_network` transposes them in squares of at
     most `UNIT` rows, of which the last may hang over.
     """
-    job = job_at(settings[NETWORK])
+    job = policy.network
     outputs, num_units = rounded_up(job.size), job.units
     values = units = outputs + rounded_up(job.output_size + UNIT)
-    if settings[VALUE_NETWORK] != 0:
+    if policy.has_value_network:
         units = values + 2 * UNIT  # one output, rounded up, and `UNIT` more
         # The networks run one after the other, in the same memory of units.
-        num_units = max(num_units, job_at(settings[VALUE_NETWORK]).units)
+        num_units = max(num_units, policy.value_network.units)
     begins = units + num_units
     return ScratchPlaces(
         outputs * lanes, values * lanes, units * lanes, begins * lanes, (begins + 1) * lanes
@@ -93,22 +92,19 @@ def make_prepare(interface: Interface, reserved: int) -> Callable[..., Any]:
     @inline_source
     def prepare(observations, elapsed, policy, first, count, scratch):
         """Write the inputs of lanes, run the networks, and return where outputs are."""
-        settings = policy.settings
         lanes = 1 if count == 1 else rounded_up(count)  # whole vectors of lanes
-        places = scratch_places(settings, most_lanes)
+        places = scratch_places(policy, most_lanes)
         written = write_inputs(observations, policy, lanes, count, scratch)
         numbers, ints = address(scratch), address(scratch.view(np.int32))
         begins, memory = shifted(numbers, places.begins), numbers  # any pointer will do
-        state_size = settings[STATE_SIZE]
+        job, state_size = policy.network, policy.state_size
         if state_size > 0:  # networks with memory; else nobody reads `memory` and `begins`
-            memory = pointer_to(settings[MEMORY], np.float32(0))
-            memory = shifted(memory, first * state_size)
+            memory = shifted(policy.states, first * state_size)
             for i in range(count):
                 begins[i] = np.float32(elapsed[i] == np.uint32(0))
-        job = job_at(settings[NETWORK])
         values = places.outputs + (job.output_size - 1) * lanes
         networks = 1
-        if settings[VALUE_NETWORK] != 0:
+        if policy.has_value_network:
             values, networks = places.values, 2
         # The value's network has other outputs, the same inputs and scratch, and of an
         # environment's memory the numbers behind those of the policy's network.
@@ -117,7 +113,7 @@ def make_prepare(interface: Interface, reserved: int) -> Callable[..., Any]:
             # Where `few` inputs are one, they are listed, as int32 in the place of the inputs:
             # those of lane i are columns[starts[i]:starts[i + 1]]. See `WrittenInputs` for `row`.
             tile = Tile(
-                job=settings[NETWORK] if is_first else settings[VALUE_NETWORK],
+                job=job if is_first else policy.value_network,
                 inputs=numbers,
                 row=written.row,
                 outputs=shifted(numbers, places.outputs if is_first else values),

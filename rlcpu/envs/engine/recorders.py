@@ -12,22 +12,43 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES
-from rlcpu.envs.engine.frames import (
-    MASK_ROW,
-    NUM_ROWS,
-    RETURNS_AT,
-    make_open_records,
-    open_sums,
-)
+from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, NUM_SUMS, RETURNS, SQUARES
 from rlcpu.envs.engine.interface import Interface, make_number_at
-from rlcpu.envs.engine.lane import ELAPSED, LANES
+from rlcpu.envs.engine.lane import ELAPSED, LANES, NUM_WORDS
 from rlcpu.kernels.compile import inline, inline_source
 from rlcpu.kernels.memory import address, shifted, to_line
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.scopes import ANY
 
 u32 = np.uint32
+
+
+class BlockMemory(NamedTuple):
+    """A block of a `RolloutFrame`; all but numbers are pointers."""
+
+    #: Its memory, see `rlcpu.envs.engine.lane`, and the returns there.
+    state: Any
+    words: Any
+    returns: Any
+    #: (NUM_SUMS,) float64, what `simulate` writes.
+    sums: Any
+    #: Number of its first environment, and how many of its lanes are in use.
+    begin: Any
+    count: Any
+
+
+@inline
+def open_block(frame, block):
+    """Return block number `block` of a `RolloutFrame`."""
+    state, begin = shifted(frame.state, block * frame.block_size), block * LANES
+    return BlockMemory(
+        state=state,
+        words=shifted(frame.words, block * NUM_WORDS * LANES),
+        returns=shifted(state, frame.returns_at),
+        sums=shifted(frame.sums, block * NUM_SUMS),
+        begin=begin,
+        count=min(LANES, frame.num_envs - begin),
+    )
 
 
 class BlockStep(NamedTuple):
@@ -56,68 +77,45 @@ class BlockStep(NamedTuple):
     faults: Any
     #: (LANES,) uint8, whether the episode ended with the step.
     ended: Any
-    #: (2,) uint32, that of `EnvArrays` for the step.
+    #: (2,) uint32, that of `RolloutFrame` for the step.
     clock: Any
-
-
-class BlockRecorder(NamedTuple):
-    """Functions that a rollout's loop over steps inlines to record the results of a block.
-
-    `now` is the `BlockStep`, `env` the block's `EnvArrays`, of whose lanes the first `count` are in
-    use; `outputs` are those of the rollout, and `place` is where the block's first lane is in flat
-    arrays of all steps.
-    """
-
-    #: (frame, block) -> the outputs of block number `block`.
-    open_outputs: Callable[..., Any]
-    #: (outputs, words, count, num_steps) -> memory of the recorder's own, before the first step.
-    start: Callable[..., Any]
-    #: (now, outputs, place, count) records what a step begins with.
-    save_decisions: Callable[..., None]
-    #: (now, outputs, memory, env, place, count, is_flush) records what the step led to. `is_flush`
-    #: comes every `FLUSH` steps, and with the last one.
-    save_results: Callable[..., None]
-    #: (now, outputs, env, begin, count) -> a number above 0 if the block had a fault, else 0; after
-    #: the last step. `begin` is the block's first environment.
-    finish: Callable[..., Any]
 
 
 # ---------------------------------------------------------------- faults
 
 
 def make_add_faults(interface: Interface) -> Callable[..., None]:
-    """Make (now, env), which adds NaN to the faults of lanes with numbers that are not finite.
+    """Make (now, frame), which adds NaN to the faults of lanes with numbers that are not finite.
 
     It looks at what a step begins with: observations, and the policy's decisions. An action mask
-    that allows nothing is a fault, too. `now` is a `BlockStep`; `env.observed_spans` has pairs
-    (first row, number of rows) of an observation's floats.
+    that allows nothing is a fault, too. `now` is a `BlockStep`.
     """
     nothing, in_rows = np.float32(0), interface.in_rows
     float_rows = 0 if interface.is_whole else interface.action_size
     fault_of_observation, number_at = _make_fault_of_observation(interface), make_number_at(in_rows)
 
     @inline_source
-    def add_faults(now, env):
+    def add_faults(now, frame):
         for i in range(LANES):
             now.faults[i] += now.log_probs[i] * nothing + now.values[i] * nothing
         for k in range(float_rows):
             for i in range(LANES):
                 now.faults[i] += now.chosen[k * LANES + i] * nothing
         if in_rows:  # row by row, in vectors
-            for span in range(0, env.observed_spans.size, 2):
-                first = env.observed_spans[span]
-                for row in range(first, first + env.observed_spans[span + 1]):
+            for span in range(frame.num_observed_spans):
+                first = frame.observed_spans[span, 0]
+                for row in range(first, first + frame.observed_spans[span, 1]):
                     numbers = shifted(address(now.observations), row * LANES)
                     for i in range(LANES):
                         now.faults[i] += numbers[i] * nothing
         else:
             for i in range(LANES):
-                now.faults[i] += fault_of_observation(now, env, i)
-        add_faults_of_masks(now, env)
+                now.faults[i] += fault_of_observation(now, frame, i)
+        add_faults_of_masks(now, frame)
 
     @inline
-    def add_faults_of_masks(now, env):
-        first, last = env.sizes[MASK_ROW], env.sizes[NUM_ROWS]
+    def add_faults_of_masks(now, frame):
+        first, last = frame.mask_row, frame.num_rows
         if last > first:
             words = now.observations.view(u32)
             for i in range(LANES):
@@ -131,17 +129,17 @@ def make_add_faults(interface: Interface) -> Callable[..., None]:
 
 
 def _make_fault_of_observation(interface: Interface) -> Callable[..., Any]:
-    """Make an inlinable (now, env, i) -> 0, or NaN if lane i's observation is not finite."""
+    """Make an inlinable (now, frame, i) -> 0, or NaN if lane i's observation is not finite."""
     number_at, nothing = make_number_at(interface.in_rows), np.float32(0)
 
     @inline
-    def fault_of_observation(now, env, i):
+    def fault_of_observation(now, frame, i):
         fault = nothing
         numbers = address(now.observations)
-        for span in range(0, env.observed_spans.size, 2):
-            first = number_at(now.observations, env.observed_spans[span], i)
+        for span in range(frame.num_observed_spans):
+            first = number_at(now.observations, frame.observed_spans[span, 0], i)
             step = number_at(now.observations, 1, i) - number_at(now.observations, 0, i)
-            for k in range(env.observed_spans[span + 1]):
+            for k in range(frame.observed_spans[span, 1]):
                 fault += numbers[first + k * step] * nothing
         return fault
 
@@ -157,37 +155,24 @@ LANE_SUMS = 4
 FLUSH = 256
 
 
-def make_sums(interface: Interface, dtype: type) -> BlockRecorder:
-    """Make the recorder of `simulate`, whose output is the sums of a block, (NUM_SUMS,) float64."""
-    zero, one, flush = dtype(0), dtype(1), make_flush(dtype)
-    finish_sums = make_finish_sums(interface.in_rows, dtype)
+def make_add_ends(dtype: type) -> Callable[..., None]:
+    """Make (now, here, lane_sums), which adds the episodes that ended with a step."""
+    zero, one = dtype(0), dtype(1)
 
     @inline
-    def save_decisions(now, sums, place, count):
-        pass
-
-    @inline
-    def save_results(now, sums, lane_sums, env, place, count, is_flush):
-        returns = shifted(address(env.real), env.sizes[RETURNS_AT])
-        for i in range(count):
-            total = returns[i] if now.ended[i] != 0 else zero
+    def add_ends(now, here, lane_sums):
+        for i in range(here.count):
+            total = here.returns[i] if now.ended[i] != 0 else zero
             lane_sums[EPISODES * LANES + i] += one if now.ended[i] != 0 else zero
             lane_sums[RETURNS * LANES + i] += total
             lane_sums[SQUARES * LANES + i] += total * total
             lane_sums[FAULTS * LANES + i] = now.faults[i]
-        if is_flush:
-            flush(lane_sums, sums, count)
 
-    @inline
-    def finish(now, sums, env, begin, count):
-        return finish_sums(sums, env, count)
-
-    start = make_start_sums(dtype)
-    return BlockRecorder(open_sums, start, save_decisions, save_results, finish)
+    return add_ends
 
 
 def make_start_sums(dtype: type) -> Callable[..., Any]:
-    """Make (sums, words, count, num_steps) -> zeros for lane sums; it begins the block's sums.
+    """Make (here, num_steps) -> zeros for lane sums; it begins the block's sums.
 
     Lengths are all steps that episodes will have had at the end, those of earlier rollouts too;
     `make_finish_sums` subtracts the steps of episodes that are still running.
@@ -195,9 +180,10 @@ def make_start_sums(dtype: type) -> Callable[..., Any]:
     real = dtype
 
     @inline_source
-    def start(sums, words, count, num_steps):
-        sums[:] = 0.0
-        sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
+    def start(here, num_steps):
+        for k in range(NUM_SUMS):
+            here.sums[k] = 0.0
+        here.sums[LENGTHS] = here.count * num_steps + sum_elapsed(here)
         memory: Any = np.zeros((LANE_SUMS + 1) * LANES, real)  # a row more, to begin with a line
         first = to_line(address(memory), 0)  # a vector across two lines takes twice as long
         return memory[first : first + LANE_SUMS * LANES]
@@ -206,23 +192,23 @@ def make_start_sums(dtype: type) -> Callable[..., Any]:
 
 
 def make_flush(dtype: type) -> Callable[..., None]:
-    """Make (lane_sums, sums, count), which adds lane sums to those of the block and zeroes them."""
+    """Make (lane_sums, here), which adds lane sums to those of the block and zeroes them."""
     (get, set_), zero = row_access("rewards"), dtype(0)
 
     @inline_source
-    def flush(lane_sums, sums, count):
+    def flush(lane_sums, here):
         for k in range(LANE_SUMS):
             total = 0.0
             for i in range(LANES):
-                total += get(lane_sums, k * LANES + i) if i < count else zero
+                total += get(lane_sums, k * LANES + i) if i < here.count else zero
                 set_(lane_sums, k * LANES + i, zero)
-            sums[k] += total
+            here.sums[k] += total
 
     return flush
 
 
 def make_finish_sums(in_rows: bool, dtype: type) -> Callable[..., Any]:
-    """Make (sums, env, count) -> 1 if the block had a fault, else 0, after the last step.
+    """Make (frame, here) -> 1 if the block had a fault, else 0, after the last step.
 
     States and returns of running episodes are looked at only now: they stay not finite. `in_rows`
     tells whether states are rows of LANES numbers, not one record after the other.
@@ -230,17 +216,17 @@ def make_finish_sums(in_rows: bool, dtype: type) -> Callable[..., Any]:
     zero = dtype(0)
 
     @inline_source
-    def finish(sums, env, count):
-        sums[LENGTHS] -= sum_elapsed(env.words, count)
+    def finish(frame, here):
+        sums, state = here.sums, here.state
+        sums[LENGTHS] -= sum_elapsed(here)
         sums[FAULTS] += sums[RETURNS] * 0.0  # NaN for a sum that is not finite
-        returns_at = env.sizes[RETURNS_AT]  # behind the states: LANES times the size of one
-        for i in range(count):
-            fault = env.real[returns_at + i] * zero
-            for span in range(0, env.state_spans.size, 2):
-                first = env.state_spans[span]
-                for k in range(first, first + env.state_spans[span + 1]):
-                    place = k * LANES + i if in_rows else i * (returns_at // LANES) + k
-                    fault += env.real[place] * zero
+        size = frame.returns_at // LANES  # of a state: returns lie behind those of all lanes
+        for i in range(here.count):
+            fault = here.returns[i] * zero
+            for span in range(frame.num_state_spans):
+                first = frame.state_spans[span, 0]
+                for k in range(first, first + frame.state_spans[span, 1]):
+                    fault += state[k * LANES + i if in_rows else i * size + k] * zero
             sums[FAULTS] += np.float64(fault)
         return 1 if sums[FAULTS] != 0.0 else 0
 
@@ -248,32 +234,39 @@ def make_finish_sums(in_rows: bool, dtype: type) -> Callable[..., Any]:
 
 
 @inline
-def sum_elapsed(words, count):
-    """Return the sum of the steps of the running episodes in a block's first `count` lanes."""
+def sum_elapsed(here):
+    """Return the sum of the steps of the running episodes of a block."""
     total: Any = 0
-    for i in range(count):
-        total += np.int64(words[ELAPSED * LANES + i])
+    for i in range(here.count):
+        total += np.int64(here.words[ELAPSED * LANES + i])
     return total
 
 
 # ---------------------------------------------------------------- records
 
 
-def make_records(interface: Interface, dtype: type) -> BlockRecorder:
-    """Make the recorder of `collect`, whose outputs are the `Records` of all environments.
+class RecordFunctions(NamedTuple):
+    """Functions that record the steps of a block in `RecordArrays`.
 
-    Finals, totals and lengths are written only of lanes whose episode ended.
+    `place` is where the block's first lane is in flat arrays of all steps.
     """
+
+    #: (now, records, here, place) records what a step begins with.
+    record_decisions: Callable[..., None]
+    #: (now, records, frame, here, place, size) records what the step led to; arrays of all steps
+    #: have `size` numbers. What belongs to the end of an episode is written only where one ended.
+    record_results: Callable[..., None]
+    #: (now, records, here) records the observations after the last step.
+    record_last: Callable[..., None]
+
+
+def make_recorder(interface: Interface, dtype: type) -> RecordFunctions:
+    """Make the functions of `collect`."""
     width, nothing, in_rows = max(interface.action_size, 1), dtype(0), interface.in_rows
     # A reader and a writer, by which LLVM is promised that the records overlap nothing else.
     peek, poke = row_access(ANY)[0], row_access("target")[1]
     number_at = make_number_at(in_rows)
-    add_faults = make_add_faults(interface)
     fault_of_observation = _make_fault_of_observation(interface)
-
-    @inline
-    def start(records, words, count, num_steps):
-        return 0  # it needs no memory
 
     @inline
     def copy(source, target, begin, count):
@@ -297,38 +290,32 @@ def make_records(interface: Interface, dtype: type) -> BlockRecorder:
             copy(now.observations, target, begin * size, count * size)
 
     @inline_source
-    def save_decisions(now, records, place, count):
+    def record_decisions(now, records, here, place):
+        count = here.count
         copy_observations(now, records.observations, place, count)
         transpose(now.chosen, records.actions, place, count, width)
         copy(now.log_probs, records.log_probs, place, count)
         copy(now.values, records.values, place, count)
 
     @inline_source
-    def save_results(now, records, memory, env, place, count, is_flush):
-        returns = shifted(address(env.real), env.sizes[RETURNS_AT])
-        # `flags` are `terminated` of all steps, then `truncated` of all.
-        half, size = records.flags.shape[0] // 2, now.observations.size // LANES
+    def record_results(now, records, frame, here, place, size):
+        count, num_rows = here.count, frame.num_rows
         copy(now.rewards, records.rewards, place, count)
+        # `flags` are `terminated` of all steps, then `truncated` of all.
         copy(now.terminated, records.flags, place, count)
-        copy(now.truncated, records.flags, half + place, count)
+        copy(now.truncated, records.flags, size + place, count)
         for i in range(count):
             now.faults[i] += now.rewards[i] * nothing
             if now.ended[i] != 0:
-                records.totals[place + i] = returns[i]
+                records.totals[place + i] = here.returns[i]
                 records.lengths[place + i] = now.elapsed[i] + u32(1)
-                for k in range(size):
+                for k in range(num_rows):
                     number = peek(now.observations, number_at(now.observations, k, i))
-                    poke(records.finals, (place + i) * size + k, number)
-                now.faults[i] += fault_of_observation(now, env, i)
+                    poke(records.finals, (place + i) * num_rows + k, number)
+                now.faults[i] += fault_of_observation(now, frame, i)
 
     @inline_source
-    def finish(now, records, env, begin, count):
-        copy_observations(now, records.last, begin, count)
-        add_faults(now, env)
-        num_faulty = 0
-        for i in range(count):
-            num_faulty += now.faults[i] != nothing
-        return num_faulty
+    def record_last(now, records, here):
+        copy_observations(now, records.last, here.begin, here.count)
 
-    open_records = make_open_records(interface.is_whole, dtype)
-    return BlockRecorder(open_records, start, save_decisions, save_results, finish)
+    return RecordFunctions(record_decisions, record_results, record_last)

@@ -24,35 +24,26 @@ from numba import prange, types
 
 from rlcpu.envs.engine.choices import make_to_env_action, make_to_env_number
 from rlcpu.envs.engine.decide import check_policy_branches, make_decide
-from rlcpu.envs.engine.form import Records
-from rlcpu.envs.engine.frames import (
-    CLOCK,
-    FIRST_DRAW,
-    FIRST_FAULT,
-    FIRST_OUTPUT,
-    FIRST_POLICY,
-    FUNCTION,
-    NUM_ROWS,
-    WORDS,
-    EnvArrays,
-    make_open_env,
-    make_open_policy,
-    make_write,
-)
+from rlcpu.envs.engine.form import NUM_SUMS
+from rlcpu.envs.engine.frames import RolloutFrame, record_arrays_of
 from rlcpu.envs.engine.interface import Interface, interface_of
-from rlcpu.envs.engine.lane import ELAPSED, LANES, PENDING, make_draw_bits
+from rlcpu.envs.engine.lane import ELAPSED, LANES, NUM_WORDS, PENDING, make_draw_bits
 from rlcpu.envs.engine.recorders import (
     FLUSH,
-    BlockRecorder,
     BlockStep,
+    make_add_ends,
     make_add_faults,
-    make_records,
-    make_sums,
+    make_finish_sums,
+    make_flush,
+    make_recorder,
+    make_start_sums,
+    open_block,
 )
 from rlcpu.envs.engine.simulations import make_simulate
 from rlcpu.envs.engine.step_call import OBSERVE, RESTART, STEP, step_call_of
+from rlcpu.envs.engine.steps import is_whole
 from rlcpu.envs.engine.structure import Structure, env_kernel
-from rlcpu.envs.policies import GREEDY, KernelPolicy, PolicyCode
+from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import EXACT, FAST, inline, inline_source, kernel, prefer_wide_vectors
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import LINE, address, array_at, call_at, pointer_to, shifted
@@ -67,12 +58,11 @@ FAULT = -1
 class Rollouts(NamedTuple):
     """Kernels that run the rollouts of one environment and policy."""
 
-    #: (function, env, policy, num_steps, num_envs, outputs), the loops over blocks. They take the
-    #: address of `function`, and `EnvArrays` and `KernelPolicy` as plain tuples. They return how
-    #: many environments wait for their reset, in which case they do nothing; 0 after the steps, or
-    #: `FAULT`.
+    #: (address of `function`, of a `RolloutFrame`, num_steps, `Rollout.outputs` or ()), the loops
+    #: over blocks. They return how many environments wait for their reset, in which case they do
+    #: nothing; 0 after the steps, or `FAULT`.
     drivers: Kernels
-    #: (frame, num_steps, num_envs, block) runs all steps of a block; compiled for C.
+    #: (frame, records, num_steps, block) runs all steps of a block; compiled for C.
     function: Any
     #: Of the function.
     address: int
@@ -82,8 +72,7 @@ class Rollouts(NamedTuple):
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
     """Return the kernels of `simulate`, which record sums over the episodes and nothing else.
 
-    The output is (blocks + 1, NUM_SUMS) float64, see `rlcpu.envs.engine.form.EPISODES`: one row for
-    each block and, last, one of all.
+    They are `sums` of the frame, see `rlcpu.envs.engine.form.EPISODES`.
     """
     if policy.act is None:  # a network acts
         return _compile_acting(interface_of(env, policy), dtype, policy, is_sums=True)
@@ -92,11 +81,11 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
     run, grain = make_simulate(env, dtype, policy), 1024 if env.state.is_record else 16384
     check = functools.partial(check_policy_branches, interface_of(env, policy), policy)
     decorator = env_kernel(env, dtype, names=("simulate",), check=check)
-    return _compile_rollouts(decorator, run, SIMULATE, grain)
+    return _compile_rollouts(decorator, run, True, dtype, is_whole(env), grain)
 
 
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
-    """Return the kernels of `collect`, which record every step in `Records`, a tuple of arrays."""
+    """Return the kernels of `collect`, which record every step in `RecordArrays`."""
     return _compile_acting(interface_of(env, policy), dtype, policy, is_sums=False)
 
 
@@ -105,100 +94,96 @@ def _compile_acting(
     interface: Interface, dtype: type, policy: PolicyCode, is_sums: bool
 ) -> Rollouts:
     """Return the kernels in which a policy acts, for all environments with an interface."""
-    recorder = (make_sums if is_sums else make_records)(interface, dtype)
-    run = _make_block(interface, dtype, policy, recorder)
+    run = _make_block(interface, dtype, policy, is_sums)
     flags, check = (
         EXACT if dtype is np.float64 else FAST,
         functools.partial(check_policy_branches, interface, policy),
     )
     decorator = kernel(by_address=True, fastmath=flags, check=check)
     grain = 8192 if policy.act and interface.in_rows else 1024  # networks take long, as arrays do
-    return _compile_rollouts(decorator, run, SIMULATE if is_sums else COLLECT, grain)
+    return _compile_rollouts(decorator, run, is_sums, dtype, interface.is_whole, grain)
 
 
 def _compile_rollouts(
-    decorator: Any, run: Callable[..., None], drivers: Kernels, grain: int
+    decorator: Any, run: Callable[..., None], is_sums: bool, dtype: type, is_whole: bool, grain: int
 ) -> Rollouts:
-    """Compile `run`, which is (frame, num_steps, num_envs, block), by a decorator for C.
+    """Compile `run`, which is (frame, records, num_steps, block), by a decorator for C.
 
-    `drivers` are `SIMULATE` or `COLLECT`; from `grain` steps of all environments on several cores
-    share them.
+    `is_sums` tells that it is that of `simulate`, `is_whole` tells of actions; from `grain` steps
+    of all environments on several cores share them.
     """
-    run.__name__ = run.__qualname__ = "simulate" if drivers is SIMULATE else "collect"
-    function = decorator(run)
-    function.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
-    return Rollouts(drivers._replace(grain=grain), function, address_of(function))
+    run.__name__ = run.__qualname__ = "simulate" if is_sums else "collect"
+    function, records = decorator(run), record_arrays_of(dtype, is_whole)
+    function.compile((RolloutFrame.of(real=dtype).view, records.view, types.int64, types.int64))
+    drivers = _make_drivers(dtype, is_sums, is_whole)._replace(grain=grain)
+    return Rollouts(drivers, function, address_of(function))
 
 
 # ---------------------------------------------------------------- drivers
 
 
-def _make_driver(is_sums: bool) -> Kernels:
-    """Make the loops over blocks, serial and parallel, of `simulate` (sums) or `collect`."""
-    write_env, write_policy = (
-        make_write(len(EnvArrays._fields)),
-        make_write(len(KernelPolicy._fields)),
-    )
-    write_outputs = make_write(1 if is_sums else len(Records._fields))
-    to_tuple = inline((lambda sums: (sums,)) if is_sums else (lambda records: records), exact=True)
+@functools.cache
+def _make_drivers(dtype: type, is_sums: bool, is_whole: bool) -> Kernels:
+    """Make the loops over blocks, serial and parallel; see `Rollouts`.
 
-    def run_blocks(function, env, policy, num_steps, num_envs, outputs):
-        """Write the frame, run all blocks, and return a code; see `Rollouts.drivers`."""
-        words = env[WORDS]
-        waiting = count_waiting(words, num_envs)
+    They pack the memory of a rollout, which may be new in each call: Python would take 20 us.
+    """
+    frame_at, record_arrays = RolloutFrame.of(real=dtype).at, record_arrays_of(dtype, is_whole)
+
+    def run_blocks(function, frame, num_steps, records):
+        here = frame_at(frame)
+        num_blocks, faults = here.num_blocks, 0
+        waiting = count_waiting(here.words, here.num_envs, num_blocks)
         if waiting > 0:
             return waiting
-        blocks = words.shape[0]
-        frame = np.zeros(FIRST_FAULT + blocks, np.int64)
-        write_env(frame, 0, env)
-        write_policy(frame, FIRST_POLICY, policy)
-        write_outputs(frame, FIRST_OUTPUT, to_tuple(outputs))
-        for block in prange(blocks):
-            call_at(function, (frame.ctypes.data, num_steps, num_envs, np.int64(block)))
+        place = 0 if is_sums else record_arrays(*records).address
+        for block in prange(num_blocks):
+            call_at(function, (frame, place, num_steps, np.int64(block)))
         if is_sums:
-            add_up(outputs)
-        env[CLOCK][0] += u32(num_steps)
-        faults = 0
-        for block in range(blocks):
-            faults += frame[FIRST_FAULT + block]
+            add_up(here.sums, num_blocks)
+        here.clock[0] += u32(num_steps)
+        for block in range(num_blocks):
+            faults += here.faults[block]
         return FAULT if faults > 0 else waiting
 
     return for_cores(run_blocks, grain=0, fastmath=EXACT)  # `_compile_rollouts` sets the grain
 
 
 @inline
-def count_waiting(words, num_envs):
+def count_waiting(words, num_envs, num_blocks):
     """Count the environments, of the first `num_envs`, that wait for their reset."""
     waiting = 0
-    for block in range(words.shape[0]):
+    for block in range(num_blocks):
+        elapsed = shifted(words, (block * NUM_WORDS + ELAPSED) * LANES)
         for i in range(min(LANES, num_envs - block * LANES)):
-            waiting += words[block, ELAPSED * LANES + i] == u32(PENDING)
+            waiting += elapsed[i] == u32(PENDING)
     return waiting
 
 
 @inline(exact=True)
-def add_up(sums):
-    """Add all rows but the last into the last one, in their order."""
-    last = sums.shape[0] - 1
-    sums[last, :] = 0.0
-    for block in range(last):
-        for k in range(sums.shape[1]):
-            sums[last, k] += sums[block, k]
-
-
-SIMULATE, COLLECT = _make_driver(is_sums=True), _make_driver(is_sums=False)
+def add_up(sums, num_blocks):
+    """Add the sums of all blocks, in their order, into the row behind them."""
+    for k in range(NUM_SUMS):
+        total = 0.0
+        for block in range(num_blocks):
+            total += sums[block * NUM_SUMS + k]
+        sums[num_blocks * NUM_SUMS + k] = total
 
 
 # ---------------------------------------------------------------- blocks
 
 
 def _make_block(
-    interface: Interface, dtype: type, policy: PolicyCode, recorder: BlockRecorder
+    interface: Interface, dtype: type, policy: PolicyCode, is_sums: bool
 ) -> Callable[..., None]:
-    """Make the function (frame, num_steps, num_envs, block) that runs all steps of one block."""
+    """Make the function (frame, records, num_steps, block) that runs all steps of one block.
+
+    With `is_sums` it keeps sums alone, and reads no records.
+    """
     unpack_policy, make_keys, allocate, prepare, choose = make_decide(interface, policy)
-    open_outputs, start, save_decisions, save_results, finish = recorder
-    open_env, open_policy = make_open_env(dtype), make_open_policy()
+    record_decisions, record_results, record_last = make_recorder(interface, dtype)
+    start_sums, add_ends, flush = make_start_sums(dtype), make_add_ends(dtype), make_flush(dtype)
+    finish_sums, nothing = make_finish_sums(interface.in_rows, dtype), dtype(0)
     open_step, bytes_of_step = _make_open_step(interface, dtype)
     put_decision, draw_bits = _make_put_decision(interface, dtype), make_draw_bits()
     add_faults, call_env = make_add_faults(interface), _make_call_env(interface, dtype)
@@ -207,25 +192,25 @@ def _make_block(
     # exact mode, there are no vectors to win.
     uses_all_lanes = (interface.in_rows or policy.act is None) and dtype is not np.float64
 
-    def run(frame, num_steps, num_envs, block):
+    def run(frame, records, num_steps, block):
         """Let the policy act in all lanes of the block, step by step, and record the results."""
         prefer_wide_vectors()
-        env, policy = open_env(frame, block), open_policy(frame)
-        outputs, words, begin = open_outputs(frame, block), env.words, block * LANES
-        count, counter = min(LANES, num_envs - begin), env.clock[0]
+        policy, here, counter = frame.policy, open_block(frame, block), frame.clock[0]
+        words, begin, count = here.words, here.begin, here.count
+        elapsed = shifted(words, ELAPSED * LANES)
         constants = unpack_policy(policy.weights, policy.log_std)
-        greedy, scratch = policy.settings[GREEDY] != 0, allocate(policy.settings)
-        elapsed = shifted(address(words), ELAPSED * LANES)
+        greedy, scratch = policy.greedy, allocate(policy)
         # Of the random numbers of a step the environment takes the first ones.
-        keys, num_rows = make_keys(env.sizes[FIRST_DRAW]), env.sizes[NUM_ROWS]
+        keys, num_rows = make_keys(frame.first_draw), frame.num_rows
         observation_bytes = 4 * num_rows * LANES  # of float32
         memory_of_step = np.zeros(bytes_of_step + observation_bytes, u8)
         now = open_step(memory_of_step, num_rows)
-        now.clock[0], now.clock[1] = counter, env.clock[1]  # and the limit of an episode's steps
-        call_env(env, now, OBSERVE, count)
-        memory = start(outputs, words, count, num_steps)
+        now.clock[0], now.clock[1] = counter, frame.clock[1]  # and the limit of an episode's steps
+        call_env(frame, here, now, OBSERVE)
+        if is_sums:
+            lane_sums = start_sums(here, num_steps)
         for step in range(num_steps):
-            now.clock[0], place = u32(counter + u32(step)), step * num_envs + begin
+            now.clock[0], place = u32(counter + u32(step)), step * frame.num_envs + begin
             # Runs the networks, to scratch memory; says where their outputs are there.
             places = prepare(now.observations, elapsed, policy, begin, count, scratch)
             for i in range(LANES if uses_all_lanes else count):
@@ -233,21 +218,34 @@ def _make_block(
                 decision = choose(
                     now.observations, i, constants, greedy, bits, keys, scratch, places
                 )
-                put_decision(now, i, decision, env.bounds)
-            add_faults(now, env)
-            save_decisions(now, outputs, place, count)
+                put_decision(now, i, decision, frame.bounds)
+            add_faults(now, frame)
+            if not is_sums:
+                record_decisions(now, records, here, place)
             for i in range(LANES):  # before the step, which overwrites them where an episode ends
                 set_elapsed(now.elapsed, i, get_word(words, ELAPSED * LANES + i))
-            call_env(env, now, STEP, count)
+            call_env(frame, here, now, STEP)
             num_ended = 0
             for i in range(count):
                 now.ended[i] = now.terminated[i] | now.truncated[i]
                 num_ended += now.ended[i]
-            is_flush = step % FLUSH == FLUSH - 1 or step == num_steps - 1
-            save_results(now, outputs, memory, env, place, count, is_flush)
+            if is_sums:
+                add_ends(now, here, lane_sums)
+                if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
+                    flush(lane_sums, here)
+            else:
+                record_results(now, records, frame, here, place, num_steps * frame.num_envs)
             if num_ended > 0:
-                call_env(env, now, RESTART, count)
-        frame[FIRST_FAULT + block] = finish(now, outputs, env, begin, count)
+                call_env(frame, here, now, RESTART)
+        if is_sums:
+            frame.faults[block] = finish_sums(frame, here)
+        else:
+            record_last(now, records, here)
+            add_faults(now, frame)
+            num_faulty = 0
+            for i in range(count):
+                num_faulty += now.faults[i] != nothing
+            frame.faults[block] = num_faulty
         memory_of_step[0] = 0  # an access, which keeps the array alive until here
 
     return run
@@ -291,19 +289,19 @@ def _make_open_step(interface: Interface, dtype: type) -> tuple[Callable[..., An
 
 
 def _make_call_env(interface: Interface, dtype: type) -> Callable[..., None]:
-    """Make (env, now, mode, count), which calls the environment's function for a block's lanes."""
+    """Make (frame, here, now, mode), which calls the environment's function for a block's lanes."""
     step_call = step_call_of(dtype, interface.is_whole)
 
     @inline_source
-    def call_env(env, now, mode, count):
+    def call_env(frame, here, now, mode):
         call = step_call(
             mode=mode,
             begin=0,
-            count=count,
+            count=here.count,
             stride=LANES,
-            state=address(env.real),
-            words=address(env.words),
-            numbers=address(env.numbers),
+            state=here.state,
+            words=here.words,
+            numbers=frame.numbers,
             clock=now.clock,
             mask=now.ended,
             actions=now.actions,
@@ -312,7 +310,7 @@ def _make_call_env(interface: Interface, dtype: type) -> Callable[..., None]:
             terminated=now.terminated,
             truncated=now.truncated,
         )
-        call_at(env.sizes[FUNCTION], (call,))
+        call_at(frame.function, (call,))
 
     return call_env
 

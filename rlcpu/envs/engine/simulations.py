@@ -14,7 +14,6 @@ import numpy as np
 from rlcpu.envs.engine.choices import make_to_env_action
 from rlcpu.envs.engine.decide import make_act
 from rlcpu.envs.engine.form import EPISODES, FAULTS, RETURNS, SQUARES
-from rlcpu.envs.engine.frames import FIRST_FAULT, make_open_env, make_open_policy, open_sums
 from rlcpu.envs.engine.interface import Interface, interface_of
 from rlcpu.envs.engine.lane import (
     LANES,
@@ -25,7 +24,13 @@ from rlcpu.envs.engine.lane import (
     make_unpack_params,
 )
 from rlcpu.envs.engine.record import compile_functions
-from rlcpu.envs.engine.recorders import FLUSH, make_finish_sums, make_flush, make_start_sums
+from rlcpu.envs.engine.recorders import (
+    FLUSH,
+    make_finish_sums,
+    make_flush,
+    make_start_sums,
+    open_block,
+)
 from rlcpu.envs.engine.structure import Structure
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import define, inline, prefer_wide_vectors
@@ -41,7 +46,10 @@ AHEAD = 32
 
 
 def make_simulate(env: Structure, dtype: type, policy: PolicyCode) -> Callable[..., None]:
-    """Make the function (frame, num_steps, num_envs, block) that runs all steps of one block."""
+    """Make the function (frame, records, num_steps, block) that runs all steps of one block.
+
+    It records nothing, and reads no `records`.
+    """
     make = _make_simulate_records if env.state.is_record else _make_simulate_lanes
     return make(env, dtype, policy)
 
@@ -56,34 +64,32 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
     allocate = _make_allocate(scratch_size)
     load, observe, unpack = lane.load, lane.observe, lane.unpack_params
     params_of_lane, first_draw = lane.params_of_lane, env.num_draws
-    open_env, open_policy = make_open_env(dtype), make_open_policy()
     start, finish = make_start_sums(dtype), make_finish_sums(True, dtype)
     add_step, flush = _make_add_step(env, interface, dtype), make_flush(dtype)
     exact = dtype is np.float64  # without vectors: only lanes in use are stepped then
     # Wide vectors lose where a step has more numbers than registers hold.
     use_wide_vectors = prefer_wide_vectors if env.state.rows(dtype) < LONG else inline(lambda: None)
 
-    def run(frame, num_steps, num_envs, block):
+    def run(frame, records, num_steps, block):
         use_wide_vectors()
-        env, policy = open_env(frame, block), open_policy(frame)
-        sums, state, words = open_sums(frame, block), env.real, env.words
-        begin, counter, limit = block * LANES, env.clock[0], env.clock[1]
-        count = min(LANES, num_envs - begin)
-        params, constants = unpack(env.numbers), read_constants(policy.weights)
+        here = open_block(frame, block)
+        state, words, count = here.state, here.words, here.count
+        counter, limit, bounds = frame.clock[0], frame.clock[1], frame.bounds
+        params, constants = unpack(frame.numbers), read_constants(frame.policy.weights)
         keys = make_keys(first_draw)  # the environment takes the random numbers before these
-        lane_sums, scratch = start(sums, words, count, num_steps), allocate()
+        lane_sums, scratch = start(here, num_steps), allocate()
         for step in range(num_steps):
             now = u32(counter + u32(step))
             for i in range(count if exact else LANES):
                 bits = draw_bits(words, i, now)
                 observation = observe(load(state, LANES, i), params_of_lane(params, state, i))
                 decision = act(observation, constants, bits, keys, scratch)
-                action = to_env_action(decision[0], env.bounds)
+                action = to_env_action(decision[0], bounds)
                 result = step_lane(state, words, i, action, bits, params, limit)
                 add_step(lane_sums, i, observation, decision, result)
             if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
-                flush(lane_sums, sums, count)
-        frame[FIRST_FAULT + block] = finish(sums, env, count)
+                flush(lane_sums, here)
+        frame.faults[block] = finish(frame, here)
 
     return run
 
@@ -132,7 +138,6 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
     size_of_action, is_whole, loops = interface.action_size, interface.is_whole, interface.loops
     to_env_action = make_to_env_action(size_of_action, is_whole, dtype, loops)
     allocate = _make_allocate(scratch_size)
-    open_env, open_policy = make_open_env(dtype), make_open_policy()
     start, finish = make_start_sums(dtype), make_finish_sums(False, dtype)
     fault_of_step = _make_fault_of_step(env, interface, dtype)
     nothing, zero, first_draw, size = dtype(0), np.float32(0), env.num_draws, env.shown_rows
@@ -145,18 +150,17 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
         else (lambda observation: load(observation, 1, 0))
     )
 
-    def run(frame, num_steps, num_envs, block):
-        env, policy = open_env(frame, block), open_policy(frame)
-        sums, state, words = open_sums(frame, block), env.real, env.words
-        counter, limit = env.clock[0], env.clock[1]
-        count = min(LANES, num_envs - block * LANES)
-        params, constants = unpack(env.numbers), read_constants(policy.weights)
+    def run(frame, records, num_steps, block):
+        here = open_block(frame, block)
+        state, words, sums, count = here.state, here.words, here.sums, here.count
+        counter, limit, bounds = frame.clock[0], frame.clock[1], frame.bounds
+        params, constants = unpack(frame.numbers), read_constants(frame.policy.weights)
         keys = make_keys(first_draw)
         memory, bits_ahead = np.zeros(size, np.float32), np.empty(2 * AHEAD, np.uint32)
         scratch = allocate()
         # An array over memory that it does not own, so that numba counts no references.
         observation = array_at(place_of(memory, 0), (size,), zero)
-        start(sums, words, count, num_steps)
+        start(here, num_steps)
         for i in range(count):
             fault = nothing
             for step in range(num_steps):
@@ -167,7 +171,7 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
                     observe(state, i, params_of_lane(params, state, i), observation, 0)
                 rows = to_rows(observation)
                 decision = act(rows, constants, bits, keys, scratch)
-                action = to_env_action(decision[0], env.bounds)
+                action = to_env_action(decision[0], bounds)
                 result = step_lane(state, words, i, action, bits, params, limit)
                 fault += fault_of_step(rows, decision) + result.reward * nothing
                 if result.terminated or result.truncated:
@@ -178,7 +182,7 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
                     restart(state, words, i, bits, params)
             sums[FAULTS] += np.float64(fault)
         memory[0] = zero  # an access, which keeps the array alive until here
-        frame[FIRST_FAULT + block] = finish(sums, env, count)
+        frame.faults[block] = finish(frame, here)
 
     return run
 

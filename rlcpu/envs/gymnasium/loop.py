@@ -76,9 +76,9 @@ class GymnasiumRunner(Runner):
         self._drawn = np.empty(self._code.draws, np.float32)  # for the kernel
         self._mark, self.state_size = mark_of(policy), self._arrays.state_size
 
-    def collect(self, num_steps: int, records: Any) -> bool:
-        """Take K steps and overwrite `records`; see `Runner.collect`."""
-        self._take_steps(self._tables(records, num_steps), first_number=0)
+    def collect(self, rollout: Any) -> bool:
+        """Take the steps of a rollout; see `Runner.collect`."""
+        self._take_steps(self._tables(rollout.records, rollout.num_steps), first_number=0)
         return False
 
     def simulate(self, num_steps: int) -> Sequence[float]:
@@ -97,9 +97,9 @@ class GymnasiumRunner(Runner):
         result: list[float] = sums.tolist()
         return result
 
-    def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
+    def _tables(self, records: Records, num_steps: int) -> dict[str, Array]:
         """Return views of the arrays of a rollout by name, in the shapes of `_take_steps`."""
-        views = self.engine.form.by_env(Records(*outputs), num_steps)  # (T, N, numbers)
+        views = self.engine.form.by_env(records, num_steps)  # (T, N, numbers)
         tables = dict(zip(Records._fields, views, strict=True))
         flags, (last,) = tables.pop("flags"), tables.pop("last")
         tables |= {"terminated": flags[:num_steps], "truncated": flags[num_steps:]}

@@ -15,7 +15,6 @@ import numpy as np
 from numba import types
 
 from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, NUM_SUMS, RETURNS, SQUARES
-from rlcpu.envs.engine.frames import make_open_policy
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, RolloutJob, StepJob
 from rlcpu.envs.mujoco.physics import STEPS, TASK_FORWARD, TASK_RESET, TASK_STEP
@@ -138,7 +137,6 @@ def _make_run_rollout(
     policy: PolicyCode, real: type, action_size: int, observation_size: int
 ) -> Any:
     """Make the function of `make_batch_function` with a policy, for environments of a dtype."""
-    open_policy = make_open_policy(first=0)
     allocate, choose = make_policy(policy, action_size, observation_size)
 
     def run(m, d, i, job):
@@ -148,9 +146,9 @@ def _make_run_rollout(
         if `job.records`. It returns, as `copy_rounded` does, zero times each number: `fault` adds
         these up, and is NaN if a number is infinite or NaN.
         """
-        memory, policy, records = job.memory, open_policy(job.policy), job.records
+        memory, policy, records = job.memory, job.policy, job.records
         observation, num_envs, num_steps = memory.observation[i], memory.num_envs, job.num_steps
-        size, scratch, fault = observation.size, allocate(policy.settings), 0.0
+        size, scratch, fault = observation.size, allocate(policy), 0.0
         sums = shifted(job.sums, i * NUM_SUMS)
         for step in range(num_steps):
             at = step * num_envs + i

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.faults import check_rollout
 from rlcpu.envs.engine.form import FAULTS, NUM_SUMS, Records
+from rlcpu.envs.engine.frames import pack_policy
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.mujoco.batch import make_batch_function
@@ -28,7 +29,7 @@ from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import MuJoCoRenderer
 from rlcpu.envs.mujoco.simulations import Simulations
 from rlcpu.envs.mujoco.varied import find_bad_draw, make_rows, split_rows
-from rlcpu.envs.policies import MEMORY, Policy, mark_of, version_of
+from rlcpu.envs.policies import Policy, mark_of, version_of
 from rlcpu.envs.running import describe_fault, refuse_policy
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
@@ -369,25 +370,23 @@ class MuJoCoRunner(Runner):
         self._run = make_batch_function(code, engine.scalar_type, action_size, observation_size)
         arrays = policy.arrays(engine.dynamics)
         self.networks, self.state_size = arrays.networks(), arrays.state_size
-        self._policy = arrays.for_kernels()
         self._sums = np.zeros((engine.num_envs, NUM_SUMS))
         space: Any = engine.dynamics.action_space
-        places = [(array.ctypes.data, array.size) for array in self._policy]
         self._job: Any = RolloutJob.of(real=engine.scalar_type)(
             **dict.fromkeys(("num_steps", "records", *Records._fields), 0),  # written by each call
             memory=engine.memory,
-            policy=np.array(places, np.int64),
+            policy=pack_policy(arrays),
             action_size=engine.code.action_size,
             bounds=np.stack((space.low, space.high)).astype(np.float32),
             sums=self._sums,
         )
 
-    def collect(self, num_steps: int, records: Any) -> bool:
-        """Take K steps and overwrite `records`; see `Runner.collect`."""
-        for name, array in Records(*records)._asdict().items():
+    def collect(self, rollout: Any) -> bool:
+        """Take the steps of a rollout; see `Runner.collect`."""
+        for name, array in rollout.records._asdict().items():
             # An address, so that the job keeps no rollout's memory alive.
             setattr(self._job, name, array.__array_interface__["data"][0])
-        return self._take_steps(num_steps, records=True)
+        return self._take_steps(rollout.num_steps, records=True)
 
     def simulate(self, num_steps: int) -> Sequence[float]:
         """Take K steps and return sums; see `Runner.simulate`."""
@@ -404,9 +403,8 @@ class MuJoCoRunner(Runner):
         engine, job = self.engine, self._job
         engine.start_episodes()
         self._sums.fill(0.0)
-        # The policy's recurrent states, (N, state_size): as its last call left them, or zeros.
-        carried = engine.carry(mark_of(self.policy), self.state_size)
-        self._policy.settings[MEMORY] = carried.ctypes.data
+        # The policy's recurrent states: as its last call left them, or zeros.
+        job.policy.states = engine.carry(mark_of(self.policy), self.state_size)
         job.num_steps, job.records = num_steps, records
         engine.call(job, self._run)
         return bool(self._sums[:, FAULTS].sum() != 0.0)

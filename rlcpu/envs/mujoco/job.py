@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlcpu.envs.engine.frames import KernelPolicy
 from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole
 
 #: Modes of a `StepJob`, what it does with each simulation: start an episode where the mask says so;
@@ -68,8 +69,7 @@ class RolloutJob(Struct):
 
     memory = Reference(EngineMemory)
     num_steps = Whole()
-    #: Address and size of each array of a `KernelPolicy`, one after the other.
-    policy = Array(np.int64)
+    policy = Reference(KernelPolicy)
     action_size = Whole()
     bounds = Array(np.float32, 2, "action_size")  #: lowest and highest numbers of an action
     sums = Array(np.float64)  #: (N, NUM_SUMS), see `rlcpu.envs.engine.form.EPISODES`

@@ -20,13 +20,12 @@ from rlcpu.envs.engine.interface import Interface
 from rlcpu.envs.engine.layout import floats
 from rlcpu.envs.engine.prepare import make_prepare, scratch_places
 from rlcpu.envs.mujoco.physics import POLICY_KEY, STEPS
-from rlcpu.envs.policies import GREEDY, NETWORK, VALUE_NETWORK, PolicyCode
+from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import inline, specialise
 from rlcpu.kernels.memory import address, shifted
 from rlcpu.kernels.random import mix, mix_key, uniforms
 from rlcpu.kernels.rows import store_rows
 from rlcpu.kernels.scopes import ANY
-from rlcpu.nn.acting import job_at
 from rlcpu.nn.heads import act_gaussian
 
 #: Policies compute and record in float32, whatever the dtype of the environments.
@@ -36,7 +35,7 @@ single, u32 = np.float32, np.uint32
 class TaskPolicy(NamedTuple):
     """Inlinable functions of one policy."""
 
-    #: (settings,) -> scratch, float32 memory for one simulation.
+    #: (policy,) -> scratch, float32 memory for one simulation.
     allocate: Callable[..., Any]
     #: (i, at, job, policy, scratch) -> fault. It writes the action, clipped to the bounds, to
     #: `applied_actions`, and records the choice.
@@ -113,9 +112,8 @@ def _act_as_lane(interface: Interface, code: PolicyCode) -> _Parts:
 
     @inline
     def act(observation, policy, bits, scratch, places, action):
-        constants, greedy = unpack(policy.weights, policy.log_std), policy.settings[GREEDY] != 0
-        keys = make_keys(0)
-        decision = choose(observation, 0, constants, greedy, bits, keys, scratch, places)
+        constants, keys = unpack(policy.weights, policy.log_std), make_keys(0)
+        decision = choose(observation, 0, constants, policy.greedy, bits, keys, scratch, places)
         store(action, 1, 0, decision[0])
         return decision[1], decision[2]
 
@@ -128,21 +126,19 @@ def _act_gaussian(interface: Interface) -> _Parts:
     draw = uniforms(2, 0, single)
 
     @inline
-    def allocate(settings):
-        return np.empty(scratch_places(settings, 1).end, single)
+    def allocate(policy):
+        return np.empty(scratch_places(policy, 1).end, single)
 
     @inline(exact=True)  # as above
     def act(observation, policy, bits, scratch, places, action):
-        settings, log_prob, value = policy.settings, single(0), single(0)
+        log_prob, value = single(0), single(0)
         for k in range(action.size):
             drawn, mean = draw(*mix(bits[0], bits[1], u32(k))), scratch[places.outputs + k]
-            numbers, log_prob_of_one = act_one(
-                (mean,), drawn, (policy.log_std[k],), settings[GREEDY] != 0
-            )
+            log_std = (policy.log_std[k],)
+            numbers, log_prob_of_one = act_one((mean,), drawn, log_std, policy.greedy)
             action[k] = numbers[0]
             log_prob += log_prob_of_one
-        has_value = job_at(settings[NETWORK]).output_size > action.size
-        if has_value or settings[VALUE_NETWORK] != 0:
+        if policy.has_value_network or policy.network.output_size > action.size:
             value = scratch[places.values]
         return log_prob, value
 
