@@ -27,7 +27,8 @@ from rlcpu.cuda.rollouts import (
 )
 from rlcpu.envs.arguments import check_actions
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
-from rlcpu.envs.engine.lane import PENDING, pack
+from rlcpu.envs.engine.episode import PENDING
+from rlcpu.envs.engine.lane import pack
 from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.policies import Policy, PolicyArrays, PolicyCode
 from rlcpu.envs.running import describe_fault, refuse_policy

@@ -19,7 +19,8 @@ import numpy as np
 
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import cuda
-from rlcpu.envs.engine.lane import PENDING, LaneStep, compile_lane
+from rlcpu.envs.engine.episode import PENDING
+from rlcpu.envs.engine.lane import LaneStep, compile_lane
 from rlcpu.envs.engine.structure import Structure
 from rlcpu.kernels.compile import define, source_of_tuple
 from rlcpu.kernels.random import GOLDEN, mix

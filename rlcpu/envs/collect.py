@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Engine
-from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.policies import Policy, as_deterministic
 from rlcpu.envs.results import Rollout, Statistics
 from rlcpu.envs.vector_env import VectorEnv

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu import backends
+from rlcpu.envs.engine.episode import SIZE, Episode
 from rlcpu.envs.engine.form import Form
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.networks import NetworkPolicy
@@ -388,12 +389,17 @@ class Rollout:
     @functools.cached_property
     def episode_returns(self) -> Array:
         """Return the undiscounted returns of the episodes that ended, (F,) float64."""
-        return self._at_ends(self.records.totals).astype(np.float64)
+        return self._counted("total")
 
     @functools.cached_property
     def episode_lengths(self) -> Array:
         """Return the steps of the episodes that ended, (F,) int64."""
         return self._at_ends(self.records.lengths).astype(np.int64)
+
+    def _counted(self, name: str) -> Array:
+        """Return a field of the `Episode` of each episode that ended, (F,) float64."""
+        totals = self.records.totals.reshape(SIZE, -1)[Episode._fields.index(name)]
+        return self._at_ends(totals).astype(np.float64)
 
     def _at_ends(self, array: Any) -> Array:
         """Return the rows of a flat array (T * N, ...) at which episodes ended, on the host."""

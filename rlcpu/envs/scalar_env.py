@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from rlcpu.envs.arguments import convert_actions, describe_bad_actions, find_bad_actions
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.vector_env import Array, Parameters, VectorEnv
 

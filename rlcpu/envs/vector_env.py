@@ -26,7 +26,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import engine_of, engines
 from rlcpu.envs.engine.base import Engine, TimeStep
 from rlcpu.envs.engine.carried import check_carried
-from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.layout import States, with_fields
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.kernels.checks import check_count

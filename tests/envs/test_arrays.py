@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import rlcpu
 from rlcpu.envs import Array, Rng, State
 from rlcpu.envs.checks.player import Player
-from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, keys, mix, stream_seeds
 from tests.envs import array_envs, snake
 

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 import rlcpu
 from rlcpu.envs import find
-from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.episode import PENDING
 from tests.envs.rollouts import CLASSIC
 
 every_environment = pytest.mark.parametrize("name", CLASSIC)

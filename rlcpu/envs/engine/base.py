@@ -25,8 +25,8 @@ from rlcpu.envs.arguments import (
 )
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.carried import Carrying
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.form import Form
-from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.masks import mask_rows, write_masks
 from rlcpu.envs.engine.observations import ObservationView, each_part
 from rlcpu.envs.policies import Policy, check_policy, mark_of

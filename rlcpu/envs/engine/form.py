@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import backends
+from rlcpu.envs.engine.episode import SIZE
 from rlcpu.envs.engine.observations import ObservationView
 
 Array = npt.NDArray[Any]
@@ -41,7 +42,7 @@ class Records(NamedTuple):
     flags: Any
     #: (T * N * rows,) float32, observations in which an episode ended.
     finals: Any
-    #: (T * N,), returns of episodes that ended.
+    #: (SIZE * T * N,), numbers of episodes that ended: T * N for each field of an `Episode`.
     totals: Any
     #: (T * N,) uint32, their steps.
     lengths: Any
@@ -84,7 +85,7 @@ class Form(NamedTuple):
             rewards=empty(transitions, self.dtype),
             flags=empty(2 * transitions, np.bool_),
             finals=empty(transitions * self.rows, row_dtype),
-            totals=empty(transitions, self.dtype),
+            totals=empty(SIZE * transitions, self.dtype),
             lengths=empty(transitions, np.uint32),
             last=empty(self.num_envs * self.rows, row_dtype),
         )
@@ -100,9 +101,10 @@ class Form(NamedTuple):
     def by_env(self, records: Records, num_steps: int) -> list[Array]:
         """Return views of all arrays with an axis for environments: (times, num_envs, numbers).
 
-        There are `num_steps` times; 2 * num_steps of flags, and 1 of `last`.
+        There are `num_steps` times, so often of flags and totals as there are kinds of these, and 1
+        of `last`.
         """
-        times = {"flags": 2 * num_steps, "last": 1}
+        times = {"flags": 2 * num_steps, "totals": SIZE * num_steps, "last": 1}
         return [
             array.reshape(times.get(name, num_steps), self.num_envs, -1)
             for name, array in records._asdict().items()

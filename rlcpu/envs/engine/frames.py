@@ -58,7 +58,7 @@ class RolloutFrame(Struct):
     function = Whole()  #: address of the environment's function, see `rlcpu.envs.engine.steps`
     first_draw = Whole()  #: which random number of a step is the policy's first one
     block_size = Whole()  #: floats of a block in `state`
-    returns_at = Whole()  #: where a block's returns begin there
+    episodes_at = Whole()  #: where the numbers of a block's episodes begin there
     mask_row = Whole()  #: rows of an observation without its action mask
     num_rows = Whole()  #: and with it
     #: Memory of `rlcpu.envs.engine.lanes.LaneEngine`, there `real`, `words` and `numbers`.

@@ -4,8 +4,8 @@ Environments live in blocks of `LANES`; lane i of a block is the place of its i-
 block has two flat arrays, structures of arrays whose row r of lane i is at `r * LANES + i`:
 
 - `state` (or `rows`), floats of the environment's dtype: the rows of the state as
-  `rlcpu.envs.engine.layout` encodes it, one row with the return of the running episode, and one for
-  each parameter that differs between environments.
+  `rlcpu.envs.engine.layout` encodes it, one for each number of an `Episode`, and one for each
+  parameter that differs between environments.
 - `words`, uint32: the key of the lane's random stream (KEY_LOW, KEY_HIGH), and the steps of the
   running episode (ELAPSED).
 
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.engine.episode import SIZE, Episode, make_step_episode
 from rlcpu.envs.engine.layout import make_decode, make_encode, make_select
 from rlcpu.envs.engine.masks import make_pack, make_pack_written
 from rlcpu.envs.engine.structure import Structure, user_functions
@@ -55,10 +56,6 @@ LONG = 64
 #: Rows of a block's `words`.
 KEY_LOW, KEY_HIGH, ELAPSED = range(3)
 NUM_WORDS = 3
-
-
-#: Value of ELAPSED that marks an episode as finished and not reset yet. Adding 1 makes it 0.
-PENDING = 0xFFFFFFFF
 
 
 class Lane(NamedTuple):
@@ -95,7 +92,7 @@ class Lane(NamedTuple):
     #: (state, params) -> tuple of the rows of the observation and of the action mask; float32, but
     #: those of a tuple of floats are of the environment's dtype.
     observe: Callable[..., Any]
-    #: How many rows hold a state.
+    #: How many rows hold a state; those of the episode are behind them.
     rows: int
 
 
@@ -267,54 +264,44 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
     """Make an inlinable (state, words, i, action, bits, params, limit) -> `LaneStep` of lane i.
 
     It steps lane i of a block and overwrites its rows in `state` and `words`. A finished episode is
-    followed by a new one: in the same step with `same_step`, else in the next one, which then only
-    resets. Step and reset are both computed and one result is selected: branches would keep the
-    loop over lanes from vectorising. `bits` are the random bits of the step, `params` those of all
-    lanes, and `limit` is the uint32 number of steps after which an episode is truncated.
+    followed by a new one, see `make_step_episode`. Step and reset are both computed and one result
+    is selected: branches would keep the loop over lanes from vectorising. `bits` are the random
+    bits of the step, and `params` those of all lanes.
     """
     lane = compile_lane(env, dtype)
     load, store, select, step, reset = lane.load, lane.store, lane.select, lane.step, lane.reset
     params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
     select_params, store_params = lane.select_params, lane.store_params
     get_word, set_word = row_access("words")
-    get_return, set_return = row_access("state")
-    return_row, no_reward, truncates = lane.rows * LANES, dtype(0), env.truncates
-    one, zero, pending_mark, real = np.uint32(1), np.uint32(0), np.uint32(PENDING), dtype
-    u32 = np.uint32
+    load_episode, store_episode = load_rows(SIZE, "state"), store_rows(SIZE, "state")
+    episode_at, step_episode = lane.rows * LANES, make_step_episode(dtype, same_step)
 
     @inline_source
     def step_lane(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
-        is_pending = False if same_step else elapsed == pending_mark
         lane_params = params_of_lane(params, state, i)
         before = load(state, LANES, i)
         reached, reward, ends, cuts = step(before, action, lane_params, bits[0], bits[1])
-        # `limit` is never 0. Where LLVM knows that nothing terminates, its cost model does not find
-        # vectors worth it in next-step mode: 13 ns a step of Pendulum instead of 3.
-        ends = ends if same_step else ends | (limit == zero)
-        reward = no_reward if is_pending else real(reward)
-        total = get_return(state, return_row + i) + reward
-        elapsed = u32(elapsed + one)
-        terminated = ends & (not is_pending)
-        truncated = elapsed >= limit
-        if truncates:
-            truncated = truncated | (cuts & (not is_pending))
-        is_done = terminated | truncated
-        is_reset = is_done if same_step else is_pending
+        episode = Episode(*load_episode(state, LANES, episode_at + i))
+        end = step_episode(episode, elapsed, reward, ends, cuts, limit)
         new_params = redraw_params(params, lane_params, bits[0], bits[1])
-        next_state = select(is_reset, reset(new_params, bits[0], bits[1]), reached)
+        next_state = select(end.begins, reset(new_params, bits[0], bits[1]), reached)
         store(state, LANES, i, next_state)
-        next_params = select_params(is_reset, new_params, lane_params)
+        next_params = select_params(end.begins, new_params, lane_params)
         store_params(state, i, next_params)
-        set_return(state, return_row + i, no_reward if is_reset else total)
-        end_mark = zero if same_step else pending_mark
-        set_word(words, ELAPSED * LANES + i, end_mark if is_done else elapsed)
+        store_episode(state, LANES, episode_at + i, end.next_episode)
+        set_word(words, ELAPSED * LANES + i, end.next_elapsed)
         return LaneStep(
-            reached, next_state, reward, terminated, truncated, total, elapsed,
-            lane_params, next_params,
+            reached, next_state, end.reward, end.terminated, end.truncated, end.episode.total,
+            end.elapsed, lane_params, next_params,
         )  # fmt: skip
 
     return step_lane
+
+
+def block_rows(env: Structure, dtype: type) -> int:
+    """Return how many rows of floats a block has: of states, episodes and parameters that vary."""
+    return env.state.rows(dtype) + SIZE + len(env.varied)
 
 
 # ---------------------------------------------------------------- parameters
@@ -367,7 +354,7 @@ def _from_float(env: Structure, name: str, number: str) -> str:
 
 def _row_places(env: Structure, dtype: type) -> dict[str, int]:
     """Return where in a block's floats the row of each parameter of its own begins, by name."""
-    first_row = env.state.rows(dtype) + 1  # behind the state and the return
+    first_row = env.state.rows(dtype) + SIZE  # behind the state and the episode
     return {name: (first_row + k) * LANES for k, name in enumerate(env.varied)}
 
 

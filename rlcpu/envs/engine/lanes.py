@@ -16,10 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
+from rlcpu.envs.engine.episode import PENDING, SIZE, TOTAL, begin_of
 from rlcpu.envs.engine.faults import check_rollout, check_simulation
 from rlcpu.envs.engine.form import NUM_SUMS, Records
 from rlcpu.envs.engine.frames import RolloutFrame, pack_policy
-from rlcpu.envs.engine.lane import ELAPSED, KEY_HIGH, KEY_LOW, LANES, NUM_WORDS, PENDING, pack
+from rlcpu.envs.engine.lane import (
+    ELAPSED,
+    KEY_HIGH,
+    KEY_LOW,
+    LANES,
+    NUM_WORDS,
+    block_rows,
+    pack,
+)
 from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.engine.rollout import FAULT, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.engine.step_call import OBSERVE, RESTART
@@ -39,13 +48,13 @@ class LaneEngine(Engine):
     """Environments along the lanes of registers; see `Engine`.
 
     Attributes:
-        real: (blocks, rows * LANES), floats: rows of the state, the return of the running episode,
-            and the parameters that vary.
+        real: (blocks, rows * LANES), floats: rows of the state, the running `Episode`, and the
+            parameters that vary.
         words: (blocks, NUM_WORDS * LANES) uint32: keys of random streams, and steps of episodes.
         clock: (2,) uint32: the counter of random numbers, and the limit of an episode's steps.
             Every step advances the counter for all streams alike; a stream that is seeded later
             has it subtracted from its key, so that it begins as if the counter were 0.
-        state_size: rows that hold a state; the next row has the returns.
+        state_size: rows that hold a state; the next ones have the episodes.
         code: the facts of the environment that decide machine code.
         numbers: (num_numbers,), the run-time numbers of its parameters.
         step_kernels: maker of kernels of (structure, dtype), which subclasses replace.
@@ -77,7 +86,7 @@ class LaneEngine(Engine):
         self.code = structure(self.dynamics)
         self.numbers = pack(self.dynamics.params, self.scalar_type)
         self.state_size = self.code.state.rows(self.scalar_type)
-        self._row_count = self.state_size + 1 + len(self.code.varied)
+        self._row_count = block_rows(self.code, self.scalar_type)
 
     @functools.cached_property
     def steps(self) -> Steps:
@@ -186,9 +195,11 @@ class LaneEngine(Engine):
 
     def resume(self) -> None:
         """Make finished episodes running ones, which go on in their last states."""
-        elapsed, returns = _rows(self.words)[ELAPSED], _rows(self.real)[self.state_size]
-        returns[elapsed == PENDING] = 0.0
-        elapsed[elapsed == PENDING] = 0
+        elapsed = _rows(self.words)[ELAPSED]
+        finished, episodes = elapsed == PENDING, _rows(self.real)[self.state_size :]
+        for row, number in zip(episodes, begin_of(self.scalar_type), strict=False):
+            row[finished] = number
+        elapsed[finished] = 0
 
     def state(self) -> dict[str, Array]:
         """Return the engine's arrays by name, which checkpoints keep; no copies."""
@@ -220,11 +231,11 @@ class LaneEngine(Engine):
 
     def get_returns(self) -> Array:
         """Return a copy of the returns so far of the running episodes, (N,)."""
-        return self._lanes(_rows(self.real)[self.state_size])
+        return self._lanes(_rows(self.real)[self.state_size + TOTAL])
 
     def get_params(self) -> dict[str, Array]:
         """Return copies of the parameters that differ between environments, (N,) each."""
-        rows = _rows(self.real)[self.state_size + 1 :]
+        rows = _rows(self.real)[self.state_size + SIZE :]
         params = {name: self._lanes(row) for name, row in zip(self.code.varied, rows, strict=True)}
         return {
             name: values.astype(np.int64) if name in self.code.int_params else values
@@ -233,7 +244,7 @@ class LaneEngine(Engine):
 
     def set_params(self, params: Mapping[str, npt.ArrayLike]) -> None:
         """Overwrite some of the parameters that vary, by an array (N,) or a number each."""
-        rows = _rows(self.real)[self.state_size + 1 :]
+        rows = _rows(self.real)[self.state_size + SIZE :]
         for name, values in params.items():
             padded = self._pad(np.broadcast_to(np.asarray(values), self.num_envs))
             rows[self.code.varied.index(name)] = padded.reshape(-1, LANES)
@@ -341,7 +352,7 @@ class LaneRunner(Runner):
             function=engine.steps.facts.function,
             first_draw=code.num_draws,
             block_size=engine.real.shape[1],
-            returns_at=engine.state_size * LANES,
+            episodes_at=engine.state_size * LANES,
             mask_row=code.observation_rows,
             num_rows=code.shown_rows,
             state=engine.real,

@@ -1,10 +1,10 @@
 """One environment whose state has arrays: its record in memory, and the functions on it.
 
 A record, see `rlcpu.envs.engine.arrays`, is one state's memory. A block of environments has the
-records of its `LANES` lanes one after the other, then a row with the returns of their running
-episodes and one for each parameter that differs between environments, all in one array of floats,
-`rows`; and the array `words` that `rlcpu.envs.engine.lane` describes. A group of observations that
-`observe` writes is a record, too.
+records of its `LANES` lanes one after the other, then a row for each number of an `Episode` and one
+for each parameter that differs between environments, all in one array of floats, `rows`; and the
+array `words` that `rlcpu.envs.engine.lane` describes. A group of observations that `observe` writes
+is a record, too.
 
 The functions that are made here are inlined into kernels or called by them. They get the random
 bits (a, b) of a lane and step, of which `step_draws` and `reset_draws` make what `step` and `reset`
@@ -25,6 +25,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 from rlcpu.envs.engine.arrays import ArrayLayout
+from rlcpu.envs.engine.episode import SIZE, Episode, begin_of, make_step_episode
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
@@ -40,7 +41,7 @@ from rlcpu.envs.engine.structure import Structure, user_functions
 from rlcpu.kernels.compile import define, inline, inline_source, outline
 from rlcpu.kernels.memory import address, array_at, place_of, pointer_at, shifted
 from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP
-from rlcpu.kernels.rows import row_access, store_rows
+from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.kernels.scopes import ANY
 
 u32 = np.uint32
@@ -57,28 +58,14 @@ class Functions(NamedTuple):
     record_of_lane: Callable[..., Any]
     #: (params, rows, i) -> the params of lane i, some of which have own rows.
     params_of_lane: Callable[..., Any]
-    #: (rows, words, i, action, bits, params, limit) -> `StepResult`; steps lane i. An episode is
-    #: truncated after `limit` steps.
+    #: (rows, words, i, action, bits, params, limit) -> `EpisodeStep`; steps lane i, which is in an
+    #: episode, and starts no new one. An episode is truncated after `limit` steps.
     step: Callable[..., Any]
     #: (rows, words, i, bits, params) starts a new episode in lane i.
     restart: Callable[..., None]
     #: (rows, i, lane_params, target, place) writes the observation of lane i and its mask,
     #: `shown_rows` float32, to the array `target` from `place` on.
     observe: Callable[..., None]
-
-
-class StepResult(NamedTuple):
-    """Results of a step, besides the state."""
-
-    #: Of the step.
-    reward: Any
-    #: Whether and how the episode ended with it.
-    terminated: Any
-    truncated: Any
-    #: Return of the episode so far, this step included.
-    total: Any
-    #: Steps of the episode so far, this one included.
-    elapsed: Any
 
 
 @functools.cache
@@ -92,9 +79,10 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
     params_of_lane, to_int64 = make_params_of_lane(env, dtype), _make_ints_64(env)
     redraw_params, store_params = make_redraw_params(env, dtype), make_store_params(env, dtype)
     get_word, set_word = row_access("words")
-    get_return, set_return = row_access("state")
-    return_row, real, truncates = env.state.rows(dtype) * LANES, dtype, env.truncates
-    nothing, is_random = dtype(0), env.step_draws != 0
+    load_episode, store_episode = load_rows(SIZE, "state"), store_rows(SIZE, "state")
+    episode_at, begin = env.state.rows(dtype) * LANES, begin_of(dtype)
+    step_episode = make_step_episode(dtype, same_step=False)
+    truncates, is_random = env.truncates, env.step_draws != 0
 
     @inline_source
     def call_step(state, action, params, bits):
@@ -105,15 +93,12 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
     @inline_source
     def step(rows, words, i, action, bits, params, limit):
         result = call_step(record_of_lane(rows, i), action, params_of_lane(params, rows, i), bits)
-        reward = real(result[0])
-        total = get_return(rows, return_row + i) + reward
-        elapsed = u32(get_word(words, ELAPSED * LANES + i) + u32(1))
-        set_return(rows, return_row + i, total)
-        set_word(words, ELAPSED * LANES + i, elapsed)
-        truncated = elapsed >= limit
-        if truncates:
-            truncated = truncated | bool(result[2])
-        return StepResult(reward, bool(result[1]), truncated, total, elapsed)
+        episode = Episode(*load_episode(rows, LANES, episode_at + i))
+        elapsed, cuts = get_word(words, ELAPSED * LANES + i), result[2] if truncates else False
+        end = step_episode(episode, elapsed, result[0], bool(result[1]), bool(cuts), limit)
+        store_episode(rows, LANES, episode_at + i, end.next_episode)
+        set_word(words, ELAPSED * LANES + i, end.next_elapsed)
+        return end
 
     @outline
     def restart(rows, words, i, bits, params):
@@ -122,7 +107,7 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
         state = record_of_lane(rows, i)
         clear(state)
         user_reset(state, reset_draws(bits[0], bits[1]), new_params)
-        set_return(rows, return_row + i, nothing)
+        store_episode(rows, LANES, episode_at + i, begin)
         set_word(words, ELAPSED * LANES + i, u32(0))
 
     observe = _make_observe(env, dtype, record_of_lane)

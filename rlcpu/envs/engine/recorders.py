@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlcpu.envs.engine.episode import SIZE, TOTAL
 from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, NUM_SUMS, RETURNS, SQUARES
 from rlcpu.envs.engine.interface import Interface, make_number_at
 from rlcpu.envs.engine.lane import ELAPSED, LANES, NUM_WORDS
@@ -26,10 +27,10 @@ u32 = np.uint32
 class BlockMemory(NamedTuple):
     """A block of a `RolloutFrame`; all but numbers are pointers."""
 
-    #: Its memory, see `rlcpu.envs.engine.lane`, and the returns there.
+    #: Its memory, see `rlcpu.envs.engine.lane`, and the episodes there: rows of LANES numbers.
     state: Any
     words: Any
-    returns: Any
+    episodes: Any
     #: (NUM_SUMS,) float64, what `simulate` writes.
     sums: Any
     #: Number of its first environment, and how many of its lanes are in use.
@@ -44,7 +45,7 @@ def open_block(frame, block):
     return BlockMemory(
         state=state,
         words=shifted(frame.words, block * NUM_WORDS * LANES),
-        returns=shifted(state, frame.returns_at),
+        episodes=shifted(state, frame.episodes_at),
         sums=shifted(frame.sums, block * NUM_SUMS),
         begin=begin,
         count=min(LANES, frame.num_envs - begin),
@@ -162,7 +163,7 @@ def make_add_ends(dtype: type) -> Callable[..., None]:
     @inline
     def add_ends(now, here, lane_sums):
         for i in range(here.count):
-            total = here.returns[i] if now.ended[i] != 0 else zero
+            total = here.episodes[TOTAL * LANES + i] if now.ended[i] != 0 else zero
             lane_sums[EPISODES * LANES + i] += one if now.ended[i] != 0 else zero
             lane_sums[RETURNS * LANES + i] += total
             lane_sums[SQUARES * LANES + i] += total * total
@@ -220,9 +221,9 @@ def make_finish_sums(in_rows: bool, dtype: type) -> Callable[..., Any]:
         sums, state = here.sums, here.state
         sums[LENGTHS] -= sum_elapsed(here)
         sums[FAULTS] += sums[RETURNS] * 0.0  # NaN for a sum that is not finite
-        size = frame.returns_at // LANES  # of a state: returns lie behind those of all lanes
+        size = frame.episodes_at // LANES  # of a state: episodes lie behind those of all lanes
         for i in range(here.count):
-            fault = here.returns[i] * zero
+            fault = here.episodes[TOTAL * LANES + i] * zero
             for span in range(frame.num_state_spans):
                 first = frame.state_spans[span, 0]
                 for k in range(first, first + frame.state_spans[span, 1]):
@@ -307,7 +308,8 @@ def make_recorder(interface: Interface, dtype: type) -> RecordFunctions:
         for i in range(count):
             now.faults[i] += now.rewards[i] * nothing
             if now.ended[i] != 0:
-                records.totals[place + i] = here.returns[i]
+                for field in range(SIZE):
+                    records.totals[field * size + place + i] = here.episodes[field * LANES + i]
                 records.lengths[place + i] = now.elapsed[i] + u32(1)
                 for k in range(num_rows):
                     number = peek(now.observations, number_at(now.observations, k, i))

@@ -22,11 +22,12 @@ import numpy.typing as npt
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.drivers import EnvFacts
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
     NUM_WORDS,
-    PENDING,
+    block_rows,
     make_draw_bits,
     make_unpack_params,
 )
@@ -66,12 +67,11 @@ def _compile_records(env: Structure, dtype: type) -> Any:
     _, params_of_lane, step, restart, observe = compile_functions(env, dtype)
     unpack, draw_bits, size = make_unpack_params(env), make_draw_bits(), env.shown_rows
     width, get_action = max(env.action_size, 1), make_get_action(env, ANY)
-    get_word, set_word = row_access("words")
+    get_word, _ = row_access("words")
     _, set_reward = row_access("rewards")
     _, set_terminated = row_access("terminated")
     _, set_truncated = row_access("truncated")
-    # Numbers of a block: of a state, its return and the parameters that vary, for each lane.
-    block_size, nothing = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, dtype(0)
+    block_size, nothing = block_rows(env, dtype) * LANES, dtype(0)
 
     @inline_source
     def step_or_restart(job, rows, words, i, k, bits, params):
@@ -84,10 +84,8 @@ def _compile_records(env: Structure, dtype: type) -> Any:
             restart(rows, words, i, bits, params)
         else:
             action = get_action(shifted(job.actions, (k - i) * width), i)
-            result = step(rows, words, i, action, bits, params, job.clock[1])
-            reward, terminated, truncated = result.reward, result.terminated, result.truncated
-            if terminated or truncated:
-                set_word(words, ELAPSED * LANES + i, u32(PENDING))
+            end = step(rows, words, i, action, bits, params, job.clock[1])
+            reward, terminated, truncated = end.reward, end.terminated, end.truncated
         set_reward(job.rewards, k, reward)
         set_terminated(job.terminated, k, terminated)
         set_truncated(job.truncated, k, truncated)

@@ -24,10 +24,11 @@ from numba import prange, types
 
 from rlcpu.envs.engine.choices import make_to_env_action, make_to_env_number
 from rlcpu.envs.engine.decide import check_policy_branches, make_decide
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.form import NUM_SUMS
 from rlcpu.envs.engine.frames import RolloutFrame, record_arrays_of
 from rlcpu.envs.engine.interface import Interface, interface_of
-from rlcpu.envs.engine.lane import ELAPSED, LANES, NUM_WORDS, PENDING, make_draw_bits
+from rlcpu.envs.engine.lane import ELAPSED, LANES, NUM_WORDS, make_draw_bits
 from rlcpu.envs.engine.recorders import (
     FLUSH,
     BlockStep,

@@ -175,7 +175,7 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
                 result = step_lane(state, words, i, action, bits, params, limit)
                 fault += fault_of_step(rows, decision) + result.reward * nothing
                 if result.terminated or result.truncated:
-                    total = np.float64(result.total)
+                    total = np.float64(result.episode.total)
                     sums[EPISODES] += 1.0
                     sums[RETURNS] += total
                     sums[SQUARES] += total * total

@@ -20,10 +20,12 @@ import numpy.typing as npt
 
 from rlcpu.envs.dynamics import identity
 from rlcpu.envs.engine.drivers import EnvFacts, make_driver, make_step_driver
+from rlcpu.envs.engine.episode import SIZE, Episode, make_restart_episode
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
     NUM_WORDS,
+    block_rows,
     compile_lane,
     make_draw_bits,
     make_step_lane,
@@ -69,10 +71,9 @@ def step_kernels(env: Structure, dtype: type) -> Steps:
     """Return the kernels of N environments along lanes."""
     rows, is_single = env.state.rows(dtype), dtype is np.float32
     function = _compile_lanes(env, dtype)
-    rows_of_block = rows + 1 + len(env.varied)  # the state, its return, parameters that vary
     facts = EnvFacts(
         function=address_of(function),
-        share=max(CHUNK_ROWS // rows_of_block, 1) * LANES,
+        share=max(CHUNK_ROWS // block_rows(env, dtype), 1) * LANES,
         fills_blocks=int(is_single),
         env_step=1,
     )
@@ -102,7 +103,7 @@ def _compile_lanes(env: Structure, dtype: type) -> Any:
     for them. libm does not vectorise: in float64, the exact mode, only lanes in use are stepped.
     """
     lane, exact = compile_lane(env, dtype), dtype is np.float64
-    unpack, block_size = lane.unpack_params, (lane.rows + 1 + len(env.varied)) * LANES
+    unpack, block_size = lane.unpack_params, block_rows(env, dtype) * LANES
     step, restart = _make_step_block(env, dtype), _make_restart_block(env, dtype)
     observe, width = _make_observe_block(env, dtype), max(env.action_size, 1)
     step_observes = _observes_states(env)
@@ -184,10 +185,11 @@ def _make_restart_block(env: Structure, dtype: type) -> Callable[..., None]:
     load, store, select, reset = lane.load, lane.store, lane.select, lane.reset
     params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
     select_params, store_params = lane.select_params, lane.store_params
-    get_return, set_return = row_access("state")
+    load_episode, store_episode = load_rows(SIZE, "state"), store_rows(SIZE, "state")
+    episode_at, restart_episode = lane.rows * LANES, make_restart_episode(dtype)
     # Not "words": stores under that name tell whether the loop of a step became vectors.
     get_elapsed, set_elapsed = row_access("lengths")
-    get_mask, return_row, nothing = row_access("source")[0], lane.rows * LANES, dtype(0)
+    get_mask = row_access("source")[0]
 
     @inline_source
     def restart(job, state, words, place, lanes, params):
@@ -199,8 +201,8 @@ def _make_restart_block(env: Structure, dtype: type) -> Callable[..., None]:
             new_state = reset(new_params, bits[0], bits[1])
             store(state, LANES, i, select(is_reset, new_state, load(state, LANES, i)))
             store_params(state, i, select_params(is_reset, new_params, lane_params))
-            total = get_return(state, return_row + i)
-            set_return(state, return_row + i, nothing if is_reset else total)
+            episode = Episode(*load_episode(state, LANES, episode_at + i))
+            store_episode(state, LANES, episode_at + i, restart_episode(is_reset, episode))
             elapsed = get_elapsed(words, ELAPSED * LANES + i)
             set_elapsed(words, ELAPSED * LANES + i, u32(0) if is_reset else elapsed)
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, NUM_SUMS, RETURNS, SQUARES
-from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, RolloutJob, StepJob
 from rlcpu.envs.mujoco.physics import STEPS, TASK_FORWARD, TASK_RESET, TASK_STEP
 from rlcpu.envs.mujoco.policy import make_policy

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
+from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.faults import check_rollout
 from rlcpu.envs.engine.form import FAULTS, NUM_SUMS, Records
 from rlcpu.envs.engine.frames import pack_policy
-from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.mujoco.batch import make_batch_function
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
