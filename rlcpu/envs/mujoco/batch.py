@@ -9,12 +9,12 @@ policy serves all tasks, and one of a network all tasks with as many numbers in 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import types
 
-from rlcpu.envs.engine.episode import PENDING
+from rlcpu.envs.engine.episode import PENDING, Episode, make_step_episode
 from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, NUM_SUMS, RETURNS, SQUARES
 from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, RolloutJob, StepJob
 from rlcpu.envs.mujoco.physics import STEPS, TASK_FORWARD, TASK_RESET, TASK_STEP
@@ -23,8 +23,9 @@ from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import EXACT, c_function, inline
 from rlcpu.kernels.memory import call_at, shifted
 
-#: Numbers of the dtypes of the job's arrays, which sums and comparisons keep.
-pending, one, nothing, none = np.uint32(PENDING), np.uint32(1), np.uint32(0), np.uint8(0)
+u32, none = np.uint32, np.uint8(0)
+#: Returns are summed in float64, whatever the dtype of the environments.
+step_episode = make_step_episode(np.float64, same_step=True)
 
 
 @functools.cache
@@ -58,45 +59,20 @@ def copy_rounded(target, source, dtype):
     return fault
 
 
-class EndOfStep(NamedTuple):
-    """What a step comes to, and how the episode goes on."""
-
-    terminated: Any
-    truncated: Any
-    is_done: Any  # whether the episode ended with the step
-    total: Any  # return of the episode so far, this step included
-    elapsed: Any  # steps of it so far, this one included
-    next_total: Any  # return and steps from which the next step goes on
-    next_elapsed: Any
-
-
 @inline(exact=True)
-def end_step(elapsed, total, reward, terminated, truncated, limit, same_step):
-    """Return the `EndOfStep` of a step of a running episode.
+def take_step(m, d, i, memory, dtype):
+    """Step simulation i with the action in `applied_actions`; return the `EpisodeStep`.
 
-    `elapsed` and `total` are the episode's steps and return before the step, the next three what
-    the step led to; `limit` are the steps after which an episode is truncated. An episode that has
-    ended waits for its reset, or with `same_step` begins anew at once.
+    An episode that has ended is followed by a new one at once, whose state the caller makes.
     """
-    elapsed, total = elapsed + one, total + reward
-    truncated = truncated | (elapsed >= limit)
-    is_done = terminated | truncated
-    next_elapsed = (nothing if same_step else pending) if is_done else elapsed
-    next_total = 0.0 if is_done & same_step else total
-    return EndOfStep(terminated, truncated, is_done, total, elapsed, next_total, next_elapsed)
-
-
-@inline(exact=True)
-def take_step(m, d, i, memory, dtype, same_step):
-    """Step simulation i with the action in `applied_actions`; return the reward, and the end."""
     call_at(memory.task, (m, d, i, memory, np.int64(TASK_STEP)))
+    terminates, truncates = memory.step_ended[i, 0] != none, memory.step_ended[i, 1] != none
+    episode, elapsed, limit = Episode(memory.returns[i]), memory.elapsed[i], u32(memory.limit)
     reward = dtype(memory.step_rewards[i])
-    terminated, truncated = memory.step_ended[i, 0] != none, memory.step_ended[i, 1] != none
-    elapsed, total, limit = memory.elapsed[i], memory.returns[i], np.uint32(memory.limit)
-    end = end_step(elapsed, total, np.float64(reward), terminated, truncated, limit, same_step)
-    memory.elapsed[i], memory.returns[i] = end.next_elapsed, end.next_total
+    end = step_episode(episode, elapsed, reward, terminates, truncates, limit)
+    memory.elapsed[i], memory.returns[i] = end.next_elapsed, end.next_episode.total
     memory.streams[i, STEPS] += np.uint64(1)
-    return reward, end
+    return end
 
 
 def _make_run_once(real: type) -> Any:
@@ -113,18 +89,20 @@ def _make_run_once(real: type) -> Any:
         if mode == RESTART:
             restarts = job.mask[i] != none
         else:  # the step of an episode that has finished is its reset, but for same-step autoreset
-            restarts = memory.elapsed[i] == pending and not job.same_step
+            restarts = memory.elapsed[i] == u32(PENDING) and not job.same_step
         if mode == STEP and not restarts:
             for k in range(action.size):
                 action[k] = job.actions[i * action.size + k]
-            reward, end = take_step(m, d, i, memory, real, job.same_step)
-            terminated, truncated = end.terminated, end.truncated
-            restarts = end.is_done and job.same_step
+            end = take_step(m, d, i, memory, real)
+            reward, terminated, truncated = real(end.reward), end.terminated, end.truncated
+            restarts = end.begins and job.same_step
             if restarts:
                 copy_rounded(shifted(job.finals, place), observation, real)
+            elif end.begins:  # at its next step
+                memory.elapsed[i], memory.returns[i] = u32(PENDING), end.episode.total
         if restarts:
             call_at(memory.task, (m, d, i, memory, np.int64(TASK_RESET)))
-            memory.elapsed[i], memory.returns[i] = nothing, 0.0
+            memory.elapsed[i], memory.returns[i] = u32(0), 0.0
         copy_rounded(shifted(job.last, place), observation, real)
         if mode == STEP:
             job.rewards[i] = reward
@@ -155,19 +133,20 @@ def _make_run_rollout(
             if records:
                 fault += copy_rounded(shifted(job.observations, at * size), observation, real)
             fault += choose(i, at, job, policy, scratch)
-            reward, end = take_step(m, d, i, memory, real, True)
-            fault += reward * 0.0
+            end = take_step(m, d, i, memory, real)
+            fault += end.reward * 0.0
             if records:
-                job.rewards[at] = reward
+                job.rewards[at] = real(end.reward)
                 job.flags[at] = np.uint8(end.terminated)
                 job.flags[num_steps * num_envs + at] = np.uint8(end.truncated)
-            if end.is_done:
+            if end.begins:
+                total = end.episode.total
                 sums[EPISODES] += 1.0
-                sums[RETURNS] += end.total
-                sums[SQUARES] += end.total * end.total
+                sums[RETURNS] += total
+                sums[SQUARES] += total * total
                 sums[LENGTHS] += np.float64(end.elapsed)
                 if records:
-                    job.totals[at] = real(end.total)
+                    job.totals[at] = real(total)
                     job.lengths[at] = end.elapsed
                     fault += copy_rounded(shifted(job.finals, at * size), observation, real)
                 call_at(memory.task, (m, d, i, memory, np.int64(TASK_RESET)))
