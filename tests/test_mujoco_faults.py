@@ -6,7 +6,7 @@ import copy
 import os
 import pickle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,71 +16,13 @@ import rlcpu
 
 mujoco = pytest.importorskip("mujoco")
 
-from rlcpu.envs.mujoco import MuJoCoDynamics  # noqa: E402
 from rlcpu.envs.scalar_env import ScalarEnv  # noqa: E402
-
-#: A pole on a cart, and a force that no solver survives if it is let.
-POLE = """
-<mujoco>
-  <option timestep="0.02" integrator="Euler"/>
-  <worldbody>
-    <body name="cart">
-      <joint name="slide" type="slide" axis="1 0 0" limited="false"/>
-      <geom type="box" size="0.1 0.1 0.1" mass="1"/>
-      <body name="pole">
-        <joint name="hinge" type="hinge" axis="0 1 0" limited="false"/>
-        <geom type="capsule" fromto="0 0 0 0 0 0.6" size="0.05" mass="0.1"/>
-        <site name="tip" pos="0 0 0.6"/>
-      </body>
-    </body>
-  </worldbody>
-  <actuator>
-    <motor name="push" joint="slide" gear="10" ctrllimited="true" ctrlrange="-1 1"/>
-  </actuator>
-</mujoco>
-"""
-
-
-class Params(NamedTuple):
-    noise: float = 0.01
-    bounds: tuple[float, float] = (-1.0, 1.0)
-
-
-def reset(data, uniforms, params):
-    for k in range(2):
-        data.qpos[k] += params.noise * (2.0 * uniforms[k] - 1.0)
-
-
-def observe(data, observation, params):
-    observation[:2] = data.qpos
-    observation[2:] = data.qvel
-
-
-def reward(data, action, before, after, params):
-    return after[0] - before[0]
-
-
-def measure(data, params):
-    return (data.site_xpos[data.tip, 2],)
-
-
-def terminated(data, params):
-    return data.qpos[0] < params.bounds[0] or data.qpos[0] > params.bounds[1]
-
-
-def task(**changes: Any) -> MuJoCoDynamics:
-    given: dict[str, Any] = {
-        "id": "Pole-v0", "xml": POLE, "frame_skip": 2, "fields": ("qpos", "qvel", "site_xpos"),
-        "names": {"tip": "site:tip"}, "params": Params(), "reset": reset, "reset_draws": 2,
-        "observe": observe, "observation_size": 4, "reward": reward, "measure": measure,
-        "terminated": terminated, "max_episode_steps": 50,
-    }  # fmt: skip
-    return MuJoCoDynamics(**{**given, **changes})
+from tests.envs.samples import POLE_XML, pole  # noqa: E402
 
 
 def make(num_envs: int = 4, **options: Any) -> Any:
     changes = options.pop("changes", {})
-    env = rlcpu.make_vec(task(**changes), num_envs, **{"dtype": "float64", **options})
+    env = rlcpu.make_vec(pole(**changes), num_envs, **{"dtype": "float64", **options})
     env.reset(seed=0)
     return env
 
@@ -110,7 +52,7 @@ def test_warnings_of_mujoco_are_logged_and_leave_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    model = task().model
+    model = pole().model
     data = mujoco.MjData(model)
     data.qvel[0] = 1e200
     mujoco.mj_step(model, data)  # as one's own code does, or Gymnasium's
@@ -120,7 +62,7 @@ def test_warnings_of_mujoco_are_logged_and_leave_no_file(
 
 
 def test_an_error_of_mujoco_is_named_and_ends_the_episode() -> None:
-    broken = task()
+    broken = pole()
     broken.model.opt.integrator = 99  # which every step looks at, and nothing before
     env = rlcpu.make_vec(broken, 4)
     env.reset(seed=0)
@@ -128,10 +70,10 @@ def test_an_error_of_mujoco_is_named_and_ends_the_episode() -> None:
     with pytest.raises(RuntimeError, match=text):
         env.step(np.zeros((4, 1), np.float32))
     assert env.engine.finished().all()
-    model = mujoco.MjModel.from_xml_string(POLE)
+    model = mujoco.MjModel.from_xml_string(POLE_XML)
     model.opt.integrator = 99
     with pytest.raises(ValueError, match=r"Pole-v0: MuJoCo failed: .*integrator"):
-        task(xml=model)
+        pole(xml=model)
 
 
 def child(env: Any, actions: Any) -> None:
@@ -189,7 +131,7 @@ def test_a_state_that_is_set_goes_on_as_before() -> None:
         ({"fields": ("qpos", "qvel", "act")}, ValueError, "'act' has 0 numbers"),
         ({"names": {"tip": "site:top"}}, ValueError, "no such site, it has tip"),
         ({"names": {"tip": "top"}}, ValueError, 'expected "kind:name"'),
-        ({"xml": POLE.replace("</worldbody>", "")}, ValueError, "the given XML does not load"),
+        ({"xml": POLE_XML.replace("</worldbody>", "")}, ValueError, "the given XML does not load"),
         ({"xml": "nowhere.xml"}, ValueError, "'nowhere.xml' does not load"),
         ({"xml": 3}, TypeError, "expected a path, XML or a mujoco.MjModel"),
         ({"observation_size": 5}, ValueError, r"could not broadcast|observation\[4\]"),
@@ -206,7 +148,7 @@ def test_a_state_that_is_set_goes_on_as_before() -> None:
 )
 def test_bad_descriptions_are_refused(changes: Any, kind: type, text: str) -> None:
     with pytest.raises(kind, match=text):
-        task(**changes)
+        pole(**changes)
 
 
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
@@ -220,7 +162,7 @@ def test_actions_that_are_not_finite_are_refused(number: float) -> None:
         env.step(actions)
     np.testing.assert_array_equal(env.state, before)
     env.state = before
-    single = ScalarEnv(task())
+    single = ScalarEnv(pole())
     single.reset(seed=0)
     with pytest.raises(ValueError, match=r"Pole-v0.*expected finite numbers"):
         single.step(actions[2])
@@ -229,16 +171,16 @@ def test_actions_that_are_not_finite_are_refused(number: float) -> None:
 @pytest.mark.parametrize("shape", [(3,), (4, 3)])
 def test_numbers_of_the_model_are_checked(shape: tuple[int, ...]) -> None:
     """The message names the environment once."""
-    size = task().model.nbody
+    size = pole().model.nbody
     with pytest.raises(ValueError, match=rf"^Pole-v0: body_mass has shape \({size + 1},\)"):
-        task().with_params(body_mass=np.ones(size + 1))
+        pole().with_params(body_mass=np.ones(size + 1))
     masses = -np.ones((*shape[:-1], size))
     with pytest.raises(
         ValueError, match=r"^Pole-v0: body_mass holds -1\.0: expected numbers that are"
     ):
-        task().with_params(body_mass=masses)
+        pole().with_params(body_mass=masses)
     with pytest.raises(TypeError, match=r"^Pole-v0: body_mass"):
-        task().with_params(body_mass="heavy")
+        pole().with_params(body_mass="heavy")
 
 
 def raise_always(data, params):
@@ -263,18 +205,18 @@ def test_none_in_one_branch_is_refused() -> None:
 
 def test_what_no_kernel_can_do_is_refused() -> None:
     with pytest.raises(TypeError, match="raises, and other environments"):
-        task(terminated=raise_always)
+        pole(terminated=raise_always)
 
 
 def test_parameters_are_checked() -> None:
-    assert task().with_params(bounds=[-2, 2]).params.bounds == (-2.0, 2.0)
+    assert pole().with_params(bounds=[-2, 2]).params.bounds == (-2.0, 2.0)
     with pytest.raises(TypeError, match="it has: noise, bounds, frame_skip"):
-        task().with_params(speed=1.0)
+        pole().with_params(speed=1.0)
     with pytest.raises(TypeError, match="bounds=3 has to be 2 numbers"):
-        task().with_params(bounds=3)
+        pole().with_params(bounds=3)
     with pytest.raises(ValueError, match="not NaN"):
-        task().with_params(noise=float("nan"))
+        pole().with_params(noise=float("nan"))
     with pytest.raises(ValueError, match="there is no file"):
-        task().with_params(xml_file="./nowhere.xml")
+        pole().with_params(xml_file="./nowhere.xml")
     with pytest.raises(ValueError, match='runs on the "cpu" alone'):
-        rlcpu.make_vec(task(), 2, device="cuda")
+        rlcpu.make_vec(pole(), 2, device="cuda")

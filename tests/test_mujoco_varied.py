@@ -15,7 +15,9 @@ import rlcpu
 mujoco = pytest.importorskip("mujoco")
 
 from rlcpu.envs.mujoco import MuJoCoDynamics  # noqa: E402
-from tests.test_mujoco_faults import task  # noqa: E402
+from rlcpu.envs.scalar_env import ScalarEnv  # noqa: E402
+from rlcpu.policies import MLP  # noqa: E402
+from tests.envs.samples import pole  # noqa: E402
 
 HOPPER = "Hopper-v5"
 
@@ -69,6 +71,11 @@ def randomize(rng, model, params):
     model.density[0] = 2.0
 
 
+def network(env: Any) -> MLP:
+    """Return a policy whose function is that of all networks, and compiled for other tests."""
+    return MLP(env.single_observation_space, env.single_action_space, (8,), seed=1)
+
+
 RANDOMIZED = {"randomize": randomize, "randomized": ("body_mass", "gravity", "density")}
 
 
@@ -78,7 +85,7 @@ def drawn(env: Any) -> Any:
 
 
 def test_a_model_is_drawn_anew_at_each_reset() -> None:
-    env = rlcpu.make_vec(task(**RANDOMIZED), 256, dtype="float64")
+    env = rlcpu.make_vec(pole(**RANDOMIZED), 256, dtype="float64")
     env.reset(seed=0)
     first = drawn(env)
     assert scipy.stats.kstest(first, "uniform", (0.5, 1.0)).pvalue > 0.01
@@ -88,7 +95,7 @@ def test_a_model_is_drawn_anew_at_each_reset() -> None:
     env.reset(options={"reset_mask": mask})
     np.testing.assert_array_equal(drawn(env) != first, mask)
     # A simulation of a model with the same numbers goes the same way.
-    model = task().model
+    model = pole().model
     model.body_mass[1] *= drawn(env)[0]
     model.opt.gravity[2] = env.engine.model_rows[0, 3 + 2]
     model.opt.density = 2.0
@@ -102,10 +109,11 @@ def test_a_model_is_drawn_anew_at_each_reset() -> None:
 
 
 def test_threads_and_calls_do_not_change_what_is_drawn() -> None:
-    policy, results = rlcpu.policies.Uniform(), []
+    results = []
     for num_threads, calls in ((1, [120]), (2, [70, 50])):
-        env = rlcpu.make_vec(task(**RANDOMIZED), 6, dtype="float64", num_threads=num_threads)
+        env = rlcpu.make_vec(pole(**RANDOMIZED), 6, dtype="float64", num_threads=num_threads)
         env.reset(seed=3)
+        policy = network(env)
         rollouts = [rlcpu.collect(env, policy, count) for count in calls]
         env = pickle.loads(pickle.dumps(env))
         rollouts.append(rlcpu.collect(env, policy, 10))
@@ -116,7 +124,7 @@ def test_threads_and_calls_do_not_change_what_is_drawn() -> None:
 
 
 def test_a_snapshot_keeps_the_models() -> None:
-    env = rlcpu.make_vec(task(**RANDOMIZED), 3, dtype="float64")
+    env = rlcpu.make_vec(pole(**RANDOMIZED), 3, dtype="float64")
     env.reset(seed=0)
     kept, action = env.snapshot(), np.ones((3, 1), np.float32)
     first = env.step(action)[0]
@@ -127,7 +135,7 @@ def test_a_snapshot_keeps_the_models() -> None:
 
 
 def test_params_show_the_fields_that_vary() -> None:
-    given = task(**RANDOMIZED).with_params(body_mass=[[0, 1, 2], [0, 3, 4]], noise=0.5)
+    given = pole(**RANDOMIZED).with_params(body_mass=[[0, 1, 2], [0, 3, 4]], noise=0.5)
     env: Any = rlcpu.make_vec(given, 2, dtype="float64")
     env.reset(seed=0)
     params = env.params
@@ -143,26 +151,26 @@ def test_params_show_the_fields_that_vary() -> None:
     np.testing.assert_array_equal(env.body_mass, masses)
     with pytest.raises(AttributeError, match="body_mass cannot be set: make another environment"):
         env.body_mass = masses
-    assert "body_mass=varied" in repr(rlcpu.make_vec(task().with_params(body_mass=masses), 2))
-    alone: Any = gymnasium.make(f"rlcpu/{HOPPER}", gravity=[[0.0, 0.0, -3.7]]).unwrapped
+    assert "body_mass=varied" in repr(rlcpu.make_vec(pole().with_params(body_mass=masses), 2))
+    alone = ScalarEnv(pole().with_params(body_mass=masses[:1]))
     alone.reset(seed=0)
-    assert alone.params.gravity.tolist() == [0.0, 0.0, -3.7]
+    assert alone.params.body_mass.tolist() == masses[0].tolist()
 
 
 def test_fields_go_round_and_settings_make_the_same() -> None:
-    given = task().with_params(body_mass=[[0, 1, 2], [0, 3, 4]], noise=0.5)
+    given = pole().with_params(body_mass=[[0, 1, 2], [0, 3, 4]], noise=0.5)
     np.testing.assert_array_equal(given.resized(3).varied["body_mass"][:, 1], [1.0, 3.0, 1.0])
     assert given.resized(3, 1).settings()["body_mass"] == [[0, 3, 4], [0, 1, 2], [0, 3, 4]]
-    again = task().with_params(**given.settings())
+    again = pole().with_params(**given.settings())
     np.testing.assert_array_equal(again.varied["body_mass"][:, 2], [2.0, 4.0])
-    same = task().with_params(body_mass=[0, 5, 6])  # of all: a model, and no field that varies
+    same = pole().with_params(body_mass=[0, 5, 6])  # of all: a model, and no field that varies
     assert same.model.body_mass.tolist() == [0, 5, 6]
     assert same.model.body_subtreemass.tolist() == [11, 11, 6]
     assert not same.varied_fields.fields
-    copied = pickle.loads(pickle.dumps(task().with_params(frame_skip=3, gravity=[0, 0, -1])))
+    copied = pickle.loads(pickle.dumps(pole().with_params(frame_skip=3, gravity=[0, 0, -1])))
     assert copied.settings()["frame_skip"] == 3
     assert copied.model.opt.gravity.tolist() == copied.settings()["gravity"] == [0, 0, -1]
-    assert task(**RANDOMIZED).with_params(noise=0.5).varied_fields.drawn == RANDOMIZED["randomized"]
+    assert pole(**RANDOMIZED).with_params(noise=0.5).varied_fields.drawn == RANDOMIZED["randomized"]
 
 
 def write_nan(rng, model, params):
@@ -182,7 +190,7 @@ def write_rarely_bad(rng, model, params):
 
 def test_bad_numbers_that_are_drawn_are_refused() -> None:
     """Few of them, so that no trial meets one; in the midst of many steps too."""
-    rare = task(randomize=write_rarely_bad, randomized=("body_mass",))
+    rare = pole(randomize=write_rarely_bad, randomized=("body_mass",))
     sentence = (
         r"randomize wrote body_mass that holds -2\.5: expected .* not negative, in environment"
     )
@@ -191,11 +199,10 @@ def test_bad_numbers_that_are_drawn_are_refused() -> None:
         env.reset(seed=0)
     assert (env.engine.model_rows[:, 1] >= 0.0).all()
 
-    env = rlcpu.make_vec(rare, 1, max_episode_steps=2)
+    env = rlcpu.make_vec(rare, 1, dtype="float64", max_episode_steps=2)
     env.reset(seed=0)
-    policy = rlcpu.policies.Uniform()
     with pytest.raises(ValueError, match=sentence):
-        rlcpu.simulate(env, policy, 3000)
+        rlcpu.simulate(env, network(env), 3000)
     env.reset()  # it goes on
     assert env.engine.model_rows[0, 1] == 1.0
 
@@ -213,16 +220,16 @@ def test_bad_numbers_that_are_drawn_are_refused() -> None:
 )
 def test_bad_fields_are_refused(changes: Any, kind: type, text: str) -> None:
     with pytest.raises(kind, match=text):
-        task().with_params(**changes)
+        pole().with_params(**changes)
 
 
 def test_bad_randomizations_are_refused() -> None:
     with pytest.raises(ValueError, match="expected the fields that randomize writes"):
-        task(randomize=randomize)
+        pole(randomize=randomize)
     with pytest.raises(ValueError, match="randomize wrote gravity"):
-        task(randomize=write_nan, randomized=("gravity",))
+        pole(randomize=write_nan, randomized=("gravity",))
     with pytest.raises(ValueError, match="randomize wrote body_mass that holds -1"):
-        task(randomize=write_negative, randomized=("body_mass",))
+        pole(randomize=write_negative, randomized=("body_mass",))
     with pytest.raises(ValueError, match=r"body_mass has shape \(2, 3\): expected \(4, 3\)"):
-        rlcpu.make_vec(task().with_params(body_mass=np.ones((2, 3))), 4)
-    assert isinstance(task(), MuJoCoDynamics)
+        rlcpu.make_vec(pole().with_params(body_mass=np.ones((2, 3))), 4)
+    assert isinstance(pole(), MuJoCoDynamics)

@@ -77,16 +77,8 @@ class Recorder(NamedTuple):
     the sums of the environment so far, and `offset` is 0, see `rlcpu.cuda.networks.make_forward`.
     """
 
-    record_observation: Callable[..., Any]  # (out, at, observation), before a step
     record_step: Callable[..., Any]  # (out, sums, at, chosen, end, weights, offset) -> sums
     finish: Callable[..., Any]  # (out, sums, i, observation, weights, offset), in the end
-
-
-def _copy_to_shared(copy: Any, weights: Any) -> None:
-    """Copy a block's weights to its shared memory."""
-    for k in range(cuda.threadIdx.x, copy.shape[0], cuda.blockDim.x):
-        copy[k] = weights[k]
-    cuda.syncthreads()
 
 
 @functools.cache
@@ -100,8 +92,8 @@ def rollout_kernel(
     lane, decide = compile_lane(env, dtype), make_decide(env, code, network)
     step_lane = make_step_lane(env, dtype, same_step=True)
     to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
-    recorder = _record(env, dtype, decide) if records else _add_up()
-    record_observation, record_step, finish = recorder
+    record_step, finish = _record(env, dtype, decide) if records else _add_up()
+    width, put_observation = env.observation_rows, write(env.observation_rows, np.float32)
     unpack, observe, choose = lane.unpack_params, lane.observe, decide.choose
     size, real, nothing, zero, two = lane.rows, dtype, dtype(0), u32(0), u64(2)
     load, store, no_sums = read(size, dtype), write(size, dtype), (nothing, nothing, zero, zero)
@@ -120,7 +112,9 @@ def rollout_kernel(
                 policy = cuda.shared.array(num_weights, single, 16)
             else:
                 policy = cuda.shared.array(num_weights, single)
-            _copy_to_shared(policy, weights)
+            for k in range(cuda.threadIdx.x, num_weights, cuda.blockDim.x):
+                policy[k] = weights[k]
+            cuda.syncthreads()
         if i < n:
             low, high, elapsed = words[i], words[n + i], states.elapsed[i]
             state, total = load(states.rows, i, n), states.rows[size * n + i]
@@ -129,7 +123,8 @@ def rollout_kernel(
                 offset = u64(runtime_zero * k) << two
                 bits, at = mix(low, high, u32(counter + k)), k * n + i
                 observation = observe(state, unpack(numbers))
-                record_observation(out, at, observation)
+                if records:  # numbers side by side: 1
+                    put_observation(out.observations, at * width, 1, observation)
                 chosen = choose(observation, policy, offset, greedy, bits)
                 params = unpack(numbers)  # every step: registers are worth more than these loads
                 action = to_env_action(chosen[0], bounds)
@@ -159,13 +154,9 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
     """
     zero, width, action_size = np.float32(0), env.observation_rows, env.action_size
     observe, has_value = compile_lane(env, dtype).observe, decide.evaluate is not None
-    evaluate: Any = decide.evaluate or _no_value
+    evaluate: Any = decide.evaluate
     put_observation = write(width, np.float32)
     put_action = write(max(action_size, 1), np.float32)
-
-    def record_observation(out, at, observation):
-        """Record the observation in front of a step."""
-        put_observation(out.observations, at * width, 1, observation)  # numbers side by side: 1
 
     def record_step(out, sums, at, chosen, end, weights, offset):
         """Record a step, with its end if the episode ends; returns the sums as they are."""
@@ -191,15 +182,12 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
         put_observation(out.last, i * width, 1, observation)
         out.last_values[i] = evaluate(observation, weights, offset) if has_value else zero
 
-    return Recorder(record_observation, record_step, finish)
+    return Recorder(record_step, finish)
 
 
 def _add_up() -> Recorder:
     """Make the functions for `simulate`: they add up returns, squares, episodes and steps."""
     one = u32(1)
-
-    def record_observation(out, at, observation):
-        """Do nothing."""
 
     def record_step(out, sums, at, chosen, end, weights, offset):
         """Return the sums with those of a step; they change where the episode ends."""
@@ -216,8 +204,4 @@ def _add_up() -> Recorder:
         n = out.counts.shape[0] // 2
         out.returns[i], out.returns[n + i], out.counts[i], out.counts[n + i] = sums
 
-    return Recorder(record_observation, record_step, finish)
-
-
-def _no_value(observation, weights, offset):
-    return np.float32(0)
+    return Recorder(record_step, finish)

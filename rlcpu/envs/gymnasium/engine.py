@@ -197,18 +197,14 @@ class GymnasiumEngine(Engine):
             finals[ended] = self._finals(observations, infos, moment, ended, terminated)
             self._warn_of_overwritten(finals[ended], rows[ended], self.observed[ended])
         elif self._resets_at_once and ended.any():
-            rows = rows.copy()
-            rows[ended] = self._reset_some(ended, f"in the reset after step {number}")
+            where, rows = f"in the reset after step {number}", rows.copy()
+            options = {"reset_mask": ended.copy()}
+            observations, infos = self._call(self.env.reset, where, options=options)
+            rows[ended] = self._rows(observations, infos, Moment(where), over=~ended)[ended]
         elif self.autoreset_mode is AutoresetMode.NEXT_STEP:
             self.waiting[:] = ended
         self.observed[:] = rows
         return TimeStep(rows.T, rewards, terminated, truncated, finals.T)
-
-    def _reset_some(self, mask: Array, where: str) -> Array:
-        """Reset the environments of a mask, (N,) bool; return their observations, (count, rows)."""
-        options = {"reset_mask": mask.copy()}
-        observations, infos = self._call(self.env.reset, where, options=options)
-        return self._rows(observations, infos, Moment(where), over=~mask)[mask]
 
     def _finals(
         self, observations: Any, infos: Any, moment: Moment, ended: Array, terminated: Array

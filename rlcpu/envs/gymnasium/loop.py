@@ -119,7 +119,8 @@ class GymnasiumRunner(Runner):
         engine.ready = False  # until all is well
         engine.number = first_number
         while filled.min() < len(tables["rewards"]):
-            states = self._remembered()
+            carried = engine.carry(self._mark, self.state_size)
+            states = np.where(engine.lengths[:, None] == 0, single(0), carried)
             choice = self._choose()
             engine.clock += np.uint64(1)
             actions, before, taken = choice.actions, engine.observed.copy(), ~engine.waiting
@@ -135,7 +136,9 @@ class GymnasiumRunner(Runner):
                 "finals": step.finals.T,
                 "totals": engine.totals,
                 "lengths": engine.lengths,
-                "states": states,  # for `GymnasiumEngine.remembered`, if the step is queued
+                # The policy's recurrent states before the step, for `GymnasiumEngine.remembered`,
+                # if the step is queued.
+                "states": states,
             }
             _store_step(row, taken, tables, filled, engine.ahead)
             ended = taken & (step.terminated | step.truncated)
@@ -145,11 +148,6 @@ class GymnasiumRunner(Runner):
             if steps_ahead:
                 last[i] = steps_ahead[0]["observations"]
         engine.ready = True
-
-    def _remembered(self) -> Array:
-        """Return a copy of the policy's recurrent states before the next step, (N, state_size)."""
-        carried = self.engine.carry(self._mark, self.state_size)
-        return np.where(self.engine.lengths[:, None] == 0, single(0), carried)
 
     def _choose(self) -> Choice:
         """Return the actions of the next step, by the present observations.
@@ -169,7 +167,9 @@ class GymnasiumRunner(Runner):
             inputs, params = self._run_networks(rows, values), self._arrays.log_std
             checked = [inputs, log_probs, values, actions]
         else:
-            inputs, params = self._function_inputs(rows), self._arrays.weights
+            kind, params = engine.view.kind, self._arrays.weights
+            inputs = rows.view(np.int32) if kind == "choice" else rows
+            inputs = inputs if kind in ("choice", "floats") else engine.view.inputs(rows)
             checked = [log_probs, values, actions]
         self._kernel(
             inputs, engine.keys, engine.clock, params, self._arrays.greedy, masks, self._drawn,
@@ -178,14 +178,6 @@ class GymnasiumRunner(Runner):
         if not all(np.isfinite(array).all() for array in checked):
             refuse_policy(self.policy, f"numbers that are not finite in step {engine.number}")
         return Choice(actions, log_probs, values)
-
-    def _function_inputs(self, rows: Array) -> Array:
-        """Return the observations (N, count) that a scalar policy gets: an int, or all numbers."""
-        view = self.engine.view
-        if view.kind == "choice":
-            return rows.view(np.int32)
-        inputs: Array = rows if view.kind == "floats" else view.inputs(rows)
-        return inputs
 
     def _run_networks(self, rows: Array, values: Array) -> Array:
         """Return the outputs that the head reads, (N, outputs); overwrite `values`, (N,)."""
@@ -254,12 +246,6 @@ def _store_steps_ahead(ahead: Any, tables: dict[str, Array]) -> Array:
 # ---------------------------------------------------------------- the kernel
 
 
-@inline
-def draw_bits(keys, clock, i):
-    """Return the random bits (a, b) of environment i in this step."""
-    return mix_key(keys[i], clock[0])
-
-
 @functools.cache
 def make_choose_kernel(
     policy: PolicyCode, num_actions: int, action_size: int, num_inputs: int
@@ -294,7 +280,7 @@ def _make_choose_by_head(act: Callable[..., Any], masked: bool, is_list: bool) -
     @kernel(subject="policies")
     def choose(inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values):
         for i in range(keys.size):
-            draw(*draw_bits(keys, clock, i), 0, drawn)
+            draw(*mix_key(keys[i], clock[0]), 0, drawn)
             # Only the call that the policy's kind takes is compiled: both flags are constants.
             if is_list:
                 log_probs[i] = act(inputs[i], drawn, params, greedy, actions[i])
@@ -315,7 +301,7 @@ def _make_choose_by_loops(act: Callable[..., Any], masked: bool) -> Any:
     @kernel(subject="policies")
     def choose(inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values):
         for i in range(keys.size):
-            draw(*draw_bits(keys, clock, i), 0, drawn)
+            draw(*mix_key(keys[i], clock[0]), 0, drawn)
             if masked:
                 actions[i, 0], log_probs[i], values[i] = act(inputs[i], params, drawn, masks[i])
             else:
@@ -343,7 +329,7 @@ def _make_choose_by_tuples(
     def choose(inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values):
         constants = unpack(params)
         for i in range(keys.size):
-            numbers = draw_uniforms(*draw_bits(keys, clock, i))
+            numbers = draw_uniforms(*mix_key(keys[i], clock[0]))
             if masked:
                 choice = act(load(inputs[i]), constants, numbers, mask_of(masks[i]))
                 action, log_probs[i], values[i] = choice

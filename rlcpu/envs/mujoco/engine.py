@@ -2,7 +2,7 @@
 
 MuJoCo has the simulations' states and steps them on threads of its own, by `Simulations`; all else
 that stays between two calls is in arrays of `MuJoCoEngine`. Compiled functions get these as an
-`EngineMemory`, and what a call is about as a job (`rlcpu.envs.mujoco.job`).
+`TaskMemory`, and what a call is about as a job (`rlcpu.envs.mujoco.job`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rlcpu.envs.engine.frames import pack_policy
 from rlcpu.envs.engine.layout import check_layout
 from rlcpu.envs.mujoco.batch import make_batch_function
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
-from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, EngineMemory, RolloutJob, StepJob
+from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, RolloutJob, StepJob, TaskMemory
 from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import MuJoCoRenderer
 from rlcpu.envs.mujoco.simulations import Simulations
@@ -44,7 +44,7 @@ class MuJoCoEngine(Engine):
         code: the facts of the task that decide machine code.
         param_numbers: (num_params,) float64, the run-time numbers of its parameters.
         observation, measured: of the present states; these arrays and those below are described in
-            `rlcpu.envs.mujoco.job.EngineMemory`.
+            `rlcpu.envs.mujoco.job.TaskMemory`.
         elapsed_steps, returns, streams: of the running episodes.
         unstable, unstable_before: (N,) uint32, how often each simulation was unstable up to now,
             and up to the last step.
@@ -113,7 +113,7 @@ class MuJoCoEngine(Engine):
     # ------------------------------------------------------------ calls
 
     @functools.cached_property
-    def memory(self) -> EngineMemory:
+    def memory(self) -> TaskMemory:
         """Return the engine's arrays as compiled functions take them."""
         names = ("observation_size", "action_size", "measure_size", "reset_draws")
         arrays = (
@@ -121,7 +121,7 @@ class MuJoCoEngine(Engine):
             *("uniforms", "model_rows", "nominal_rows", "applied_actions"),
             *("step_rewards", "step_ended"),
         )
-        return EngineMemory(
+        return TaskMemory(
             **{name: getattr(self.code, name) for name in names},
             **{name: getattr(self, name) for name in arrays},
             task=self._task,

@@ -17,7 +17,7 @@ from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole
 RESTART, STEP, FORWARD = range(3)
 
 
-class EngineMemory(Struct):
+class TaskMemory(Struct):
     """An engine's arrays, which stay from call to call, and the numbers that do not change."""
 
     task = Whole()  #: address of the task's function, see `rlcpu.envs.mujoco.physics`
@@ -53,7 +53,7 @@ class EngineMemory(Struct):
 class StepJob(Struct):
     """A call without a policy, in the environments' dtype; what a mode does not use is 0."""
 
-    memory = Reference(EngineMemory)
+    memory = Reference(TaskMemory)
     mode = Whole()
     same_step = Flag()  #: whether a new episode starts in the step that ended one
     mask = Array(np.uint8)  #: (N,), which simulations `RESTART` restarts
@@ -67,7 +67,7 @@ class StepJob(Struct):
 class RolloutJob(Struct):
     """K steps in which a policy acts, in the environments' dtype."""
 
-    memory = Reference(EngineMemory)
+    memory = Reference(TaskMemory)
     num_steps = Whole()
     policy = Reference(KernelPolicy)
     action_size = Whole()

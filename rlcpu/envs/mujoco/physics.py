@@ -1,7 +1,7 @@
 """A task as kernels see it: one compiled function that resets a simulation or takes one step.
 
 It is called with addresses, integers: `m` of a mjModel, `d` of a mjData; the number i of a
-simulation; and `memory`, the engine's (`rlcpu.envs.mujoco.job.EngineMemory`). `data` is the
+simulation; and `memory`, the engine's (`rlcpu.envs.mujoco.job.TaskMemory`). `data` is the
 NamedTuple of fields that the task's functions read.
 """
 
@@ -19,7 +19,7 @@ from rlcpu.envs.checks.fields import is_bool
 from rlcpu.envs.checks.trial import example_of
 from rlcpu.envs.engine.layout import is_real
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
-from rlcpu.envs.mujoco.job import EngineMemory
+from rlcpu.envs.mujoco.job import TaskMemory
 from rlcpu.envs.mujoco.library import (
     AFTER_CONSTRAINTS,
     WarningCounts,
@@ -37,6 +37,8 @@ from rlcpu.kernels.functions import freeze
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import STEP_GROUP, mix_key, uniform53
 from rlcpu.kernels.random_methods import make_rng
+from rlcpu.kernels.rows import store_rows
+from rlcpu.kernels.scopes import ANY
 from rlcpu.kernels.user_compiler import check_results
 
 #: Operations of the function: draw a state of a new episode; only observe and measure; take a step.
@@ -179,52 +181,35 @@ def _make_simulate(task: TaskCode) -> Callable[..., Any]:
     return simulate
 
 
-def _make_redraw(task: TaskCode, store_row: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `redraw(m, d, row, key, count, params)`, which lets `randomize` draw fields of a model.
-
-    They are written to the model and, with the fields derived from them, to the simulation's row,
-    by `store_row(m, row)`. `key` and `count` make the random bits. Without `randomize` the function
-    does nothing.
-    """
-    if task.randomize is None:
-        return inline(lambda m, d, row, key, count, params: None, exact=True)
-    randomize = specialise(task.randomize, np.float64, exact=True, arrays=True)
-    # `rng(a, b)` makes the `Rng` of two random words, with the numbers that a step's has.
-    drawn_view, rng = make_drawn_view(task.varied), make_rng(STEP_GROUP, np.float64)
-    is_bad, derives = make_is_bad(task.varied), bool(task.varied.derived)
-
-    @inline(exact=True)
-    def redraw(m, d, row, key, count, params):
-        a, b = mix_key(key, count)
-        randomize(rng(a, b), drawn_view(m), params)
-        store_row(m, row)
-        if derives and not is_bad(row):  # the engine refuses bad numbers
-            mj_set_const(m, d)
-            store_row(m, row)
-
-    return redraw
-
-
-def _make_reset(
-    task: TaskCode, load_row: Callable[..., Any], store_row: Callable[..., Any]
-) -> Callable[..., Any]:
+def _make_reset(task: TaskCode) -> Callable[..., Any]:
     """Make `reset(m, d, i, memory, data, params)`.
 
-    It draws fields of the model, starting from the nominal ones, then the simulation's state. A row
-    with bad numbers is not drawn again, so that the engine finds it when the call is over, and
-    refuses it. `load_row(m, row)` and `store_row(m, row)` copy a row into the model and back.
+    It lets `randomize` draw fields of the model, starting from the nominal ones, and writes them
+    to the model and, with the fields derived from them, to the simulation's row; then it draws the
+    simulation's state. A row with bad numbers is not drawn again, so that the engine finds it when
+    the call is over, and refuses it.
     """
-    redraw, is_bad = _make_redraw(task, store_row), make_is_bad(task.varied)
     user_reset = specialise(task.reset, np.float64, exact=True, arrays=True)
     draws, settle_steps = task.reset_draws, task.settle_steps
-    randomizes = task.randomize is not None
+    randomizes, derives = task.randomize is not None, bool(task.varied.derived)
+    (load_row, store_row), is_bad = make_row_copiers(task.varied), make_is_bad(task.varied)
+    randomize: Any = None
+    if task.randomize is not None:
+        randomize = specialise(task.randomize, np.float64, exact=True, arrays=True)
+    # `rng(a, b)` makes the `Rng` of two random words, with the numbers that a step's has.
+    drawn_view, rng = make_drawn_view(task.varied), make_rng(STEP_GROUP, np.float64)
 
     @inline(exact=True)
     def reset(m, d, i, memory, data, params):
         stream, uniforms, row = memory.streams[i], memory.uniforms[i], memory.model_rows[i]
         if randomizes and not is_bad(row):
             load_row(m, memory.nominal_rows[i])
-            redraw(m, d, row, stream[RESET_KEY], stream[DRAWN], params)
+            a, b = mix_key(stream[RESET_KEY], stream[DRAWN])
+            randomize(rng(a, b), drawn_view(m), params)
+            store_row(m, row)
+            if derives and not is_bad(row):
+                mj_set_const(m, d)
+                store_row(m, row)
         mj_reset_data(m, d)
         for k in range(draws):
             uniforms[k] = uniform53(stream[RESET_KEY], stream[DRAWN] + np.uint64(k))
@@ -234,12 +219,6 @@ def _make_reset(
             mj_step(m, d)
 
     return reset
-
-
-def _make_store(count: int) -> Callable[..., Any]:
-    """Make an inlinable function (row, values), which writes `count` numbers, a tuple, to a row."""
-    lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
-    return inline(define(f"def store(row, values):{lines}"), exact=True)
 
 
 #: Of the results of a task's functions: their names, for errors, and what tells whether a value,
@@ -289,11 +268,11 @@ def make_physics(task: TaskCode) -> int:
             check_task_branches(ids[task], name, function)
 
     view, unpack = task.view_in_kernels, _make_unpack(task)
-    varies, (load_row, store_row) = bool(task.varied.fields), make_row_copiers(task.varied)
-    simulate, reset = _make_simulate(task), _make_reset(task, load_row, store_row)
-    size = task.measure_size
-    # `tuple_of(None, size)` makes a function that reads a plain tuple of numbers of an array.
-    load_measured, store_measured = tuple_of(None, size), _make_store(size)
+    varies, (load_row, _) = bool(task.varied.fields), make_row_copiers(task.varied)
+    simulate, reset = _make_simulate(task), _make_reset(task)
+    # They read and write a tuple of numbers, one after the other in an array.
+    load_measured = tuple_of(None, task.measure_size)
+    store_measured = store_rows(task.measure_size, ANY)
     one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 
     def run(m, d, i, memory, operation):
@@ -314,11 +293,11 @@ def make_physics(task: TaskCode) -> int:
             mj_forward(m, d)
         before, after = load_measured(measured), measure(data, params)
         observe(data, memory.observation[i], params)
-        store_measured(measured, after)
+        store_measured(measured, 1, 0, after)
         if operation == TASK_STEP:
             memory.step_rewards[i] = reward(data, action, before, after, params)
             memory.step_ended[i, 0] = yes if terminated(data, params) else no
             memory.step_ended[i, 1] = yes if truncated(data, params) else no
 
-    kinds = (types.intp, types.intp, types.int32, EngineMemory.view, types.intp)
+    kinds = (types.intp, types.intp, types.int32, TaskMemory.view, types.intp)
     return c_function(run, kinds, fastmath=EXACT, check=check, subject=ids[task])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
 
 from rlcpu.cuda import envs
 from rlcpu.cuda.networks import network_of
@@ -18,32 +16,15 @@ from rlcpu.cuda.rollouts import (
     Sums,
     rollout_kernel,
 )
-from rlcpu.envs import Dynamics, register
+from rlcpu.envs import register
 from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.registration import find
-from rlcpu.envs.tasks.classic_control.cartpole import Params
 from rlcpu.policies import MLP, Uniform
 from tests.envs.rollouts import CLASSIC
+from tests.envs.samples import WHOLE
 
 U32, F32, FLAGS = "uint32[::1]", "float32[::1]", "boolean[::1]"
 STATES = envs.DeviceStates, F32, U32
-
-
-def step_of_whole_numbers(state: Any, action: int, params: Any) -> Any:
-    """Whole numbers beside real ones, each of which numba alone takes for float64."""
-    speed = max(2 * state[1], 0) + math.sin(int(state[0])) - action / 2
-    return (state[0] + speed / 10, speed if action == 1 else 0), 1 if speed > 1 else 0.5, speed > 3
-
-
-WHOLE = Dynamics(
-    id="Whole-v0",
-    step=step_of_whole_numbers,
-    reset=lambda uniforms, params: (uniforms[0], 0),
-    observation_space=Box(-math.inf, math.inf, (2,)),
-    action_space=Discrete(3),
-    params=Params(),
-    reset_draws=1,
-)
 
 
 def jobs() -> Iterator[tuple[Any, ...]]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
 import rlcpu
@@ -20,6 +19,7 @@ from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.policies import MLP, Scalar, Uniform
 from tests.envs.rollouts import CLASSIC, Lean, lean
+from tests.envs.samples import DRIFT, falling
 
 pytestmark = pytest.mark.device
 
@@ -339,23 +339,10 @@ def test_bad_out() -> None:
         rlcpu.collect(device, Uniform(), 2, out=on_cpu)
 
 
-def wide(width: int) -> Dynamics:
-    """Numbers that fall, with actions of some width."""
-    return Dynamics(
-        id="Wide-v0",
-        step=lambda state, action, params: ((state[0] - action[0],), state[0], False),
-        reset=lambda uniforms, params: (uniforms[0],),
-        observation_space=Box(-np.inf, np.inf, (1,), np.float32),
-        action_space=Box(-1.0, 1.0, (width,), np.float32),
-        params=rlcpu.make_vec("CartPole-v1").dynamics.params,
-        reset_draws=1,
-    )
-
-
 def test_out_of_another_action_shape_is_refused() -> None:
-    narrow, broad = (rlcpu.make_vec(wide(k), 3, device="cuda") for k in (1, 2))
+    narrow, broad = (rlcpu.make_vec(falling(k), 3, device="cuda") for k in (1, 2))
     rollout = rlcpu.collect(narrow, Uniform(), 2)
-    with pytest.raises(ValueError, match=r"out has .* the spaces of Wide-v0"):
+    with pytest.raises(ValueError, match=r"out has .* the spaces of Falling-v0"):
         rlcpu.collect(broad, Uniform(), 2, out=rollout)
     assert rlcpu.collect(broad, Uniform(), 2).actions.shape == (2, 3, 2)
 
@@ -373,29 +360,7 @@ def test_transitions() -> None:
 # ---------------------------------------------------------------- the user's own
 
 
-def drift_step(state: Any, action: int, params: Any, uniforms: Any) -> Any:
-    position = state[0] + 0.1 * (1.0 if action == 2 else -1.0) + uniforms[0]
-    return (position, state[1] + 1.0), position, position > 3.0
-
-
-def drift_reset(uniforms: Any, params: Any) -> Any:
-    return (uniforms[0] + uniforms[1], 0.0)
-
-
 def test_users_dynamics() -> None:
-    from rlcpu.envs.tasks.classic_control.cartpole import Params
-
-    drift = Dynamics(
-        id="Drift-v0",
-        step=drift_step,
-        reset=drift_reset,
-        observation_space=Box(-np.inf, np.inf, (2,), np.float32),
-        action_space=Discrete(3),
-        params=Params(),
-        reset_draws=2,
-        step_draws=1,
-    )
-    cpu, device = make(drift)
+    cpu, device = make(DRIFT)
     expected, found = (rlcpu.collect(env, Uniform(), NUM_STEPS) for env in (cpu, device))
     assert_close(found.observations, expected.observations, "float32", NUM_STEPS)
-    assert_close(found.actions, expected.actions, "float32")
