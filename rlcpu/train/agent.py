@@ -312,7 +312,10 @@ class Agent(ActingAgent):
             self._past = tuple(self.calls)
             history = self.history = History(losses=self._no_losses, steps_before=self.steps)
             start, compiled = clock(), announce.seconds()
-            bar = self._make_bar(total_steps, target_return) if progress else None
+            bar, size = None, self.config.num_steps * self.env.num_envs
+            if progress:  # over whole rollouts
+                whole_steps = -(-total_steps // size) * size
+                bar = LearningBar(self.env.dynamics.id, whole_steps, target_return)
             shown: Any = bar or contextlib.nullcontext()
             try:
                 with opened as session, shown, WholeRounds() as rounds:
@@ -348,12 +351,6 @@ class Agent(ActingAgent):
     def report_steps(self) -> int:
         """Return the environment steps between two calls of callbacks, those of a rollout."""
         return int(self.config.num_steps * self.env.num_envs)
-
-    def _make_bar(self, total_steps: int, target_return: float | None) -> LearningBar:
-        """Return a bar over the steps that a call of `learn` makes: whole rollouts."""
-        size = self.config.num_steps * self.env.num_envs
-        whole_steps = -(-total_steps // size) * size
-        return LearningBar(self.env.dynamics.id, whole_steps, target_return)
 
     def _open_session(self, total_steps: int, processes: Processes) -> Any:
         """Return a context of collectors in other processes, which make the agent's rollouts."""

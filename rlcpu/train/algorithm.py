@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from rlcpu.envs.collect import Rollout
 from rlcpu.nn.learner import Learner, Update
+from rlcpu.nn.program import STARTS
 from rlcpu.train.keeping.history import losses_type
 from rlcpu.train.keeping.saved import SavedAgent
+from rlcpu.train.running.sequences import SampleSequences
 
 Array = npt.NDArray[Any]
 
@@ -121,6 +123,30 @@ class Algorithm(SavedAgent):
             return None
         self._learnt_config = self.config
         return self.settings()
+
+    def _learn_in_epochs(
+        self, columns: dict[str, Any], sequences: SampleSequences | None, **options: Any
+    ) -> dict[str, float]:
+        """Learn from the samples of a rollout in epochs of minibatches; return the report.
+
+        `sequences` says how they are sequences, for networks with memory; `options` are further
+        ones of `Learner.update`.
+        """
+        config = self.config
+        options["minibatch_size"] = config.minibatch_size
+        if sequences is not None:
+            columns = {**columns, STARTS: sequences.starts}
+            options |= sequences.options(config.minibatch_size)
+        report: dict[str, float] = self.learner.update(
+            columns,
+            normalise={"observation": self.policy.scaling},
+            shuffle=True,
+            epochs=config.num_epochs,
+            max_gradient_norm=config.max_gradient_norm,
+            epsilon=config.adam_epsilon,
+            **options,
+        )
+        return report
 
     @functools.cached_property
     def _no_losses(self) -> Any:

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
-from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyArguments, OffPolicyConfig
+from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyConfig
 from rlcpu.train.running.actors import EpsilonGreedy, check_discrete
-from rlcpu.train.settings.arguments import Env, typed_by
+from rlcpu.train.settings.arguments import Env, RoundsArguments, typed_by
 from rlcpu.train.settings.base import Schedule
 
 # ---------------------------------------------------------------- the paper's equations
@@ -178,7 +178,7 @@ DEFAULTS: dict[str, DQNConfig] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _DQNArguments(DQNConfig, OffPolicyArguments):
+class _DQNArguments(DQNConfig, RoundsArguments):
     """Keyword arguments of `DQN`, for type checkers."""
 
 
@@ -232,10 +232,6 @@ class DQN(OffPolicy):
     def settings(self) -> dict[str, Any]:
         """Return the settings; see `OffPolicy.settings`."""
         return {**super().settings(), "is_masked": self.env.dynamics.num_masked > 0}
-
-    def explore(self) -> None:
-        """Set the exploration; see `OffPolicy.explore`."""
-        self.policy.params[0] = self._exploration()
 
     def _values_of(self, rollout: Rollout) -> Array | None:
         return self.policy.values_of(rollout)

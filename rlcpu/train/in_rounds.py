@@ -93,15 +93,15 @@ class InRounds(Agent):
         return find(_EXAMPLES[kind])
 
     def explore(self) -> None:
-        """Set how much the policy explores at the present steps; not called in the random ones."""
-        raise NotImplementedError
+        """Set how much the policy explores at the present steps; not called in the random ones.
 
-    def _exploration(self) -> float:
-        """Return the probability of a random action, by the settings `exploration_...`."""
+        Here it is the probability of a random action, by the settings `exploration_...`.
+        """
         config = self.config
         first, last = config.exploration_initial, config.exploration_final
         share = min(1.0, self.steps / config.exploration_steps)
-        return float(last + scheduled(first - last, config.exploration_schedule, 1.0 - share))
+        rest = scheduled(first - last, config.exploration_schedule, 1.0 - share)
+        self.policy.params[0] = last + rest
 
     def _options(self) -> dict[str, Any]:
         """Return options of `Learner.update`, the learning rate at least."""

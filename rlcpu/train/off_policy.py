@@ -105,17 +105,6 @@ class OffPolicyConfig(Settings):
             raise ValueError(f'n_step={self.n_step}: replay="return" has n_step=1 only')
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OffPolicyArguments:
-    """Keyword arguments of `OffPolicy` beside its settings, for type checkers."""
-
-    seed: int = 0
-    num_threads: int | None = None
-    dtype: str = "float32"
-    buffer: Any = None
-    config: Settings | None = None
-
-
 class OffPolicy(FromBuffer):
     """An agent that learns from a replay buffer; base of `DQN`, `SAC`, `TD3` and `DDPG`.
 

@@ -249,7 +249,7 @@ class OnPolicy(Agent):
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - start
 
-    def _learn_from(self, rollout: Rollout, remaining: float) -> dict[str, Any]:
+    def _learn_from(self, rollout: Rollout, remaining: float) -> dict[str, float]:
         """Learn from a rollout, see `_update`; return the learner's report."""
         raise NotImplementedError
 

@@ -24,7 +24,6 @@ import numpy.typing as npt
 from rlcpu import nn
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.networks import NetworkPolicy
-from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train.on_policy import OnPolicy
 from rlcpu.train.running.sequences import SampleSequences, sequences_of
@@ -346,7 +345,7 @@ class _PPOArguments(PPOConfig):
     num_threads: int | None = None
     dtype: str = "float32"
     policy: NetworkPolicy | None = None
-    config: PPOConfig | None = None
+    config: Settings | None = None
 
 
 class PPO(OnPolicy):
@@ -428,7 +427,7 @@ class PPO(OnPolicy):
         """Return the further columns of a rollout, (T * N,) or (T * N, size), time-major."""
         return {}
 
-    def _learn_from(self, rollout: Rollout, remaining: float) -> dict[str, Any]:
+    def _learn_from(self, rollout: Rollout, remaining: float) -> dict[str, float]:
         config, size, ones = self.config, rollout.rewards.size, rollout.ones
         estimates = gae(
             self._rewards_of(rollout),
@@ -450,36 +449,22 @@ class PPO(OnPolicy):
         }
         if rollout.action_masks is not None:
             columns["action_mask"] = rollout.action_masks.reshape(size, -1)
-        sequences = None
-        if rollout.states is not None:
-            sequences = sequences_of(rollout, self.policy, config.sequence_length)
+        sequences = sequences_of(rollout, self.policy, config.sequence_length)
         return self._improve(columns, remaining, sequences)
 
     def _improve(
         self, columns: dict[str, Any], remaining: float, sequences: SampleSequences | None = None
-    ) -> dict[str, Any]:
-        """Learn from the columns of S samples; see `_update`.
-
-        `sequences` says how the samples are sequences, for networks with memory.
-        """
+    ) -> dict[str, float]:
+        """Learn from the columns of S samples; see `_update` and `_learn_in_epochs`."""
         config = self.config
-        options: dict[str, Any] = {"minibatch_size": config.minibatch_size}
-        if sequences is not None:
-            columns = {**columns, STARTS: sequences.starts}
-            options = sequences.options(config.minibatch_size)
         if self.policy.scale_actions:  # learnt are the numbers that were drawn
             head = self.policy.head
             columns = {**columns, "action": (columns["action"] - head.center) / head.half}
         clip = scheduled(config.clip_range, config.clip_schedule, remaining)
-        return self.learner.update(
+        return self._learn_in_epochs(
             columns,
+            sequences,
             learning_rate=scheduled(config.learning_rate, config.learning_rate_schedule, remaining),
             settings={**(self._changed_settings() or {}), "clip": clip},
-            normalise={"observation": self.policy.scaling},
-            shuffle=True,
-            epochs=config.num_epochs,
-            max_gradient_norm=config.max_gradient_norm,
-            epsilon=config.adam_epsilon,
             stop_above=None if config.target_kl is None else ("kl", 1.5 * config.target_kl),
-            **options,
         )

@@ -26,13 +26,12 @@ from rlcpu import nn
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.running import run_sequences
-from rlcpu.nn.program import STARTS
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.in_rounds import Array, InRounds
 from rlcpu.train.keeping.history import History
 from rlcpu.train.running.actors import EpsilonGreedy, check_discrete, forbid
 from rlcpu.train.running.sequences import check_length, sequences_of
-from rlcpu.train.settings.arguments import Env, typed_by
+from rlcpu.train.settings.arguments import Env, RoundsArguments, typed_by
 from rlcpu.train.settings.base import Schedule, Settings, check_divides
 from rlcpu.train.settings.presets import Layers
 from rlcpu.translation import answered
@@ -127,15 +126,9 @@ DEFAULTS: dict[str, PQNConfig] = {
 # ---------------------------------------------------------------- the agent
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _PQNArguments(PQNConfig):
+@dataclasses.dataclass(frozen=True)
+class _PQNArguments(PQNConfig, RoundsArguments):
     """Keyword arguments of `PQN`, for type checkers."""
-
-    seed: int = 0
-    num_threads: int | None = None
-    dtype: str = "float32"
-    buffer: Any = None
-    config: Settings | None = None
 
 
 class PQN(InRounds):
@@ -204,10 +197,6 @@ class PQN(InRounds):
     def _read_policy(self) -> None:
         self.learner.read_networks()
 
-    def explore(self) -> None:
-        """Set the exploration; see `InRounds.explore`."""
-        self.policy.params[0] = self._exploration()
-
     def _values_of(self, rollout: Rollout) -> Array | None:
         return self.policy.values_of(rollout)
 
@@ -219,31 +208,24 @@ class PQN(InRounds):
 
     def improve(self) -> Any:
         """Learn from a rollout; an exception leaves the learner as it was before."""
-        rollout, config, policy = self._rollout, self.config, self.policy
+        rollout, config = self._rollout, self.config
         size, ones = rollout.rewards.size, rollout.ones
         columns = {
             "observation": rollout.inputs.reshape(size, -1) if ones is None else ones,
             "action": rollout.actions.ravel(),
             "target": self._targets(rollout).ravel(),
         }
-        options: dict[str, Any] = {"minibatch_size": config.minibatch_size}
-        if rollout.states is not None:
-            sequences = sequences_of(rollout, policy, config.sequence_length)
-            columns[STARTS], options = sequences.starts, sequences.options(config.minibatch_size)
-            options["states"] = {"online": options["states"]["policy"]}  # by the learner's names
+        sequences = sequences_of(rollout, self.policy, config.sequence_length)
+        if sequences is not None:  # states by the learner's names
+            sequences = sequences._replace(states={"online": sequences.states["policy"]})
         saved = {name: array.copy() for name, array in self.learner.state().items()}
         try:
-            report = self.learner.update(
+            report = self._learn_in_epochs(
                 columns,
-                settings=self._changed_settings(),
+                sequences,
                 **self._options(),
-                shuffle=True,
-                epochs=config.num_epochs,
-                **options,
-                max_gradient_norm=config.max_gradient_norm,
-                epsilon=config.adam_epsilon,
+                settings=self._changed_settings(),
                 rectified=True,  # RAdam
-                normalise={"observation": policy.scaling},
             )
         except BaseException:
             self.learner.discard()

@@ -44,9 +44,9 @@ from rlcpu.train.critics import (
     soft_bootstrap,
     to_next,
 )
-from rlcpu.train.off_policy import OffPolicy, OffPolicyArguments, OffPolicyConfig
+from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 from rlcpu.train.running.actors import Array, Squashed
-from rlcpu.train.settings.arguments import Env, typed_by
+from rlcpu.train.settings.arguments import Env, RoundsArguments, typed_by
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -255,7 +255,7 @@ DEFAULTS: dict[str, SACConfig] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _SACArguments(SACConfig, OffPolicyArguments):
+class _SACArguments(SACConfig, RoundsArguments):
     """Keyword arguments of `SAC`, for type checkers."""
 
 
@@ -334,5 +334,5 @@ class SAC(OffPolicy):
         return critic_values(self, rollout)
 
     def explore(self) -> None:
-        """Set the exploration; see `OffPolicy.explore`."""
+        """Set the exploration; see `InRounds.explore`."""
         self.policy.params[0] = 0.0

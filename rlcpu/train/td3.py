@@ -39,9 +39,9 @@ from rlcpu.train.critics import (
     to_next,
 )
 from rlcpu.train.dqn import bootstrap
-from rlcpu.train.off_policy import OffPolicy, OffPolicyArguments, OffPolicyConfig
+from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 from rlcpu.train.running.actors import Array, Squashed
-from rlcpu.train.settings.arguments import Env, typed_by
+from rlcpu.train.settings.arguments import Env, RoundsArguments, typed_by
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -180,7 +180,7 @@ GENERAL_SYMBOLS = GENERAL | {"normalize_observations": False}
 
 
 @dataclasses.dataclass(frozen=True)
-class _TD3Arguments(TD3Config, OffPolicyArguments):
+class _TD3Arguments(TD3Config, RoundsArguments):
     """Keyword arguments of `TD3`, for type checkers."""
 
 
@@ -244,7 +244,7 @@ class TD3(OffPolicy):
         return critic_values(self, rollout)
 
     def explore(self) -> None:
-        """Set the exploration; see `OffPolicy.explore`."""
+        """Set the exploration; see `InRounds.explore`."""
         self.policy.params[:2] = 0.0, self.config.exploration_noise
 
     def _options(self) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class TD3(OffPolicy):
 
 
 @dataclasses.dataclass(frozen=True)
-class _DDPGArguments(DDPGConfig, OffPolicyArguments):
+class _DDPGArguments(DDPGConfig, RoundsArguments):
     """Keyword arguments of `DDPG`, for type checkers."""
 
 

@@ -354,10 +354,10 @@ def test_an_update_that_is_undone_leaves_statistics_as_they_were(
     agent.learn(128)
     before = everything(agent)
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(agent.learner, "improve", fail)
+    monkeypatch.setattr(agent.learner, "update", fail)
     with pytest.raises(RuntimeError):
         agent.learn(128)
     monkeypatch.undo()

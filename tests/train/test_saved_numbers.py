@@ -137,16 +137,16 @@ def test_numbers_are_those_of_before_an_update_that_is_undone() -> None:
     expected, agent = (Counting("CartPole-v1", seed=0, **ROLLOUTS) for _ in range(2))
     expected.learn(320)
     agent.learn(192)
-    improve, mean = agent.learner.improve, agent.mean
+    update, mean = agent.learner.update, agent.mean
 
-    def interrupt(*_: Any) -> Any:
+    def interrupt(*_: Any, **__: Any) -> Any:
         assert agent.rounds == 4
         raise KeyboardInterrupt
 
-    agent.learner.improve = interrupt
+    agent.learner.update = interrupt
     with pytest.raises(KeyboardInterrupt):
         agent.learn(128)
-    agent.learner.improve = improve
+    agent.learner.update = update
     assert agent.rounds == 3
     assert agent.mean is mean
     agent.learn(128)

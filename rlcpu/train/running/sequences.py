@@ -40,14 +40,18 @@ def sequences_in(samples: int, length: int) -> int:
     return max(round(samples / length), 1)
 
 
-def sequences_of(rollout: Rollout, policy: RunsNetworks, length: int | None) -> SampleSequences:
+def sequences_of(
+    rollout: Rollout, policy: RunsNetworks, length: int | None
+) -> SampleSequences | None:
     """Return how the samples of a rollout are sequences of `length` steps, None for all its steps.
 
-    The states of the policy that collected it are computed again before each sequence.
+    The states of the policy that collected it are computed again before each sequence. None is
+    returned for one without memory.
     """
+    if rollout.states is None:
+        return None
     num_steps, num_envs = rollout.rewards.shape
     length, states = length or num_steps, {}
-    assert rollout.states is not None
     for name, network in policy.networks().items():
         if network.state_size:
             first_states = states_of(policy, name, rollout.states)

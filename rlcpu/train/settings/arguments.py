@@ -1,4 +1,4 @@
-"""Hyper-parameters of PPO and of agents with replay, and checks of the arguments of all agents."""
+"""Arguments of agents and of `learn`, checked."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
+from rlcpu.train.settings.base import Settings
 from rlcpu.train.settings.presets import fitting_network
 from rlcpu.translation import describe_unknown
 
 _Arguments = ParamSpec("_Arguments")
 Env = str | Dynamics | VectorEnv
-
-
-# ---------------------------------------------------------------- arguments of agents
 
 
 def check_env(env: Any) -> Dynamics | VectorEnv:
@@ -41,6 +39,17 @@ def check_env(env: Any) -> Dynamics | VectorEnv:
     if isinstance(env, VectorEnv) and env.device != "cpu":
         raise TypeError(f"env={env!r}: expected environments on the CPU")
     return env if isinstance(env, VectorEnv) else find(env)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoundsArguments:
+    """Keyword arguments, beside settings, of agents that learn in rounds, for type checkers."""
+
+    seed: int = 0
+    num_threads: int | None = None
+    dtype: str = "float32"
+    buffer: Any = None
+    config: Settings | None = None
 
 
 def typed_by(
