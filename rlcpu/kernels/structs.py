@@ -57,6 +57,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype
 
 from rlcpu.kernels import hooks
+from rlcpu.kernels.memory import array_address
 from rlcpu.kernels.vectors import I64
 
 # ---------------------------------------------------------------- kinds of fields
@@ -213,15 +214,14 @@ class Array(StructField):
         """Return the address of an array, or an address itself."""
         if not isinstance(value, np.ndarray):
             return (value,)
-        shape = tuple(size_of(n) if isinstance(n, str) else n for n in self.shape)
+        shape = tuple([size_of(n) if isinstance(n, str) else n for n in self.shape])
         is_right = value.dtype == self.dtype and (not shape or value.shape == shape)
         if not is_right or not value.flags.c_contiguous:
             raise TypeError(
                 f"{self.label}: {value.dtype} {value.shape}, expected "
                 f"contiguous {self.dtype} {shape or ''}"
             )
-        # Half of the time of `value.ctypes.data`.
-        return (value.__array_interface__["data"][0],)
+        return (array_address(value),)
 
     @property
     def numba(self) -> Any:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.memory import LINE, array_address
+
 Array = npt.NDArray[Any]
 
-LINE = 64  # bytes of a cache line
 #: Bytes of an array that repeats a number in place of a longer one: a page, which is what kernels
 #: read of a run at most, and the lanes that they take through time. Blocks of 1 KB take 1.3x as
 #: long.
@@ -101,7 +102,7 @@ class AxesOrder(NamedTuple):
         """Return where an array is; None if `place` would have to copy it."""
         flags = array.flags
         if self.is_plain and array.shape == self.shape and flags.c_contiguous and flags.aligned:
-            return Place(array, address_of(array), self.num_steps * self.inner, self.inner, 1)
+            return Place(array, array_address(array), self.num_steps * self.inner, self.inner, 1)
         whole = self.flat(array)
         is_view = self._has_runs(whole) and np.may_share_memory(whole, array)
         return place_of(whole) if is_view else None
@@ -113,7 +114,7 @@ class AxesOrder(NamedTuple):
         """
         count = math.prod(self.shape)
         numbers = np.empty(count + LINE // np.dtype(dtype).itemsize, dtype)
-        begin = -address_of(numbers) % LINE // numbers.itemsize
+        begin = -array_address(numbers) % LINE // numbers.itemsize
         return numbers[begin : begin + count].reshape(self.shape).transpose(np.argsort(self.order))
 
     def flat(self, array: Array) -> Array:
@@ -151,16 +152,11 @@ def layout_of(array: Array, axis: int, backend: Any = None) -> Any:
 def place_of(array: Array) -> Place:
     """Return the `Place` of an array (outer, num_steps, inner)."""
     outer, time, lane = (stride // array.itemsize for stride in array.strides)
-    return Place(array, address_of(array), outer, time, lane)
+    return Place(array, array_address(array), outer, time, lane)
 
 
 @functools.lru_cache(maxsize=64)
 def repeated(number: bytes, dtype: Any) -> Place:
     """Return the place of a number of a dtype, given as bytes, that is repeated everywhere."""
     array = np.full(REPEATED // len(number), np.frombuffer(number, dtype)[0])
-    return Place(array, address_of(array), 0, 0, 0)
-
-
-def address_of(array: Array) -> int:
-    """Return the address of the array's first number."""
-    return int(array.__array_interface__["data"][0])
+    return Place(array, array_address(array), 0, 0, 0)

@@ -186,3 +186,16 @@ def test_any_address_can_be_asked_for(index: int) -> None:
         memory.prefetch_far(array, index)
 
     run(np.zeros(8), index)
+
+
+def test_addresses_of_arrays() -> None:
+    numbers = np.arange(24.0).reshape(2, 3, 4)
+    frozen = numbers.copy()
+    frozen.flags.writeable = False
+    records = np.zeros(3, [("flag", "u1"), ("number", "f8")])["number"]
+    for array in (
+        *(numbers, numbers[1:, ::-1], numbers.T, frozen, records, numbers[:0], np.float32(3)[...]),
+        *(np.zeros((0, 3)), np.ones(2, bool), np.broadcast_to(1.0, 5)),
+        np.ma.masked_array(numbers),
+    ):
+        assert memory.array_address(array) == array.__array_interface__["data"][0]

@@ -30,9 +30,12 @@ and m / (32 |1 - d|) where d is near 1.
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from rlcpu.kernels.compile import inline
+from rlcpu.kernels.structs import Array, Flag, Part, Real, Struct, Whole
 from rlcpu.scan.kalman.matrices import (
     MINUS,
     PLUS,
@@ -58,31 +61,52 @@ OBSERVATIONS, TRANSITION, TRANSITION_COV, DESIGN, OBSERVATION_COV = range(5)
 INITIAL_MEAN, INITIAL_COV = 5, 6
 
 
-class StateArrays(NamedTuple):
-    """Arrays (models, T, numbers) that filter and smoother write; of no models if unwanted."""
+class ModelRows(Struct):
+    """Numbers of models at time steps: an input, or something that is computed of all models."""
 
-    predicted_mean: Any
-    predicted_cov: Any
-    mean: Any
-    cov: Any
+    count = Whole()  #: of models; 0 if nothing is wanted
+    steps = Whole()  #: of time, 1 of what is constant
+    size = Whole()  #: numbers of a step
+    numbers = Array("real", "count", "steps", "size")
 
 
-class KalmanTask(NamedTuple):
+class ModelInputs(Struct):
+    """Something for each input, as `ModelArrays` names them."""
+
+    observations = Part(ModelRows)
+    transition = Part(ModelRows)
+    transition_cov = Part(ModelRows)
+    design = Part(ModelRows)
+    observation_cov = Part(ModelRows)
+    initial_mean = Part(ModelRows)
+    initial_cov = Part(ModelRows)
+
+
+class KalmanTask(Struct):
     """A call of one of the Kalman functions."""
 
-    inputs: Any  # `ModelArrays`, each (models, T or 1, numbers)
-    positions: Any  # (7, lanes of all blocks) int64, where each lane's model is in each input
-    loglik: Any  # (lanes of all blocks,) float64, overwritten
-    states: Any  # `StateArrays`, overwritten
-    gradients: Any  # `ModelArrays` of the log-likelihoods, overwritten; of no models if unwanted
-    m: Any  # numbers of a state
-    p: Any  # numbers of an observation
-    length: Any  # time steps of a chunk
-    chunks: Any  # number of chunks whose first states are kept; 1 if nothing goes back in time
-    wants_states: Any  # whether the filter writes states
-    varies: Any  # whether one of F, Q, H and R varies with time
-    joseph: Any  # whether to update in Joseph's form
-    tolerance: Any  # difference of covariances, in standard deviations, that counts as rounding
+    inputs = Part(ModelInputs)
+    lanes = Whole()  #: of all blocks
+    positions = Array(np.int64, 7, "lanes")  #: where each lane's model is in each input
+    loglik = Array(np.float64, "lanes")  #: overwritten
+    predicted_mean = Part(ModelRows)  #: what filter and smoother write
+    predicted_cov = Part(ModelRows)
+    mean = Part(ModelRows)
+    cov = Part(ModelRows)
+    gradients = Part(ModelInputs)  #: of the log-likelihoods, overwritten
+    m = Whole()  #: numbers of a state
+    p = Whole()  #: numbers of an observation
+    length = Whole()  #: time steps of a chunk
+    chunks = Whole()  #: chunks whose first states are kept; 1 if nothing goes back in time
+    wants_states = Flag()  #: whether the filter writes states
+    wants_gradients = Flag()  #: whether `backward` computes gradients, not smoothed states
+    varies = Flag()  #: whether one of F, Q, H and R varies with time
+    joseph = Flag()  #: whether to update in Joseph's form
+    tolerance = Real()  #: what counts as rounding of covariances, in standard deviations
+
+
+#: Calls of a dtype, and structs of its arrays, by its type.
+TASKS: dict[Any, Any] = {kind: KalmanTask.of(real=kind) for kind in (np.float32, np.float64)}
 
 
 #: The matrices of a block of models, see `lay_out_workspace`.
@@ -163,7 +187,7 @@ def read_model(task, first, w, t):
 @inline
 def read_observations(task, first, w, begin, count):
     """Read `count` observations from step `begin` on, and return whether none is missing."""
-    array, lanes, p = task.inputs.observations, lanes_of(w.observed), w.observed.rows
+    array, lanes, p = task.inputs.observations.numbers, lanes_of(w.observed), w.observed.rows
     observed, missing, gaps = scalars_of(w.observed), scalars_of(w.missing), 0
     for lane in range(lanes):
         position = task.positions[OBSERVATIONS, first + lane]
@@ -231,7 +255,7 @@ def forward(task, first, w):
 
     All steps have record 0, one after the other.
     """
-    steps, states = task.inputs.observations.shape[1], task.states
+    steps = task.inputs.observations.steps
     length, chunks, wants_states = task.length, task.chunks, task.wants_states
     read_models(w.mean, task.inputs.initial_mean, task.positions[INITIAL_MEAN], first, 0)
     read_models(w.cov, task.inputs.initial_cov, task.positions[INITIAL_COV], first, 0)
@@ -249,15 +273,15 @@ def forward(task, first, w):
             if task.varies or t == 0:
                 read_model(task, first, w, t)
             if wants_states:
-                write_models(w.mean, PLUS, states.predicted_mean, first, t)
-                write_models(w.cov, PLUS, states.predicted_cov, first, t)
+                write_models(w.mean, PLUS, task.predicted_mean, first, t)
+                write_models(w.cov, PLUS, task.predicted_cov, first, t)
             if k == 0 or not is_steady:
                 update_cov(task, w, k, 0)
             update_mean(w, k, 0)
             add_log_density(task, first, w, k)
             if wants_states:
-                write_models(matrix_at(w.filtered_mean, k), PLUS, states.mean, first, t)
-                write_models(matrix_at(w.filtered_cov, 0), PLUS, states.cov, first, t)
+                write_models(matrix_at(w.filtered_mean, k), PLUS, task.mean, first, t)
+                write_models(matrix_at(w.filtered_cov, 0), PLUS, task.cov, first, t)
             if k == count - 1:
                 copy(w.last_cov, w.cov)
             predict(w, k, 0, is_steady)

@@ -112,28 +112,27 @@ def scalars_of(typing, x):
 def read_models(x, array, positions, first, t):
     """Overwrite x with a matrix of each lane's model at step t; at t > 0 if the matrix varies.
 
-    `array`, (count, T or 1, rows * columns), is an input of all models. `positions`, (lanes of all
-    blocks,), says where each lane's model is there; the block's lanes begin with lane `first`.
+    `array`, `ModelRows`, is an input of all models. `positions`, (lanes of all blocks,), says where
+    each lane's model is there; the block's lanes begin with lane `first`.
     """
-    if t == 0 or array.shape[1] > 1:
+    if t == 0 or array.steps > 1:
         numbers, lanes = scalars_of(x), lanes_of(x)
         for lane in range(lanes):
             position = positions[first + lane]
-            for i in range(array.shape[2]):
-                numbers[i * lanes + lane] = array[position, t, i]
+            for i in range(array.size):
+                numbers[i * lanes + lane] = array.numbers[position, t, i]
 
 
 @inline
 def write_models(x, factor, array, first, t):
-    """Write `factor` times x, a matrix of each lane's model, to step t of an array.
+    """Write `factor` times x, a matrix of each lane's model, to step t of an array, `ModelRows`.
 
-    `array` is (models, T or 1, rows * columns), `first` the number of the first lane's model; lanes
-    beyond the last model are left out.
+    `first` is the number of the first lane's model; lanes beyond the last model are left out.
     """
     numbers, lanes = scalars_of(x), lanes_of(x)
-    for lane in range(min(lanes, array.shape[0] - first)):
-        for i in range(array.shape[2]):
-            array[first + lane, t, i] = factor * numbers[i * lanes + lane]
+    for lane in range(min(lanes, array.count - first)):
+        for i in range(array.size):
+            array.numbers[first + lane, t, i] = factor * numbers[i * lanes + lane]
 
 
 # ---------------------------------------------------------------- sums and products

@@ -85,8 +85,7 @@ def make_problem(arguments: dict[str, Any]) -> KalmanProblem:
         if name in inputs:
             check_covariances(name, inputs[name])
     dtype, (m,) = inputs["observations"].dtype, sizes.shapes.initial_mean
-    inputs.setdefault("initial_mean", np.zeros(m, dtype))
-    inputs.setdefault("initial_cov", np.eye(m, dtype=dtype))
+    inputs = dict(zip(OPTIONAL, _standard_normal(m, dtype), strict=True)) | inputs
     threads = check_num_threads(arguments["num_threads"])
     return KalmanProblem(ModelArrays(**inputs), sizes, form == "joseph", threads)
 
@@ -127,6 +126,12 @@ def _find_sizes(
         listed = ", ".join(f"{name} {shape}" for name, shape in leading.items())
         raise ValueError(f"shapes of the models do not broadcast: {listed}") from None
     return KalmanSizes(shapes, rows, ModelArrays(**leading), batch)
+
+
+@functools.lru_cache(maxsize=64)
+def _standard_normal(m: int, dtype: Any) -> tuple[Array, Array]:
+    """Return mean and covariance of a standard normal state of m numbers, not to be overwritten."""
+    return np.zeros(m, dtype), np.eye(m, dtype=dtype)
 
 
 def check_observations(problem: KalmanProblem) -> None:

@@ -10,20 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange, types
 
-from rlcpu.kernels.calls import View, kind_of, place_of_view, view
 from rlcpu.kernels.compile import c_function, inline, prefer_small_code
-from rlcpu.kernels.memory import LINE, array_at, call_at, pointer_to
-from rlcpu.kernels.threads import Kernels, for_cores, launch
+from rlcpu.kernels.memory import LINE, array_address, array_at, call_at, pointer_to
+from rlcpu.kernels.threads import for_cores, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill
 from rlcpu.scan.kalman.filter import (
     CONVERGED,
+    TASKS,
     KalmanTask,
-    StateArrays,
     forward,
     lay_out_workspace,
 )
 from rlcpu.scan.kalman.matrices import Arena
-from rlcpu.scan.kalman.model import Array, KalmanProblem, KalmanSizes, ModelArrays
+from rlcpu.scan.kalman.model import Array, KalmanProblem, KalmanSizes
 from rlcpu.scan.kalman.smoother import backward
 
 #: Steps of a chunk at least and at most: fewer where those kept take more than `NUMBERS` numbers.
@@ -56,58 +55,76 @@ def run(problem: KalmanProblem, outputs: str) -> tuple[Array, list[Array]]:
     if models == 1 or m > min(2 * models, LARGE):
         lanes = 1
     blocks = -(-models // lanes)
-    task = _make_task(problem, outputs, results, blocks * lanes)
-    forward_address = address_of(forward, task, lanes)
-    backward_address = address_of(backward, task, lanes) if outputs in TWO_WAY else 0
-    # A line for the count of cells in use, see `run_block`, and the cells.
+    task, arrays = _make_task(problem, outputs, results, blocks * lanes)
+    forward_address = block_address(forward, dtype, lanes)
+    backward_address = block_address(backward, dtype, lanes) if outputs in TWO_WAY else 0
+    # A line for the count of cells in use, see `block_address`, and the cells.
     size = LINE + count_cells(m, p, task.length, task.chunks) * lanes * dtype.itemsize
     work = models * steps * m * m if blocks > 1 else 0  # 0 for one core
-    arguments = forward_address, backward_address, task, size, blocks
-    launch(drivers(), work, problem.num_threads, *arguments)
+    arguments = forward_address, backward_address, task.address, size, blocks
+    launch(DRIVERS, work, problem.num_threads, *arguments)
+    del arrays  # which had to live until now
     return task.loglik[:models].astype(dtype).reshape(sizes.batch), results
 
 
 def _make_task(
     problem: KalmanProblem, outputs: str, results: list[Array], lanes: int
-) -> KalmanTask:
-    """Return a call for kernels: `results` are those of `run`, `lanes` those of all blocks.
+) -> tuple[KalmanTask, list[Array]]:
+    """Return a call for kernels, and the arrays that it reads, which the caller keeps alive.
 
-    Of each input `sizes.shapes` has the shape of one model, `sizes.rows` its time steps, 1 where it
-    is constant, and the numbers of a step.
+    `results` are those of `run`, `lanes` those of all blocks. Of each input `sizes.shapes` has the
+    shape of one model, `sizes.rows` its time steps, 1 where it is constant, and the numbers of a
+    step.
     """
     sizes, dtype = problem.sizes, problem.inputs.observations.dtype
     models, (m,) = math.prod(sizes.batch), sizes.shapes.initial_mean
     steps, p = sizes.shapes.observations
-    unwanted = np.empty((0, 1, 1), dtype)
-    states, gradients = [unwanted] * len(StateArrays._fields), [unwanted] * len(sizes.rows)
+    arrays: list[Array] = []
+    inputs: list[int] = []  # words of `ModelRows`
+    gradients: list[int] = []
+    for array, row in zip(problem.inputs, sizes.rows, strict=True):
+        arrays.append(array if array.flags.c_contiguous and array.flags.aligned else array.copy())
+        inputs += _words_of(arrays[-1], row)
+    states = [UNWANTED] * 4
     if outputs == "gradients":
-        pairs = zip(results, sizes.rows, strict=True)
-        gradients = [array.reshape(models, *row) for array, row in pairs]
+        for array, row in zip(results, sizes.rows, strict=True):
+            gradients += _words_of(array, row)
     elif results:  # predicted and filtered ones, or smoothed ones in the place of the filtered
-        states[-len(results) :] = [array.reshape(models, steps, -1) for array in results]
+        rows = [(steps, array.size // (models * steps)) for array in results]
+        states[-len(results) :] = map(_words_of, results, rows)
     step_size = (m + p) * (m + p + 1)  # numbers that are stored of a step
     length = min(steps, max(LEAST, min(LONGEST, NUMBERS // step_size)))
-    return KalmanTask(
-        inputs=ModelArrays(*map(to_rows, problem.inputs, sizes.rows)),
+    task = TASKS[dtype.type](
+        inputs=tuple(inputs),
+        lanes=lanes,
         positions=find_positions(sizes, lanes),
         loglik=np.zeros(lanes),
-        states=StateArrays(*states),
-        gradients=ModelArrays(*gradients),
+        predicted_mean=states[0],
+        predicted_cov=states[1],
+        mean=states[2],
+        cov=states[3],
+        gradients=tuple(gradients) or UNWANTED * len(sizes.rows),
         m=m,
         p=p,
         length=length,
         chunks=-(-steps // length) if outputs in TWO_WAY else 1,
         wants_states=outputs == "states",
+        wants_gradients=outputs == "gradients",
         varies=any(num_steps > 1 for num_steps, _ in sizes.rows[1:]),
         joseph=problem.joseph,
         tolerance=max(CONVERGED, m) * float(np.finfo(dtype).eps),
     )
+    return task, arrays
 
 
-def to_rows(array: Array, row: tuple[int, int]) -> Array:
-    """Return an input as (models, T or 1, numbers of a step), a view where kernels can take it."""
-    rows = array.reshape(-1, *row)
-    return rows if rows.flags.carray else rows.copy()
+#: The words of a `ModelRows` of no models.
+UNWANTED = (0, 1, 1, 0)
+
+
+def _words_of(array: Array, row: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Return the words of a `ModelRows`: `row` has the time steps and the numbers of a step."""
+    steps, size = row
+    return array.size // (steps * size), steps, size, array_address(array)
 
 
 @functools.lru_cache(maxsize=64)
@@ -135,72 +152,42 @@ def count_cells(m: int, p: int, length: int, chunks: int) -> int:
 # ---------------------------------------------------------------- kernels
 
 
+def run_blocks(forward, backward, task, size, blocks):
+    """Run the functions at two addresses for each block; `backward` may be 0.
+
+    `task` is the address of a `KalmanTask`, `size` the bytes of a block's memory.
+    """
+    for block in prange(blocks):
+        memory = np.zeros(size + LINE, np.uint8)  # more by a line, to begin at a cache line
+        begin = (memory.ctypes.data + LINE - 1) & -LINE
+        call_at(forward, (task, block, begin))
+        if backward != 0:
+            call_at(backward, (task, block, begin))
+        memory[0] = 0  # keeps it alive until now: an address does not
+
+
+DRIVERS = for_cores(run_blocks, GRAIN)
+
+
 @functools.cache
-def drivers() -> Kernels:
-    """Return kernels of the loop over blocks of models."""
-
-    def run_blocks(forward, backward, task, size, blocks):
-        """Run the functions at two addresses for each block; `backward` may be 0.
-
-        `task` is a `KalmanTask`, `size` the bytes of a block's memory.
-        """
-        task_address = place_of_view(view(task))
-        for block in prange(blocks):
-            memory = np.zeros(size + LINE, np.uint8)  # more by a line, to begin at a cache line
-            begin = (memory.ctypes.data + LINE - 1) & -LINE
-            call_at(forward, (task_address, block, begin))
-            if backward != 0:
-                call_at(backward, (task_address, block, begin))
-            memory[0] = 0  # keeps it alive until now: an address does not
-
-    return for_cores(run_blocks, GRAIN)
-
-
-#: Addresses of compiled functions by function, dtype and lanes.
-_addresses: dict[tuple[Any, str, int], int] = {}
-
-
-def address_of(function: Any, task: KalmanTask, lanes: int) -> int:
+def block_address(function: Any, dtype: Any, lanes: int) -> int:
     """Return the address of `forward` or `backward`, compiled for blocks of so many models.
 
-    `task` is one of the calls: types of all others of its dtype are the same.
+    It is a function of a view of a `KalmanTask`, the number of the block, and the address of
+    memory: of a line for the count of cells in use, and of the cells behind it.
     """
-    dtype = task.inputs.observations.dtype
-    key = function, dtype.name, lanes
-    if key not in _addresses:
-        run_block = _make_run_block(function, dtype, lanes)
-        kinds = View(kind_of(task)), types.int64, types.int64
-        _addresses[key] = c_function(run_block, kinds)
-    return _addresses[key]
-
-
-def _make_run_block(function: Any, dtype: Any, lanes: int) -> Any:
-    """Make `run_block(task, block, memory)`: `function` of block number `block`.
-
-    `memory` is the address of a line for the count of cells in use, and of the cells behind it.
-    """
-    number, whole, run_all = dtype.type(0.0), np.int64(0), inline(function)
-    cells_at = vectors_at if lanes > 1 else pointer_to
+    number, whole, run_all, is_wide = dtype.type(0.0), np.int64(0), inline(function), lanes > 1
     # Small code compiles in 40 % of the time, and is as fast; but one model forward takes 1.6x.
-    make_small = prefer_small_code if lanes > 1 or function is backward else do_nothing
+    is_small = is_wide or function is backward
 
     def run_block(task, block, memory):
-        make_small()
+        if is_small:
+            prefer_small_code()
         used = array_at(memory, (1,), whole)
         used[0] = 0
-        arena = Arena(cells_at(memory + LINE, number), used)
+        cell = fill(number, 1) if is_wide else number
+        arena = Arena(pointer_to(memory + LINE, cell), used)
         workspace = lay_out_workspace(arena, task.m, task.p, task.length, task.chunks)
         run_all(task, block * lanes, workspace)
 
-    return run_block
-
-
-@inline
-def vectors_at(address, like):
-    """Return a pointer to cells of as many models as a register holds."""
-    return pointer_to(address, fill(like, 1))
-
-
-@inline
-def do_nothing():
-    """Do nothing, in the place of `prefer_small_code`."""
+    return c_function(run_block, (TASKS[dtype.type].view, types.int64, types.int64))

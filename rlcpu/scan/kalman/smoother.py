@@ -119,7 +119,7 @@ def write_gradients(task, first, w, t):
 @inline
 def write_gradient(gradient, factor, array, first, t):
     """Write `factor` times a gradient to `array`, and set it to 0, if it varies or t is 0."""
-    if array.shape[1] > 1 or t == 0:
+    if array.steps > 1 or t == 0:
         write_models(gradient, factor, array, first, t)
         set_zero(gradient)
 
@@ -145,8 +145,8 @@ def replay_chunk(task, first, w, number, begin, count, is_steady):
 
 def backward(task, first, w):
     """Smooth all time steps, or compute the gradients, after `forward` of the same block."""
-    steps, length = task.inputs.observations.shape[1], task.length
-    wants_gradients, has_converged = task.gradients.initial_mean.shape[0] > 0, False
+    steps, length = task.inputs.observations.steps, task.length
+    wants_gradients, has_converged = task.wants_gradients, False
     for begin in range((steps - 1) // length * length, -1, -length):
         count, number = min(length, steps - begin), begin // length
         is_steady = scalars_of(matrix_at(w.is_steady, number))[0] != 0.0
@@ -172,8 +172,8 @@ def backward(task, first, w):
                 if task.varies or t == 0:
                     write_gradients(task, first, w, t)
             else:
-                write_models(w.smoothed_mean, PLUS, task.states.mean, first, t)
-                write_models(w.smoothed_cov, PLUS, task.states.cov, first, t)
+                write_models(w.smoothed_mean, PLUS, task.mean, first, t)
+                write_models(w.smoothed_cov, PLUS, task.cov, first, t)
         has_converged = has_converged or (
             is_steady and is_close(w.adjoint, w.adjoint_at_end, task.tolerance)
         )

@@ -21,10 +21,10 @@ import numpy.typing as npt
 from numba import prange, types
 
 from rlcpu.kernels.compile import EXACT, c_function, prefer_small_code
-from rlcpu.kernels.memory import call_at, fence
+from rlcpu.kernels.memory import array_address, call_at, fence
 from rlcpu.kernels.threads import check_num_threads, for_cores, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
-from rlcpu.scan.layout import REPEATED, AxesOrder, Place, address_of
+from rlcpu.scan.layout import REPEATED, AxesOrder, Place
 from rlcpu.scan.recurrences.columns import make_columns
 from rlcpu.scan.recurrences.rows import PIECE, block_rows, make_rows
 from rlcpu.scan.recurrences.rules import Rule, Step
@@ -102,7 +102,7 @@ _DRIVERS = for_cores(run_blocks, GRAIN)
 
 UNUSED = Step(*(None,) * len(Step._fields))
 _ZEROS = np.zeros(REPEATED, np.uint8)
-_ZERO = Place(_ZEROS, address_of(_ZEROS), 0, 0, 0)
+_ZERO = Place(_ZEROS, array_address(_ZEROS), 0, 0, 0)
 
 
 class RecurrenceProblem(NamedTuple):

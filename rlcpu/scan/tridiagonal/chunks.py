@@ -21,9 +21,9 @@ from rlcpu.kernels.threads import for_cores, launch
 from rlcpu.scan.arguments import Array, is_same
 from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.tridiagonal import lanes
-from rlcpu.scan.tridiagonal.blocks import LaneInput, count_chunks
+from rlcpu.scan.tridiagonal.blocks import LaneInput
 from rlcpu.scan.tridiagonal.equations import EQUATION_NUMBERS, RING_COLUMNS, solve_chunk_ends
-from rlcpu.scan.tridiagonal.panels import GRAIN
+from rlcpu.scan.tridiagonal.panels import GRAIN, count_chunks
 from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments, cut_systems, even, run
 from rlcpu.scan.tridiagonal.status import REFINED
 

@@ -87,18 +87,6 @@ def mirrored(equation: Equation) -> Equation:
     return Equation(equation.upper, equation.diagonal, equation.lower, equation.rhs, equation.scale)
 
 
-@inline(exact=True, plain=True)
-def is_better_pivot(pending: Any, equation: Any, pivoting: float) -> Any:
-    """Tell whether `equation`, not `pending`, is the better pivot for x[k].
-
-    It is if its coefficient of x[k] is the larger share of the sum of its coefficients. Those of
-    x[k] cancel out of both sums, so that what is compared are |lower| / (|diagonal| + |upper|) and
-    |pending.diagonal| / |pending.upper|, multiplied out.
-    """
-    others = abs(equation.diagonal) + abs(equation.upper)
-    return abs(equation.lower) * pivoting * abs(pending.upper) > abs(pending.diagonal) * others
-
-
 class Elimination(NamedTuple):
     """Coefficients of two equations after one of them, the pivot, has freed the other of x[k]."""
 
@@ -114,7 +102,12 @@ class Elimination(NamedTuple):
 @inline(exact=True, plain=True)
 def eliminate_coefficients(pending: Any, equation: Any, pivoting: float) -> Elimination:
     """Do what `eliminate` does, but for the right-hand sides; `pending` and `equation` are its."""
-    swap = is_better_pivot(pending, equation, pivoting)
+    # The next equation is the better pivot for x[k] if its coefficient of x[k] is the larger share
+    # of the sum of its coefficients. Those of x[k] cancel out of both sums, so that what is
+    # compared are |lower| / (|diagonal| + |upper|) and |pending.diagonal| / |pending.upper|.
+    others = abs(equation.diagonal) + abs(equation.upper)
+    size = abs(equation.lower) * pivoting * abs(pending.upper)
+    swap = size > abs(pending.diagonal) * others
     inverse = 1.0 / where(swap, equation.lower, pending.diagonal)
     factor = -where(swap, pending.diagonal, equation.lower)
     # The next step divides by `diagonal`. It waits for this step's division, `inverse`, and for one

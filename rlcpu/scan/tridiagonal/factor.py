@@ -15,8 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.memory import VECTOR_BYTES
+from rlcpu.kernels.compile import EXACT, inline, kernel
+from rlcpu.kernels.memory import VECTOR_BYTES, address, store
 from rlcpu.kernels.threads import check_num_threads
+from rlcpu.kernels.vectors import fill
 from rlcpu.scan.arguments import (
     Array,
     axis_last,
@@ -29,18 +31,162 @@ from rlcpu.scan.arguments import (
     common_shape,
     repeated,
 )
-from rlcpu.scan.tridiagonal.blocks import LaneInput
+from rlcpu.scan.tridiagonal.blocks import ONE, LaneFunction, LaneInput
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, layout_of_systems, repeats_of, solve_arrays
+from rlcpu.scan.tridiagonal.equations import (
+    Factors,
+    Multiplier,
+    Pending,
+    apply_multiplier,
+    factor_step,
+    mirrored,
+    nan_or_zero,
+    scaled,
+    substitute_factored,
+)
 from rlcpu.scan.tridiagonal.lanes import (
     DIAGONAL,
-    FACTORED,
-    FACTORS,
     LOWER,
+    ROWS_AHEAD,
     UPPER,
-    factor_matrix,
+    load_row,
+    prefetch_row,
+    read_input,
+    store_row,
+    write_output,
 )
 from rlcpu.scan.tridiagonal.plans import SHORT, LaneArguments, even, run
 from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of
+
+# ---------------------------------------------------------------- kernels
+
+#: Rows of a matrix's factors: fields of `Factors`, then of `Multiplier`. x[half - 1], the unknown
+#: that is computed first, follows from no other: the multiplier of the middle stands in the place
+#: of its coefficients of x[half] and x[half + 1].
+INVERSE, ABOVE, SECOND, SCALE, MULTIPLE, FACTORS = range(6)
+
+
+@inline(exact=True)
+def matrix_row(planes, k, one):
+    """Return row k of the matrix as `factor_step` wants it: scaled, with 1 on the right-hand side.
+
+    All are vectors of one number repeated: the rules compute on these.
+    """
+    lower, diagonal = fill(planes[LOWER, k], ONE), fill(planes[DIAGONAL, k], ONE)
+    return scaled(lower, diagonal, fill(planes[UPPER, k], ONE), one)
+
+
+@inline(exact=True)
+def set_entry(value, planes, plane, k):
+    """Overwrite number k of a row of `planes` with a vector of one number repeated."""
+    store(value, address(planes), plane * planes.shape[1] + k, 1)
+
+
+@inline(exact=True)
+def store_factors(factors, planes, k):
+    """Overwrite the `Factors` of x[k]."""
+    set_entry(factors.inverse, planes, INVERSE, k)
+    set_entry(factors.upper, planes, ABOVE, k)
+    set_entry(factors.second, planes, SECOND, k)
+
+
+@inline(exact=True)
+def store_multiplier(multiplier, planes, k):
+    """Overwrite the `Multiplier` of equation k."""
+    set_entry(multiplier.scale, planes, SCALE, k)
+    set_entry(multiplier.factor, planes, MULTIPLE, k)
+
+
+@kernel(fastmath=EXACT)
+def factor_matrix(planes):
+    """Factor a matrix of an even number of rows, from both ends as `solve` does.
+
+    Args:
+        planes: (FACTORS, rows) with the coefficients in rows `LOWER`, `DIAGONAL` and `UPPER`, 0
+            where they are ignored; overwritten with the factors, some of which are not finite if
+            the matrix is singular.
+    """
+    half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[LOWER, 0], ONE)
+    one = zero + 1.0
+    # 1 * x[-1] = 0 is pending at first, so that step 0 is like others; its pivot is dropped.
+    falling = rising = Pending(one, zero, zero)
+    for i in range(half):
+        multiplier, above, falling = factor_step(falling, matrix_row(planes, i, one))
+        store_multiplier(multiplier, planes, i)
+        k = last - i
+        multiplier, below, rising = factor_step(rising, mirrored(matrix_row(planes, k, one)))
+        store_multiplier(multiplier, planes, k)
+        if i > 0:
+            store_factors(above, planes, i - 1)
+            store_factors(below, planes, k + 1)
+    # Where they meet, `falling` is the next equation of `rising`; see `INVERSE`.
+    middle = scaled(falling.upper, falling.diagonal, zero, one)
+    multiplier, below, left = factor_step(rising, middle)
+    above = Factors(1.0 / left.diagonal, multiplier.scale, multiplier.factor)
+    store_factors(above, planes, half - 1)
+    store_factors(below, planes, half)
+
+
+@inline(exact=True)
+def shared_factor(block, plane, k):
+    """Return number k of a row of the factors, the shared array, as a vector."""
+    return fill(block.shared[plane * block.rows + k], ONE)
+
+
+@inline(exact=True)
+def eliminate_rhs(pending, block, k):
+    """Return the right-hand sides of the pivot and of the pending equation after equation k."""
+    multiplier = Multiplier(shared_factor(block, SCALE, k), shared_factor(block, MULTIPLE, k))
+    return apply_multiplier(pending, read_input(block, 0, k), multiplier)
+
+
+@inline(exact=True)
+def substitute_rhs(next_x, second_x, block, k):
+    """Write and return x[k], from the two unknowns that it is made of."""
+    inverse, above = shared_factor(block, INVERSE, k), shared_factor(block, ABOVE, k)
+    factors = Factors(inverse, above, shared_factor(block, SECOND, k))
+    x = substitute_factored(load_row(block, 0, k), next_x, second_x, factors)
+    write_output(x, block, k)
+    return x
+
+
+@inline(exact=True)
+def solve_factored(block, pivoting):
+    """Write the unknowns of systems of one matrix that is factored; see `LaneFunction`.
+
+    The only input, and plane, 0 is rhs, overwritten with the right-hand sides of pivots. `pivoting`
+    is 0, and not used but as a zero of the right type.
+    """
+    half, last, zero = block.rows // 2, block.rows - 1, fill(pivoting, ONE)
+    falling = rising = zero
+    for i in range(half):
+        prefetch_row(block, 1, 2 * i, i + ROWS_AHEAD)
+        above, falling = eliminate_rhs(falling, block, i)
+        prefetch_row(block, 1, 2 * i + 1, last - i - ROWS_AHEAD)
+        below, rising = eliminate_rhs(rising, block, last - i)
+        if i > 0:
+            store_row(above, block, 0, i - 1)
+            store_row(below, block, 0, last - i + 1)
+    # Where both eliminations meet: the multiplier of the middle is in these places, see `INVERSE`.
+    scale, factor = shared_factor(block, ABOVE, half - 1), shared_factor(block, SECOND, half - 1)
+    middle = Multiplier(scale, factor)
+    pivot, pending = apply_multiplier(rising, falling, middle)
+    above = pending * shared_factor(block, INVERSE, half - 1)
+    write_output(above, block, half - 1)
+    store_row(pivot, block, 0, half)
+    below = substitute_rhs(above, zero, block, half)
+    after_above, after_below = below, above
+    for i in range(1, half):
+        x = substitute_rhs(above, after_above, block, half - 1 - i)
+        after_above, above = above, x
+        x = substitute_rhs(below, after_below, block, half + i)
+        after_below, below = below, x
+    return nan_or_zero(above) + nan_or_zero(below)
+
+
+FACTORED = LaneFunction(solve_factored, planes=1, output=0)
+
+# ---------------------------------------------------------------- public names
 
 
 class TridiagonalFactors:

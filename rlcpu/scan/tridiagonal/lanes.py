@@ -18,23 +18,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcpu.kernels.compile import EXACT, inline, kernel
-from rlcpu.kernels.memory import address, pointer_to, store
-from rlcpu.kernels.vectors import fill, maximum, where
-from rlcpu.scan.tridiagonal.blocks import (
-    ONE,
-    ROWS_AHEAD,
-    LaneFunction,
-    LaneInput,
-    extra_input,
-    lane_rows,
-    load_row,
-    prefetch_row,
-    read_input,
-    set_extra_output,
-    store_row,
-    write_output,
-)
+import numpy as np
+
+from rlcpu.kernels.compile import inline
+from rlcpu.kernels.memory import load, pointer_to, prefetch, prefetch_far, store, stream
+from rlcpu.kernels.vectors import maximum, where, width
+from rlcpu.scan.tridiagonal.blocks import ONE, LaneFunction, LaneInput
 from rlcpu.scan.tridiagonal.equations import (
     END_AFTER,
     END_BEFORE,
@@ -42,17 +31,13 @@ from rlcpu.scan.tridiagonal.equations import (
     END_LAST,
     EQUATION_NUMBERS,
     ChunkPending,
-    Factors,
-    Multiplier,
     Pending,
     Pivot,
     ScaledPending,
-    apply_multiplier,
     backward_error,
     eliminate,
     eliminate_pair,
     eliminate_pair_with_outer,
-    factor_step,
     insert_outer,
     mirrored,
     nan_or_zero,
@@ -61,12 +46,101 @@ from rlcpu.scan.tridiagonal.equations import (
     solve_middle,
     start_chunk,
     substitute,
-    substitute_factored,
 )
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes of inputs
 #: Planes of a pivot, which takes the place of an equation; the unknown that of its right-hand side.
 PIVOT_UPPER, PIVOT_SECOND, SOLUTION = range(3)
+ROWS_AHEAD = 2  # rows between the one that is prefetched and the one that is read, of long lanes
+
+
+# ---------------------------------------------------------------- rows of a block
+
+
+@inline(exact=True)
+def load_row(block, plane, k):
+    """Return row k of a plane, a vector."""
+    return load(block.memory, plane * block.plane_size + k * width(block.memory, ONE), ONE)
+
+
+@inline(exact=True)
+def store_row(value, block, plane, k):
+    """Overwrite row k of a plane."""
+    store(value, block.memory, plane * block.plane_size + k * width(block.memory, ONE))
+
+
+@inline(exact=True)
+def read_input(block, i, k):
+    """Return row k of input i, of which the lane function has not overwritten the plane."""
+    if block.begin <= k < block.end:
+        return load(pointer_to(block.sources[i], block.memory[0]), k * block.source_steps[i], ONE)
+    return load_row(block, i, k)
+
+
+@inline(exact=True)
+def write_output(value, block, k):
+    """Write row k of the output."""
+    if k < block.output_rows:
+        if block.streams:
+            stream(value, block.target, k * block.target_step)
+        else:
+            store(value, block.target, k * block.target_step)
+
+
+@inline(exact=True)
+def lane_rows(block):
+    """Return the number of rows of each lane, as a vector."""
+    return load(block.extras, 0, ONE)
+
+
+@inline(exact=True)
+def extra_input(block, i):
+    """Return extra input i of each lane, as a vector."""
+    return load(block.extras, (1 + i) * width(block.extras, ONE), ONE)
+
+
+@inline(exact=True)
+def set_extra_output(value, block, i):
+    """Set extra output i of each lane to the numbers of a vector."""
+    store(value, block.extras, (1 + i) * width(block.extras, ONE))
+
+
+@inline(exact=True)
+def prefetch_row(block, num_inputs, call, later_row):
+    """Prefetch a part of the first inputs; called once for each row that a lane function reads.
+
+    What is asked for is the next panel, line by line in the order of memory, which makes this pay.
+    Of a panel of rows line q is number q % lines_across of lane q // lines_across; of one of
+    columns it is number q % lines_across of row q // lines_across. Where a panel does not fit the
+    cache, `lines_across` is 0 and a later row of this block is asked for. `call` is the number of
+    this call, from 0 on, `later_row` a row of this block that is read soon.
+    """
+    if not block.plan.prefetches:
+        return
+    lanes, lines_across = width(block.memory, ONE), block.plan.lines_across
+    is_rows = block.plan.inner == 1
+    lane, row, column = 0, later_row, block.first_lane
+    if lines_across > 0:
+        line = block.first_line + call
+        # In 32 bits: to divide by a number that is not constant takes longer in 64.
+        major: Any = np.int64(np.uint32(line) // np.uint32(lines_across))
+        minor = (line - major * lines_across) * lanes
+        if is_rows:
+            lane, row, column = major, minor, 0
+        else:
+            row, column = major, minor
+    for i in range(num_inputs):
+        place, source = block.plan.places[i], pointer_to(block.addresses[i], block.memory[0])
+        at = block.starts[i * lanes + lane] + row * place.step + column * place.lane
+        if is_rows:  # the first cache holds this panel and little more
+            prefetch_far(source, at)
+        else:
+            prefetch(source, at)
+            if lines_across == 0:  # lanes of two lines
+                prefetch(source, at + lanes - 1)
+
+
+# ---------------------------------------------------------------- equations
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[LaneInput]:
@@ -152,132 +226,6 @@ def solve(block, pivoting):
         before_down = down
         down = x
     return nan_or_zero(up) + nan_or_zero(down)
-
-
-# ---------------------------------------------------------------- one matrix
-
-#: Rows of a matrix's factors: fields of `Factors`, then of `Multiplier`. x[half - 1], the unknown
-#: that is computed first, follows from no other: the multiplier of the middle stands in the place
-#: of its coefficients of x[half] and x[half + 1].
-INVERSE, ABOVE, SECOND, SCALE, MULTIPLE, FACTORS = range(6)
-
-
-@inline(exact=True)
-def matrix_row(planes, k, one):
-    """Return row k of the matrix as `factor_step` wants it: scaled, with 1 on the right-hand side.
-
-    All are vectors of one number repeated: the rules compute on these.
-    """
-    lower, diagonal = fill(planes[LOWER, k], ONE), fill(planes[DIAGONAL, k], ONE)
-    return scaled(lower, diagonal, fill(planes[UPPER, k], ONE), one)
-
-
-@inline(exact=True)
-def set_entry(value, planes, plane, k):
-    """Overwrite number k of a row of `planes` with a vector of one number repeated."""
-    store(value, address(planes), plane * planes.shape[1] + k, 1)
-
-
-@inline(exact=True)
-def store_factors(factors, planes, k):
-    """Overwrite the `Factors` of x[k]."""
-    set_entry(factors.inverse, planes, INVERSE, k)
-    set_entry(factors.upper, planes, ABOVE, k)
-    set_entry(factors.second, planes, SECOND, k)
-
-
-@inline(exact=True)
-def store_multiplier(multiplier, planes, k):
-    """Overwrite the `Multiplier` of equation k."""
-    set_entry(multiplier.scale, planes, SCALE, k)
-    set_entry(multiplier.factor, planes, MULTIPLE, k)
-
-
-@kernel(fastmath=EXACT)
-def factor_matrix(planes):
-    """Factor a matrix of an even number of rows, from both ends as `solve` does.
-
-    Args:
-        planes: (FACTORS, rows) with the coefficients in rows `LOWER`, `DIAGONAL` and `UPPER`, 0
-            where they are ignored; overwritten with the factors, some of which are not finite if
-            the matrix is singular.
-    """
-    half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[LOWER, 0], ONE)
-    one = zero + 1.0
-    # 1 * x[-1] = 0 is pending at first, so that step 0 is like others; its pivot is dropped.
-    falling = rising = Pending(one, zero, zero)
-    for i in range(half):
-        multiplier, above, falling = factor_step(falling, matrix_row(planes, i, one))
-        store_multiplier(multiplier, planes, i)
-        k = last - i
-        multiplier, below, rising = factor_step(rising, mirrored(matrix_row(planes, k, one)))
-        store_multiplier(multiplier, planes, k)
-        if i > 0:
-            store_factors(above, planes, i - 1)
-            store_factors(below, planes, k + 1)
-    # Where they meet, `falling` is the next equation of `rising`; see `INVERSE`.
-    middle = scaled(falling.upper, falling.diagonal, zero, one)
-    multiplier, below, left = factor_step(rising, middle)
-    above = Factors(1.0 / left.diagonal, multiplier.scale, multiplier.factor)
-    store_factors(above, planes, half - 1)
-    store_factors(below, planes, half)
-
-
-@inline(exact=True)
-def shared_factor(block, plane, k):
-    """Return number k of a row of the factors, the plan's shared array, as a vector."""
-    return fill(pointer_to(block.plan.shared, block.memory[0])[plane * block.rows + k], ONE)
-
-
-@inline(exact=True)
-def eliminate_rhs(pending, block, k):
-    """Return the right-hand sides of the pivot and of the pending equation after equation k."""
-    multiplier = Multiplier(shared_factor(block, SCALE, k), shared_factor(block, MULTIPLE, k))
-    return apply_multiplier(pending, read_input(block, 0, k), multiplier)
-
-
-@inline(exact=True)
-def substitute_rhs(next_x, second_x, block, k):
-    """Write and return x[k], from the two unknowns that it is made of."""
-    inverse, above = shared_factor(block, INVERSE, k), shared_factor(block, ABOVE, k)
-    factors = Factors(inverse, above, shared_factor(block, SECOND, k))
-    x = substitute_factored(load_row(block, 0, k), next_x, second_x, factors)
-    write_output(x, block, k)
-    return x
-
-
-@inline(exact=True)
-def solve_factored(block, pivoting):
-    """Write the unknowns of systems of one matrix that is factored; see `LaneFunction`.
-
-    The only input, and plane, 0 is rhs, overwritten with the right-hand sides of pivots. `pivoting`
-    is 0, and not used but as a zero of the right type.
-    """
-    half, last, zero = block.rows // 2, block.rows - 1, fill(pivoting, ONE)
-    falling = rising = zero
-    for i in range(half):
-        prefetch_row(block, 1, 2 * i, i + ROWS_AHEAD)
-        above, falling = eliminate_rhs(falling, block, i)
-        prefetch_row(block, 1, 2 * i + 1, last - i - ROWS_AHEAD)
-        below, rising = eliminate_rhs(rising, block, last - i)
-        if i > 0:
-            store_row(above, block, 0, i - 1)
-            store_row(below, block, 0, last - i + 1)
-    # Where both eliminations meet: the multiplier of the middle is in these places, see `INVERSE`.
-    scale, factor = shared_factor(block, ABOVE, half - 1), shared_factor(block, SECOND, half - 1)
-    middle = Multiplier(scale, factor)
-    pivot, pending = apply_multiplier(rising, falling, middle)
-    above = pending * shared_factor(block, INVERSE, half - 1)
-    write_output(above, block, half - 1)
-    store_row(pivot, block, 0, half)
-    below = substitute_rhs(above, zero, block, half)
-    after_above, after_below = below, above
-    for i in range(1, half):
-        x = substitute_rhs(above, after_above, block, half - 1 - i)
-        after_above, above = above, x
-        x = substitute_rhs(below, after_below, block, half + i)
-        after_below, below = below, x
-    return nan_or_zero(above) + nan_or_zero(below)
 
 
 # ---------------------------------------------------------------- chunks
@@ -452,7 +400,6 @@ def check_solutions(block, pivoting):
     return nan_or_zero(worst + failures)
 
 
-FACTORED = LaneFunction(solve_factored, planes=1, output=0)
 SOLVE = LaneFunction(solve, planes=4, output=SOLUTION)
 REDUCE = LaneFunction(report_equations, planes=4, num_extra_outputs=2 * EQUATION_NUMBERS + 1)
 EXPAND = LaneFunction(solve_chunks, planes=4, output=SOLUTION, num_extra_inputs=4)

@@ -1,38 +1,33 @@
-"""Plans: how systems are cut into lanes, and a call of a lane function as numbers for kernels.
+"""Plans: how systems are cut into lanes, and calls of lane functions.
 
-A plan is int64: the numbers of a `SolvePlan`, then, from `PLACES` on, a `StridedPointer` of each
-array, `FIELDS` numbers, the address first. `kind_of` turns a NamedTuple of numba's types into the
-type of such a tuple in memory, and `View` is the type of a pointer to it.
+A plan, `SolvePlan`, depends on the shapes and strides of arrays alone, and is kept for later calls.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
-from rlcpu.kernels.calls import View, contents, kind_of
-from rlcpu.kernels.compile import EXACT, c_function, kernel
-from rlcpu.kernels.memory import load, store
+from rlcpu.kernels.compile import EXACT, c_function
+from rlcpu.kernels.memory import array_address, load, store
 from rlcpu.kernels.threads import launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
-from rlcpu.scan.layout import Array, address_of
+from rlcpu.scan.layout import Array
 from rlcpu.scan.tridiagonal.blocks import (
-    FIELDS,
+    INPUTS,
     ONE,
-    PLAN,
+    PLACE,
+    Extras,
     LaneBlock,
     LaneFunction,
     LaneInput,
     SolvePlan,
-    StridedPointer,
-    count_chunks,
 )
-from rlcpu.scan.tridiagonal.panels import DRIVERS, INPUTS, LISTS, PLACES, run_panels
+from rlcpu.scan.tridiagonal.panels import DRIVERS, LISTS, count_chunks, run_panels
 
 PANEL = 2**19  # bytes of the inputs of a panel, of which the next one is prefetched as a whole
 #: Bytes of one array from which the next panel is prefetched, and from which results are written
@@ -101,53 +96,41 @@ def run(
     Inputs are (outer, n, inner), of one dtype, in one of the layouts of `panels`, as is `out`,
     which is overwritten and may be an input.
     """
-    plan, arrays = plan_of(lanes, inputs, out, arguments).copy(), [*(i.array for i in inputs), out]
-    for name in ("lengths", "shared", "extra_inputs", "extra_outputs"):
-        array = getattr(arguments, name)
-        if array is not None:
-            plan[SolvePlan._fields.index(name)] = address_of(array)
-    return run_plan(plan, arrays, arguments.num_threads)
+    plan, extras = plan_of(lanes, inputs, out, arguments), NO_EXTRAS[out.dtype.type]
+    places = [array_address(i.array) + i.shift * i.array.strides[1] for i in inputs]
+    addresses = np.array([*places, array_address(out)])
+    lengths, shared = arguments.lengths, arguments.shared
+    extra_inputs, extra_outputs = arguments.extra_inputs, arguments.extra_outputs
+    if not (lengths is shared is extra_inputs is extra_outputs is None):
+        extras = type(extras)(
+            has_lengths=lengths is not None,
+            lengths=0 if lengths is None else lengths,
+            shared=0 if shared is None else shared,
+            inputs=0 if extra_inputs is None else extra_inputs,
+            outputs=0 if extra_outputs is None else extra_outputs,
+        )
+    num_threads = arguments.num_threads
+    return bool(launch(DRIVERS, out.size, num_threads, plan.address, extras.address, addresses))
 
 
-def run_plan(plan: Array, arrays: Sequence[Array], num_threads: int | None) -> bool:
-    """Run a plan on inputs and the output, and return whether no lane failed.
-
-    The arrays' addresses are added to the plan, which has the bytes of a shift in their place.
-    """
-    if len(arrays) == 5 and all(a.ndim == 2 and a.flags.carray for a in arrays):
-        add_addresses(plan, *arrays)
-    else:
-        for i, array in enumerate(arrays):
-            plan[PLACES + i * FIELDS] += address_of(array)
-    return bool(launch(DRIVERS, arrays[-1].size, num_threads, plan))
-
-
-@kernel
-def add_addresses(plan, lower, diagonal, upper, rhs, out):
-    """Add the addresses of five matrices to a plan: Python takes 8 us, most of a small call."""
-    plan[PLACES] += lower.ctypes.data
-    plan[PLACES + FIELDS] += diagonal.ctypes.data
-    plan[PLACES + 2 * FIELDS] += upper.ctypes.data
-    plan[PLACES + 3 * FIELDS] += rhs.ctypes.data
-    plan[PLACES + 4 * FIELDS] += out.ctypes.data
+#: What calls have besides inputs and output, by dtype: nothing.
+NO_EXTRAS: dict[Any, Any] = {
+    kind: Extras.of(real=kind)(has_lengths=False, lengths=0, shared=0, inputs=0, outputs=0)
+    for kind in (np.float32, np.float64)
+}
 
 
 def plan_of(
     lanes: LaneFunction, inputs: Sequence[LaneInput], out: Array, arguments: LaneArguments
-) -> Array:
-    """Return the numbers of a `SolvePlan` without addresses, and of the arrays' `StridedPointer`s.
-
-    They are kept for the next call: not to be overwritten. The arguments are those of `run`.
-    """
-    layouts = tuple(
-        (i.array.strides, i.fill_value, i.neighbour, i.shift) for i in (*inputs, LaneInput(out))
-    )
+) -> SolvePlan:
+    """Return the plan of a call of `run`, which is kept for the next one."""
+    layouts = tuple((i.array.strides, i.neighbour, i.fill_value) for i in (*inputs, LaneInput(out)))
     facts = PlanFacts(
         shape=out.shape,
         cut=arguments.cut,
         periodic=arguments.periodic,
         pivoting=arguments.pivoting,
-        head_bytes=-address_of(out) % VECTOR_BYTES,
+        head_bytes=-array_address(out) % VECTOR_BYTES,
         has_one_length=arguments.lengths is None,
     )
     return _make_plan(lanes, out.dtype, layouts, facts)
@@ -179,25 +162,17 @@ class Panels(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def _make_plan(
     lanes: LaneFunction, dtype: Any, layouts: tuple[Any, ...], facts: PlanFacts
-) -> Array:
+) -> SolvePlan:
     """Return what `plan_of` does, from numbers alone.
 
-    `layouts` has strides, in bytes, fill value, neighbour and shift of each input and the output.
+    `layouts` has strides, in bytes, neighbour and fill value of each input and of the output.
     """
     (outer, n, inner), cut = facts.shape, facts.cut
     vector_lanes, itemsize = VECTOR_BYTES // dtype.itemsize, dtype.itemsize
     num_inputs = len(layouts) - 1
-    pointers = [
-        StridedPointer(
-            address=shift * strides[1],  # to which `run_plan` adds the array's
-            outer=strides[0] // itemsize,
-            step=strides[1] // itemsize,
-            lane=strides[2] // itemsize,
-            neighbour=neighbour,
-            fill_value=fill_value,
-        )
-        for strides, fill_value, neighbour, shift in layouts
-    ]
+    places = np.zeros(INPUTS + 1, PLACE)
+    for i, (strides, *rest) in enumerate(layouts):
+        places[i] = (*(stride // itemsize for stride in strides), *rest)
     chunks, chunk_rows = cut or Cut(1, even(n))
     rows, total_bytes = even(chunk_rows), outer * n * inner * itemsize
     # An odd number of lines, so that the planes' first rows are in different sets of a cache.
@@ -205,7 +180,7 @@ def _make_plan(
     is_large = total_bytes >= STREAMED
     if inner == 1:
         # Whether the output's rows are whole and follow each other, as `stream_rows` wants them.
-        is_dense = chunks == 1 and facts.has_one_length and pointers[-1].outer == n
+        is_dense = chunks == 1 and facts.has_one_length and places[num_inputs]["outer"] == n
         panels = _cut_rows(outer * chunks, rows, vector_lanes, is_large and is_dense)
     else:
         input_bytes, groups = num_inputs * plane_size * itemsize, outer * chunks
@@ -213,10 +188,10 @@ def _make_plan(
     planes_size = lanes.planes * plane_size
     extras = max(lanes.num_extra_inputs, lanes.num_extra_outputs)
     # Planes; rows of failures, of lanes' lengths and of each extra; `linear`, a plane and 4 rows to
-    # spare. Then int64: lists of two panels, `begins`, sources and their steps; see `scratch_at`.
+    # spare. Then int64: lists of two panels, `begins`, sources and their steps; see `run_panels`.
     lists_offset = itemsize * (planes_size + plane_size + (6 + extras) * vector_lanes)
     num_whole = 2 * (num_inputs + 1 + LISTS) * vector_lanes + vector_lanes + 2 * INPUTS
-    plan = SolvePlan(
+    return SolvePlan(
         run_panels=_panels_address(dtype.name),
         lane_function=_block_address(lanes.function, dtype.name),
         num_inputs=num_inputs,
@@ -235,13 +210,9 @@ def _make_plan(
         lists_offset=lists_offset,
         scratch_bytes=lists_offset + 8 * num_whole,
         prefetches=total_bytes >= LARGE,
-        lengths=0,
-        shared=0,
-        extra_inputs=0,
-        extra_outputs=0,
+        places=places,
         **panels._asdict(),
     )
-    return np.array([*plan, *itertools.chain(*pointers)], np.int64)
 
 
 def _cut_rows(lanes: int, rows: int, vector_lanes: int, streams: bool) -> Panels:
@@ -283,42 +254,23 @@ def _cut_columns(
 
 
 @functools.cache
-def _block_kind(dtype: str) -> Any:
-    """Return numba's type of a `LaneBlock`.
-
-    Its `sources` are addresses as whole numbers, since they are computed from the arrays' places;
-    fields that functions index are pointers.
-    """
-    number, whole = types.CPointer(getattr(types, dtype)), types.int64
-    pointers = {"memory", "extras", "failures", "target"}
-    fields = {name: number if name in pointers else whole for name in LaneBlock._fields}
-    fields |= {
-        "sources": types.UniTuple(whole, INPUTS),
-        "source_steps": types.UniTuple(whole, INPUTS),
-    }
-    fields |= {"places": types.CPointer(whole), "starts": types.CPointer(whole)}
-    fields["plan"] = View(PLAN)
-    return kind_of(LaneBlock(**fields))
-
-
-@functools.cache
 def _block_address(function: Callable[..., Any], dtype: str) -> int:
     """Return the address of a compiled lane function, which adds to the failures of its block."""
-    number = np.dtype(dtype).type
+    number: Any = np.dtype(dtype).type
 
-    def run_block(block_view):
-        block = contents(block_view)
+    def run_block(block):
         failures = function(block, number(block.plan.pivoting))
         store(load(block.failures, 0, ONE) + failures, block.failures, 0)
 
     run_block.__name__ = function.__name__
-    return c_function(run_block, (View(_block_kind(dtype)),), fastmath=EXACT)
+    return c_function(run_block, (LaneBlock.of(real=number).view,), fastmath=EXACT)
 
 
 @functools.cache
 def _panels_address(dtype: str) -> int:
     """Return the address of `run_panels`, compiled for a dtype: all lane functions share it."""
-    whole, numbers = types.int64, types.CPointer(getattr(types, dtype))
-    wholes = types.CPointer(whole)
-    kinds = (View(PLAN), wholes, numbers, wholes, whole, whole, wholes)
+    whole, number = types.int64, getattr(types, dtype)
+    numbers, wholes = types.CPointer(number), types.CPointer(whole)
+    structs = SolvePlan.view, NO_EXTRAS[np.dtype(dtype).type].view
+    kinds = (*structs, wholes, numbers, wholes, whole, whole, wholes)
     return c_function(run_panels, kinds, fastmath=EXACT)

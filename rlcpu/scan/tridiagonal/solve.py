@@ -10,11 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.backends import cpu_only
-from rlcpu.kernels.threads import check_num_threads
+from rlcpu.kernels.memory import array_address
+from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.arguments import Array, backend_of, check_lengths, check_systems
+from rlcpu.scan.tridiagonal.blocks import SolvePlan
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
-from rlcpu.scan.tridiagonal.plans import LaneArguments, cut_systems, plan_of, run_plan
+from rlcpu.scan.tridiagonal.panels import DRIVERS
+from rlcpu.scan.tridiagonal.plans import NO_EXTRAS, LaneArguments, cut_systems, plan_of
 from rlcpu.scan.tridiagonal.status import SingularSystemError, TridiagonalInfo, info_of, status_of
 
 #: Whether a method pivots, see `equations`.
@@ -170,23 +173,28 @@ def _solve_ordinary(
         type(lower) is type(diagonal) is type(upper) is type(rhs) is np.ndarray
         and lower.shape == diagonal.shape == upper.shape == rhs.shape
         and lower.dtype is diagonal.dtype is upper.dtype is rhs.dtype
-        and all(array.flags.c_contiguous and array.flags.aligned for array in arrays)
         and (out is None or _may_write(out, arrays))
     ):
         return None
+    for array in arrays:
+        flags = array.flags
+        if not (flags.c_contiguous and flags.aligned):
+            return None
     plan = _ordinary_plan(rhs.shape, rhs.dtype, pivoting)
     if plan is None:
         return None
     x = np.empty_like(rhs) if out is None else out
-    return x if run_plan(plan.copy(), (*arrays, x), num_threads) else None
+    inputs = array_address(lower), array_address(diagonal), array_address(upper), array_address(rhs)
+    addresses = np.array([*inputs, array_address(x)])
+    extras = NO_EXTRAS[rhs.dtype.type]
+    if launch(DRIVERS, x.size, num_threads, plan.address, extras.address, addresses):
+        return x
+    return None
 
 
 @functools.lru_cache(maxsize=256)
-def _ordinary_plan(shape: tuple[int, ...], dtype: Any, pivoting: bool) -> Array | None:
-    """Return the plan of ordinary systems, cached; None for others, and for those that are cut.
-
-    A plan is an array of sizes and strides (`SolvePlan`); callers fill addresses into a copy.
-    """
+def _ordinary_plan(shape: tuple[int, ...], dtype: Any, pivoting: bool) -> SolvePlan | None:
+    """Return the plan of ordinary systems, cached; None for others, and for those that are cut."""
     if dtype.char not in "fd" or not dtype.isnative or not shape or 0 in shape:
         return None
     n = shape[-1]

@@ -10,22 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcpu.kernels.compile import inline
-from rlcpu.scan.tridiagonal import blocks, plans
-from rlcpu.scan.tridiagonal.blocks import LaneFunction, LaneInput, count_chunks
+from rlcpu.scan.tridiagonal import lanes, plans
+from rlcpu.scan.tridiagonal.blocks import LaneFunction, LaneInput
 from rlcpu.scan.tridiagonal.chunks import layout_of_systems, repeats_of
+from rlcpu.scan.tridiagonal.panels import count_chunks
 from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments
 
 
 @inline(exact=True)
 def sums(block, start):
     """Running sums of products, from a number on; the end besides."""
-    total = blocks.extra_input(block, 0) + start
+    total = lanes.extra_input(block, 0) + start
     for k in range(block.rows):
-        blocks.prefetch_row(block, 2, k, k + 3)
-        total = total + blocks.read_input(block, 0, k) * blocks.read_input(block, 1, k)
-        blocks.write_output(total, block, k)
-    blocks.set_extra_output(total, block, 0)
-    blocks.set_extra_output(-total, block, 1)
+        lanes.prefetch_row(block, 2, k, k + 3)
+        total = total + lanes.read_input(block, 0, k) * lanes.read_input(block, 1, k)
+        lanes.write_output(total, block, k)
+    lanes.set_extra_output(total, block, 0)
+    lanes.set_extra_output(-total, block, 1)
     return total * 0.0
 
 
