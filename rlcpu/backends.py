@@ -10,7 +10,7 @@ import numpy as np
 #: DLPack's devices: memory of a CUDA device, and managed memory, which is used there.
 _CUDA = (2, 13)
 #: Types of most arguments: nothing else has to be asked of them.
-_HOST = {np.ndarray, float, int}
+_HOST = {np.ndarray, float, int, type(None)}
 
 
 def find(device: str, chapter: str = "") -> Any:

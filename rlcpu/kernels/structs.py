@@ -71,7 +71,7 @@ class StructField:
         label: its name with that of the struct, for messages.
         place: number of its first word.
         size: how many words it has.
-        is_whole: whether a whole number is its word.
+        is_whole: whether a whole number, or a flag, is its word.
     """
 
     name: str
@@ -160,7 +160,7 @@ class Real(_NumberField):
 class Flag(_NumberField):
     """Field that is True or False."""
 
-    kind, allowed, is_whole = types.boolean, types.Boolean, False
+    kind, allowed = types.boolean, types.Boolean
 
     def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
         """Return 1 or 0."""
@@ -411,8 +411,12 @@ class Struct(metaclass=StructType):
         words: list[int] = []
         for name, field in self.fields.items():
             value = fields[name]
-            if type(value) is int and field.is_whole:  # as `words` returns it, in half the time
+            kind = type(value)
+            # Most values are what `words` returns: to ask for it takes as long as all the rest.
+            if field.is_whole and (kind is int or kind is bool):
                 words.append(value)
+            elif kind is tuple and len(value) == field.size:
+                words += value
             else:
                 fields[name] = value = field.kept(value)
                 words += field.words(value, fields.__getitem__)
