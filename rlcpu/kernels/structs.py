@@ -13,16 +13,16 @@ Every field is a word of eight bytes, or some of them, so that Python writes a s
 int64, and a kernel knows one number of it: its address. Machine code depends on the declaration
 alone, which is part of a kernel's fingerprint.
 
-Python packs what lives long. `job = Job(gamma=0.9, rewards=array, ...)` checks names, dtypes and
+Python packs what lives long. `job = Job(num_steps=8, rewards=array, ...)` checks names, dtypes and
 shapes, keeps the arrays alive, and has `job.address`; `job.gamma` reads a field again, and
-`job.rewards = other` writes one. Sizes that are left out are those of the arrays. To pack an array
-takes half a microsecond. What changes from call to call is packed by kernels, on their stack:
-`Tile(lanes=16, inputs=pointer, ...)` there is a view of it, which `call_at` passes on, and whose
-`address` goes where numbers alone do, as into a parallel loop.
+`job.rewards = other` writes one. Sizes that are left out are those of the arrays. What changes from
+call to call is packed by kernels, on their stack: `Tile(lanes=16, inputs=pointer, ...)` there is a
+view of it, which `call_at` passes on, and whose `address` goes where numbers alone do, as into a
+parallel loop.
 
-A declaration may leave dtypes open: of `Array("real", "size")` in a struct, and in those that it
+A declaration may leave dtypes open: of `Array("real", "size")`, in a struct and in those that it
 refers to, `Work.of(real=np.float32)` says which it is. A kernel that packs a `Work` has it from the
-pointers and arrays.
+arrays.
 
 In a kernel `job_at = Job.at` makes a view of an address, and `job.rewards` is a contiguous array of
 the declared shape that nobody counts: whoever packed the struct keeps its memory alive. Nobody
@@ -37,7 +37,7 @@ import functools
 import hashlib
 import inspect
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import pack, unpack
 from typing import Any, ClassVar, Self
 
@@ -87,17 +87,12 @@ class StructField:
         return self if struct is None else self.read(struct)
 
     def __set__(self, struct: Any, value: Any) -> None:
-        value = self.kept(value)
-        words = self.words(value, functools.partial(getattr, struct))
+        words = self.words(value, struct._kept)
         struct._words[self.place : self.place + self.size] = array("q", words)
         struct._kept[self.name] = value  # kept alive
 
-    def kept(self, value: Any) -> Any:
-        """Return what a struct keeps of a value, and `words` makes words of."""
-        return value
-
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
-        """Return the words of a value, checked; `size_of` has the struct's `Whole` fields."""
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
+        """Return the words of a value, checked; `fields` has all values, which are kept alive."""
         raise NotImplementedError
 
     def read(self, struct: Any) -> Any:
@@ -142,7 +137,7 @@ class Whole(_NumberField):
 
     kind, allowed = types.int64, types.Integer
 
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return the number."""
         return (value,)
 
@@ -152,7 +147,7 @@ class Real(_NumberField):
 
     kind, allowed, is_whole = types.float64, (types.Integer, types.Float), False
 
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return the bits of the number."""
         return unpack("q", pack("d", value))
 
@@ -162,7 +157,7 @@ class Flag(_NumberField):
 
     kind, allowed = types.boolean, types.Boolean
 
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return 1 or 0."""
         return (1 if value else 0,)
 
@@ -176,7 +171,7 @@ class Wholes(StructField):
     def __repr__(self) -> str:
         return f"Wholes({self.size})"
 
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return the numbers."""
         if len(value) != self.size:
             raise TypeError(f"{self.label}: {len(value)} numbers, expected {self.size}")
@@ -210,11 +205,11 @@ class Array(StructField):
         dtype = self.dtype if isinstance(self.dtype, str) else self.dtype.descr
         return f"Array({dtype}, {self.shape})"
 
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return the address of an array, or an address itself."""
         if not isinstance(value, np.ndarray):
             return (value,)
-        shape = tuple([size_of(n) if isinstance(n, str) else n for n in self.shape])
+        shape = tuple([fields[n] if isinstance(n, str) else n for n in self.shape])
         is_right = value.dtype == self.dtype and (not shape or value.shape == shape)
         if not is_right or not value.flags.c_contiguous:
             raise TypeError(
@@ -246,7 +241,7 @@ class Reference(StructField):
     def __repr__(self) -> str:
         return f"Reference({self.struct.declaration})"
 
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return the address of a struct, or an address itself."""
         return (value.address if isinstance(value, Struct) else value,)
 
@@ -268,17 +263,11 @@ class References(Array):
     def __init__(self) -> None:
         super().__init__(np.int64)
 
-    def kept(self, value: Any) -> Any:
-        """Return structs, and the array of their addresses."""
-        return value, np.array([each.address for each in value], np.int64)
-
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
-        """Return the address of the array."""
-        return super().words(value[1], size_of)
-
-    def read(self, struct: Any) -> Any:
-        """Return the structs."""
-        return struct._kept[self.name][0]
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
+        """Return the address of an array of the structs' addresses."""
+        addresses = np.array([each.address for each in value], np.int64)
+        fields[f"{self.name}, addresses"] = addresses  # kept alive
+        return super().words(addresses, fields)
 
 
 class Part(StructField):
@@ -293,7 +282,7 @@ class Part(StructField):
     def __repr__(self) -> str:
         return f"Part({self.struct.declaration})"
 
-    def words(self, value: Any, size_of: Callable[[str], int]) -> Sequence[int]:
+    def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return the words of a struct, or words themselves."""
         if isinstance(value, tuple) and len(value) == self.size:
             return value
@@ -379,35 +368,21 @@ class Struct(metaclass=StructType):
 
         So have the structs that it refers to, and its parts.
         """
-        return cls._of(**{name: np.dtype(dtype) for name, dtype in dtypes.items()})
+        return _struct_of(cls, **{name: np.dtype(dtype) for name, dtype in dtypes.items()})
 
     @classmethod
-    @functools.cache
-    def _of(cls, **dtypes: np.dtype[Any]) -> type[Self]:
-        """Return `of`, the same declaration for equal dtypes."""
-        fields: dict[str, Any] = {}
-        for name, field in cls.fields.items():
-            if isinstance(field, Array) and isinstance(field.dtype, str):
-                fields[name] = Array(dtypes[field.dtype], *field.shape)
-            elif isinstance(field, Reference | Part) and field.struct.of(**dtypes) != field.struct:
-                fields[name] = type(field)(field.struct.of(**dtypes))
-            else:
-                fields[name] = field
-        if fields == cls.fields:
-            return cls
-        return StructType(cls.__name__, (Struct,), {**fields, "made_of": (cls, dtypes)})
+    def has_open_dtypes(cls) -> bool:
+        """Tell whether the declaration names dtypes, its own or of other structs in it."""
+        return any(
+            field.struct.has_open_dtypes()
+            if isinstance(field, Reference | Part)
+            else isinstance(getattr(field, "dtype", None), str)
+            for field in cls.fields.values()
+        )
 
     def __init__(self, **fields: Any) -> None:
-        if len(fields) < len(self.fields):  # sizes are left out
-            for name, value in list(fields.items()):
-                sizes = getattr(self.fields.get(name), "shape", ())
-                if sizes and isinstance(value, np.ndarray):
-                    counts = zip(sizes, value.shape, strict=False)
-                    fields = {size: n for size, n in counts if isinstance(size, str)} | fields
         if fields.keys() != self.fields.keys():
-            missing = self.fields.keys() - fields.keys()
-            names = ", ".join(sorted(missing or fields.keys() - self.fields.keys()))
-            raise TypeError(f"{type(self).__name__}: {names} {'missing' if missing else 'unknown'}")
+            self._add_sizes(fields)
         words: list[int] = []
         for name, field in self.fields.items():
             value = fields[name]
@@ -418,11 +393,25 @@ class Struct(metaclass=StructType):
             elif kind is tuple and len(value) == field.size:
                 words += value
             else:
-                fields[name] = value = field.kept(value)
-                words += field.words(value, fields.__getitem__)
+                words += field.words(value, fields)
         # Of Python, not of NumPy, whose array takes 3 us more, and would take 1.5 for 1.
         self._words, self._kept = array("q", words), fields  # kept alive
         self.address = self._words.buffer_info()[0]
+
+    def _add_sizes(self, fields: dict[str, Any]) -> None:
+        """Add sizes that are left out, those of arrays, and refuse fields that do not fit."""
+        for name, value in list(fields.items()):
+            if isinstance(value, np.ndarray):
+                shape = getattr(self.fields.get(name), "shape", ())
+                for size, count in zip(shape, value.shape, strict=False):
+                    if isinstance(size, str):
+                        fields.setdefault(size, count)
+        for reason, names in (
+            ("missing", self.fields.keys() - fields.keys()),
+            ("unknown", fields.keys() - self.fields.keys()),
+        ):
+            if names:
+                raise TypeError(f"{type(self).__name__}: {', '.join(sorted(names))} {reason}")
 
     def __reduce__(self) -> Any:
         """Return the call that packs a copy in another process."""
@@ -437,6 +426,24 @@ class Struct(metaclass=StructType):
 
 def _remake(struct: Any, dtypes: dict[str, Any], fields: dict[str, Any]) -> Any:
     return (struct.of(**dtypes) if dtypes else struct)(**fields)
+
+
+@functools.cache
+def _struct_of(struct: Any, **dtypes: Any) -> Any:
+    """Return `struct.of(**dtypes)`, the same declaration for equal dtypes."""
+
+    def closed(field: StructField) -> StructField:
+        """Return a field without open dtypes."""
+        if isinstance(field, Array) and isinstance(field.dtype, str):
+            return Array(dtypes[field.dtype], *field.shape)
+        if isinstance(field, Reference | Part) and field.struct.has_open_dtypes():
+            return type(field)(field.struct.of(**dtypes))
+        return field
+
+    if not struct.has_open_dtypes():
+        return struct
+    fields = {name: closed(field) for name, field in struct.fields.items()}
+    return StructType(struct.__name__, (Struct,), {**fields, "made_of": (struct, dtypes)})
 
 
 def _make_at(view: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 from numba.core.errors import TypingError
 
 from rlcpu.kernels.compile import c_function, kernel
@@ -197,7 +198,7 @@ def test_a_kernel_packs_anew_in_each_turn() -> None:
 
 
 def test_a_loop_that_reads_fields_becomes_vectors() -> None:
-    @kernel
+    @njit(error_model="numpy")  # not kept on disk, where numba shows no code
     def scale(place):
         outer = outer_at(place)
         for i in range(outer.rows):
@@ -367,19 +368,19 @@ def test_a_kernel_packs_all_fields() -> None:
         pack(3)
 
 
-class Rows(Struct):
+class RowSet(Struct):
     num_rows = Whole()
     rows = Array("real", "num_rows", 2)
 
 
 class Table(Struct):
     row_sets = References()
-    first = Reference(Rows)
+    first = Reference(RowSet)
     sums = Array("real")
 
 
 def make_table(dtype: Any) -> Any:
-    row_sets = [Rows.of(real=dtype)(rows=np.full((k, 2), k, dtype)) for k in (2, 3)]
+    row_sets = [RowSet.of(real=dtype)(rows=np.full((k, 2), k, dtype)) for k in (2, 3)]
     return Table.of(real=dtype)(row_sets=row_sets, first=row_sets[0], sums=np.zeros(1, dtype))
 
 
@@ -394,17 +395,17 @@ def pack_table(function, row_sets, first, sums):
 
 
 def test_sizes_that_are_left_out_are_those_of_arrays() -> None:
-    rows = Rows.of(real=np.float32)(rows=np.zeros((5, 2), np.float32))
+    rows = RowSet.of(real=np.float32)(rows=np.zeros((5, 2), np.float32))
     assert rows.num_rows == 5
-    with pytest.raises(TypeError, match=r"Rows.rows: float32"):
-        Rows.of(real=np.float32)(num_rows=4, rows=np.zeros((5, 2), np.float32))
+    with pytest.raises(TypeError, match=r"RowSet.rows: float32"):
+        RowSet.of(real=np.float32)(num_rows=4, rows=np.zeros((5, 2), np.float32))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dtypes_that_are_left_open_hold_in_structs_that_are_referred_to(dtype: Any) -> None:
     table = make_table(dtype)
     assert Table.of(real=dtype) is Table.of(real=np.dtype(dtype)) is type(table)
-    assert type(table.first) is Rows.of(real=dtype)
+    assert type(table.first) is RowSet.of(real=dtype)
     function = c_function(sum_rows, (type(table).view,))
     sums = np.zeros(1, dtype)  # of the dtype of which the kernel packs a table
     pack_table(function, np.zeros(1, np.int64), table.first.address, sums)
