@@ -181,7 +181,14 @@ def _make_plan(
     if inner == 1:
         # Whether the output's rows are whole and follow each other, as `stream_rows` wants them.
         is_dense = chunks == 1 and facts.has_one_length and places[num_inputs]["outer"] == n
-        panels = _cut_rows(outer * chunks, rows, vector_lanes, is_large and is_dense)
+        panels = Panels(
+            num_panels=-(-outer * chunks // vector_lanes),
+            panels_across=1,
+            panel_lanes=vector_lanes,
+            head_lanes=0,
+            lines_across=-(-rows // vector_lanes),
+            streams=is_large and is_dense,
+        )
     else:
         input_bytes, groups = num_inputs * plane_size * itemsize, outer * chunks
         panels = _cut_columns(groups, inner, input_bytes, itemsize, facts.head_bytes, is_large)
@@ -212,18 +219,6 @@ def _make_plan(
         prefetches=total_bytes >= LARGE,
         places=places,
         **panels._asdict(),
-    )
-
-
-def _cut_rows(lanes: int, rows: int, vector_lanes: int, streams: bool) -> Panels:
-    """Return the panels of so many lanes of `rows` rows: a block each; see `Panels`."""
-    return Panels(
-        num_panels=-(-lanes // vector_lanes),
-        panels_across=1,
-        panel_lanes=vector_lanes,
-        head_lanes=0,
-        lines_across=-(-rows // vector_lanes),
-        streams=streams,
     )
 
 

@@ -165,12 +165,6 @@ def test_variances_of_any_size(scale, batch):
     np.testing.assert_allclose(call(kalman_loglik, arrays), expected, rtol=1e-11)
 
 
-def test_the_two_oracles_agree():
-    arrays = make_models(3, 2, 6, missing=0.2, varying=MATRICES)
-    (model,) = each_model(arrays, MATRICES)
-    np.testing.assert_allclose(float(recursion(model)), float(Joint(model).loglik()), rtol=1e-15)
-
-
 @pytest.mark.parametrize("batch", [2, 3, 7, 8, 9, 17])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_batches_equal_their_models(batch, dtype):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 FAMILIES = ["dominant", "random", "tiny pivots", "zero diagonal", "scaled rows"]
 
@@ -39,16 +40,21 @@ def solve(matrix: np.ndarray, rhs: Any) -> np.ndarray:
 
 
 def backward_error(
-    lower: Any, diagonal: Any, upper: Any, rhs: Any, x: Any, normwise: bool = False
+    lower: Any,
+    diagonal: Any,
+    upper: Any,
+    rhs: Any,
+    x: Any,
+    normwise: bool = False,
+    periodic: bool = False,
 ) -> np.ndarray:
     """Backward error of every system (batch..., n), by components or not, in extended precision."""
     a, b, c, d, y = (
         np.broadcast_to(v, x.shape).astype(np.longdouble) for v in (lower, diagonal, upper, rhs, x)
     )
-    terms = np.zeros((4, *x.shape), np.longdouble)
-    terms[0, ..., 1:] = a[..., 1:] * y[..., :-1]
-    terms[1], terms[3] = b * y, -d
-    terms[2, ..., :-1] = c[..., :-1] * y[..., 1:]
+    if not periodic:  # ignored, whatever they are
+        a[..., 0] = c[..., -1] = 0
+    terms = np.stack([a * np.roll(y, 1, -1), b * y, c * np.roll(y, -1, -1), -d])
     size = np.abs(terms).sum(0)
     if normwise:
         size = size.max(-1, keepdims=True)
@@ -75,3 +81,28 @@ def make(family: str, shape: tuple[int, ...], dtype: Any = np.float64, seed: int
         a, b, c, d = (v * scale for v in (a, b, c, d))
     a[..., 0] = c[..., -1] = np.nan  # ignored, whatever they are
     return [v.astype(dtype) for v in (a, b, c, d)]
+
+
+def ring(family: str, shape: tuple[int, ...], dtype: Any = np.float64, seed: int = 0) -> list[Any]:
+    """Systems of a family with something in the corners."""
+    systems = make(family, shape, np.dtype(dtype).type, seed)
+    rng = np.random.default_rng(seed + 1)
+    for array, k in ((systems[0], 0), (systems[2], -1)):
+        array[..., k] = rng.normal(size=shape[:-1]) * 0.3 * abs(systems[1][..., k])
+    return systems
+
+
+def moved(arrays: list[Any], axis: int) -> list[Any]:
+    """The same numbers in new arrays with the unknowns along another axis than the last."""
+    return [np.moveaxis(array, -1, axis).copy(order="C") for array in arrays]
+
+
+def strided(data: Any, array: Any) -> Any:
+    """The same numbers with other strides: padded, negative, or in another order of axes."""
+    order = data.draw(st.permutations(range(array.ndim)))
+    steps = [data.draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in order]
+    turned = array.transpose(order)
+    wide = np.zeros([s * abs(p) for s, p in zip(turned.shape, steps, strict=True)], array.dtype)
+    view = wide[(*(slice(None, None, p) for p in steps), ...)]
+    view[...] = turned
+    return view.transpose(np.argsort(order))

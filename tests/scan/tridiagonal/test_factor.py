@@ -6,17 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.scan import SingularMatrixError, factor_tridiagonal
-from rlcpu.scan.tridiagonal.equations import (
-    Pending,
-    apply_multiplier,
-    factor_step,
-    scaled,
-    substitute_factored,
-)
 
 
 def product(lower: Any, diagonal: Any, upper: Any, x: Any, size: bool = False) -> Any:
@@ -131,28 +124,6 @@ def test_threads_change_nothing(shape: tuple[int, ...], one: bool) -> None:
     x = factors.solve(given_rhs, axis=axis)
     np.testing.assert_array_equal(x, factors.solve(given_rhs, axis=axis, num_threads=1))
     assert error(system, rhs, np.moveaxis(x, axis, -1)) < 1e-12
-
-
-@example([1.0, 0.0])
-@given(st.lists(st.floats(-8, 8, width=16), min_size=2, max_size=6))
-def test_steps_uncompiled(numbers: list[float]) -> None:
-    """The scalar functions in plain Python, on the second difference with another diagonal."""
-    n = len(numbers)
-    rest, steps = Pending(1.0, 0.0, 0.0), []
-    for k, number in enumerate(numbers):
-        row = scaled(float(k > 0), 2.5 + abs(number), float(k < n - 1), 1.0)
-        step, factors, rest = factor_step(rest, row)
-        steps.append((step, factors))
-    pending, pivots = 0.0, []
-    for number, (step, _) in zip(numbers, steps, strict=True):
-        pivot, pending = apply_multiplier(pending, number, step)
-        pivots.append(pivot)
-    x, second = [pending / rest.diagonal], 0.0
-    for k in range(n - 1, 0, -1):
-        x.insert(0, substitute_factored(pivots[k], x[0], second, steps[k][1]))
-        second = x[1]
-    system = (np.ones(n), 2.5 + np.abs(numbers), np.ones(n))
-    assert error(system, np.array(numbers), np.array(x)) < 1e-13
 
 
 def test_empty() -> None:

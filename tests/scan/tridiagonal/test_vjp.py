@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlcpu.scan.tridiagonal.plans import LONG
 from rlcpu.scan.tridiagonal.vjp import TridiagonalGradients, tridiagonal_vjp
+from tests.scan.tridiagonal import naive as naive_systems
 
 
 def dense(lower: Any, diagonal: Any, upper: Any) -> Any:
@@ -168,3 +170,29 @@ def test_bad_input(change: dict[str, Any], kind: Any, message: str) -> None:
     arguments = dict.fromkeys(names, np.ones((2, 3))) | {"diagonal": np.full((2, 3), 3.0)} | change
     with pytest.raises(kind, match=message):
         tridiagonal_vjp(**arguments)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(40, 1), (40, 2), (41, 9), (200, 100)])
+def test_gradients_read_nothing_beside_the_arrays(shape: tuple[int, int], axis: int) -> None:
+    """Systems between others that are not finite."""
+    *matrix, _ = naive_systems.make("dominant", shape)
+    x = np.random.default_rng(0).standard_normal(shape)
+    arrays = naive_systems.moved([*matrix, x, np.ones(shape)], axis)
+    expected = tridiagonal_vjp(*arrays, axis=axis)
+    inside = []
+    for array in arrays:
+        wide = np.full([size + 2 for size in array.shape], np.nan)
+        wide[1:-1, 1:-1] = array
+        inside.append(wide[1:-1, 1:-1])
+    for found, own in zip(tridiagonal_vjp(*inside, axis=axis), expected, strict=True):
+        np.testing.assert_array_equal(found, own)
+
+
+def test_gradients_of_long_columns() -> None:
+    systems = naive_systems.make("dominant", (5, LONG + 5), seed=6)
+    arrays = [np.nan_to_num(a) for a in (*systems, np.ones_like(systems[3]))]
+    rows = tridiagonal_vjp(*arrays)
+    columns = tridiagonal_vjp(*naive_systems.moved(arrays, 0), axis=0)
+    for found, expected in zip(columns, rows, strict=True):
+        np.testing.assert_allclose(found.T, expected, rtol=1e-10, atol=1e-12)

@@ -15,6 +15,7 @@ from rlcpu.scan.tridiagonal.blocks import LaneFunction, LaneInput
 from rlcpu.scan.tridiagonal.chunks import layout_of_systems, repeats_of
 from rlcpu.scan.tridiagonal.panels import count_chunks
 from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments
+from tests.scan.tridiagonal import naive
 
 
 @inline(exact=True)
@@ -57,23 +58,12 @@ def run(x: Any, y: Any, out: Any, starts: Any, reach: int = 0, **options: Any) -
     )
 
 
-def strided(data: Any, array: Any) -> Any:
-    """The same numbers with other strides: padded, negative, or in another order of axes."""
-    order = data.draw(st.permutations(range(array.ndim)))
-    steps = [data.draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in order]
-    moved = array.transpose(order)
-    wide = np.zeros([s * abs(p) for s, p in zip(moved.shape, steps, strict=True)], array.dtype)
-    view = wide[(*(slice(None, None, p) for p in steps), ...)]
-    view[...] = moved
-    return view.transpose(np.argsort(order))
-
-
 def thinned(data: Any, array: Any) -> Any:
     """Some axes repeated from one number."""
     keep = tuple(
         slice(0, 1) if data.draw(st.integers(0, 3)) == 0 else slice(None) for _ in array.shape
     )
-    return np.broadcast_to(strided(data, array[keep].copy()), array.shape)
+    return np.broadcast_to(naive.strided(data, array[keep].copy()), array.shape)
 
 
 @settings(max_examples=100)
@@ -84,7 +74,7 @@ def test_any_arrays(data: Any) -> None:
     n, reach = data.draw(st.integers(1, 30)), data.draw(st.sampled_from([-1, 0, 1]))
     rng = np.random.default_rng(n)
     x, y = (thinned(data, rng.integers(-9, 9, (*batch, n)).astype(dtype)) for _ in range(2))
-    out = strided(data, np.zeros((*batch, n), dtype))
+    out = naive.strided(data, np.zeros((*batch, n), dtype))
     lengths = rng.integers(0, n + 1, batch).reshape(-1) if data.draw(st.booleans()) else None
     starts, periodic = np.asarray(rng.integers(-9, 9, batch), float), data.draw(st.booleans())
     ends = run(x, y, out, starts, reach, lengths=lengths, periodic=periodic)

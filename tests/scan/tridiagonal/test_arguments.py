@@ -1,9 +1,7 @@
-"""What `solve_tridiagonal` does with singular systems, NaN and infinity, and bad arguments."""
+"""What `solve_tridiagonal` takes: arrays that lie anywhere, repeated numbers, and bad arguments."""
 
 from __future__ import annotations
 
-import copy
-import pickle
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,121 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.scan import (
-    SingularSystemError,
-    Status,
-    factor_tridiagonal,
-    solve_tridiagonal,
-    tridiagonal_vjp,
-)
+from rlcpu.scan import factor_tridiagonal, solve_tridiagonal, tridiagonal_vjp
 from tests.scan.tridiagonal import naive
 
 N = 12
-
-
-def good(batch: int = 20, seed: int = 0) -> list[Any]:
-    return naive.make("dominant", (batch, N), seed=seed)
-
-
-def transposed(arrays: list[Any], axis: int) -> list[Any]:
-    return [np.moveaxis(array, -1, axis).copy(order="C") for array in arrays]
-
-
-@pytest.mark.parametrize("axis", [-1, 0])
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_status_of_every_kind(axis: int, overwrite: bool) -> None:
-    a, b, c, d = good()
-    a[3], b[3], c[3] = 0.0, 1.0, 0.0
-    b[3, 5] = 0.0
-    b[7, 2] = np.nan
-    d[9, 11] = np.inf
-    d[10, 0] = -np.inf
-    c[12, 4] = np.inf
-    arrays = transposed([a, b, c, d], axis)
-    out = arrays[3] if overwrite else None
-    x, info = solve_tridiagonal(*arrays, axis=axis, return_info=True, out=out)
-    expected = np.zeros(20, np.int8)
-    expected[3] = Status.SINGULAR
-    expected[[7, 9, 10, 12]] = Status.NOT_FINITE
-    np.testing.assert_array_equal(info.status, expected)
-    assert info.backward_error is None
-    x = np.moveaxis(x, axis, -1)
-    well = expected == 0
-    assert naive.backward_error(a[well], b[well], c[well], d[well], x[well]).max() < 1e-14
-    assert not np.isfinite(x[~well]).all(-1).any()
-
-
-@pytest.mark.parametrize("where", range(N))
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_nothing_that_is_not_finite_passes(where: int, number: float) -> None:
-    for name in range(4):
-        arrays = good(3)
-        arrays[name][1, where] = number
-        if (name, where) in ((0, 0), (2, N - 1)):
-            solve_tridiagonal(*arrays)
-        else:
-            with pytest.raises(SingularSystemError, match=r"1 of 3 systems.*\(1,\) not finite"):
-                solve_tridiagonal(*arrays)
-
-
-@pytest.mark.parametrize("where", range(N))
-@pytest.mark.parametrize("method", ["pivot", "thomas"])
-def test_no_singular_system_passes(where: int, method: Any) -> None:
-    a, b, c, d = good(3)
-    b[1, where] = 0.0
-    a[1, where] = c[1, where] = 0.0
-    with pytest.raises(SingularSystemError, match=r"\(1,\) singular"):
-        solve_tridiagonal(a, b, c, d, method=method)
-    a[1], c[1], b[1] = 0.0, 0.0, 1.0
-    b[1, where], d[1] = 0.0, 0.0
-    with pytest.raises(SingularSystemError, match=r"\(1,\) singular"):
-        solve_tridiagonal(a, b, c, d, method=method)
-
-
-def test_the_message_names_some_and_counts_all() -> None:
-    a, b, c, d = good()
-    b[::2] = a[::2] = c[::2] = 0.0
-    with pytest.raises(SingularSystemError) as caught:
-        solve_tridiagonal(a, b, c, d)
-    assert "10 of 20 systems" in str(caught.value)
-    assert "(0,) singular, (2,) singular" in str(caught.value)
-    with pytest.raises(np.linalg.LinAlgError, match="1 of 1 systems not solved: singular"):
-        solve_tridiagonal(a[0], b[0], c[0], d[0])
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))]
-)
-def test_copies_of_errors(copied: Any) -> None:
-    """Of a pool of processes they come back whole."""
-    a, b, c, d = good()
-    b[1] = a[1] = c[1] = 0.0
-    for call in (
-        lambda: solve_tridiagonal(a, b, c, d),
-        lambda: factor_tridiagonal(a, b, c),
-        lambda: factor_tridiagonal(0.0, np.ones(3), 0.0).solve(np.full(3, np.nan)),
-    ):
-        with pytest.raises(SingularSystemError) as caught:
-            call()
-        error = caught.value
-        error.place = "worker 3"
-        error.add_note("in step 7")
-        twin = copied(error)
-        assert type(twin) is type(error)
-        assert str(twin) == str(error)
-        assert twin.place == "worker 3"
-        assert twin.__notes__ == ["in step 7"]
-        np.testing.assert_array_equal(twin.status, error.status)
-
-
-def test_inaccurate_solutions_fail_a_check() -> None:
-    a, b, c, d = naive.make("random", (30, N), seed=8)
-    b[4, 0] = 1e-100  # without pivoting nothing of the second equation is left
-    _, info = solve_tridiagonal(a, b, c, d, method="thomas", check="residual", return_info=True)
-    assert info.status[4] == Status.INACCURATE
-    with pytest.raises(SingularSystemError, match=r"\(4,\) inaccurate"):
-        solve_tridiagonal(a, b, c, d, method="thomas", check="residual")
-    assert not solve_tridiagonal(a, b, c, d, check="residual", return_info=True)[1].status.any()
 
 
 def test_whole_numbers_and_plain_numbers() -> None:
@@ -224,7 +111,7 @@ def test_one_matrix_for_columns(shape: tuple[int, ...]) -> None:
 
 
 def test_one_right_hand_side_for_columns() -> None:
-    matrices, rhs = transposed(good(4)[:3], 0), np.ones(N)
+    matrices, rhs = naive.moved(naive.make("dominant", (4, N))[:3], 0), np.ones(N)
     with pytest.raises(ValueError, match=r"^rhs: shape \(12,\) lacks .* write rhs\[:, None\] for"):
         solve_tridiagonal(*matrices, rhs, axis=0)
     found = solve_tridiagonal(*matrices, rhs[:, None], axis=0)
@@ -246,9 +133,8 @@ def test_one_number_of_each_system() -> None:
 @pytest.mark.parametrize("name", ["lower", "upper"])
 def test_shorter_off_diagonals_are_named(name: str, axis: int) -> None:
     """As libraries take them that store no number for what is not there."""
-    arrays = dict(
-        zip(("lower", "diagonal", "upper", "rhs"), transposed(good(4), axis), strict=True)
-    )
+    names, systems = ("lower", "diagonal", "upper", "rhs"), naive.make("dominant", (4, N))
+    arrays = dict(zip(names, naive.moved(systems, axis), strict=True))
     arrays[name] = np.delete(arrays[name], 0, axis)
     message = (
         f"{name}: expected {N} numbers along axis={axis}, got {N - 1}; off-diagonals are padded to "
@@ -264,3 +150,107 @@ def test_shorter_off_diagonals_are_named(name: str, axis: int) -> None:
 def test_numbers_alone_are_no_system() -> None:
     with pytest.raises(ValueError, match="rhs: expected at least one axis"):
         solve_tridiagonal(1.0, 2.0, 1.0, 1.0)
+
+
+# ---------------------------------------------------------------- ordinary calls
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(9,), (4, 16), (3, 5, 2), (1, 1, 255), (455, 9), (4096, 9)])
+def test_the_way_of_the_call_changes_nothing(shape: tuple[int, ...], dtype: str) -> None:
+    """With the axis counted from the first, all checks are made; else most are left out."""
+    systems = naive.make("random", shape, np.dtype(dtype).type)
+    expected = solve_tridiagonal(*systems, axis=len(shape) - 1)
+    np.testing.assert_array_equal(solve_tridiagonal(*systems), expected)
+    out = np.empty_like(expected)
+    assert solve_tridiagonal(*systems, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    x = systems[3].copy()
+    assert solve_tridiagonal(*systems[:3], x, out=x) is x
+    np.testing.assert_array_equal(x, expected)
+
+
+def test_read_only_arrays() -> None:
+    systems = naive.make("random", (4, 16))
+    expected = solve_tridiagonal(*systems)
+    for array in systems:
+        array.flags.writeable = False
+    np.testing.assert_array_equal(solve_tridiagonal(*systems), expected)
+    with pytest.raises(ValueError, match="out: read-only"):
+        solve_tridiagonal(*systems, out=systems[3])
+
+
+def _misaligned(array: Any) -> Any:
+    memory = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    memory[...] = array
+    return memory
+
+
+LIKE = {
+    "steps": lambda array: np.repeat(array, 2, -1)[:, ::2],
+    "columns": lambda array: np.asfortranarray(array),
+    "misaligned": _misaligned,
+    "a list": lambda array: array.tolist(),
+    "swapped bytes": lambda array: array.astype(array.dtype.newbyteorder()),
+}
+
+
+@pytest.mark.parametrize("name", range(4))
+@pytest.mark.parametrize("like", LIKE)
+def test_arrays_may_lie_anywhere(name: int, like: str) -> None:
+    systems = naive.make("dominant", (4, 16))
+    expected = solve_tridiagonal(*systems)
+    systems[name] = LIKE[like](systems[name])
+    np.testing.assert_array_equal(solve_tridiagonal(*systems), expected)
+    out = LIKE[like](np.full((4, 16), 7.0))
+    if isinstance(out, np.ndarray) and out.dtype.isnative:
+        assert solve_tridiagonal(*systems, out=out) is out
+        np.testing.assert_array_equal(out, expected)
+
+
+OTHERS = {
+    "another dtype": lambda array: array.astype(np.float32),
+    "half precision": lambda array: array.astype(np.float16),
+    "complex": lambda array: array.astype(np.complex128),
+    "masked": lambda array: array.view(np.ma.MaskedArray),
+}
+
+
+@pytest.mark.parametrize("name", range(1, 4))
+@pytest.mark.parametrize("other", OTHERS)
+def test_other_arrays_are_refused(name: int, other: str) -> None:
+    systems = naive.make("dominant", (4, 16))
+    systems[name] = OTHERS[other](systems[name])
+    out = np.full((4, 16), 7.0)
+    with pytest.raises(TypeError, match=("diagonal", "upper", "rhs")[name - 1]):
+        solve_tridiagonal(*systems, out=out)
+    assert (out == 7.0).all()
+
+
+@pytest.mark.parametrize("name", range(4))
+@pytest.mark.parametrize("shift", [-63, -1, 0, 1, 63, 64])
+def test_results_that_overlap_an_input_are_refused(name: int, shift: int) -> None:
+    systems = naive.make("dominant", (4, 16))
+    expected = solve_tridiagonal(*systems)
+    memory = np.full(256, 7.0)
+    systems[name], numbers = memory[96:160].reshape(4, 16), systems[name]
+    systems[name][...] = numbers
+    before = memory.copy()
+    out = memory[96 + shift : 160 + shift].reshape(4, 16)
+    if shift == 64 or (name == 3 and shift == 0):  # the right-hand side itself
+        np.testing.assert_array_equal(solve_tridiagonal(*systems, out=out), expected)
+    else:
+        with pytest.raises(ValueError, match="out: overlaps another array"):
+            solve_tridiagonal(*systems, out=out)
+        np.testing.assert_array_equal(memory, before)
+
+
+@pytest.mark.parametrize("shape", [(9,), (4, 16), (3, 5, 2)])
+def test_status_of_solved_systems(shape: tuple[int, ...]) -> None:
+    systems = naive.make("random", shape)
+    x, info = solve_tridiagonal(*systems, return_info=True)
+    np.testing.assert_array_equal(x, solve_tridiagonal(*systems))
+    assert info.status.shape == shape[:-1]
+    assert info.status.dtype == np.int8
+    assert not info.status.any()
+    assert info.backward_error is None
